@@ -1,0 +1,109 @@
+"""Epochs of global batches on the replicas."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import warnings
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from lockstep._feed.reader import Reader
+from lockstep._feed.source import Source
+from lockstep._runtime.runtime import Runtime
+from lockstep._step.program import Program
+
+_numbers = itertools.count()
+
+
+class Feed:
+    """Gives the loop the batches of one epoch after another.
+
+    Without `steps_per_epoch` an epoch is one pass over the data. With it an epoch is so many batches, and the next
+    one continues where the last one ended; a pass that ends in the middle ends the epoch with a warning.
+
+    Args:
+        source: The global batches on the host.
+        program: Which step program they are for.
+        runtime: Who takes part.
+        steps_per_epoch: Batches of an epoch, or `None`.
+    """
+
+    def __init__(self, source: Source, program: Program, runtime: Runtime, steps_per_epoch: int | None) -> None:
+        self.source = source
+        self._program = program
+        self._runtime = runtime
+        self.steps_per_epoch = steps_per_epoch
+        # One name per feed and epoch: the tasks make the same feeds in the same order.
+        self._name = f"feed-{next(_numbers)}"
+        self._epochs = 0
+        self._pass: Iterator[Any] | None = None
+        self._known = source.num_batches
+        self._seen = 0
+        self.exhausted = False
+
+    @property
+    def num_batches(self) -> int | None:
+        """Batches of an epoch, if known."""
+        return self.steps_per_epoch or self._known
+
+    @contextlib.contextmanager
+    def epoch(self) -> Generator[Iterator[Any]]:
+        """Opens the next epoch: an iterator of `Placed` batches."""
+        self._begin()
+        batches = self._count()
+        try:
+            yield batches
+        finally:
+            batches.close()
+            if self.steps_per_epoch is None or self._seen == self._known:
+                self._end_pass()
+
+    def _begin(self) -> None:
+        if self._pass is None:
+            self._pass = self.source.begin_pass()
+            self._seen = 0
+
+    def _end_pass(self) -> None:
+        if self._pass is not None:
+            self.source.end_pass()
+        self._pass = None
+
+    def _count(self) -> Generator[Any]:
+        taken = 0
+        with contextlib.closing(self._placed()) as placed:
+            for batch in placed:
+                taken += 1
+                self._seen += 1
+                yield batch
+        self._ended(taken)
+
+    def _ended(self, taken: int) -> None:
+        """The data ended this epoch, or it is complete."""
+        if self.steps_per_epoch is None or taken < self.steps_per_epoch:
+            if self._known is None:
+                self._known = self._seen
+            self._end_pass()
+            self.exhausted = self.source.single_pass
+        if self.steps_per_epoch is not None and taken < self.steps_per_epoch:
+            self._warn_interrupted()
+
+    def _placed(self) -> Generator[Any]:
+        assert self._pass is not None
+        if self.source.in_memory:
+            yield from map(self._program.place_batch, itertools.islice(self._pass, self.steps_per_epoch))
+            return
+        self._epochs += 1
+        channel = self._runtime.channel(f"{self._name}-{self._epochs}")
+        reader = Reader(self._pass, self.steps_per_epoch, self._program.place_batch, self._runtime, channel, self._seen)
+        with contextlib.closing(reader):
+            yield from reader
+
+    def _warn_interrupted(self) -> None:
+        if self._runtime.is_chief:
+            warnings.warn(
+                "Your input ran out of data; interrupting training. Make sure that your dataset or generator can "
+                "generate at least `steps_per_epoch * epochs` batches. You may need to use the `.repeat()` function "
+                "when building your dataset.",
+                stacklevel=2,
+            )

@@ -1,0 +1,134 @@
+"""Where batches come from: everything that Keras accepts as `x`, behind one interface.
+
+Keras' own data adapters do the reading; they know arrays, pandas, `PyDataset`, grain, torch and tf.data.
+"""
+
+from __future__ import annotations
+
+import itertools
+import types
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from keras.src.trainers import data_adapters
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+
+from lockstep.errors import InputError
+
+
+class Source(Protocol):
+    """Global batches on the host, one pass after another.
+
+    Attributes:
+        in_memory: Reading a batch is quick and cannot fail.
+        endless_pass: There is only one pass: what one epoch leaves, the next one continues.
+    """
+
+    in_memory: bool
+    single_pass: bool
+
+    @property
+    def num_batches(self) -> int | None:
+        """Batches of one pass, if known."""
+        ...
+
+    def begin_pass(self) -> Iterator[Any]:
+        """Starts a pass over the data."""
+        ...
+
+    def end_pass(self) -> None:
+        """Ends the pass."""
+        ...
+
+    def peek(self) -> Any:
+        """Returns a first batch, to learn its shapes, without consuming it."""
+        ...
+
+
+def source_of(x: Any, **arguments: Any) -> Source:
+    """Wraps `x` (and `y`, `sample_weight`, ... as `keras.Model.fit` takes them)."""
+    if isinstance(x, types.GeneratorType):
+        _refuse_beside_generator(arguments)
+        return _Generator(x)
+    return _Adapted(data_adapters.get_data_adapter(x=x, **arguments))
+
+
+class _Adapted:
+    """A source that one of Keras' data adapters reads."""
+
+    single_pass = False
+
+    def __init__(self, adapter: DataAdapter) -> None:
+        self._adapter = adapter
+        self.in_memory = isinstance(adapter, ArrayDataAdapter)
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._adapter.num_batches
+
+    def begin_pass(self) -> Iterator[Any]:
+        self._adapter.on_epoch_begin()
+        return iter(self._adapter.get_jax_iterator())
+
+    def end_pass(self) -> None:
+        self._adapter.on_epoch_end()
+
+    def peek(self) -> Any:
+        batch = next(self.begin_pass(), None)
+        self.end_pass()
+        return _or_empty(batch)
+
+
+class _Generator:
+    """A Python generator: read once, by however many epochs it lasts for."""
+
+    in_memory = False
+    single_pass = True
+    num_batches = None
+
+    def __init__(self, generator: Iterator[Any]) -> None:
+        self._rest = map(_check_generated, generator)
+
+    def begin_pass(self) -> Iterator[Any]:
+        return self
+
+    def end_pass(self) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._rest)
+
+    def peek(self) -> Any:
+        first = _or_empty(next(self._rest, None))
+        self._rest = itertools.chain([first], self._rest)
+        return first
+
+
+def _check_generated(batch: Any) -> Any:
+    if isinstance(batch, tuple) and 1 <= len(batch) <= 3:
+        return batch
+    raise InputError(
+        "A generator must yield tuples: (inputs,), (inputs, targets) or (inputs, targets, sample_weights). "
+        f"Received: {type(batch).__name__}"
+        + (f" of {len(batch)}" if isinstance(batch, tuple) else "")
+        + ". Example: yield (x, y)"
+    )
+
+
+def _refuse_beside_generator(arguments: dict[str, Any]) -> None:
+    for name in ("y", "sample_weight", "class_weight"):
+        if arguments.get(name) is not None:
+            raise InputError(
+                f"A generator yields everything that belongs to a batch. Received: x as a generator, and {name}. "
+                "Yield (inputs, targets, sample_weights) instead."
+            )
+
+
+def _or_empty(batch: Any) -> Any:
+    if batch is None:
+        raise InputError("The data must hold at least one batch. Received: no batch at all. Check its source.")
+    return batch

@@ -1,0 +1,66 @@
+"""What the tasks settle before and during a run of a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstep._keras.state import ModelState
+from lockstep._runtime import randomness
+from lockstep._runtime.join import demand_same
+from lockstep._runtime.runtime import Runtime
+
+_ADVICE = "Every task must run the same program with the same settings."
+
+
+def begin_run(runtime: Runtime, call: str, state: ModelState, facts: dict[str, Any], chief: Any = None) -> Any:
+    """Compares the call and the model, and starts everyone from the chief's weights and random state.
+
+    Args:
+        runtime: Who takes part.
+        call: The method, such as "fit".
+        state: The model's.
+        facts: Arguments that must be equal.
+        chief: A value that all tasks take over from the chief.
+
+    Returns:
+        The chief's `chief`.
+
+    Raises:
+        MismatchError: On every task, if they differ in call, facts, or the model's variables.
+    """
+    if runtime.is_alone:
+        return chief
+    mine = {"chief": chief, "random": randomness.snapshot()} if runtime.is_chief else None
+    demand_same(runtime, f"arguments of {call}", facts, _ADVICE)
+    answers = runtime.agree(call, {"model": state.digest(), "changed": state.has_changed(), "first": mine})
+    if len({a["model"] for a in answers}) > 1:
+        demand_same(runtime, "variables of the model", state.signature(), _ADVICE)
+    if any(a["changed"] for a in answers):
+        state.follow_chief()
+    randomness.restore(answers[0]["first"]["random"])
+    return answers[0]["first"]["chief"]
+
+
+def begin_epoch(runtime: Runtime, epoch: int, state: ModelState) -> None:
+    """Makes sure that callbacks changed the same variables on all tasks, and that all shuffle alike.
+
+    Raises:
+        MismatchError: On every task, if a variable was changed on some of them only.
+    """
+    if runtime.is_alone:
+        return
+    changes = demand_same(
+        runtime,
+        "changes to variables by callbacks",
+        state.changes(),
+        f"Seen at the start of epoch {epoch}. A callback that changes weights or the learning rate must do so on "
+        "every task; one that must act on the chief only must not change the model.",
+    )
+    del changes
+    answers = runtime.agree(f"epoch {epoch}", randomness.snapshot() if runtime.is_chief else None)
+    randomness.restore(answers[0])
+
+
+def anyone(runtime: Runtime, topic: str, vote: bool) -> bool:
+    """Whether any task votes yes."""
+    return any(runtime.agree(topic, vote))

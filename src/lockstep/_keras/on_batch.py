@@ -1,0 +1,77 @@
+"""`train_on_batch`, `test_on_batch` and `predict_on_batch` of a model that belongs to a strategy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from keras.src import backend
+from keras.src.trainers.data_adapters import data_adapter_utils
+from keras.src.utils.python_utils import pythonify_logs
+
+from lockstep._feed.signature import signature
+from lockstep._keras import agreement, programs
+from lockstep._keras.ownership import Ownership
+from lockstep._keras.state import PREDICT, TEST, TRAIN, ModelState
+from lockstep._step.program import Program
+from lockstep.errors import ArgumentError
+
+
+def train_on_batch(
+    model: Any,
+    owned: Ownership,
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    class_weight: Any = None,
+    return_dict: bool = False,
+) -> Any:
+    """Stands in for `keras.Model.train_on_batch`; the batch is the global one, the same on every worker."""
+    model._assert_compile_called("train_on_batch")
+    if class_weight is not None:
+        if sample_weight is not None:
+            raise ArgumentError(
+                "Only one of `sample_weight` and `class_weight` can weigh a batch. Received both. Multiply them."
+            )
+        sample_weight = data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
+    batch = (x, y, sample_weight)
+    model._symbolic_build(data_batch=batch)
+    return _logs(model, owned, "train_on_batch", programs.train_program(model, owned), TRAIN, batch, return_dict)
+
+
+def test_on_batch(
+    model: Any, owned: Ownership, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False
+) -> Any:
+    """Stands in for `keras.Model.test_on_batch`; the batch is the global one, the same on every worker."""
+    model._assert_compile_called("test_on_batch")
+    batch = (x, y, sample_weight)
+    model._symbolic_build(data_batch=batch)
+    return _logs(model, owned, "test_on_batch", programs.test_program(model, owned), TEST, batch, return_dict)
+
+
+def predict_on_batch(model: Any, owned: Ownership, x: Any) -> Any:
+    """Stands in for `keras.Model.predict_on_batch`; every worker gets all predictions."""
+    if not all(layer.built for layer in model._flatten_layers()):
+        with backend.StatelessScope():
+            model(x)
+    outputs = _step(model, owned, "predict_on_batch", programs.predict_program(model, owned), PREDICT, (x,))
+    return jax.tree.map(np.array, outputs)
+
+
+def _logs(model: Any, owned: Ownership, call: str, program: Program, groups: Any, batch: Any, return_dict: bool) -> Any:
+    model.reset_metrics()
+    logs = pythonify_logs(_step(model, owned, call, program, groups, batch))
+    return logs if return_dict else model._flatten_metrics_in_order(logs)
+
+
+def _step(model: Any, owned: Ownership, call: str, program: Program, groups: Any, batch: Any) -> Any:
+    """Runs one step program once."""
+    state = ModelState(model, owned, program, groups)
+    runtime = owned.replicas.runtime
+    with runtime.depending_on_others(call):
+        agreement.begin_run(runtime, call, state, {"batch": "" if runtime.is_alone else signature(batch)})
+        with state.attached():
+            outputs, after = program(state.take(), program.place_batch(batch))
+            state.give(after)
+        return program.local(outputs)

@@ -1,0 +1,92 @@
+"""A running task: its process, its process group, and how both end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+
+from lockstep._launch.kinship import reap
+from lockstep._launch.task import Task
+
+_NEVER = float("inf")
+_DEATH = 2.0
+"""Seconds that a killed group is waited for: a process inside the kernel, or one that nobody reaps, can stay."""
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a task's process ended: `code` is negative for a signal, times are in seconds since the epoch.
+
+    A task that the launcher had signalled before, at `asked_at`, ended because of that: its exit is no first cause.
+    """
+
+    code: int
+    at: float
+    asked_at: float | None = None
+
+
+class Child:
+    """A task's process, which leads a group that its own child processes belong to.
+
+    The group is asked to end with SIGTERM and killed after a grace; its leader's exit counts as asking the rest.
+    """
+
+    def __init__(self, task: Task, process: subprocess.Popen[bytes], grace: float) -> None:
+        self.task = task
+        self.exit: Exit | None = None
+        self.is_gone = False
+        self._process = process
+        self._grace = grace
+        self._kill_at = self._give_up_at = _NEVER
+        self._asked_at: float | None = None
+
+    @property
+    def group(self) -> int:
+        """The number of the process group."""
+        return self._process.pid
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the task ended by itself and not well."""
+        return self.exit is not None and self.exit.code != 0 and self.exit.asked_at is None
+
+    def end(self, now: float) -> None:
+        """Ask the group to end, once."""
+        if self._asked_at is None:
+            self._asked_at = time.time()
+            self._kill_at = now + self._grace
+            self._signal(signal.SIGTERM)
+
+    def kill(self, now: float) -> None:
+        """Kill the group."""
+        self._asked_at = self._asked_at or time.time()
+        self._kill_at = _NEVER
+        self._give_up_at = now + _DEATH
+        self._signal(signal.SIGKILL)
+
+    def poll(self, now: float) -> None:
+        """See what has ended, and go on ending what should."""
+        if self.exit is None:
+            self._look(now)
+        if now >= self._kill_at:
+            self.kill(now)
+        if self.exit is not None:
+            reap(self.group)
+            self.is_gone = now >= self._give_up_at or not self._signal(0)
+
+    def _look(self, now: float) -> None:
+        code = -signal.SIGKILL if now >= self._give_up_at else self._process.poll()
+        if code is not None:
+            self.exit = Exit(code, time.time(), self._asked_at)
+            self.end(now)
+
+    def _signal(self, number: int) -> bool:
+        """Signal the group; return whether there is one. macOS refuses to signal a group of zombies."""
+        try:
+            os.killpg(self.group, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True

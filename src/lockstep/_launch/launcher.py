@@ -1,0 +1,81 @@
+"""Starts the tasks of a cluster on this machine and sees them through."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from lockstep._launch.gang import Gang
+from lockstep._launch.interrupts import Interrupts
+from lockstep._launch.kinship import adopting_orphans
+from lockstep._launch.log_files import open_logs
+from lockstep._launch.options import Options
+from lockstep._launch.ports import Reservation
+from lockstep._launch.program import command_of
+from lockstep._launch.task import tasks_of
+from lockstep._launch.warden import Warden
+
+
+def launch(
+    program: Sequence[str],
+    *,
+    workers: int,
+    evaluator: bool = False,
+    devices_per_worker: int | None = None,
+    port_base: int | None = None,
+    log_dir: str | os.PathLike[str] | None = None,
+    join_timeout: float | None = None,
+    settle: float = 1.0,
+    grace: float = 5.0,
+) -> int:
+    """Run `program` as the tasks of one cluster, show their output, and return the exit code of the run.
+
+    Args:
+        program: A script, or "-m" and a module, followed by its arguments.
+        workers: The number of worker tasks.
+        evaluator: Whether to start an evaluator task beside them.
+        devices_per_worker: The number of virtual CPU devices of each task.
+        port_base: The port of worker 0, followed by those of the others; free ports by default.
+        log_dir: A directory to write each task's raw output to. Logs of earlier runs are renamed, not overwritten.
+        join_timeout: Seconds that a task waits for the others to arrive.
+        settle: Seconds from the first failure until the other tasks are asked to end: what they do of themselves tells
+            cause from consequence.
+        grace: Seconds from asking a task to end until it is killed.
+
+    Returns:
+        0 if every task exited with 0; the exit code of the task that failed first, or 128 + n if signal n killed it;
+        128 + n if signal n (Ctrl-C, SIGTERM, SIGHUP) asked the launcher to end.
+
+    Raises:
+        ArgumentError: An argument is wrong, or there is no such script.
+        AddressError: A port from `port_base` on is in use.
+    """
+    options = Options(
+        workers=workers,
+        evaluator=evaluator,
+        devices_per_worker=devices_per_worker,
+        port_base=port_base,
+        log_dir=None if log_dir is None else Path(log_dir),
+        join_timeout=join_timeout,
+        settle=settle,
+        grace=grace,
+    )
+    return _launch(command_of(program), options)
+
+
+def _launch(command: Sequence[str], options: Options) -> int:
+    with (
+        Reservation(options.workers, options.port_base) as ports,
+        Interrupts() as interrupts,
+        adopting_orphans(),
+        open_logs(options.log_dir, tasks_of(options)) as logs,
+        TemporaryDirectory(prefix="lockstep-", ignore_cleanup_errors=True) as directory,
+        Warden(Path(directory)) as warden,
+        closing(Gang(options, Path(directory), warden, logs)) as gang,
+    ):
+        ports.free()
+        gang.start(command, ports.addresses)
+        return gang.see_through(interrupts)

@@ -1,0 +1,81 @@
+"""The tasks of a launch, and what each finds in its environment."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockstep._launch.options import Options
+
+_SMALLEST_POOL = 16
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of the cluster, or the evaluator beside it."""
+
+    kind: str
+    index: int
+
+    def __str__(self) -> str:
+        """Return the name in labels and messages, `worker 0`."""
+        return f"{self.kind} {self.index}"
+
+    @property
+    def stem(self) -> str:
+        """The name in file names, `worker-0`."""
+        return f"{self.kind}-{self.index}"
+
+    @property
+    def is_evaluator(self) -> bool:
+        """Whether the task stands beside the cluster: its failure does not stop the others."""
+        return self.kind == "evaluator"
+
+
+def tasks_of(options: Options) -> list[Task]:
+    """Return the tasks to start, workers first."""
+    workers = [Task("worker", index) for index in range(options.workers)]
+    return [*workers, Task("evaluator", 0)] if options.evaluator else workers
+
+
+def error_file(task: Task, directory: Path) -> Path:
+    """Return where `task` writes what it failed of."""
+    return directory / f"{task.stem}.json"
+
+
+def environment(
+    task: Task, addresses: Sequence[str], options: Options, directory: Path, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the environment of `task`: the inherited one, with the settings of this launch over it."""
+    return {
+        **inherited,
+        **_device_settings(options.devices_per_worker, inherited),
+        **_join_settings(options.join_timeout),
+        "TF_CONFIG": _tf_config(task, addresses),
+        "PYTHONUNBUFFERED": "1",
+        "LOCKSTEP_ERROR_FILE": str(error_file(task, directory)),
+    }
+
+
+def _tf_config(task: Task, addresses: Sequence[str]) -> str:
+    place = {"type": task.kind, "index": task.index}
+    return json.dumps({"cluster": {"worker": list(addresses)}, "task": place})
+
+
+def _join_settings(seconds: float | None) -> dict[str, str]:
+    return {} if seconds is None else {"LOCKSTEP_JOIN_TIMEOUT": f"{seconds:g}"}
+
+
+def _device_settings(devices: int | None, inherited: Mapping[str, str]) -> dict[str, str]:
+    """XLA sizes its CPU thread pool by NPROC; collectives between virtual devices deadlock in a pool too small."""
+    if devices is None:
+        return {}
+    pool = max(_number(inherited.get("NPROC", "")), _SMALLEST_POOL, 4 * devices, os.cpu_count() or 1)
+    return {"JAX_NUM_CPU_DEVICES": str(devices), "NPROC": str(pool)}
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0

@@ -1,0 +1,36 @@
+"""The program of the warden: a child of the launcher that imports nothing but the standard library."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterable
+
+
+def surviving(lines: Iterable[str]) -> set[int]:
+    """Read `+group` and `-group` lines until they end; return the groups that were not taken back."""
+    groups: set[int] = set()
+    for line in lines:
+        number = int(line[1:])
+        groups.add(number) if line.startswith("+") else groups.discard(number)
+    return groups
+
+
+def _kill(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    for group in surviving(sys.stdin):
+        _kill(group)
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,41 @@
+"""Finds the odd task and the first difference in what the tasks say about themselves."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+
+def first_difference(values: Sequence[Any], tasks: Sequence[str]) -> str | None:
+    """Describes where the values differ, or returns `None` if they are all equal.
+
+    The value that most tasks have counts as right (the first task's, if there is no majority).
+    """
+    texts = [json.dumps(v, sort_keys=True) for v in values]
+    if len(set(texts)) == 1:
+        return None
+    counts = Counter(texts)
+    usual = max(texts, key=lambda t: counts[t])
+    odd = [i for i, t in enumerate(texts) if t != usual]
+    reference = texts.index(usual)
+    path, expected, received = next(_differences(values[reference], values[odd[0]], ""))
+    odd_names = ", ".join(tasks[i] for i in odd)
+    return f"{odd_names}: {path or 'value'} is {_show(received)}, but {_show(expected)} on {tasks[reference]}"
+
+
+def _differences(a: Any, b: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in [*a, *(k for k in b if k not in a)]:
+            yield from _differences(a.get(key), b.get(key), f"{path}[{key!r}]" if path else str(key))
+    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            yield from _differences(x, y, f"{path}[{i}]")
+    elif a != b:
+        yield path, a, b
+
+
+def _show(value: Any) -> str:
+    text = "absent" if value is None else json.dumps(value)
+    return text if len(text) <= 200 else text[:197] + "..."

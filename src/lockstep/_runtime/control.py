@@ -1,0 +1,191 @@
+"""Agreement between tasks, over the coordination service's key-value store.
+
+`Channel.agree` is an all-gather of small JSON values: everyone contributes one, everyone gets all of them, in process
+order. Every decision that all tasks must take alike goes through it. It costs about a millisecond, has a time limit,
+names who is missing, and ends at once when another task has failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from lockstep.errors import MismatchError, MissingTaskError, PeerError
+
+_PREFIX = "lockstep"
+# How long one blocking read lasts before the wait looks whether somebody has failed meanwhile.
+_SLICE_SECONDS = 1.0
+_POLL_SECONDS = 0.01
+
+
+class Client(Protocol):
+    """The part of jax's `DistributedRuntimeClient` that is used."""
+
+    def key_value_set(self, key: str, value: str, allow_overwrite: bool = False) -> None: ...
+    def key_value_try_get(self, key: str) -> str: ...
+    def key_value_dir_get(self, key: str) -> list[tuple[str, str]]: ...
+    def key_value_delete(self, key: str) -> None: ...
+    def blocking_key_value_get(self, key: str, timeout_in_ms: int) -> str: ...
+
+
+class ChannelClosed(Exception):  # It is a way out of a wait, not an error.
+    """The channel was closed by another thread while this one waited in `agree`."""
+
+
+class Control:
+    """What one joined task says to the others and hears from them."""
+
+    def __init__(self, client: Client, process: int, tasks: tuple[str, ...]) -> None:
+        self._client = client
+        self.process = process
+        self.tasks = tasks
+
+    def channel(self, name: str, seconds: float) -> Channel:
+        """Opens a channel; every task must open the same ones, and use each from one thread at a time."""
+        return Channel(self, name, seconds)
+
+    def set(self, key: str, value: Any, overwrite: bool = False) -> None:
+        """Publishes a JSON value under `key`."""
+        self._client.key_value_set(f"{_PREFIX}/{key}", json.dumps(value), allow_overwrite=overwrite)
+
+    def get(self, key: str, seconds: float) -> Any:
+        """Returns the value of `key`, or raises `TimeoutError` when it does not appear in time."""
+        try:
+            return json.loads(self._client.blocking_key_value_get(f"{_PREFIX}/{key}", max(1, int(seconds * 1e3))))
+        except Exception as error:  # jaxlib raises one class for every status
+            if "DEADLINE_EXCEEDED" in str(error) or "timed out" in str(error).lower():
+                raise TimeoutError(key) from None
+            raise
+
+    def delete(self, key: str) -> None:
+        """Removes `key`."""
+        self._client.key_value_delete(f"{_PREFIX}/{key}")
+
+    def listing(self, directory: str) -> dict[str, Any]:
+        """Returns every value below `directory` by its name."""
+        found = self._client.key_value_dir_get(f"{_PREFIX}/{directory}/")
+        return {key.rsplit("/", 1)[-1]: json.loads(value) for key, value in found}
+
+    def unanimous(self, question: str, seconds: float) -> bool:
+        """Says yes to `question`; returns whether all tasks do so within `seconds`. Nobody need answer."""
+        self.set(f"{question}/yes/{self.process}", True)
+        deadline = time.monotonic() + seconds
+        while len(self.listing(f"{question}/yes")) < len(self.tasks) and time.monotonic() < deadline:
+            self.check_peers("an epoch that others have stopped")
+            time.sleep(_POLL_SECONDS)
+        everyone = len(self.listing(f"{question}/yes")) == len(self.tasks)
+        # The first to decide decides for all: the last yes may come when another task has just given up.
+        with contextlib.suppress(Exception):
+            self.set(f"{question}/decision", everyone)
+        return bool(self.get(f"{question}/decision", seconds))
+
+    def announce_failure(self, kind: str, message: str) -> None:
+        """Tells every task that this one has failed; the first to say so is the first cause."""
+        value = {
+            "process": self.process,
+            "task": self.tasks[self.process],
+            "type": kind,
+            "message": message[:4000],
+        }
+        with contextlib.suppress(Exception):  # Somebody was first, or the service has gone.
+            self.set("status/failed", value)
+
+    def announce_leaving(self) -> None:
+        """Tells every task that this one has ended its program."""
+        self.set(f"status/left-{self.process}", True, overwrite=True)
+
+    def failure(self) -> dict[str, Any] | None:
+        """Returns what the first task to fail has announced."""
+        return self.listing("status").get("failed")
+
+    def left(self) -> set[int]:
+        """Returns the processes that have ended their programs."""
+        return {int(name[5:]) for name in self.listing("status") if name.startswith("left-")}
+
+    def check_peers(self, doing: str) -> None:
+        """Raises `PeerError` if another task has failed, or has left although this one still needs it."""
+        failure = self.failure()
+        if failure and failure["process"] != self.process:
+            raise PeerError(describe_failure(failure))
+        if gone := self.left() - {self.process}:
+            names = ", ".join(self.tasks[i] for i in sorted(gone))
+            raise PeerError(
+                f"Every task must make the same calls. {names} ended its program while {self.tasks[self.process]} is "
+                f"in {doing}. Look for a condition in the program that depends on the task."
+            )
+
+
+class Channel:
+    """A sequence of agreements; the n-th `agree` of each task belong together."""
+
+    def __init__(self, control: Control, name: str, seconds: float) -> None:
+        self._control = control
+        self._name = name
+        self._seconds = seconds
+        self._turn = 0
+        self._closed = False
+
+    def close(self) -> None:
+        """Ends the wait of a thread in `agree`, within a second."""
+        self._closed = True
+
+    def agree(self, topic: str, value: Any) -> list[Any]:
+        """Contributes `value` (JSON) and returns every task's, in process order.
+
+        Raises:
+            MissingTaskError: If a task that is alive does not get here within the limit.
+            MismatchError: If another task is at a different topic: the programs have diverged.
+            PeerError: If another task has failed or left.
+        """
+        control = self._control
+        self._turn += 1
+        control.set(f"{self._name}/{self._turn}/{control.process}", {"topic": topic, "value": value})
+        answers = list(self._wait_for_all(topic))
+        self._compare_topics([a["topic"] for a in answers])
+        # All have answered this turn, so all have read the last one.
+        if self._turn > 1:
+            control.delete(f"{self._name}/{self._turn - 1}/{control.process}")
+        return [a["value"] for a in answers]
+
+    def _wait_for_all(self, topic: str) -> Iterator[dict[str, Any]]:
+        deadline = time.monotonic() + self._seconds
+        for process in range(len(self._control.tasks)):
+            yield self._wait_for(process, topic, deadline)
+
+    def _wait_for(self, process: int, topic: str, deadline: float) -> dict[str, Any]:
+        control = self._control
+        while True:
+            try:
+                return control.get(f"{self._name}/{self._turn}/{process}", _SLICE_SECONDS)
+            except TimeoutError:
+                if self._closed:
+                    raise ChannelClosed from None
+                control.check_peers(topic)
+                if time.monotonic() > deadline:
+                    raise MissingTaskError(self._late(topic)) from None
+
+    def _late(self, topic: str) -> str:
+        here = {int(name) for name in self._control.listing(f"{self._name}/{self._turn}")}
+        names = self._control.tasks
+        missing = ", ".join(name for i, name in enumerate(names) if i not in here)
+        return (
+            f"Every task must reach {topic} within {self._seconds:g} s of the first (LOCKSTEP_PEER_TIMEOUT). "
+            f"Here: {', '.join(names[i] for i in sorted(here))}. Missing: {missing}. If they only need longer, raise "
+            "the limit; otherwise look at what they are doing."
+        )
+
+    def _compare_topics(self, topics: list[str]) -> None:
+        if len(set(topics)) > 1:
+            where = "; ".join(f"{name} is in {t}" for name, t in zip(self._control.tasks, topics, strict=True))
+            raise MismatchError(
+                f"Every task must make the same calls in the same order. Here {where}. Look for a condition in the "
+                "program that depends on the task, such as `if is_chief: model.evaluate(...)`."
+            )
+
+
+def describe_failure(failure: dict[str, Any]) -> str:
+    """One line for what a failed task announced."""
+    return f"{failure['task']} failed first: {failure['type']}: {failure['message']}"

@@ -1,0 +1,169 @@
+"""Joins this process to its cluster."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lockstep._runtime import addresses, compare, cpu, failure, leaving, randomness, versions
+from lockstep._runtime.control import Control
+from lockstep._runtime.limits import Limits
+from lockstep._runtime.rendezvous import Host, Roll, report
+from lockstep._runtime.runtime import Runtime
+from lockstep._runtime.watchdog import Watchdog
+from lockstep.cluster_resolver import ClusterSpec, Task
+from lockstep.cluster_resolver._roles import known_address, training_tasks
+from lockstep.errors import MismatchError, StartupOrderError
+
+_log = logging.getLogger("lockstep")
+# Everyone has reported, so jax's own registration only has to happen.
+_REGISTER_SECONDS = 120
+_HEARTBEAT_SECONDS = 100
+
+_joined_at: str | None = None
+
+
+def join(cluster: ClusterSpec, task: Task, peer_seconds: float | None = None) -> Runtime:
+    """Joins the synchronous cluster as `task` and returns once every task has.
+
+    Args:
+        cluster: The cluster, of at least two training tasks.
+        task: This process' place in it.
+        peer_seconds: Takes precedence over `LOCKSTEP_PEER_TIMEOUT`.
+
+    Raises:
+        StartupOrderError: If the JAX backend has started, or this process has joined before.
+        AddressError: If an address cannot be bound or resolved.
+        MissingTaskError: If a task does not arrive within `LOCKSTEP_JOIN_TIMEOUT`.
+        MismatchError: If tasks differ in cluster or versions.
+    """
+    global _joined_at
+    where = user_line()
+    check_startup(where)
+    limits = Limits.from_environment()
+    if peer_seconds is not None:
+        limits = replace(limits, peer=peer_seconds)
+    tasks = training_tasks(cluster)
+    names = tuple(map(str, tasks))
+    roll = Roll(names, tuple(known_address(cluster, t) or "address unknown" for t in tasks))
+    process = tasks.index(task)
+    hello = {"task": names[process], "cluster": cluster.as_dict(), "versions": versions.installed()}
+    cpu.prepare_thread_pool()
+    _joined_at = where
+    _register(roll, process, hello, limits)
+    return _start(names, process, limits)
+
+
+def check_startup(where: str) -> None:
+    """Raises `StartupOrderError` unless this process can still join a cluster."""
+    from jax._src import xla_bridge
+
+    if _joined_at is not None:
+        raise StartupOrderError(
+            f"A process joins its cluster once. The strategy created at {_joined_at} has joined; the one at {where} "
+            "is a second one. Keep the first in a variable and use it wherever a strategy is needed."
+        )
+    if xla_bridge.backends_are_initialized():
+        raise StartupOrderError(
+            "Collective ops must be configured at program startup: a strategy of several workers must be created "
+            f"before JAX computes anything. Move {where} up, above every line that makes a tensor, a model or a "
+            "random number with keras or jax, or that asks for devices."
+        )
+
+
+def user_line() -> str:
+    """Returns "file:line (source)" of the innermost frame outside this package."""
+    package = __name__.split(".")[0]
+    for frame in reversed(traceback.extract_stack()):
+        if f"/{package}/" not in frame.filename.replace("\\", "/"):
+            return f"{frame.filename}:{frame.lineno} (`{frame.line}`)"
+    return "this line"
+
+
+def _register(roll: Roll, process: int, hello: Mapping[str, Any], limits: Limits) -> None:
+    _log.info("%s joins %s", roll.names[process], roll.describe(list(range(len(roll.names)))))
+    if process:
+        report(roll, process, hello, limits.join)
+        _initialize(roll, process)
+        return
+    host = Host(roll, hello, lambda hellos: _disagreement(hellos, roll.names))
+    host.collect(limits.join)
+    # The others connect when the service listens: a refused connection would cost them a second.
+    threading.Thread(target=_release_when_up, args=(host, roll), daemon=True).start()
+    _initialize(roll, process)
+
+
+def _disagreement(hellos: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str | None:
+    told = [str(h.get("task")) for h in hellos] if len(hellos) < len(names) else list(names)
+    for what in ("cluster", "versions"):
+        if found := compare.first_difference([h.get(what) for h in hellos], told):
+            return (
+                f"All tasks must see the same {what}. {found}. Give every task the same TF_CONFIG cluster, and the "
+                "same environment (a lock file, one container image)."
+            )
+    return None
+
+
+def _release_when_up(host: Host, roll: Roll) -> None:
+    import socket
+
+    target = addresses.resolve(roll.addresses[0], roll.names[0])
+    deadline = time.monotonic() + _REGISTER_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(target, timeout=1.0).close()
+            break
+        except OSError:
+            time.sleep(0.01)
+    host.release()
+
+
+def _initialize(roll: Roll, process: int) -> None:
+    import jax
+
+    own = addresses.join_host(*addresses.resolve(roll.addresses[0], roll.names[0]))
+    jax.distributed.initialize(
+        coordinator_address=own,
+        num_processes=len(roll.names),
+        process_id=process,
+        cluster_detection_method="deactivate",
+        initialization_timeout=_REGISTER_SECONDS,
+        heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+        coordinator_bind_address=own,
+    )
+
+
+def _start(names: tuple[str, ...], process: int, limits: Limits) -> Runtime:
+    from jax._src import distributed
+
+    client = distributed.global_state.client
+    assert client is not None
+    control = Control(client, process, names)
+    watchdog = Watchdog(control, limits)
+    watchdog.start()
+    failure.install()
+    leaving.install(control, watchdog, limits)
+    runtime = Runtime(names, process, control, watchdog, limits)
+    follow_chief_randomness(runtime)
+    return runtime
+
+
+def follow_chief_randomness(runtime: Runtime) -> None:
+    """Makes the chief's random state everyone's, so that all create the same weights and shuffles."""
+    if runtime.is_alone:
+        return
+    mine = randomness.snapshot() if runtime.is_chief else None
+    randomness.restore(runtime.agree("the random state", mine)[0])
+
+
+def demand_same(runtime: Runtime, topic: str, value: Any, advice: str) -> list[Any]:
+    """Agrees on `value`, which must be equal on all tasks; raises `MismatchError` on all of them otherwise."""
+    answers = runtime.agree(topic, value)
+    if found := compare.first_difference(answers, runtime.tasks):
+        raise failure.mark_agreed(MismatchError(f"All tasks must have the same {topic}. {found}. {advice}"))
+    return answers

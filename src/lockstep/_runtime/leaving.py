@@ -1,0 +1,72 @@
+"""The end of a joined process: in order on success, at once on failure.
+
+On success every task says that it has ended its program and waits until all have: the first task hosts the
+coordination service, and a task that just goes away looks like one that died. On failure nobody waits.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import time
+
+from lockstep._runtime import failure
+from lockstep._runtime.control import Control, describe_failure
+from lockstep._runtime.limits import Limits
+from lockstep._runtime.watchdog import Watchdog
+
+_POLL_SECONDS = 0.05
+_NOTICE_SECONDS = 60.0
+
+
+def install(control: Control, watchdog: Watchdog, limits: Limits) -> None:
+    """Registers the ordered end; to be called after jax has registered its own."""
+    failure.on_failure(lambda error: control.announce_failure(type(error).__name__, str(error)))
+    atexit.register(_leave, control, watchdog, limits)
+
+
+def _leave(control: Control, watchdog: Watchdog, limits: Limits) -> None:
+    if failure.has_failed():
+        _exit_now(1)
+    try:
+        control.announce_leaving()
+        problem = _wait_for_all(control, limits)
+    except Exception as error:  # The service has gone with the first task.
+        problem = f"{control.tasks[0]}, which all others report to, has gone: {error}"
+    watchdog.stop()
+    if problem:
+        me = control.tasks[control.process]
+        failure.write_error_file(me, "PeerError", problem, f"lockstep.errors.PeerError: {problem}\n", secondary=True)
+        print(f"lockstep: {me} had ended its program when this happened: {problem}", file=sys.stderr)
+        _exit_now(1)
+
+
+def _wait_for_all(control: Control, limits: Limits) -> str | None:
+    """Returns what prevented the common end, or `None`."""
+    start = time.monotonic()
+    notice = start + _NOTICE_SECONDS
+    while waiting := set(range(len(control.tasks))) - control.left():
+        if found := control.failure():
+            return describe_failure(found)
+        names = ", ".join(control.tasks[i] for i in sorted(waiting))
+        now = time.monotonic()
+        if now - start > limits.leave:
+            return f"{names} did not end within {limits.leave:g} s (LOCKSTEP_LEAVE_TIMEOUT)"
+        if now > notice:
+            print(
+                f"lockstep: {control.tasks[control.process]} has finished and waits for {names}",
+                file=sys.stderr,
+            )
+            notice = now + _NOTICE_SECONDS
+        time.sleep(_POLL_SECONDS)
+    return None
+
+
+def _exit_now(code: int) -> None:
+    """Ends without jax's own farewell, which would wait for tasks that cannot answer."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    logging.shutdown()
+    os._exit(code)

@@ -1,0 +1,130 @@
+"""What a process knows about the others that train with it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from typing import Any, Protocol
+
+from lockstep._runtime import failure, limits
+from lockstep._runtime.control import Control
+from lockstep._runtime.watchdog import Watchdog
+from lockstep.errors import PeerError
+
+# How long a task that wants to stop in the middle of an epoch waits for the others to want the same.
+_STOP_SECONDS = 30.0
+
+
+class Agreement(Protocol):
+    """An all-gather of small JSON values between the tasks."""
+
+    def agree(self, topic: str, value: Any) -> list[Any]:
+        """Contributes `value` and returns everyone's."""
+        ...
+
+    def close(self) -> None:
+        """Ends the wait of a thread in `agree`."""
+        ...
+
+
+class _Alone:
+    """The agreement of a single process with itself."""
+
+    def agree(self, topic: str, value: Any) -> list[Any]:
+        del topic
+        return [value]
+
+    def close(self) -> None:
+        pass
+
+
+class Runtime:
+    """One process of a synchronous job: who it is, and how it agrees with the others.
+
+    Attributes:
+        tasks: Names such as "worker 1", the chief first; the position is the process' index.
+        process: This process' index.
+    """
+
+    def __init__(
+        self,
+        tasks: tuple[str, ...] = ("this process",),
+        process: int = 0,
+        control: Control | None = None,
+        watchdog: Watchdog | None = None,
+        waits: limits.Limits | None = None,
+    ) -> None:
+        self.tasks = tasks
+        self.process = process
+        self._control = control
+        self._watchdog = watchdog
+        self._limits = waits or limits.Limits()
+        self._calls = self.channel("calls")
+        self._stops = 0
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process is the one that writes and prints."""
+        return self.process == 0
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other process takes part."""
+        return len(self.tasks) == 1
+
+    def agree(self, topic: str, value: Any) -> list[Any]:
+        """Exchanges `value` between all tasks' main threads; see `Channel.agree`."""
+        return self._calls.agree(topic, value)
+
+    def channel(self, name: str) -> Agreement:
+        """Opens a separate sequence of agreements, for another thread."""
+        if self._control is None:
+            return _Alone()
+        return self._control.channel(name, self._limits.peer)
+
+    def all_stop(self, point: str) -> bool:
+        """Decides, on a task that wants to stop at `point` in the middle of an epoch, whether to.
+
+        All tasks go through the same steps, so they may only stop together. If not every task asks for it at the same
+        point in time, none stops here; those who asked ask again at the end of the epoch, where all vote.
+        """
+        if self._control is None:
+            return True
+        self._stops += 1
+        return self._control.unanimous(f"stop/{self._stops}-{point}", _STOP_SECONDS)
+
+    @contextlib.contextmanager
+    def depending_on_others(self, doing: str) -> Generator[None]:
+        """Guards a call that every task makes: whatever ends it here ends it everywhere, with the first cause."""
+        if self._control is None or self._watchdog is None:
+            yield
+            return
+        with self._watchdog.watching(doing):
+            try:
+                yield
+            except BaseException as error:
+                if failure.is_agreed(error):
+                    raise
+                cause = self._first_cause(error)
+                self._control.announce_failure(type(cause).__name__, str(cause))
+                if cause is error:
+                    raise
+                raise cause from error
+
+    def _first_cause(self, error: BaseException) -> BaseException:
+        """A broken collective is the consequence of a peer's end; says whose."""
+        import jax
+
+        if not isinstance(error, jax.errors.JaxRuntimeError):
+            return error
+        assert self._control is not None and self._watchdog is not None
+        try:
+            if gone := self._watchdog.suspects():
+                names = ", ".join(self.tasks[i] for i in gone)
+                return PeerError(f"{names} has gone: its process ended without a word while the others needed it.")
+            self._control.check_peers("the same call")
+        except PeerError as peer:
+            return peer
+        except Exception:  # The service has gone with the first task.
+            return PeerError(f"{self.tasks[0]} has gone: its process ended without a word.")
+        return error

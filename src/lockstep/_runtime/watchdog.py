@@ -1,0 +1,125 @@
+"""Signs of life: every task shows that it is alive, and notices when another one is not.
+
+A task that waits for the others inside a collective operation cannot be woken from Python. When another task has
+failed, left, or shown no sign of life, this thread gives the main thread a moment to fail by itself, and then ends
+the process with the reason. A stopped process (SIGSTOP, a hung machine) stops showing signs of life as a dead one
+does; a heartbeat of the transport would not tell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Generator
+
+from lockstep._runtime.control import Control, describe_failure
+from lockstep._runtime.failure import write_error_file
+from lockstep._runtime.limits import Limits
+from lockstep.errors import PeerError
+
+_BEAT_SECONDS = 1.0
+# The main thread's own exception (a closed connection, an agreement that fails) is the better report.
+_GRACE_SECONDS = 4.0
+# A peer whose process has died stops beating at once; this long without a beat makes it a suspect.
+_SUSPECT_SECONDS = 2.5
+# The coordination service is gone when this many beats in a row could not be delivered.
+_LOST_BEATS = 5
+
+
+class Watchdog:
+    """Beats once a second, and watches the others while this task depends on them."""
+
+    def __init__(self, control: Control, limits: Limits) -> None:
+        self._control = control
+        self._limits = limits
+        self._doing: list[str] = []
+        self._seen: dict[str, tuple[int, float]] = {}
+        self._lost = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lockstep-watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Starts beating."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops beating; returns when the last beat is out."""
+        self._stop.set()
+        self._thread.join(_GRACE_SECONDS)
+
+    @contextlib.contextmanager
+    def watching(self, doing: str) -> Generator[None]:
+        """While open, this task cannot go on without the others."""
+        self._doing.append(doing)
+        try:
+            yield
+        finally:
+            self._doing.pop()
+
+    def suspects(self) -> list[int]:
+        """Returns the processes without a beat for `_SUSPECT_SECONDS`; takes that long to find out."""
+        before = self._control.listing("beats")
+        time.sleep(_SUSPECT_SECONDS)
+        after = self._control.listing("beats")
+        others = (i for i in range(len(self._control.tasks)) if i != self._control.process)
+        return [i for i in others if before.get(str(i)) == after.get(str(i))]
+
+    def _run(self) -> None:
+        beat = 0
+        while not self._stop.wait(_BEAT_SECONDS):
+            beat += 1
+            reason = self._beat_and_look(beat)
+            if reason and self._doing:
+                self._end(reason)
+
+    def _beat_and_look(self, beat: int) -> str | None:
+        try:
+            self._control.set(f"beats/{self._control.process}", beat, overwrite=True)
+            reason = self._look() if self._doing else None
+            self._lost = 0
+            return reason
+        except PeerError as error:
+            return str(error)
+        except Exception as error:  # jaxlib raises one class for every status
+            self._lost += 1
+            if self._lost < _LOST_BEATS:
+                return None
+            return f"{self._control.tasks[0]}, which all others report to, cannot be reached: {error}"
+
+    def _look(self) -> str | None:
+        failure = self._control.failure()
+        if failure and failure["process"] == self._control.process:
+            return describe_failure(failure)
+        self._control.check_peers(self._doing[-1])
+        return self._silent()
+
+    def _silent(self) -> str | None:
+        now = time.monotonic()
+        for name, beat in self._control.listing("beats").items():
+            if self._seen.get(name, (None, 0.0))[0] != beat:
+                self._seen[name] = (beat, now)
+        late = [int(n) for n, (_, since) in self._seen.items() if now - since > self._limits.silence]
+        if not late:
+            return None
+        names = ", ".join(self._control.tasks[i] for i in sorted(late))
+        return (
+            f"Every task must show a sign of life at least every {self._limits.silence:g} s "
+            f"(LOCKSTEP_SILENCE_TIMEOUT). {names} does not: its process is stopped, or its machine is unreachable."
+        )
+
+    def _end(self, reason: str) -> None:
+        deadline = time.monotonic() + _GRACE_SECONDS
+        while self._doing and time.monotonic() < deadline:
+            self._stop.wait(0.05)
+        if not self._doing or self._stop.is_set():
+            return
+        me = self._control.tasks[self._control.process]
+        self._control.announce_failure("PeerError", reason)
+        write_error_file(me, "PeerError", reason, f"lockstep.errors.PeerError: {reason}\n", secondary=True)
+        print(f"lockstep: {me} ends, because it cannot go on in {self._doing[-1]}: {reason}", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)

@@ -1,0 +1,103 @@
+"""Puts batches and state on the replicas' devices, and brings state back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from lockstep._step.replicas import AXIS, Replicas
+
+
+class Split(Enum):
+    """How a global batch lies on the replicas."""
+
+    EVEN = "each replica holds its share"
+    UNEVEN = "each replica holds all; XLA divides the work, with padding that it masks"
+    WHOLE = "each replica holds all and computes all"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A global batch on the devices."""
+
+    data: Any
+    split: Split
+
+
+def place_batch(replicas: Replicas, batch: Any) -> Placed:
+    """Places a global batch, which every process holds whole on the host.
+
+    A batch that the replicas can divide goes out in shares. Any other is still one batch with one device's numbers:
+    it goes out whole, and with at least one example per replica XLA divides the work. Data without a common first
+    axis cannot be divided.
+    """
+    batch = jax.tree.map(_as_host_array, batch)
+    rows = _common_rows(batch)
+    if rows and rows % replicas.count == 0:
+        return Placed(jax.tree.map(lambda a: _shares(replicas, a), batch), Split.EVEN)
+    split = Split.UNEVEN if rows >= replicas.count else Split.WHOLE
+    return Placed(jax.tree.map(lambda a: _copies(replicas, a), batch), split)
+
+
+def place_whole(replicas: Replicas, value: Any) -> jax.Array:
+    """Places one array, equal on every process, as a full copy on every device."""
+    return _copies(replicas, value)
+
+
+def local_copy(value: jax.Array) -> jax.Array:
+    """Returns this process' copy of an array that every device holds whole, without moving it."""
+    return value.addressable_data(0)
+
+
+def from_chief(replicas: Replicas, values: list[jax.Array]) -> list[jax.Array]:
+    """Returns the first replica's content of arrays that should be, but may not be, equal everywhere."""
+    return _broadcast(replicas, values) if values else values
+
+
+def _broadcast(replicas: Replicas, values: list[jax.Array]) -> list[jax.Array]:
+    def pick(tree: list[jax.Array]) -> list[jax.Array]:
+        first = lax.axis_index(AXIS) == 0
+        return [_sum_one(v, first) for v in tree]
+
+    spec = PartitionSpec()
+    run = jax.shard_map(pick, mesh=replicas.mesh, in_specs=(spec,), out_specs=spec, check_vma=False)
+    return jax.jit(run, out_shardings=replicas.whole)(values)
+
+
+def _sum_one(value: jax.Array, mine: jax.Array) -> jax.Array:
+    number = value.astype(jnp.uint8) if value.dtype == bool else value
+    return lax.psum(jnp.where(mine, number, jnp.zeros_like(number)), AXIS).astype(value.dtype)
+
+
+def _as_host_array(leaf: Any) -> Any:
+    """Arrays stay where they are; everything else that numpy understands becomes an array."""
+    return leaf if isinstance(leaf, (np.ndarray, jax.Array)) or hasattr(leaf, "indices") else np.asarray(leaf)
+
+
+def _common_rows(batch: Any) -> int:
+    """The number of examples, or 0 for a batch without a first axis common to all its arrays."""
+    arrays = [a for a in jax.tree.leaves(batch) if np.ndim(a) > 0]
+    lengths = {a.shape[0] for a in arrays}
+    return lengths.pop() if len(lengths) == 1 else 0
+
+
+def _shares(replicas: Replicas, array: Any) -> jax.Array:
+    if np.ndim(array) == 0:
+        return _copies(replicas, array)
+    share = array.shape[0] // replicas.count
+    parts = [jax.device_put(array[i * share : (i + 1) * share], d) for i, d in replicas.local]
+    return jax.make_array_from_single_device_arrays(array.shape, replicas.by_example, parts)
+
+
+def _copies(replicas: Replicas, array: Any) -> jax.Array:
+    if isinstance(array, jax.Array) and len(array.sharding.device_set) > 1:
+        array = np.asarray(array)
+    copies = [jax.device_put(array, d) for _, d in replicas.local]
+    return jax.make_array_from_single_device_arrays(np.shape(array), replicas.whole, copies)

@@ -1,0 +1,128 @@
+"""Ways to add up gradients over the replicas, for the replica view.
+
+Each takes the per-replica values of one pack and returns their sums, the same on every replica. XLA's own all-reduce
+(NCCL on GPUs, Gloo between CPU processes) is the default and the fastest known here; the others exist because a
+program asks for them by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+Algorithm = Literal["all_reduce", "ring", "hierarchical", "one_device"]
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How to combine gradients.
+
+    Attributes:
+        algorithm: `all_reduce`: XLA's own. `ring`: chunks travel once around all replicas and once more to spread the
+            sums. `hierarchical`: within groups of neighbouring replicas first, then between groups.
+            `one_device`: all values are collected and added in the order of the replicas.
+        packs: Into how many packs of about equal size the gradients are put; 0 for one each.
+        pack_bytes: Start a new pack after this many bytes; 0 for no limit.
+    """
+
+    algorithm: Algorithm = "all_reduce"
+    packs: int = 0
+    pack_bytes: int = 0
+
+    def sum(self, values: Sequence[jax.Array], axis: str, replicas: int) -> list[jax.Array]:
+        """Returns each value summed over `axis`, which has `replicas` members; call it inside `shard_map`."""
+        add = _ALGORITHMS[self.algorithm]
+        summed: dict[int, jax.Array] = {}
+        for pack in self._pack([v.size * v.dtype.itemsize for v in values]):
+            summed.update(zip(pack, add([values[i] for i in pack], axis, replicas), strict=True))
+        return [summed[i] for i in range(len(values))]
+
+    def _pack(self, sizes: list[int]) -> list[list[int]]:
+        """Groups consecutive values, so that the gradients of late layers, ready first, share a pack."""
+        limit = self.pack_bytes or (math.ceil(sum(sizes) / self.packs) if self.packs else 0)
+        packs: list[list[int]] = []
+        filled = limit
+        for i, size in enumerate(sizes):
+            if filled >= limit:
+                packs.append([])
+                filled = 0
+            packs[-1].append(i)
+            filled += size
+        return packs
+
+
+def _all_reduce(pack: list[jax.Array], axis: str, replicas: int) -> list[jax.Array]:
+    del replicas
+    return list(lax.psum(tuple(pack), axis))
+
+
+def _one_device(pack: list[jax.Array], axis: str, replicas: int) -> list[jax.Array]:
+    def add_in_order(value: jax.Array) -> jax.Array:
+        everyone = lax.all_gather(value, axis)
+        total = everyone[0]
+        for i in range(1, replicas):
+            total = total + everyone[i]
+        return total
+
+    return [add_in_order(v) for v in pack]
+
+
+def _ring(pack: list[jax.Array], axis: str, replicas: int) -> list[jax.Array]:
+    return [_ring_sum(v, axis, replicas) for v in pack]
+
+
+def _ring_sum(value: jax.Array, axis: str, replicas: int) -> jax.Array:
+    chunk = math.ceil(value.size / replicas)
+    flat = jnp.pad(value.reshape(-1), (0, chunk * replicas - value.size))
+    chunks = flat.reshape(replicas, chunk)
+    me = lax.axis_index(axis)
+    onwards = [(i, (i + 1) % replicas) for i in range(replicas)]
+    # After `replicas - 1` hops the chunk that arrives here has visited everyone: chunk number me + 1.
+    travelling = chunks[me]
+    for hop in range(1, replicas):
+        travelling = lax.ppermute(travelling, axis, onwards) + chunks[(me - hop) % replicas]
+    done = jnp.zeros_like(chunks).at[(me + 1) % replicas].set(travelling)
+    for hop in range(1, replicas):
+        travelling = lax.ppermute(travelling, axis, onwards)
+        done = done.at[(me + 1 - hop) % replicas].set(travelling)
+    return done.reshape(-1)[: value.size].reshape(value.shape)
+
+
+def _hierarchical(pack: list[jax.Array], axis: str, replicas: int) -> list[jax.Array]:
+    group = _group_size(replicas)
+    inside = [list(range(s, s + group)) for s in range(0, replicas, group)]
+    between = [list(range(i, replicas, group)) for i in range(group)]
+
+    def two_levels(value: jax.Array) -> jax.Array:
+        return _sum_in_groups(_sum_in_groups(value, axis, inside), axis, between)
+
+    return [two_levels(v) for v in pack]
+
+
+def _sum_in_groups(value: jax.Array, axis: str, groups: list[list[int]]) -> jax.Array:
+    """Adds over the members of each group: the value of each hop's neighbour, once around the group."""
+    onwards = [(g[i], g[(i + 1) % len(g)]) for g in groups for i in range(len(g))]
+    total = travelling = value
+    for _ in range(len(groups[0]) - 1):
+        travelling = lax.ppermute(travelling, axis, onwards)
+        total = total + travelling
+    return total
+
+
+def _group_size(replicas: int) -> int:
+    """The divisor of `replicas` nearest to its square root: groups and their number about equal."""
+    return max(d for d in range(1, math.isqrt(replicas) + 1) if replicas % d == 0)
+
+
+_ALGORITHMS: dict[str, Callable[[list[jax.Array], str, int], list[jax.Array]]] = {
+    "all_reduce": _all_reduce,
+    "ring": _ring,
+    "hierarchical": _hierarchical,
+    "one_device": _one_device,
+}

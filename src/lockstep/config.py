@@ -1,0 +1,7 @@
+"""Settings of this process, to be made right after `import lockstep`."""
+
+from __future__ import annotations
+
+from lockstep._runtime.cpu import set_logical_cpu_devices as set_logical_cpu_devices
+
+__all__ = ["set_logical_cpu_devices"]

@@ -1,0 +1,64 @@
+"""Downloads within time limits: a machine without network must notice in seconds."""
+
+from __future__ import annotations
+
+import http.client
+import queue
+import threading
+import time
+import urllib.parse
+import urllib.request
+
+_ANSWER_SECONDS = 4.0
+_SILENCE_SECONDS = 10.0
+TOTAL_SECONDS = 120.0
+
+
+class UnavailableError(Exception):
+    """A file cannot be had; the message says why, as part of a sentence."""
+
+
+def check_reachable(url: str) -> None:
+    """Asks the server of `url` for a sign of life; raises `UnavailableError` if there is none within seconds."""
+    answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+    # On a thread, because looking up the server's name knows no time limit.
+    threading.Thread(target=lambda: answers.put(_ask(url)), name="lockstep-probe", daemon=True).start()
+    try:
+        error = answers.get(timeout=_ANSWER_SECONDS)
+    except queue.Empty:
+        error = TimeoutError(f"no answer in {_ANSWER_SECONDS:g} seconds")
+    if error is not None:
+        raise UnavailableError(f"{_host(url)} cannot be reached: {_reason(error)}") from error
+
+
+def download(url: str) -> bytes:
+    """Returns what `url` holds; raises `UnavailableError` if that fails or takes more than two minutes."""
+    deadline = time.monotonic() + TOTAL_SECONDS
+    content = bytearray()
+    try:
+        with urllib.request.urlopen(url, timeout=_SILENCE_SECONDS) as response:
+            while chunk := response.read1(1 << 16):
+                content += chunk
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"not complete after {TOTAL_SECONDS:g} seconds")
+    except (OSError, http.client.HTTPException) as error:
+        raise UnavailableError(f"the download from {_host(url)} failed: {_reason(error)}") from error
+    return bytes(content)
+
+
+def _ask(url: str) -> Exception | None:
+    try:
+        request = urllib.request.Request(url, method="HEAD")
+        urllib.request.urlopen(request, timeout=_ANSWER_SECONDS).close()
+    except (OSError, http.client.HTTPException) as error:
+        return error
+    return None
+
+
+def _reason(error: Exception) -> object:
+    """What urllib wraps in an error of its own, else the error itself."""
+    return getattr(error, "reason", None) or error
+
+
+def _host(url: str) -> str:
+    return urllib.parse.urlsplit(url).netloc

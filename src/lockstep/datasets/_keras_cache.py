@@ -1,0 +1,113 @@
+"""Files that Keras publishes, in the cache that `keras.datasets` shares with this module."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import sys
+import time
+import uuid
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from lockstep.datasets._download import TOTAL_SECONDS, UnavailableError, check_reachable, download
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """A file that Keras publishes under a URL, and the checksum that its content must have."""
+
+    name: str
+    url: str
+    sha256: str
+
+
+def obtain(file: PublishedFile) -> tuple[bytes, Path]:
+    """Returns the content of a file, from Keras' cache or else downloaded into it, and where it is cached.
+
+    The content is verified before it is used. Processes that start together download it once.
+
+    Raises:
+        UnavailableError: If it is not in the cache and cannot be downloaded.
+    """
+    path = _directory() / file.name
+    content = _cached(path, file)
+    try:
+        return content or _fetch(path, file), path
+    except UnavailableError as error:
+        if path.exists():
+            raise UnavailableError(f"{path} has a wrong checksum; {error}") from error
+        raise
+
+
+def _directory() -> Path:
+    """Where Keras keeps data sets."""
+    return Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser() / "datasets"
+
+
+def _cached(path: Path, file: PublishedFile) -> bytes | None:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    return content if _is_genuine(content, file) else None
+
+
+def _is_genuine(content: bytes, file: PublishedFile) -> bool:
+    return hashlib.sha256(content).hexdigest() == file.sha256
+
+
+def _fetch(path: Path, file: PublishedFile) -> bytes:
+    if os.environ.get("LOCKSTEP_OFFLINE", "0") not in ("", "0"):
+        raise UnavailableError("LOCKSTEP_OFFLINE forbids downloads")
+    check_reachable(file.url)
+    with _one_process(path):
+        return _cached(path, file) or _download(path, file)
+
+
+def _download(path: Path, file: PublishedFile) -> bytes:
+    print(f"lockstep: downloading {file.url} to {path}", file=sys.stderr)
+    content = download(file.url)
+    if not _is_genuine(content, file):
+        raise UnavailableError(f"what {file.url} sent has a wrong checksum")
+    _store(path, content)
+    return content
+
+
+def _store(path: Path, content: bytes) -> None:
+    """Writes the file in one step, so that nobody reads a part of it; a cache that cannot be written is no error."""
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    with contextlib.suppress(OSError):
+        try:
+            temporary.write_bytes(content)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _one_process(path: Path) -> Generator[None]:
+    """Waits until no other process of this machine downloads to `path`; where files cannot be locked, does nothing."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context(path.with_name(f"{path.name}.lock").open("ab"))
+            _acquire(lock)
+        yield
+
+
+def _acquire(lock: BinaryIO) -> None:
+    """Locks an open file; closing it frees the lock."""
+    deadline = time.monotonic() + TOTAL_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise UnavailableError(f"another process holds {lock.name}") from None
+            time.sleep(0.1)

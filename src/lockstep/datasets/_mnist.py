@@ -1,0 +1,118 @@
+"""MNIST: 70,000 handwritten digits."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lockstep.datasets import _keras_cache
+from lockstep.datasets._data_dir import data_dir, find
+from lockstep.datasets._download import UnavailableError
+from lockstep.datasets._idx import read_idx
+from lockstep.errors import InputError
+
+Bytes = NDArray[np.uint8]
+
+_NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+_SIDE = 28
+_CLASSES = 10
+_PUBLISHED = _keras_cache.PublishedFile(
+    name="mnist.npz",
+    url="https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",
+    sha256="731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Mnist:
+    """Images of digits and which digits they are.
+
+    Attributes:
+        train_images: uint8 (n, 28, 28), from 0 (paper) to 255 (ink).
+        train_labels: uint8 (n,), from 0 to 9.
+        test_images: uint8 (m, 28, 28).
+        test_labels: uint8 (m,).
+        source: In words, which data this is and where it was found.
+
+    Raises:
+        InputError: If the arrays are not such data.
+    """
+
+    train_images: Bytes
+    train_labels: Bytes
+    test_images: Bytes
+    test_labels: Bytes
+    source: str
+
+    def __post_init__(self) -> None:
+        """Refuses arrays that are not images and labels of digits."""
+        _check_split("training", self.train_images, self.train_labels, self.source)
+        _check_split("test", self.test_images, self.test_labels, self.source)
+
+
+def load_mnist() -> Mnist:
+    """Returns MNIST, or a sample of it; its `source` says which.
+
+    Looks, in this order, for
+
+    1. the four IDX files, as they are or with .gz, in `$LOCKSTEP_DATA_DIR/mnist` or `$LOCKSTEP_DATA_DIR`; when the
+       variable is set, nowhere else;
+    2. `datasets/mnist.npz` in `$KERAS_HOME`, else `~/.keras`, where Keras caches it;
+    3. the same file in the network, unless `LOCKSTEP_OFFLINE=1`; without network this gives up within seconds;
+    4. the sample that comes with lockstep: 5,000 training and 1,000 test images.
+
+    All workers must load the same data. On several machines, let `LOCKSTEP_DATA_DIR` name a directory on each.
+
+    Raises:
+        DataNotFoundError: If `LOCKSTEP_DATA_DIR` is set and does not hold MNIST.
+        InputError: If a file in it is damaged; the message names the file and what is wrong.
+    """
+    root = data_dir()
+    if root is not None:
+        files = find(root, "mnist", _NAMES)
+        return _from_idx(files, f"MNIST from {files[0].parent}")
+    try:
+        content, path = _keras_cache.obtain(_PUBLISHED)
+    except UnavailableError as reason:
+        return _sample(reason)
+    return _from_npz(content, f"MNIST from {path}")
+
+
+def _from_idx(files: Sequence[Traversable], source: str) -> Mnist:
+    images, labels, test_images, test_labels = (
+        read_idx(file, dimensions) for file, dimensions in zip(files, (3, 1, 3, 1), strict=True)
+    )
+    return Mnist(images, labels, test_images, test_labels, source)
+
+
+def _from_npz(content: bytes, source: str) -> Mnist:
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        return Mnist(arrays["x_train"], arrays["y_train"], arrays["x_test"], arrays["y_test"], source)
+
+
+def _sample(reason: UnavailableError) -> Mnist:
+    directory = resources.files("lockstep.datasets") / "sample" / "mnist"
+    files = [directory / f"{name}.gz" for name in _NAMES]
+    source = f"a sample of MNIST, 5,000 training and 1,000 test images, that comes with lockstep ({reason})"
+    return _from_idx(files, source)
+
+
+def _check_split(name: str, images: Bytes, labels: Bytes, source: str) -> None:
+    well_formed = images.shape == (labels.size, _SIDE, _SIDE) and labels.ndim == 1 and labels.size > 0
+    if not well_formed or images.dtype != np.uint8 or labels.dtype != np.uint8:
+        raise InputError(
+            f"The {name} data of MNIST must be images uint8(n, {_SIDE}, {_SIDE}) and labels uint8(n,), at least one. "
+            f"Received: {images.dtype}{images.shape} and {labels.dtype}{labels.shape}, in {source}. Use files that "
+            "belong together."
+        )
+    if labels.max() >= _CLASSES:
+        raise InputError(
+            f"The {name} labels of MNIST must be from 0 to {_CLASSES - 1}. Received: {labels.max()}, in {source}. Use "
+            "the files of the digits."
+        )

@@ -1,0 +1,28 @@
+"""The strategy that is current when no scope is open."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+
+from lockstep.distribute._strategy import Strategy
+
+
+class DefaultStrategy(Strategy):
+    """One replica on the default device; its scope leaves Keras as it is.
+
+    Source: the default strategy of tf.distribute.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """1."""
+        return 1
+
+    @contextlib.contextmanager
+    def scope(self) -> Generator[Strategy]:
+        """A context without effect."""
+        yield self

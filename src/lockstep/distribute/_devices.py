@@ -1,0 +1,74 @@
+"""TensorFlow's device names, as devices of this process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lockstep._runtime import cpu
+from lockstep.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from lockstep._step.replicas import Device
+
+# "/gpu:0", "GPU:0", "cpu:1", "/device:GPU:0", "/job:localhost/replica:0/task:0/device:GPU:0"
+_NAME = re.compile(r"(?:/?job:[^/]+)?(?:/replica:\d+)?(?:/task:\d+)?/?(?:device:)?(cpu|gpu|tpu):(\d+)", re.IGNORECASE)
+_EXAMPLE = 'Examples: "/gpu:0", "GPU:1", "cpu:0".'
+
+
+def devices_named(names: Sequence[str]) -> list[Device]:
+    """Returns the local devices called `names`.
+
+    Raises:
+        ArgumentError: If there is no name, a name is malformed or given twice, or there is no such device.
+    """
+    if isinstance(names, str) or not names:
+        raise ArgumentError(f"devices must be a list of at least one device name. Received: {names!r}. {_EXAMPLE}")
+    found = [device_named(n) for n in names]
+    if len(set(found)) < len(found):
+        raise ArgumentError(f"Each device can hold one replica. Received a device twice: {list(names)!r}. {_EXAMPLE}")
+    cpu.check_thread_pool(len(found) if found[0].platform == "cpu" else 1)
+    return found
+
+
+def device_named(name: str) -> Device:
+    """Returns the local device called `name`; raises `ArgumentError` if it is malformed or there is none."""
+    match = _NAME.fullmatch(name.strip()) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
+    if match is None:
+        raise ArgumentError(f"A device must be named by type and number. Received: {name!r}. {_EXAMPLE}")
+    kind, number = match[1].lower(), int(match[2])
+    available = _of_kind(kind)
+    if number >= len(available):
+        raise ArgumentError(_absent(name, kind, len(available)))
+    return available[number]
+
+
+def default_devices() -> list[Device]:
+    """Returns this process' accelerators, or its CPU devices if it has none."""
+    import jax
+
+    cpu.prepare_thread_pool()
+    devices = jax.local_devices()
+    cpu.check_thread_pool(len(devices) if devices[0].platform == "cpu" else 1)
+    return devices
+
+
+def _of_kind(kind: str) -> list[Device]:
+    import jax
+
+    cpu.prepare_thread_pool()
+    try:
+        return jax.local_devices(backend=kind)
+    except RuntimeError:
+        return []
+
+
+def _absent(name: str, kind: str, count: int) -> str:
+    have = f"{count} {kind.upper()} device{'s' if count != 1 else ''}"
+    advice = (
+        "Split the CPU with lockstep.config.set_logical_cpu_devices, right after `import lockstep`."
+        if kind == "cpu"
+        else "Leave `devices` out to use whatever there is, or check the driver and jax's build for it (jax[cuda])."
+    )
+    return f"A device must exist on this machine. Received: {name!r}; JAX finds {have} here. {advice}"

@@ -1,0 +1,115 @@
+"""MultiWorkerMirroredStrategy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockstep.cluster_resolver import ClusterResolver, Task, TFConfigClusterResolver
+from lockstep.cluster_resolver._roles import training_tasks
+from lockstep.distribute._devices import default_devices
+from lockstep.distribute._options import CommunicationOptions, reduction
+from lockstep.distribute._strategy import Strategy, check_batch_statistics
+from lockstep.errors import ArgumentError, ClusterSpecError
+
+if TYPE_CHECKING:
+    from lockstep._runtime.runtime import Runtime
+    from lockstep._step.replicas import Device
+
+
+class MultiWorkerMirroredStrategy(Strategy):
+    """Trains on all devices of all workers of a cluster.
+
+    Every worker runs the same program. Creating the strategy joins the cluster, so it must come before anything that
+    JAX computes. Without TF_CONFIG, and for an evaluator, the process is a cluster of its own.
+
+    Args:
+        cluster_resolver: Describes the cluster. Default: `TFConfigClusterResolver()`.
+        communication_options: How gradients travel. Default: `CommunicationOptions()`.
+        batch_statistics: "global" (default): batch normalisation takes its moments over the global batch, as one
+            device would. "replica": over each replica's share, as TensorFlow does.
+
+    Raises:
+        ClusterSpecError: If the cluster is described wrongly, or this process is a `ps` task.
+        StartupOrderError: If JAX has started, or this process has joined a cluster before.
+        AddressError: If an address of the cluster cannot be bound or resolved.
+        MissingTaskError: If a task does not arrive within LOCKSTEP_JOIN_TIMEOUT seconds (300).
+        MismatchError: If tasks differ in cluster, versions or options.
+        UnsupportedError: If the devices cannot do what the options ask for.
+
+    Source: tf.distribute.MultiWorkerMirroredStrategy.
+    """
+
+    def __init__(
+        self,
+        cluster_resolver: ClusterResolver | None = None,
+        communication_options: CommunicationOptions | None = None,
+        *,
+        batch_statistics: str = "global",
+    ) -> None:
+        from lockstep._step.replicas import Replicas
+
+        statistics = check_batch_statistics(batch_statistics)
+        options = _checked_options(communication_options)
+        resolver = TFConfigClusterResolver() if cluster_resolver is None else cluster_resolver
+        runtime, devices = _join(resolver, options)
+        found = reduction(options, devices[0].platform)
+        _demand_same_settings(runtime, statistics, options)
+        super().__init__(Replicas(runtime, devices, statistics, found), resolver)
+
+
+def _join(resolver: ClusterResolver, options: CommunicationOptions) -> tuple[Runtime, list[Device]]:
+    """Joins the cluster, unless this process is all of it."""
+    from lockstep._runtime.join import join
+    from lockstep._runtime.runtime import Runtime
+
+    cluster = resolver.cluster_spec()
+    tasks = training_tasks(cluster)
+    task = _own_task(resolver, tasks)
+    if len(tasks) < 2 or task is None:
+        return Runtime(), default_devices()
+    runtime = join(cluster, task, options.timeout_seconds)
+    return runtime, _all_devices()
+
+
+def _own_task(resolver: ClusterResolver, tasks: tuple[Task, ...]) -> Task | None:
+    """Returns this process' place among `tasks`, or `None` for a process that trains by itself."""
+    task = resolver.task
+    if task is not None and task.type == "ps":
+        raise ClusterSpecError(
+            f"A `ps` task takes no part in synchronous training. This process is {task}, says the cluster resolver. "
+            'Do not start the program for `ps` tasks, or give it a task such as {"type": "worker", "index": 0}.'
+        )
+    if task is None or task.type == "evaluator":
+        return None
+    if len(tasks) > 1 and task not in tasks:
+        raise ClusterSpecError(
+            f"This process must be a task of its cluster. Received: {task}; the cluster has "
+            f"{', '.join(map(str, tasks))}. Correct `task` in TF_CONFIG."
+        )
+    return task
+
+
+def _all_devices() -> list[Device]:
+    """All devices of the default kind, the chief's first."""
+    import jax
+
+    default_devices()
+    return sorted(jax.devices(), key=lambda d: (d.process_index, d.id))
+
+
+def _demand_same_settings(runtime: Runtime, statistics: str, options: CommunicationOptions) -> None:
+    from lockstep._runtime.join import demand_same
+
+    settings = {"batch_statistics": statistics, "communication_options": repr(options)}
+    demand_same(runtime, "strategy options", settings, "Create the same strategy on every worker.")
+
+
+def _checked_options(options: CommunicationOptions | None) -> CommunicationOptions:
+    if options is None:
+        return CommunicationOptions()
+    if not isinstance(options, CommunicationOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentError(
+            f"communication_options must be a CommunicationOptions. Received: {options!r}. Example: "
+            "lockstep.distribute.CommunicationOptions(timeout_seconds=120)"
+        )
+    return options

@@ -1,0 +1,69 @@
+"""Every exception that lockstep raises on purpose.
+
+```
+LockstepError
+├── ClusterSpecError        the description of the cluster is wrong (also a ValueError)
+├── ArgumentError           an argument or a setting is wrong (also a ValueError)
+│   └── UnsupportedError    this platform cannot do what an option asks for
+├── JoinError               this process could not become part of the cluster (also a RuntimeError)
+│   ├── StartupOrderError   something ran before the strategy that must run after it
+│   ├── AddressError        an address cannot be bound or resolved
+│   └── MissingTaskError    a task did not arrive in time (also a TimeoutError)
+├── MismatchError           the tasks of one cluster disagree about cluster, versions, model or call
+├── PeerError               another task failed, left or stopped; its own error is the first cause
+├── InputError              the input pipeline broke, here or on another task (also a ValueError)
+└── DataNotFoundError       a data set is nowhere to be found (also a FileNotFoundError)
+```
+
+Catch `LockstepError` to handle all of them. Each message states the rule, what was received, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class LockstepError(Exception):
+    """Base class of every error that lockstep raises on purpose."""
+
+
+class ClusterSpecError(LockstepError, ValueError):
+    """The description of the cluster (TF_CONFIG, a `ClusterSpec`, scheduler variables) is wrong."""
+
+
+class ArgumentError(LockstepError, ValueError):
+    """An argument, an environment setting or a combination of them is wrong."""
+
+
+class UnsupportedError(ArgumentError):
+    """An option asks for something that this platform, or this combination, cannot do."""
+
+
+class JoinError(LockstepError, RuntimeError):
+    """The process could not become part of the cluster."""
+
+
+class StartupOrderError(JoinError):
+    """Something ran before the strategy was created that must run after it."""
+
+
+class AddressError(JoinError):
+    """An address of the cluster cannot be bound or resolved."""
+
+
+class MissingTaskError(JoinError, TimeoutError):
+    """A task of the cluster did not arrive within the time limit."""
+
+
+class MismatchError(LockstepError, RuntimeError):
+    """The tasks of one cluster disagree about the cluster, the versions, the model or the call."""
+
+
+class PeerError(LockstepError, RuntimeError):
+    """Another task failed, left or stopped making progress; the first cause is there, not here."""
+
+
+class InputError(LockstepError, ValueError):
+    """The input pipeline broke, on this task or on another one."""
+
+
+class DataNotFoundError(LockstepError, FileNotFoundError):
+    """A data set is neither on this machine nor can it be downloaded."""

@@ -1,0 +1,71 @@
+"""The invariant: N replicas follow one device's trajectory, as devices, as processes, and mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.keras.cases import CASES
+from tests.support.cluster import Cluster
+
+# (processes, devices of each)
+LAYOUTS = [(1, 1), (1, 4), (2, 1), (2, 2), (3, 1)]
+TOLERANCES = {"float64": 1e-9, "float32": 2e-5}
+# In float32, Lion's sign of a momentum near zero, and a whole epoch of Adam's first steps, amplify rounding.
+_FLOAT32 = ["sgd with momentum", "adam, sample weights", "dropout", "masked gru", "two inputs, two outputs"]
+
+Results = dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def one_device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], Results]]:
+    """What plain Keras computes on one device, case by case."""
+    cluster = Cluster(0, 1, tmp_path_factory.mktemp("plain"))
+    yield _Memo(cluster)
+    cluster.close()
+
+
+class _Memo(dict[tuple[str, str], Results]):
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+
+    def __missing__(self, key: tuple[str, str]) -> Results:
+        case, floatx = key
+        self[key] = self._cluster.run("tests.keras.cases:run", case=case, floatx=floatx)[0]
+        return self[key]
+
+
+@pytest.fixture(scope="module", params=LAYOUTS, ids=lambda layout: f"{layout[0]}x{layout[1]}")
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Lockstep on one of the layouts."""
+    cluster = Cluster(*request.param, tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.close()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_float64(case: str, cluster: Cluster, one_device: dict[tuple[str, str], Results]) -> None:
+    _check(case, "float64", cluster, one_device)
+
+
+@pytest.mark.parametrize("case", _FLOAT32)
+def test_float32(case: str, cluster: Cluster, one_device: dict[tuple[str, str], Results]) -> None:
+    _check(case, "float32", cluster, one_device)
+
+
+def _check(case: str, floatx: str, cluster: Cluster, one_device: dict[tuple[str, str], Results]) -> None:
+    expected = one_device[case, floatx]
+    for worker, found in enumerate(cluster.run("tests.keras.cases:run", case=case, floatx=floatx)):
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            difference = np.max(np.abs(found[name].astype(float) - value.astype(float)), initial=0.0)
+            assert difference <= TOLERANCES[floatx], f"{name} on worker {worker} differs by {difference:g}"
+
+
+def test_data_moves_the_weights(one_device: dict[tuple[str, str], Results]) -> None:
+    """The comparison means something: cases differ from each other by far more than the tolerance."""
+    first, second = (one_device[case, "float64"] for case in ("lion", "sgd with momentum"))
+    assert max(np.max(np.abs(first[n] - second[n])) for n in first if n.startswith("weight 0")) > 1e-3
