@@ -30,11 +30,14 @@ def is_scrubbed(name: str) -> bool:
 for _name in [n for n in os.environ if is_scrubbed(n)]:
     del os.environ[_name]
 
-import lockstep  # noqa: E402, F401  Chooses Keras' backend before a test imports it.
+import lockstep  # noqa: E402  Chooses Keras' backend before a test imports it.
+
+# Tests in this process have four devices; what is about processes starts its own.
+lockstep.config.set_logical_cpu_devices(4)
 
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Undoes what a test does to the environment."""
-    for name in [n for n in os.environ if is_scrubbed(n)]:
+    for name in [n for n in os.environ if is_scrubbed(n) and n != "KERAS_BACKEND"]:
         monkeypatch.delenv(name)

@@ -20,6 +20,21 @@ Catch `LockstepError` to handle all of them. Each message states the rule, what 
 
 from __future__ import annotations
 
+__all__ = [
+    "AddressError",
+    "ArgumentError",
+    "ClusterSpecError",
+    "DataNotFoundError",
+    "InputError",
+    "JoinError",
+    "LockstepError",
+    "MismatchError",
+    "MissingTaskError",
+    "PeerError",
+    "StartupOrderError",
+    "UnsupportedError",
+]
+
 
 class LockstepError(Exception):
     """Base class of every error that lockstep raises on purpose."""

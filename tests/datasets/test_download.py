@@ -19,7 +19,9 @@ CONTENT = npz()
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `body` in answer to every request, after `delay` seconds, and counts the downloads."""
+    """Serves `body` to whoever asks, pausing before each piece, and counts the downloads."""
+
+    daemon_threads = False
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -27,6 +29,9 @@ class Server(ThreadingHTTPServer):
         self.status = 200
         self.pause: Callable[[], object] = lambda: None
         self.downloads = 0
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Says nothing: clients that have waited long enough hang up."""
 
 
 class Handler(BaseHTTPRequestHandler):

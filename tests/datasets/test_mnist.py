@@ -123,7 +123,7 @@ def test_a_damaged_cache_is_not_used(monkeypatch: pytest.MonkeyPatch, keras_home
     path.write_bytes(npz()[:-1])
     mnist = load_mnist()
     assert mnist.source.startswith("a sample of MNIST")
-    assert f"{path} has a wrong checksum; LOCKSTEP_OFFLINE forbids downloads" in mnist.source
+    assert f"{path} is not as published; LOCKSTEP_OFFLINE forbids downloads" in mnist.source
 
 
 def test_the_sample_is_mnist_in_small() -> None:

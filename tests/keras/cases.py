@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-import numpy as np
-from keras.src.backend.common import dtypes
-
 import keras
+import numpy as np
 from keras import layers, ops
+from keras.src.backend.common import dtypes
 
 EXAMPLES, BATCH, EPOCHS = 103, 10, 3
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from lockstep._keras.state import ModelState
 from lockstep._runtime import randomness
-from lockstep._runtime.join import demand_same
 from lockstep._runtime.runtime import Runtime
 
 _ADVICE = "Every task must run the same program with the same settings."
@@ -31,10 +30,12 @@ def begin_run(runtime: Runtime, call: str, state: ModelState, facts: dict[str, A
     if runtime.is_alone:
         return chief
     mine = {"chief": chief, "random": randomness.snapshot()} if runtime.is_chief else None
-    demand_same(runtime, f"arguments of {call}", facts, _ADVICE)
-    answers = runtime.agree(call, {"model": state.digest(), "changed": state.has_changed(), "first": mine})
+    answers = runtime.agree(
+        call, {"facts": facts, "model": state.digest(), "changed": state.has_changed(), "first": mine}
+    )
+    runtime.demand_equal(f"arguments of {call}", [a["facts"] for a in answers], _ADVICE)
     if len({a["model"] for a in answers}) > 1:
-        demand_same(runtime, "variables of the model", state.signature(), _ADVICE)
+        runtime.demand_same("variables of the model", state.signature(), _ADVICE)
     if any(a["changed"] for a in answers):
         state.follow_chief()
     randomness.restore(answers[0]["first"]["random"])
@@ -49,16 +50,15 @@ def begin_epoch(runtime: Runtime, epoch: int, state: ModelState) -> None:
     """
     if runtime.is_alone:
         return
-    changes = demand_same(
-        runtime,
+    random = randomness.snapshot() if runtime.is_chief else None
+    answers = runtime.agree(f"epoch {epoch}", {"changes": state.changes(), "random": random})
+    runtime.demand_equal(
         "changes to variables by callbacks",
-        state.changes(),
+        [a["changes"] for a in answers],
         f"Seen at the start of epoch {epoch}. A callback that changes weights or the learning rate must do so on "
         "every task; one that must act on the chief only must not change the model.",
     )
-    del changes
-    answers = runtime.agree(f"epoch {epoch}", randomness.snapshot() if runtime.is_chief else None)
-    randomness.restore(answers[0])
+    randomness.restore(answers[0]["random"])
 
 
 def anyone(runtime: Runtime, topic: str, vote: bool) -> bool:

@@ -11,8 +11,8 @@ from collections.abc import Generator
 from typing import Any
 
 from jax import lax
-
 from keras import layers, ops
+
 from lockstep._keras.replaced import replaced
 
 

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Generator
 from typing import Any
 
+import keras
 from keras.src import tree
 
-import keras
 from lockstep._runtime.runtime import Runtime
 
 # They write files, to the same place from every worker. What they restore reaches the others through the chief.

@@ -8,13 +8,13 @@ from collections.abc import Generator
 from typing import Any
 
 import jax
+import keras
 import numpy as np
 from keras.src import backend, tree
 from keras.src.backend import config
 from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
 from keras.src.utils.python_utils import pythonify_logs
 
-import keras
 from lockstep._feed.feed import Feed
 from lockstep._feed.source import source_of
 from lockstep._keras import agreement, programs

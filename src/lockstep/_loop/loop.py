@@ -36,7 +36,7 @@ class Listener(Protocol):
         ...
 
     def after(self, step: int, outputs: list[Any]) -> bool:
-        """A dispatch that ends with `step` has started, with one of `outputs` for each step; returns whether to stop."""
+        """A dispatch that ends with `step` has started, with an output for each step; returns whether to stop."""
         ...
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from lockstep._runtime.failure import mark_agreed
 from lockstep.errors import MismatchError, MissingTaskError, PeerError
 
 _PREFIX = "lockstep"
@@ -180,10 +181,11 @@ class Channel:
     def _compare_topics(self, topics: list[str]) -> None:
         if len(set(topics)) > 1:
             where = "; ".join(f"{name} is in {t}" for name, t in zip(self._control.tasks, topics, strict=True))
-            raise MismatchError(
+            error = MismatchError(
                 f"Every task must make the same calls in the same order. Here {where}. Look for a condition in the "
                 "program that depends on the task, such as `if is_chief: model.evaluate(...)`."
             )
+            raise mark_agreed(error)
 
 
 def describe_failure(failure: dict[str, Any]) -> str:

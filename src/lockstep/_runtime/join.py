@@ -18,7 +18,7 @@ from lockstep._runtime.runtime import Runtime
 from lockstep._runtime.watchdog import Watchdog
 from lockstep.cluster_resolver import ClusterSpec, Task
 from lockstep.cluster_resolver._roles import known_address, training_tasks
-from lockstep.errors import MismatchError, StartupOrderError
+from lockstep.errors import StartupOrderError
 
 _log = logging.getLogger("lockstep")
 # Everyone has reported, so jax's own registration only has to happen.
@@ -159,11 +159,3 @@ def follow_chief_randomness(runtime: Runtime) -> None:
         return
     mine = randomness.snapshot() if runtime.is_chief else None
     randomness.restore(runtime.agree("the random state", mine)[0])
-
-
-def demand_same(runtime: Runtime, topic: str, value: Any, advice: str) -> list[Any]:
-    """Agrees on `value`, which must be equal on all tasks; raises `MismatchError` on all of them otherwise."""
-    answers = runtime.agree(topic, value)
-    if found := compare.first_difference(answers, runtime.tasks):
-        raise failure.mark_agreed(MismatchError(f"All tasks must have the same {topic}. {found}. {advice}"))
-    return answers

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Generator
 from typing import Any, Protocol
 
-from lockstep._runtime import failure, limits
+from lockstep._runtime import compare, failure, limits
 from lockstep._runtime.control import Control
 from lockstep._runtime.watchdog import Watchdog
-from lockstep.errors import PeerError
+from lockstep.errors import MismatchError, PeerError
 
 # How long a task that wants to stop in the middle of an epoch waits for the others to want the same.
 _STOP_SECONDS = 30.0
@@ -75,6 +75,15 @@ class Runtime:
     def agree(self, topic: str, value: Any) -> list[Any]:
         """Exchanges `value` between all tasks' main threads; see `Channel.agree`."""
         return self._calls.agree(topic, value)
+
+    def demand_same(self, topic: str, value: Any, advice: str) -> None:
+        """Exchanges `value`, which must be equal on all tasks; see `demand_equal`."""
+        self.demand_equal(topic, self.agree(topic, value), advice)
+
+    def demand_equal(self, topic: str, values: list[Any], advice: str) -> None:
+        """Raises `MismatchError`, on every task alike, unless what the tasks have contributed is equal."""
+        if found := compare.first_difference(values, self.tasks):
+            raise failure.mark_agreed(MismatchError(f"All tasks must have the same {topic}. {found}. {advice}"))
 
     def channel(self, name: str) -> Agreement:
         """Opens a separate sequence of agreements, for another thread."""

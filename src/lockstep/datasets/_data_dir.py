@@ -14,7 +14,7 @@ VARIABLE = "LOCKSTEP_DATA_DIR"
 def data_dir() -> Path | None:
     """Returns the directory that LOCKSTEP_DATA_DIR names, or `None` if it is not set."""
     text = os.environ.get(VARIABLE)
-    return Path(text).expanduser() if text else None
+    return Path(os.path.expanduser(text)) if text else None
 
 
 def find(root: Path, data_set: str, names: Sequence[str]) -> list[Path]:

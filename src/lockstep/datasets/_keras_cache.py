@@ -40,13 +40,13 @@ def obtain(file: PublishedFile) -> tuple[bytes, Path]:
         return content or _fetch(path, file), path
     except UnavailableError as error:
         if path.exists():
-            raise UnavailableError(f"{path} has a wrong checksum; {error}") from error
+            raise UnavailableError(f"{path} is not as published; {error}") from error
         raise
 
 
 def _directory() -> Path:
     """Where Keras keeps data sets."""
-    return Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser() / "datasets"
+    return Path(os.path.expanduser(os.environ.get("KERAS_HOME") or "~/.keras"), "datasets")
 
 
 def _cached(path: Path, file: PublishedFile) -> bytes | None:

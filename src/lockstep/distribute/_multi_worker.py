@@ -98,10 +98,8 @@ def _all_devices() -> list[Device]:
 
 
 def _demand_same_settings(runtime: Runtime, statistics: str, options: CommunicationOptions) -> None:
-    from lockstep._runtime.join import demand_same
-
     settings = {"batch_statistics": statistics, "communication_options": repr(options)}
-    demand_same(runtime, "strategy options", settings, "Create the same strategy on every worker.")
+    runtime.demand_same("strategy options", settings, "Create the same strategy on every worker.")
 
 
 def _checked_options(options: CommunicationOptions | None) -> CommunicationOptions:

@@ -1,0 +1,32 @@
+"""The older form of MultiWorkerMirroredStrategy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstep.cluster_resolver import ClusterResolver
+from lockstep.distribute import _multi_worker
+from lockstep.distribute._options import CommunicationImplementation, CommunicationOptions
+
+
+class MultiWorkerMirroredStrategy(_multi_worker.MultiWorkerMirroredStrategy):
+    """The older form of `lockstep.distribute.MultiWorkerMirroredStrategy`, which takes the implementation alone.
+
+    Args:
+        communication: A `CollectiveCommunication`: AUTO (default), RING or NCCL.
+        cluster_resolver: Describes the cluster. Default: `TFConfigClusterResolver()`.
+        **options: As for `lockstep.distribute.MultiWorkerMirroredStrategy`.
+
+    Raises:
+        lockstep.errors.LockstepError: As `lockstep.distribute.MultiWorkerMirroredStrategy` does.
+
+    Source: tf.distribute.experimental.MultiWorkerMirroredStrategy.
+    """
+
+    def __init__(
+        self,
+        communication: CommunicationImplementation | str = CommunicationImplementation.AUTO,
+        cluster_resolver: ClusterResolver | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(cluster_resolver, CommunicationOptions(implementation=communication), **options)

@@ -1,0 +1,104 @@
+"""The public names, listed by hand: a name that comes or goes is a decision."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from types import ModuleType
+
+import pytest
+
+import lockstep
+
+PUBLIC = {
+    "lockstep": ["__version__", "cluster_resolver", "config", "datasets", "distribute", "errors"],
+    "lockstep.cluster_resolver": [
+        "ClusterResolver",
+        "ClusterSpec",
+        "KubernetesClusterResolver",
+        "MPIClusterResolver",
+        "SimpleClusterResolver",
+        "SlurmClusterResolver",
+        "TFConfigClusterResolver",
+        "Task",
+        "TorchrunClusterResolver",
+        "UnionResolver",
+    ],
+    "lockstep.config": ["set_logical_cpu_devices"],
+    "lockstep.datasets": ["Mnist", "load_mnist"],
+    "lockstep.distribute": [
+        "CommunicationImplementation",
+        "CommunicationOptions",
+        "CrossDeviceOps",
+        "HierarchicalCopyAllReduce",
+        "MirroredStrategy",
+        "MultiWorkerMirroredStrategy",
+        "NcclAllReduce",
+        "OneDeviceStrategy",
+        "ReductionToOneDevice",
+        "Strategy",
+        "experimental",
+        "get_strategy",
+        "has_strategy",
+        "in_cross_replica_context",
+    ],
+    "lockstep.distribute.experimental": [
+        "CollectiveCommunication",
+        "CommunicationImplementation",
+        "CommunicationOptions",
+        "MultiWorkerMirroredStrategy",
+    ],
+    "lockstep.errors": [
+        "AddressError",
+        "ArgumentError",
+        "ClusterSpecError",
+        "DataNotFoundError",
+        "InputError",
+        "JoinError",
+        "LockstepError",
+        "MismatchError",
+        "MissingTaskError",
+        "PeerError",
+        "StartupOrderError",
+        "UnsupportedError",
+    ],
+}
+
+
+def _public_modules(package: ModuleType = lockstep) -> list[str]:
+    found = [package.__name__]
+    for info in pkgutil.iter_modules(package.__path__):
+        if not info.name.startswith("_"):
+            module = importlib.import_module(f"{package.__name__}.{info.name}")
+            found += _public_modules(module) if info.ispkg else [module.__name__]
+    return found
+
+
+def test_every_public_module_is_listed() -> None:
+    assert sorted(_public_modules()) == sorted(PUBLIC)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_exported_names(name: str) -> None:
+    module = importlib.import_module(name)
+    assert sorted(module.__all__) == sorted(PUBLIC[name])
+    public = {n for n in vars(module) if not n.startswith("_") and n != "annotations"}
+    assert public <= set(PUBLIC[name]), "a public name that __all__ leaves out"
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_what_is_public_is_documented(name: str) -> None:
+    module = importlib.import_module(name)
+    assert module.__doc__
+    for exported in module.__all__:
+        value = getattr(module, exported)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert inspect.getdoc(value), f"{name}.{exported}"
+
+
+def test_the_tree_of_errors_is_in_the_docstring() -> None:
+    assert lockstep.errors.__doc__
+    for name in PUBLIC["lockstep.errors"]:
+        assert name in lockstep.errors.__doc__
+        assert issubclass(getattr(lockstep.errors, name), lockstep.errors.LockstepError)
