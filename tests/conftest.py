@@ -39,5 +39,5 @@ lockstep.config.set_logical_cpu_devices(4)
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Undoes what a test does to the environment."""
-    for name in [n for n in os.environ if is_scrubbed(n) and n != "KERAS_BACKEND"]:
+    for name in [n for n in os.environ if is_scrubbed(n) and n not in ("KERAS_BACKEND", "NPROC")]:
         monkeypatch.delenv(name)

@@ -57,6 +57,19 @@ def _batches(x: np.ndarray, y: np.ndarray, size: int = 8) -> Iterator[tuple[np.n
         yield x[start : start + size], y[start : start + size]
 
 
+def _torch_loader(x: np.ndarray, y: np.ndarray) -> Any:
+    import torch
+
+    data = torch.utils.data.TensorDataset(torch.tensor(x), torch.tensor(y))
+    return torch.utils.data.DataLoader(data, batch_size=8)
+
+
+def _tf_dataset(x: np.ndarray, y: np.ndarray) -> Any:
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(8).prefetch(1)
+
+
 class _Batches(keras.utils.PyDataset):
     def __init__(self, x: np.ndarray, y: np.ndarray, **options: Any) -> None:
         super().__init__(**options)
@@ -75,9 +88,15 @@ def inputs(strategy: Any, kind: str) -> dict[str, np.ndarray]:
     forms: dict[str, Any] = {
         "arrays": lambda: {"x": x, "y": y, "batch_size": 8, "shuffle": False},
         "jax": lambda: {"x": keras.ops.convert_to_tensor(x), "y": y, "batch_size": 8, "shuffle": False},
-        "generator": lambda: {"x": (b for _ in range(2) for b in _batches(x, y)), "steps_per_epoch": 7},
+        "generator": lambda: {
+            "x": (b for _ in range(2) for b in _batches(x, y)),
+            "steps_per_epoch": 7,
+            "shuffle": False,
+        },
         "PyDataset": lambda: {"x": _Batches(x, y), "shuffle": False},
         "PyDataset with workers": lambda: {"x": _Batches(x, y, workers=2), "shuffle": False},
+        "torch": lambda: {"x": _torch_loader(x, y), "shuffle": False},
+        "tf.data": lambda: {"x": _tf_dataset(x, y), "shuffle": False},
         "grain": lambda: {"x": grain.MapDataset.source(list(zip(x, y, strict=True))).batch(8), "shuffle": False},
     }
     model = _model(strategy)
@@ -144,6 +163,25 @@ def raises(strategy: Any) -> dict[str, np.ndarray]:
     found["steps"] = np.asarray(model.optimizer.iterations)
     model.fit(x, y, batch_size=8, verbose=0, shuffle=False)
     return found | _weights(model)
+
+
+def recovers(strategy: Any) -> dict[str, np.ndarray]:
+    """A callback raises on every worker; the program handles that and trains again."""
+
+    class Prune(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            raise LookupError("pruned")
+
+    class LooksAround(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if strategy.cluster_resolver is not None:
+                strategy._replicas.runtime._control.check_peers()  # What the watchdog does once a second.
+
+    x, y = _data()
+    found = _failure(lambda: _model(strategy).fit(x, y, verbose=0, callbacks=[Prune()]))
+    model = _model(strategy)
+    model.fit(x, y, batch_size=8, shuffle=False, epochs=2, verbose=0, callbacks=[LooksAround()])
+    return {"told": found["text"]} | _weights(model)
 
 
 def differs(strategy: Any, what: str) -> dict[str, np.ndarray]:

@@ -24,8 +24,11 @@ def _precision(floatx: str) -> Iterator[None]:
     """Computes in `floatx` throughout.
 
     On JAX, Keras' own type promotion turns float64 into float32 (in batch normalisation, for one), also in plain Keras.
+    In float64, where what is computed counts and not how fast, XLA spares itself its costly optimizations; the cases
+    in float32 are compiled as users' programs are.
     """
     table = dtypes.BIT64_TO_BIT32_DTYPE
+    jax.config.update("jax_disable_most_optimizations", floatx == "float64")
     with jax.enable_x64(floatx == "float64"):
         keras.config.set_floatx(floatx)
         keras.config.set_dtype_policy(floatx)

@@ -165,6 +165,12 @@ def test_a_generator_must_yield_tuples(scope: Scope) -> None:
         _model(scope).fit(((x,) for _ in range(3)), sample_weight=np.ones(3), verbose=0)
 
 
+def test_text_is_refused(scope: Scope) -> None:
+    _, y = _data()
+    with pytest.raises(InputError, match=r"must hold numbers.*Received: <U5 at \[0\]"):
+        _model(scope).fit(((np.full((4, 5), "hello"), y[:4]) for _ in range(3)), verbose=0)
+
+
 def test_an_error_of_the_input_is_raised_as_it_is(scope: Scope) -> None:
     x, y = _data()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -34,9 +35,15 @@ def _assert_equal(found: dict[str, np.ndarray], expected: dict[str, np.ndarray])
         np.testing.assert_allclose(found[name], value, rtol=0, atol=2e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("kind", ["arrays", "jax", "generator", "PyDataset", "PyDataset with workers", "grain"])
+# torch and TensorFlow are large, and not among the development set: tested where they happen to be installed.
+_FOREIGN = {"torch": "torch", "tf.data": "tensorflow"}
+_KINDS = ["arrays", "jax", "generator", "PyDataset", "PyDataset with workers", "grain"]
+
+
+@pytest.mark.parametrize("kind", [*_KINDS, *(k for k, package in _FOREIGN.items() if find_spec(package))])
 def test_every_input_trains_alike(plain: Cluster, pair: Cluster, kind: str) -> None:
-    expected = plain.run(f"{_MODULE}:inputs", kind=kind)[0]
+    # With workers, Keras reads a PyDataset in an order of its own.
+    expected = plain.run(f"{_MODULE}:inputs", kind=kind if "workers" in kind else "arrays")[0]
     for found in pair.run(f"{_MODULE}:inputs", kind=kind):
         _assert_equal(found, expected)
 
@@ -85,6 +92,13 @@ def test_an_error_of_one_worker_reaches_all_at_the_same_batch(plain: Cluster, pa
     assert "batch 3" in str(chief["text"])
     assert "worker 1: OSError: disk gone" in str(chief["text"])
     np.testing.assert_array_equal(chief["weight 0"], other["weight 0"])
+
+
+def test_an_exception_that_every_worker_handles_ends_only_its_run(plain: Cluster, pair: Cluster) -> None:
+    expected = plain.run(f"{_MODULE}:recovers")[0]
+    for found in pair.run(f"{_MODULE}:recovers"):
+        assert str(found.pop("told")) == "pruned"
+        _assert_equal(found, {name: value for name, value in expected.items() if name != "told"})
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,11 @@ def test_a_progress_bar_shows_its_last_state_only(stage: Stage) -> None:
     assert stage.run(workers=1).stdout == "[worker 0] step 3\n[worker 0] left\n"
 
 
+def test_gloo_s_greeting_is_left_out(stage: Stage) -> None:
+    stage.program(r"print('[Gloo] Rank 0 is connected to 1 peer ranks. Expected is : 1'); print('[Gloo] else')")
+    assert stage.run(workers=1).stdout == "[worker 0] [Gloo] else\n"
+
+
 def test_bytes_that_are_not_utf8_are_replaced(stage: Stage) -> None:
     stage.program(r"sys.stdout.buffer.write(b'caf\xe9 \xc3\xa9\n')")
     assert stage.run(workers=1).stdout == "[worker 0] caf\N{REPLACEMENT CHARACTER} é\n"

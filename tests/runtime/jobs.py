@@ -108,8 +108,13 @@ class Job:
         program = log.with_suffix(".py")
         program.write_text("from __future__ import annotations\n" + textwrap.dedent(source))
         config = {"TF_CONFIG": tf_config(workers, index)} if workers else {}
-        self.tasks.append(Task(program, environment(**config, **env), log))
+        settings = {name: value for name, value in environment(**config, **env).items() if name != "NPROC"}
+        self.tasks.append(Task(program, settings, log))
         return self.tasks[-1]
+
+    def join(self, workers: Sequence[str], index: int, **env: str) -> Task:
+        """Starts a worker that joins, and then ends."""
+        return self.start(JOIN, workers, index, **env)
 
     def start_all(self, source: str, count: int, **env: str) -> list[Task]:
         """Starts `source` as every worker of a new cluster."""

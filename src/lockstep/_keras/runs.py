@@ -22,6 +22,7 @@ from lockstep._keras import callbacks as callbacks_
 from lockstep._keras.ownership import Ownership
 from lockstep._keras.state import PREDICT, TEST, TRAIN, ModelState
 from lockstep._loop import loop
+from lockstep._step.placement import as_arrays
 from lockstep._step.program import Program
 from lockstep.errors import InputError
 
@@ -366,7 +367,7 @@ def _build(model: Any, source: Any) -> None:
         for part in (*model._flatten_layers(), model._compile_metrics, model._compile_loss)
         if part is not None and not part.built
     ]
-    model._symbolic_build(data_batch=source.peek() if unbuilt else ())
+    model._symbolic_build(data_batch=as_arrays(source.peek()) if unbuilt else ())
 
 
 def _demand_data(steps: int) -> None:

@@ -17,6 +17,8 @@ from lockstep._launch.task import Task
 _CHUNK = 1 << 16
 _TAIL_LINES = 30
 _TAIL_WIDTH = 2000
+# Gloo greets on the standard output of every task, past all logging. It stays in the logs.
+_CHATTER = "[Gloo] Rank "
 
 
 @dataclass(eq=False)
@@ -103,6 +105,7 @@ class Pump:
         self._show(stream, stream.buffer.close())
 
     def _show(self, stream: _Stream, lines: list[str]) -> None:
+        lines = [line for line in lines if not line.startswith(_CHATTER)]
         if stream.name == "stderr":
             stream.tail.extend(plain(line)[:_TAIL_WIDTH] for line in lines[-_TAIL_LINES:])
         if stream.task == Task("worker", 0):

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+_ABSENT = object()
+
 
 def first_difference(values: Sequence[Any], tasks: Sequence[str]) -> str | None:
     """Describes where the values differ, or returns `None` if they are all equal.
@@ -14,6 +16,7 @@ def first_difference(values: Sequence[Any], tasks: Sequence[str]) -> str | None:
     The value that most tasks have counts as right (the first task's, if there is no majority).
     """
     texts = [json.dumps(v, sort_keys=True) for v in values]
+    values = [json.loads(t) for t in texts]  # As those that came from other tasks: text for keys, lists for tuples.
     if len(set(texts)) == 1:
         return None
     counts = Counter(texts)
@@ -28,14 +31,15 @@ def first_difference(values: Sequence[Any], tasks: Sequence[str]) -> str | None:
 def _differences(a: Any, b: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(a, dict) and isinstance(b, dict):
         for key in [*a, *(k for k in b if k not in a)]:
-            yield from _differences(a.get(key), b.get(key), f"{path}[{key!r}]" if path else str(key))
+            there = a.get(key, _ABSENT), b.get(key, _ABSENT)
+            yield from _differences(*there, f"{path}[{key!r}]" if path else str(key))
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         for i, (x, y) in enumerate(zip(a, b, strict=True)):
             yield from _differences(x, y, f"{path}[{i}]")
-    elif a != b:
+    elif _ABSENT in (a, b) or json.dumps(a, sort_keys=True) != json.dumps(b, sort_keys=True):
         yield path, a, b
 
 
 def _show(value: Any) -> str:
-    text = "absent" if value is None else json.dumps(value)
+    text = "absent" if value is _ABSENT else "None" if value is None else json.dumps(value)
     return text if len(text) <= 200 else text[:197] + "..."

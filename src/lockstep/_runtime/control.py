@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lockstep._runtime.failure import mark_agreed
@@ -36,6 +37,19 @@ class ChannelClosed(Exception):  # It is a way out of a wait, not an error.
     """The channel was closed by another thread while this one waited in `agree`."""
 
 
+@dataclass(frozen=True)
+class Run:
+    """A call that all tasks are in together, such as a `fit`.
+
+    Attributes:
+        number: Which one, from 1 on; the same on all tasks.
+        doing: Its name.
+    """
+
+    number: int
+    doing: str
+
+
 class Control:
     """What one joined task says to the others and hears from them."""
 
@@ -43,6 +57,24 @@ class Control:
         self._client = client
         self.process = process
         self.tasks = tasks
+        self._runs: list[Run] = []
+        self._runs_begun = 0
+
+    @property
+    def run(self) -> Run | None:
+        """The innermost call that this task's main thread is in and cannot go on with without the others."""
+        return self._runs[-1] if self._runs else None
+
+    @contextlib.contextmanager
+    def running(self, doing: str) -> Generator[Run]:
+        """Opens a run; every task opens the same ones in the same order."""
+        self._runs_begun += 1
+        run = Run(self._runs_begun, doing)
+        self._runs.append(run)
+        try:
+            yield run
+        finally:
+            self._runs.remove(run)
 
     def channel(self, name: str, seconds: float) -> Channel:
         """Opens a channel; every task must open the same ones, and use each from one thread at a time."""
@@ -75,7 +107,7 @@ class Control:
         self.set(f"{question}/yes/{self.process}", True)
         deadline = time.monotonic() + seconds
         while len(self.listing(f"{question}/yes")) < len(self.tasks) and time.monotonic() < deadline:
-            self.check_peers("an epoch that others have stopped")
+            self.check_peers()
             time.sleep(_POLL_SECONDS)
         everyone = len(self.listing(f"{question}/yes")) == len(self.tasks)
         # The first to decide decides for all: the last yes may come when another task has just given up.
@@ -83,8 +115,12 @@ class Control:
             self.set(f"{question}/decision", everyone)
         return bool(self.get(f"{question}/decision", seconds))
 
-    def announce_failure(self, kind: str, message: str) -> None:
-        """Tells every task that this one has failed; the first to say so is the first cause."""
+    def announce_failure(self, kind: str, message: str, run: Run | None = None) -> None:
+        """Tells every task that this one's program has failed, or only `run`; the first to say so is the first cause.
+
+        A run that has ended by an exception concerns the tasks that are in it. The program may handle the exception,
+        on all tasks alike, and go on.
+        """
         value = {
             "process": self.process,
             "task": self.tasks[self.process],
@@ -92,21 +128,23 @@ class Control:
             "message": message[:4000],
         }
         with contextlib.suppress(Exception):  # Somebody was first, or the service has gone.
-            self.set("status/failed", value)
+            self.set(f"status/broken-{run.number}" if run else "status/failed", value)
 
     def announce_leaving(self) -> None:
         """Tells every task that this one has ended its program."""
         self.set(f"status/left-{self.process}", True, overwrite=True)
 
     def failure(self) -> dict[str, Any] | None:
-        """Returns what the first task to fail has announced."""
-        return self.listing("status").get("failed")
+        """Returns what the first task to fail has announced, in its program or in a run that this task is in."""
+        status = self.listing("status")
+        broken = (status.get(f"broken-{run.number}") for run in self._runs)
+        return status.get("failed") or next(filter(None, broken), None)
 
     def left(self) -> set[int]:
         """Returns the processes that have ended their programs."""
         return {int(name[5:]) for name in self.listing("status") if name.startswith("left-")}
 
-    def check_peers(self, doing: str) -> None:
+    def check_peers(self) -> None:
         """Raises `PeerError` if another task has failed, or has left although this one still needs it."""
         failure = self.failure()
         if failure and failure["process"] != self.process:
@@ -115,7 +153,8 @@ class Control:
             names = ", ".join(self.tasks[i] for i in sorted(gone))
             raise PeerError(
                 f"Every task must make the same calls. {names} ended its program while {self.tasks[self.process]} is "
-                f"in {doing}. Look for a condition in the program that depends on the task."
+                f"in {self.run.doing if self.run else 'a call'}. Look for a condition in the program that depends on "
+                "the task."
             )
 
 
@@ -164,7 +203,7 @@ class Channel:
             except TimeoutError:
                 if self._closed:
                     raise ChannelClosed from None
-                control.check_peers(topic)
+                control.check_peers()
                 if time.monotonic() > deadline:
                     raise MissingTaskError(self._late(topic)) from None
 

@@ -50,9 +50,11 @@ def set_logical_cpu_devices(count: int) -> None:
 
 
 def prepare_thread_pool() -> None:
-    """Enlarges XLA's thread pool for the CPU devices that are configured; before the backend starts."""
+    """Enlarges XLA's thread pool for the CPU devices that are configured; once the backend runs, it is too late."""
+    from jax._src import xla_bridge
+
     devices = _configured_devices()
-    if devices > 1 and _pool() < pool_size(devices):
+    if devices > 1 and _pool() < pool_size(devices) and not xla_bridge.backends_are_initialized():
         os.environ[_POOL] = str(pool_size(devices))
 
 
@@ -69,7 +71,7 @@ def check_thread_pool(devices: int) -> None:
 
 def _pool() -> int:
     text = os.environ.get(_POOL, "")
-    return int(text) if text.isdigit() and int(text) > 0 else os.cpu_count() or 1
+    return int(text) if text.isdecimal() and int(text) > 0 else os.cpu_count() or 1
 
 
 def _configured_devices() -> int:

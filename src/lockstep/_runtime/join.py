@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 import traceback
@@ -24,6 +25,9 @@ _log = logging.getLogger("lockstep")
 # Everyone has reported, so jax's own registration only has to happen.
 _REGISTER_SECONDS = 120
 _HEARTBEAT_SECONDS = 100
+
+# The user's own files may be in a directory of the package's name.
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 _joined_at: str | None = None
 
@@ -78,9 +82,8 @@ def check_startup(where: str) -> None:
 
 def user_line() -> str:
     """Returns "file:line (source)" of the innermost frame outside this package."""
-    package = __name__.split(".")[0]
     for frame in reversed(traceback.extract_stack()):
-        if f"/{package}/" not in frame.filename.replace("\\", "/"):
+        if not frame.filename.startswith(_PACKAGE):
             return f"{frame.filename}:{frame.lineno} (`{frame.line}`)"
     return "this line"
 
@@ -91,15 +94,15 @@ def _register(roll: Roll, process: int, hello: Mapping[str, Any], limits: Limits
         report(roll, process, hello, limits.join)
         _initialize(roll, process)
         return
-    host = Host(roll, hello, lambda hellos: _disagreement(hellos, roll.names))
+    host = Host(roll, hello, _disagreement)
     host.collect(limits.join)
     # The others connect when the service listens: a refused connection would cost them a second.
     threading.Thread(target=_release_when_up, args=(host, roll), daemon=True).start()
     _initialize(roll, process)
 
 
-def _disagreement(hellos: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str | None:
-    told = [str(h.get("task")) for h in hellos] if len(hellos) < len(names) else list(names)
+def _disagreement(hellos: Sequence[Mapping[str, Any]]) -> str | None:
+    told = [str(h.get("task")) for h in hellos]
     for what in ("cluster", "versions"):
         if found := compare.first_difference([h.get(what) for h in hellos], told):
             return (

@@ -5,7 +5,8 @@ comes first, on the address that the service takes over afterwards: each task se
 cluster it sees, which versions it runs) and receives one line, the verdict. A verdict other than "go" is the same
 error on every task that arrived.
 
-Bytes from strangers are bounded (`_LINE_BYTES` a connection), never evaluated, and have no effect.
+Bytes from strangers are bounded (`_LINE_BYTES` a connection, `_MAX_STRANGERS` connections), never evaluated, and have
+no effect.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from lockstep.errors import (
 )
 
 _LINE_BYTES = 1 << 18
-_MAX_CONNECTIONS = 4096
+_MAX_STRANGERS = 4096
 # A task that waits for the verdict allows the first task this much longer than its own limit.
 _GRACE_SECONDS = 2.0
 _RETRY_SECONDS = 0.1
@@ -56,6 +57,7 @@ class _Peer:
 
     sock: socket.socket
     received: bytearray = field(default_factory=bytearray)
+    process: int | None = None
 
 
 class Host:
@@ -64,6 +66,7 @@ class Host:
     def __init__(self, roll: Roll, hello: Mapping[str, Any], check: Callable[[list[Any]], str | None]) -> None:
         self._roll = roll
         self._hellos: dict[int, Mapping[str, Any]] = {0: hello}
+        # Those who wait for the verdict, also one that is no task of this cluster.
         self._arrived: dict[int, socket.socket] = {}
         self._check = check
         self._selector = selectors.DefaultSelector()
@@ -104,6 +107,8 @@ class Host:
         while len(self._hellos) < len(self._roll.names):
             remaining = deadline - time.monotonic()
             if remaining <= 0:
+                if problem := self._check([self._hellos[i] for i in sorted(self._hellos)]):
+                    raise MismatchError(problem)
                 raise MissingTaskError(self._missing(seconds))
             for key, _ in self._selector.select(remaining):
                 if key.data is None:
@@ -114,13 +119,20 @@ class Host:
     def _accept(self) -> None:
         try:
             sock, _ = self._server.accept()
-        except OSError:
-            return
-        if len(self._selector.get_map()) > _MAX_CONNECTIONS:
-            sock.close()
+        except OSError:  # Out of file descriptors, perhaps.
+            self._drop_oldest_stranger()
             return
         sock.setblocking(False)
         self._selector.register(sock, selectors.EVENT_READ, _Peer(sock))
+        if len(self._selector.get_map()) - len(self._arrived) > _MAX_STRANGERS:
+            self._drop_oldest_stranger()
+
+    def _drop_oldest_stranger(self) -> None:
+        """Makes room: a task says at once who it is, so whoever has been silent for longest is none."""
+        peers = (key.data for key in self._selector.get_map().values())
+        stranger = next((p for p in peers if p is not None and p.process is None), None)
+        if stranger is not None:
+            self._drop(stranger)
 
     def _read(self, peer: _Peer) -> None:
         try:
@@ -129,6 +141,9 @@ class Host:
             return
         except OSError:
             data = b""
+        if peer.process is not None:
+            self._forget(peer, data)
+            return
         peer.received += data
         if not data or len(peer.received) > _LINE_BYTES:
             self._drop(peer)
@@ -137,18 +152,25 @@ class Host:
 
     def _welcome(self, peer: _Peer) -> None:
         hello = _parse(bytes(peer.received))
-        index = hello.get("process") if hello else None
-        if not isinstance(index, int) or not 0 < index < len(self._roll.names):
-            if hello and hello.get("lockstep") and "cluster" in hello:
-                raise MismatchError(self._check([self._hellos[0], hello]) or f"Unknown task: {hello.get('task')!r}.")
+        if hello is None or not _is_hello(hello):
             self._drop(peer)
-        elif index in self._hellos:
+            return
+        index = hello["process"]
+        if index in self._hellos:
             self._refuse(peer, index)
-        else:
-            assert hello is not None
-            self._selector.unregister(peer.sock)
-            self._hellos[index] = hello
-            self._arrived[index] = peer.sock
+            return
+        self._arrived[index] = peer.sock
+        if index >= len(self._roll.names):
+            raise MismatchError(self._check([self._hellos[0], hello]) or f"Unknown task: {hello['task']!r}.")
+        peer.process = index
+        self._hellos[index] = hello
+
+    def _forget(self, peer: _Peer, data: bytes) -> None:
+        """A task that has arrived and goes before all have is missing again; its successor may come."""
+        if not data:
+            assert peer.process is not None
+            del self._hellos[peer.process], self._arrived[peer.process]
+            self._drop(peer)
 
     def _refuse(self, peer: _Peer, index: int) -> None:
         """Turns away a second process that says it is a task which has already arrived."""
@@ -177,7 +199,7 @@ class Host:
 
     def _stop_listening(self) -> None:
         for key in list(self._selector.get_map().values()):
-            if isinstance(key.data, _Peer):
+            if isinstance(key.data, _Peer) and key.data.sock not in self._arrived.values():
                 key.data.sock.close()
         self._selector.close()
         self._server.close()
@@ -208,8 +230,9 @@ def report(roll: Roll, process: int, hello: Mapping[str, Any], seconds: float) -
     verdict = _parse(answer)
     if verdict is None:
         raise PeerError(
-            f"The first task must stay until all have arrived. {roll.describe([0])} ended, or something else answers "
-            "at its address. Look at its output for the first cause."
+            f"The first task must stay until all have arrived. {roll.describe([0])} ended, something else answers at "
+            f"its address, or the cluster runs already, with another process as {roll.names[process]}. Look at the "
+            "output of both for the first cause."
         )
     if "error" in verdict:
         raise _VERDICTS.get(str(verdict["error"]), JoinError)(str(verdict.get("message")))
@@ -249,6 +272,18 @@ def _read_line(sock: socket.socket) -> bytes:
             break
         received += data
     return bytes(received)
+
+
+def _is_hello(value: Mapping[str, Any]) -> bool:
+    """Whether this is what a task says of itself, and not what a stranger sends."""
+    index = value.get("process")
+    return (
+        value.get("lockstep") is True
+        and (type(index) is int and index > 0)
+        and isinstance(value.get("task"), str)
+        and isinstance(value.get("cluster"), dict)
+        and isinstance(value.get("versions"), dict)
+    )
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

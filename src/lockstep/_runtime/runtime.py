@@ -104,18 +104,18 @@ class Runtime:
 
     @contextlib.contextmanager
     def depending_on_others(self, doing: str) -> Generator[None]:
-        """Guards a call that every task makes: whatever ends it here ends it everywhere, with the first cause."""
+        """Guards a call that every task makes: an exception that ends it here ends it everywhere."""
         if self._control is None or self._watchdog is None:
             yield
             return
-        with self._watchdog.watching(doing):
+        with self._control.running(doing) as run:
             try:
                 yield
             except BaseException as error:
                 if failure.is_agreed(error):
                     raise
                 cause = self._first_cause(error)
-                self._control.announce_failure(type(cause).__name__, str(cause))
+                self._control.announce_failure(type(cause).__name__, str(cause), run)
                 if cause is error:
                     raise
                 raise cause from error
@@ -131,7 +131,7 @@ class Runtime:
             if gone := self._watchdog.suspects():
                 names = ", ".join(self.tasks[i] for i in gone)
                 return PeerError(f"{names} has gone: its process ended without a word while the others needed it.")
-            self._control.check_peers("the same call")
+            self._control.check_peers()
         except PeerError as peer:
             return peer
         except Exception:  # The service has gone with the first task.

@@ -8,14 +8,12 @@ does; a heartbeat of the transport would not tell.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import threading
 import time
-from collections.abc import Generator
 
-from lockstep._runtime.control import Control, describe_failure
+from lockstep._runtime.control import Control, Run
 from lockstep._runtime.failure import write_error_file
 from lockstep._runtime.limits import Limits
 from lockstep.errors import PeerError
@@ -35,7 +33,6 @@ class Watchdog:
     def __init__(self, control: Control, limits: Limits) -> None:
         self._control = control
         self._limits = limits
-        self._doing: list[str] = []
         self._seen: dict[str, tuple[int, float]] = {}
         self._lost = 0
         self._stop = threading.Event()
@@ -50,15 +47,6 @@ class Watchdog:
         self._stop.set()
         self._thread.join(_GRACE_SECONDS)
 
-    @contextlib.contextmanager
-    def watching(self, doing: str) -> Generator[None]:
-        """While open, this task cannot go on without the others."""
-        self._doing.append(doing)
-        try:
-            yield
-        finally:
-            self._doing.pop()
-
     def suspects(self) -> list[int]:
         """Returns the processes without a beat for `_SUSPECT_SECONDS`; takes that long to find out."""
         before = self._control.listing("beats")
@@ -71,14 +59,15 @@ class Watchdog:
         beat = 0
         while not self._stop.wait(_BEAT_SECONDS):
             beat += 1
-            reason = self._beat_and_look(beat)
-            if reason and self._doing:
-                self._end(reason)
+            run = self._control.run
+            reason = self._beat_and_look(beat, run)
+            if reason and run:
+                self._end(reason, run)
 
-    def _beat_and_look(self, beat: int) -> str | None:
+    def _beat_and_look(self, beat: int, run: Run | None) -> str | None:
         try:
             self._control.set(f"beats/{self._control.process}", beat, overwrite=True)
-            reason = self._look() if self._doing else None
+            reason = self._look() if run else None
             self._lost = 0
             return reason
         except PeerError as error:
@@ -90,10 +79,7 @@ class Watchdog:
             return f"{self._control.tasks[0]}, which all others report to, cannot be reached: {error}"
 
     def _look(self) -> str | None:
-        failure = self._control.failure()
-        if failure and failure["process"] == self._control.process:
-            return describe_failure(failure)
-        self._control.check_peers(self._doing[-1])
+        self._control.check_peers()
         return self._silent()
 
     def _silent(self) -> str | None:
@@ -110,16 +96,16 @@ class Watchdog:
             f"(LOCKSTEP_SILENCE_TIMEOUT). {names} does not: its process is stopped, or its machine is unreachable."
         )
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str, run: Run) -> None:
         deadline = time.monotonic() + _GRACE_SECONDS
-        while self._doing and time.monotonic() < deadline:
+        while self._control.run == run and time.monotonic() < deadline:
             self._stop.wait(0.05)
-        if not self._doing or self._stop.is_set():
+        if self._control.run != run or self._stop.is_set():
             return
         me = self._control.tasks[self._control.process]
         self._control.announce_failure("PeerError", reason)
         write_error_file(me, "PeerError", reason, f"lockstep.errors.PeerError: {reason}\n", secondary=True)
-        print(f"lockstep: {me} ends, because it cannot go on in {self._doing[-1]}: {reason}", file=sys.stderr)
+        print(f"lockstep: {me} ends, because it cannot go on in {run.doing}: {reason}", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)

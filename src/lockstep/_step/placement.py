@@ -13,6 +13,10 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from lockstep._step.replicas import AXIS, Replicas
+from lockstep.errors import InputError
+
+# Boolean, signed and unsigned integer, float, complex. bfloat16 and its kind are of kind "V".
+_NUMBERS = "biufc"
 
 
 class Split(Enum):
@@ -38,12 +42,21 @@ def place_batch(replicas: Replicas, batch: Any) -> Placed:
     it goes out whole, and with at least one example per replica XLA divides the work. Data without a common first
     axis cannot be divided.
     """
-    batch = jax.tree.map(_as_host_array, batch)
+    batch = as_arrays(batch)
     rows = _common_rows(batch)
     if rows and rows % replicas.count == 0:
         return Placed(jax.tree.map(lambda a: _shares(replicas, a), batch), Split.EVEN)
     split = Split.UNEVEN if rows >= replicas.count else Split.WHOLE
     return Placed(jax.tree.map(lambda a: _copies(replicas, a), batch), split)
+
+
+def as_arrays(batch: Any) -> Any:
+    """Returns a batch with every leaf an array of numbers.
+
+    Raises:
+        InputError: If a leaf is anything else, such as text.
+    """
+    return jax.tree_util.tree_map_with_path(_as_array, batch)
 
 
 def place_whole(replicas: Replicas, value: Any) -> jax.Array:
@@ -76,9 +89,18 @@ def _sum_one(value: jax.Array, mine: jax.Array) -> jax.Array:
     return lax.psum(jnp.where(mine, number, jnp.zeros_like(number)), AXIS).astype(value.dtype)
 
 
-def _as_host_array(leaf: Any) -> Any:
-    """Arrays stay where they are; everything else that numpy understands becomes an array."""
-    return leaf if isinstance(leaf, (np.ndarray, jax.Array)) or hasattr(leaf, "indices") else np.asarray(leaf)
+def _as_array(path: Any, leaf: Any) -> Any:
+    """Arrays of jax stay where they are; everything else that numpy understands becomes an array."""
+    if isinstance(leaf, jax.Array):
+        return leaf
+    array = np.asarray(leaf)
+    if array.dtype.kind not in _NUMBERS and not jax.dtypes.issubdtype(array.dtype, np.number):
+        raise InputError(
+            f"Batches must hold numbers. Received: {array.dtype} at {jax.tree_util.keystr(path)}. Turn text into "
+            "numbers before it reaches the model, for example with keras.layers.StringLookup or TextVectorization in "
+            "the input pipeline."
+        )
+    return array
 
 
 def _common_rows(batch: Any) -> int:
