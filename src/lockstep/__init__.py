@@ -1,16 +1,23 @@
 """lockstep: tf.distribute's programming model on Keras 3 and JAX, with one device's trajectory.
 
-Import it before Keras: it chooses Keras' JAX backend, on which everything here runs.
+Import it before Keras: it chooses Keras' JAX backend, on which everything here runs. Its parts are imported when they
+are first used.
 """
 
 from __future__ import annotations
 
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 from lockstep import _backend as _backend
-from lockstep import cluster_resolver as cluster_resolver
-from lockstep import config as config
-from lockstep import datasets as datasets
-from lockstep import distribute as distribute
-from lockstep import errors as errors
+
+if TYPE_CHECKING:
+    from lockstep import cluster_resolver as cluster_resolver
+    from lockstep import config as config
+    from lockstep import datasets as datasets
+    from lockstep import distribute as distribute
+    from lockstep import errors as errors
 
 __version__ = "0.1.0"
 
@@ -22,3 +29,13 @@ __all__ = [
     "distribute",
     "errors",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in __all__:
+        return importlib.import_module(f"lockstep.{name}")
+    raise AttributeError(f"module 'lockstep' has no attribute {name!r}; it has {', '.join(__all__[1:])}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

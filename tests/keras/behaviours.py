@@ -22,7 +22,7 @@ ROWS = 50
 
 def _data(rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
-    return rng.normal(size=(rows, 6)).astype("float32"), rng.integers(0, 3, rows)
+    return rng.normal(size=(rows, 6)).astype("float32"), rng.integers(0, 3, rows, dtype="int32")
 
 
 def _model(strategy: Any, **compile: Any) -> keras.Model:
@@ -57,6 +57,11 @@ def _batches(x: np.ndarray, y: np.ndarray, size: int = 8) -> Iterator[tuple[np.n
         yield x[start : start + size], y[start : start + size]
 
 
+def _repeated(x: np.ndarray, y: np.ndarray, times: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    for _ in range(times):
+        yield from _batches(x, y)
+
+
 def _torch_loader(x: np.ndarray, y: np.ndarray) -> Any:
     import torch
 
@@ -88,11 +93,7 @@ def inputs(strategy: Any, kind: str) -> dict[str, np.ndarray]:
     forms: dict[str, Any] = {
         "arrays": lambda: {"x": x, "y": y, "batch_size": 8, "shuffle": False},
         "jax": lambda: {"x": keras.ops.convert_to_tensor(x), "y": y, "batch_size": 8, "shuffle": False},
-        "generator": lambda: {
-            "x": (b for _ in range(2) for b in _batches(x, y)),
-            "steps_per_epoch": 7,
-            "shuffle": False,
-        },
+        "generator": lambda: {"x": _repeated(x, y, 2), "steps_per_epoch": 7, "shuffle": False},
         "PyDataset": lambda: {"x": _Batches(x, y), "shuffle": False},
         "PyDataset with workers": lambda: {"x": _Batches(x, y, workers=2), "shuffle": False},
         "torch": lambda: {"x": _torch_loader(x, y), "shuffle": False},

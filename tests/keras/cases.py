@@ -56,7 +56,7 @@ def _results(model: Any, history: Any, x: Any, y: Any, **evaluate: Any) -> dict[
 
 
 def _classified(rng: np.random.Generator, floatx: str, *shape: int) -> tuple[np.ndarray, np.ndarray]:
-    return rng.normal(size=(EXAMPLES, *shape)).astype(floatx), rng.integers(0, 4, EXAMPLES)
+    return rng.normal(size=(EXAMPLES, *shape)).astype(floatx), rng.integers(0, 4, EXAMPLES, dtype="int32")
 
 
 def _mlp(*extra: Any) -> keras.Model:
@@ -157,7 +157,7 @@ def _convolutional(strategy: Any, rng: np.random.Generator, floatx: str) -> dict
 
 
 def _masked_gru(strategy: Any, rng: np.random.Generator, floatx: str) -> dict[str, np.ndarray]:
-    x = rng.integers(1, 20, (EXAMPLES, 9))
+    x = rng.integers(1, 20, (EXAMPLES, 9), dtype="int32")
     x[np.arange(9)[None, :] >= rng.integers(1, 10, EXAMPLES)[:, None]] = 0
     y = rng.normal(size=(EXAMPLES, 9, 2)).astype(floatx)
     with strategy.scope():
@@ -176,7 +176,7 @@ def _masked_gru(strategy: Any, rng: np.random.Generator, floatx: str) -> dict[st
 
 def _two_inputs_two_outputs(strategy: Any, rng: np.random.Generator, floatx: str) -> dict[str, np.ndarray]:
     a, b = (rng.normal(size=(EXAMPLES, n)).astype(floatx) for n in (5, 3))
-    y = {"first": rng.integers(0, 4, EXAMPLES), "second": rng.normal(size=(EXAMPLES, 2)).astype(floatx)}
+    y = {"first": rng.integers(0, 4, EXAMPLES, dtype="int32"), "second": rng.normal(size=(EXAMPLES, 2)).astype(floatx)}
     with strategy.scope():
         left, right = keras.Input((5,), name="left"), keras.Input((3,), name="right")
         hidden = layers.Dense(7, activation="tanh")(layers.Concatenate()([left, right]))

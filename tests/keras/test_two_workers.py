@@ -106,7 +106,7 @@ def test_an_exception_that_every_worker_handles_ends_only_its_run(plain: Cluster
     [
         ("epochs", "worker 1: epochs is 3, but 2 on worker 0"),
         ("rows", "worker 1: batches per epoch is 5, but 7 on worker 0"),
-        ("shapes", 'worker 1: value is "[0]: float32(4, 6), [1]: int64(4,)"'),
+        ("shapes", 'worker 1: value is "[0]: float32(4, 6), [1]: int32(4,)"'),
         ("variables", 'dense/kernel is "float32(6, 9)", but "float32(6, 8)" on worker 0'),
         ("learning rate", "changes to variables by callbacks"),
         ("calls", "worker 0 is in fit; worker 1 is in evaluate"),

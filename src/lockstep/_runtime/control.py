@@ -134,6 +134,14 @@ class Control:
         """Tells every task that this one has ended its program."""
         self.set(f"status/left-{self.process}", True, overwrite=True)
 
+    def announce_end(self) -> None:
+        """Tells the first task that this one has failed, knows why, and ends."""
+        self.set(f"ended/{self.process}", True, overwrite=True)
+
+    def ended(self) -> set[int]:
+        """Returns the processes that have said `announce_end`."""
+        return {int(name) for name in self.listing("ended")}
+
     def failure(self) -> dict[str, Any] | None:
         """Returns what the first task to fail has announced, in its program or in a run that this task is in."""
         status = self.listing("status")

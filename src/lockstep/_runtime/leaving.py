@@ -29,18 +29,20 @@ def install(control: Control, watchdog: Watchdog, limits: Limits) -> None:
 
 def _leave(control: Control, watchdog: Watchdog, limits: Limits) -> None:
     if failure.has_failed():
+        watchdog.part()
         _exit_now(1)
     try:
         control.announce_leaving()
         problem = _wait_for_all(control, limits)
     except Exception as error:  # The service has gone with the first task.
         problem = f"{control.tasks[0]}, which all others report to, has gone: {error}"
-    watchdog.stop()
     if problem:
         me = control.tasks[control.process]
         failure.write_error_file(me, "PeerError", problem, f"lockstep.errors.PeerError: {problem}\n", secondary=True)
         print(f"lockstep: {me} had ended its program when this happened: {problem}", file=sys.stderr)
+        watchdog.part()
         _exit_now(1)
+    watchdog.stop()
 
 
 def _wait_for_all(control: Control, limits: Limits) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Generator
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from lockstep.errors import MismatchError, PeerError
 
 # How long a task that wants to stop in the middle of an epoch waits for the others to want the same.
 _STOP_SECONDS = 30.0
+_STATUS = re.compile("(UNKNOWN|INTERNAL|UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION): ")
 
 
 class Agreement(Protocol):
@@ -122,18 +124,27 @@ class Runtime:
 
     def _first_cause(self, error: BaseException) -> BaseException:
         """A broken collective is the consequence of a peer's end; says whose."""
-        import jax
-
-        if not isinstance(error, jax.errors.JaxRuntimeError):
+        if not _is_broken_collective(error):
             return error
         assert self._control is not None and self._watchdog is not None
         try:
-            if gone := self._watchdog.suspects():
-                names = ", ".join(self.tasks[i] for i in gone)
-                return PeerError(f"{names} has gone: its process ended without a word while the others needed it.")
+            self._control.check_peers()
+            gone = self._watchdog.suspects()
             self._control.check_peers()
         except PeerError as peer:
             return peer
         except Exception:  # The service has gone with the first task.
             return PeerError(f"{self.tasks[0]} has gone: its process ended without a word.")
+        if gone:
+            names = ", ".join(self.tasks[i] for i in gone)
+            return PeerError(f"{names} has gone: its process ended without a word while the others needed it.")
         return error
+
+
+def _is_broken_collective(error: BaseException) -> bool:
+    """Gloo's errors come as ValueError; the status before the colon is what they have in common with the others."""
+    import jax
+
+    return isinstance(error, jax.errors.JaxRuntimeError) or (
+        isinstance(error, (ValueError, RuntimeError)) and _STATUS.match(str(error)) is not None
+    )

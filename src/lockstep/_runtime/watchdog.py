@@ -8,10 +8,12 @@ does; a heartbeat of the transport would not tell.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 import time
+from typing import Any
 
 from lockstep._runtime.control import Control, Run
 from lockstep._runtime.failure import write_error_file
@@ -25,6 +27,9 @@ _GRACE_SECONDS = 4.0
 _SUSPECT_SECONDS = 2.5
 # The coordination service is gone when this many beats in a row could not be delivered.
 _LOST_BEATS = 5
+# Enough for the others to look, and to give their main threads the moment of grace.
+_HEARING_SECONDS = 8.0
+_POLL_SECONDS = 0.05
 
 
 class Watchdog:
@@ -35,12 +40,17 @@ class Watchdog:
         self._limits = limits
         self._seen: dict[str, tuple[int, float]] = {}
         self._lost = 0
+        self._unanswered = 0
+        # The run that cannot go on, and since when.
+        self._doomed: tuple[Run, float] | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lockstep-watchdog", daemon=True)
+        self._guard = threading.Thread(target=self._watch_beats, name="lockstep-guard", daemon=True)
 
     def start(self) -> None:
         """Starts beating."""
         self._thread.start()
+        self._guard.start()
 
     def stop(self) -> None:
         """Stops beating; returns when the last beat is out."""
@@ -55,18 +65,62 @@ class Watchdog:
         others = (i for i in range(len(self._control.tasks)) if i != self._control.process)
         return [i for i in others if before.get(str(i)) == after.get(str(i))]
 
+    def part(self) -> None:
+        """Comes before the end of a failed task.
+
+        The first one hosts the service that the others learn the first cause from, and without which jax ends their
+        processes: it stays until those that are alive have learned it, but no longer than `_HEARING_SECONDS`.
+        """
+        with contextlib.suppress(Exception):  # The service has gone.
+            self._control.announce_end()
+            if self._control.process == 0:
+                self._wait_for_others()
+
+    def _wait_for_others(self) -> None:
+        others = set(range(1, len(self._control.tasks)))
+        start = changed = time.monotonic()
+        before: dict[int, Any] = {}
+        while waiting := others - self._control.ended():
+            beats = {i: b for i, b in self._beats().items() if i in waiting}
+            now = time.monotonic()
+            if beats != before:
+                before, changed = beats, now
+            if now - changed > _SUSPECT_SECONDS or now - start > _HEARING_SECONDS:
+                return
+            time.sleep(_POLL_SECONDS)
+
+    def _beats(self) -> dict[int, Any]:
+        return {int(name): beat for name, beat in self._control.listing("beats").items()}
+
+    def _watch_beats(self) -> None:
+        """The first task may be stopped itself: then it answers nothing, and the other thread waits for it."""
+        while not self._stop.wait(_BEAT_SECONDS):
+            self._unanswered += 1  # Not the time: if this process is stopped for long, it is nobody's silence.
+            run = self._control.run
+            if run and self._unanswered * _BEAT_SECONDS > self._limits.silence + _GRACE_SECONDS:
+                self._end(self._silence_of([0]), run, heard=False)
+
     def _run(self) -> None:
         beat = 0
         while not self._stop.wait(_BEAT_SECONDS):
             beat += 1
             run = self._control.run
             reason = self._beat_and_look(beat, run)
-            if reason and run:
+            if not reason or not run:
+                self._doomed = None
+            elif self._has_had_grace(run):
                 self._end(reason, run)
+
+    def _has_had_grace(self, run: Run) -> bool:
+        now = time.monotonic()
+        if self._doomed is None or self._doomed[0] != run:
+            self._doomed = run, now
+        return now - self._doomed[1] >= _GRACE_SECONDS
 
     def _beat_and_look(self, beat: int, run: Run | None) -> str | None:
         try:
             self._control.set(f"beats/{self._control.process}", beat, overwrite=True)
+            self._unanswered = 0
             reason = self._look() if run else None
             self._lost = 0
             return reason
@@ -88,24 +142,25 @@ class Watchdog:
             if self._seen.get(name, (None, 0.0))[0] != beat:
                 self._seen[name] = (beat, now)
         late = [int(n) for n, (_, since) in self._seen.items() if now - since > self._limits.silence]
-        if not late:
-            return None
-        names = ", ".join(self._control.tasks[i] for i in sorted(late))
+        return self._silence_of(sorted(late)) if late else None
+
+    def _silence_of(self, late: list[int]) -> str:
+        names = ", ".join(self._control.tasks[i] for i in late)
         return (
             f"Every task must show a sign of life at least every {self._limits.silence:g} s "
             f"(LOCKSTEP_SILENCE_TIMEOUT). {names} does not: its process is stopped, or its machine is unreachable."
         )
 
-    def _end(self, reason: str, run: Run) -> None:
-        deadline = time.monotonic() + _GRACE_SECONDS
-        while self._control.run == run and time.monotonic() < deadline:
-            self._stop.wait(0.05)
-        if self._control.run != run or self._stop.is_set():
+    def _end(self, reason: str, run: Run, heard: bool = True) -> None:
+        if self._stop.is_set():
             return
         me = self._control.tasks[self._control.process]
-        self._control.announce_failure("PeerError", reason)
+        if heard:
+            self._control.announce_failure("PeerError", reason)
         write_error_file(me, "PeerError", reason, f"lockstep.errors.PeerError: {reason}\n", secondary=True)
         print(f"lockstep: {me} ends, because it cannot go on in {run.doing}: {reason}", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
+        if heard:
+            self.part()
         os._exit(1)

@@ -94,13 +94,14 @@ def _as_array(path: Any, leaf: Any) -> Any:
     if isinstance(leaf, jax.Array):
         return leaf
     array = np.asarray(leaf)
-    if array.dtype.kind not in _NUMBERS and not jax.dtypes.issubdtype(array.dtype, np.number):
+    if array.dtype.kind not in _NUMBERS and not jnp.issubdtype(array.dtype, np.number):
         raise InputError(
             f"Batches must hold numbers. Received: {array.dtype} at {jax.tree_util.keystr(path)}. Turn text into "
             "numbers before it reaches the model, for example with keras.layers.StringLookup or TextVectorization in "
             "the input pipeline."
         )
-    return array
+    # 64-bit numbers become 32-bit ones here, unless JAX is told to keep them; said aloud on each batch it is noise.
+    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 
 def _common_rows(batch: Any) -> int:
