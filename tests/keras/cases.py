@@ -20,7 +20,7 @@ EXAMPLES, BATCH, EPOCHS = 103, 10, 3
 
 
 @contextlib.contextmanager
-def _precision(floatx: str) -> Iterator[None]:
+def precision(floatx: str) -> Iterator[None]:
     """Computes in `floatx` throughout.
 
     On JAX, Keras' own type promotion turns float64 into float32 (in batch normalisation, for one), also in plain Keras.
@@ -33,13 +33,18 @@ def _precision(floatx: str) -> Iterator[None]:
         keras.config.set_floatx(floatx)
         keras.config.set_dtype_policy(floatx)
         table["float64"] = floatx
-        yield
-    table["float64"] = "float32"
+        try:
+            yield
+        finally:
+            table["float64"] = "float32"
+            keras.config.set_floatx("float32")
+            keras.config.set_dtype_policy("float32")
+            jax.config.update("jax_disable_most_optimizations", False)
 
 
 def run(strategy: Any, case: str, floatx: str) -> dict[str, np.ndarray]:
     """Runs one of `CASES`."""
-    with _precision(floatx):
+    with precision(floatx):
         keras.utils.set_random_seed(7)
         keras.backend.clear_session()
         return CASES[case](strategy, np.random.default_rng(1), floatx)
