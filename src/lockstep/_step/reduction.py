@@ -45,7 +45,7 @@ class Reduction:
 
     def _pack(self, sizes: list[int]) -> list[list[int]]:
         """Groups consecutive values, so that the gradients of late layers, ready first, share a pack."""
-        limit = self.pack_bytes or (math.ceil(sum(sizes) / self.packs) if self.packs else 0)
+        limit = self.pack_bytes or (max(1, math.ceil(sum(sizes) / self.packs)) if self.packs else 0)
         packs: list[list[int]] = []
         filled = limit
         for i, size in enumerate(sizes):
