@@ -50,6 +50,7 @@ def test_a_pack_closes_once_it_is_full(sizes: list[int], pack_bytes: int) -> Non
 
 
 @example(sizes=[0, 0], packs=1)
+@example(sizes=[1, 0], packs=1)
 @given(sizes=_sizes, packs=st.integers(1, 6))
 def test_there_are_no_more_packs_than_asked_for(sizes: list[int], packs: int) -> None:
     assert len(Reduction(packs=packs)._pack(sizes)) <= packs

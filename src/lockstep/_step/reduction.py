@@ -47,9 +47,9 @@ class Reduction:
         """Groups consecutive values, so that the gradients of late layers, ready first, share a pack."""
         limit = self.pack_bytes or (max(1, math.ceil(sum(sizes) / self.packs)) if self.packs else 0)
         packs: list[list[int]] = []
-        filled = limit
+        filled = 0
         for i, size in enumerate(sizes):
-            if filled >= limit:
+            if not packs or not limit or (size and filled >= limit):
                 packs.append([])
                 filled = 0
             packs[-1].append(i)
