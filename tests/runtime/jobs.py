@@ -47,14 +47,22 @@ class Task:
     Args:
         program: The file it runs.
         env: Its environment.
-        log: Where its output goes, with suffixes `.out` and `.err`.
+        log: Where its output goes, with suffixes `.out` and `.err`; its report of failure, with `.json`.
+
+    Attributes:
+        report: The file for that report.
     """
 
     def __init__(self, program: Path, env: Mapping[str, str], log: Path) -> None:
         self._out, self._err = log.with_suffix(".out"), log.with_suffix(".err")
+        self.report = log.with_suffix(".json")
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, str(program)], env=env, stdin=subprocess.PIPE, stdout=out, stderr=err
+                [sys.executable, str(program)],
+                env={**env, "LOCKSTEP_ERROR_FILE": str(self.report)},
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=err,
             )
 
     @property

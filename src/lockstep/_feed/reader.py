@@ -29,6 +29,7 @@ _ROUND_BATCHES = 8
 _ROUND_BYTES = 64 << 20
 # Batches that wait on the devices for the step.
 _AHEAD = 2
+_CLOSE_SECONDS = 10.0
 
 
 class Reader:
@@ -78,10 +79,14 @@ class Reader:
                 raise value
 
     def close(self) -> None:
-        """Stops reading. All tasks close a reader after the same batch, but some may be ahead in reading."""
+        """Stops reading. All tasks close a reader after the same batch, but some may be ahead in reading.
+
+        A source that does not return is left to itself after `_CLOSE_SECONDS`, so that an error can be reported.
+        """
         self._stop.set()
         self._channel.close()
-        while self._thread.is_alive():
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        while self._thread.is_alive() and time.monotonic() < deadline:
             with contextlib.suppress(queue.Empty):
                 self._ready.get_nowait()
             self._thread.join(0.01)
@@ -99,6 +104,8 @@ class Reader:
     def _hand_out(self) -> bool:
         """Hands out the next batches that all tasks have; returns whether there may be more."""
         self._read()
+        if self._stop.is_set():
+            return False
         reports = self._channel.agree("the next batch of the data", self._report())
         common = min(len(r["batches"]) for r in reports)
         self._compare(reports, common)
@@ -152,7 +159,10 @@ class Reader:
         for i in stopped:
             if message := reports[i]["error"]:
                 raise failure.mark_agreed(self._failure_of(i, message))
-        if stopped and len(stopped) < len(reports):
+        at_hand = [i for i, r in enumerate(reports) if len(r["batches"]) > common]
+        if len(stopped) + len(at_hand) < len(reports):
+            return True  # The others have to look first whether they end here as well.
+        if stopped and at_hand:
             self._warn_uneven(stopped)
         return not stopped
 

@@ -26,6 +26,8 @@ _log = logging.getLogger("lockstep")
 _REGISTER_SECONDS = 120
 _HEARTBEAT_SECONDS = 100
 
+# gRPC reads them in small letters only, and the second only without the first.
+_NO_GRPC_PROXY, _NO_PROXY = "no_grpc_proxy", "no_proxy"
 # The user's own files may be in a directory of the package's name.
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -129,7 +131,9 @@ def _release_when_up(host: Host, roll: Roll) -> None:
 def _initialize(roll: Roll, process: int) -> None:
     import jax
 
-    own = addresses.join_host(*addresses.resolve(roll.addresses[0], roll.names[0]))
+    ip, port = addresses.resolve(roll.addresses[0], roll.names[0])
+    own = addresses.join_host(ip, port)
+    _bypass_proxy(ip)
     jax.distributed.initialize(
         coordinator_address=own,
         num_processes=len(roll.names),
@@ -139,6 +143,15 @@ def _initialize(roll: Roll, process: int) -> None:
         heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
         coordinator_bind_address=own,
     )
+
+
+def _bypass_proxy(ip: str) -> None:
+    """The way to the first task leads through no proxy, whatever the environment says: gRPC would hang there."""
+    import jax
+
+    others = os.environ.get(_NO_GRPC_PROXY) or os.environ.get(_NO_PROXY)
+    os.environ[_NO_GRPC_PROXY] = f"{others},{ip}" if others else ip
+    jax.config.update("jax_check_proxy_envs", False)
 
 
 def _start(names: tuple[str, ...], process: int, limits: Limits) -> Runtime:

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from typing import Any, Protocol
 
 from lockstep._runtime import compare, failure, limits
-from lockstep._runtime.control import Control
+from lockstep._runtime.control import Control, Run
 from lockstep._runtime.watchdog import Watchdog
 from lockstep.errors import MismatchError, PeerError
 
@@ -62,7 +62,7 @@ class Runtime:
         self._watchdog = watchdog
         self._limits = waits or limits.Limits()
         self._calls = self.channel("calls")
-        self._stops = 0
+        self._goes_on: Run | None = None
 
     @property
     def is_chief(self) -> bool:
@@ -97,12 +97,17 @@ class Runtime:
         """Decides, on a task that wants to stop at `point` in the middle of an epoch, whether to.
 
         All tasks go through the same steps, so they may only stop together. If not every task asks for it at the same
-        point in time, none stops here; those who asked ask again at the end of the epoch, where all vote.
+        point in time, none stops here, nor later in this epoch; at its end all vote.
         """
         if self._control is None:
             return True
-        self._stops += 1
-        return self._control.unanimous(f"stop/{self._stops}-{point}", _STOP_SECONDS)
+        run = self._control.run
+        assert run is not None
+        if self._goes_on == run:  # Each question in vain costs everyone the wait.
+            return False
+        stop = self._control.unanimous(f"stop/{run.number}-{point}", _STOP_SECONDS)
+        self._goes_on = None if stop else run
+        return stop
 
     @contextlib.contextmanager
     def depending_on_others(self, doing: str) -> Generator[None]:

@@ -28,7 +28,7 @@ _SUSPECT_SECONDS = 2.5
 # The coordination service is gone when this many beats in a row could not be delivered.
 _LOST_BEATS = 5
 # Enough for the others to look, and to give their main threads the moment of grace.
-_HEARING_SECONDS = 8.0
+_HEARING_SECONDS = 6.0
 _POLL_SECONDS = 0.05
 
 

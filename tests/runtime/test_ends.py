@@ -1,0 +1,203 @@
+"""How the processes of a job end: together and in order, or together and at once, knowing why.
+
+Every program trains for real, and what happens to it is real: exceptions, exits, signals. Jobs that mostly wait run
+side by side in one test.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from tests.runtime.jobs import Job, Task
+
+# From what happens on one task to the end of all others.
+BOUND = 15.0
+
+_MODEL = """
+import os, sys
+import numpy as np
+import lockstep as ls
+
+strategy = ls.distribute.MultiWorkerMirroredStrategy()
+import keras
+
+me = strategy.cluster_resolver.task_id
+with strategy.scope():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+x, y = np.ones((4000, 4)), np.ones((4000, 1))
+
+
+class AtStep(keras.callbacks.Callback):
+    def __init__(self, step, act):
+        super().__init__()
+        self.step, self.act = step, act
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == self.step:
+            self.act()
+
+
+def batches():
+    while True:
+        yield x[:4], y[:4]
+
+
+def train(act=None, data="arrays", **arguments):
+    callbacks = [AtStep(3, lambda: print("training", flush=True)), *([AtStep(5, act)] if act else [])]
+    if data == "arrays":
+        model.fit(x, y, batch_size=4, epochs=1000, verbose=0, callbacks=callbacks)
+    else:
+        model.fit(batches(), epochs=1, steps_per_epoch=1000000, verbose=0, callbacks=callbacks)
+
+
+def fail():
+    raise RuntimeError("the first cause")
+
+
+def short():
+    model.fit(x[:8], y[:8], batch_size=4, verbose=0)
+"""
+
+
+def start(job: Job, program: str, count: int = 2, **env: str) -> list[Task]:
+    """Starts `program` after the lines above, on every worker, with a file for its report of failure."""
+    return job.start_all(_MODEL + program, count, **env)
+
+
+def report(task: Task) -> dict[str, Any]:
+    """What a task has written for the launcher."""
+    return json.loads(task.report.read_text())
+
+
+def assert_ends(task: Task, *told: str, within: float = BOUND) -> None:
+    """A task ends by itself, not well, and says why."""
+    assert task.wait(within) == 1, task.err[-3000:]
+    for text in told:
+        assert text in task.err, task.err[-3000:]
+
+
+def await_training(*tasks: Task) -> None:
+    for task in tasks:
+        task.await_line("training")
+
+
+def test_whoever_finishes_first_waits_for_the_others(job: Job) -> None:
+    chief, other = start(job, "short()\nif me:\n    input()\nprint('done', flush=True)")
+    chief.await_line("done")
+    with pytest.raises(AssertionError, match="not in 2 s"):
+        chief.wait(2)
+    other.tell("go on")
+    assert [chief.wait(BOUND), other.wait(BOUND)] == [0, 0]
+    for task in (chief, other):
+        assert task.err == ""
+        assert not task.report.exists()
+
+
+def test_an_exception_ends_all_with_its_cause(job: Job) -> None:
+    jobs = [
+        start(job, f"train(fail if me == {k} else None, {data!r})") for k, data in ((0, "arrays"), (1, "generator"))
+    ]
+    for failed, tasks in enumerate(jobs):
+        await_training(*tasks)
+        assert_ends(tasks[failed], "RuntimeError: the first cause")
+        cause = f"worker {failed} failed first: RuntimeError: the first cause"
+        assert_ends(tasks[1 - failed], cause)
+        first, second = report(tasks[failed]), report(tasks[1 - failed])
+        assert (first["task"], first["type"], first["message"]) == (
+            f"worker {failed}",
+            "RuntimeError",
+            "the first cause",
+        )
+        assert first["traceback"].startswith("Traceback") and "in fail" in first["traceback"]
+        assert not first["secondary"]
+        assert (second["task"], second["type"], second["secondary"]) == (f"worker {1 - failed}", "PeerError", True)
+        assert cause in second["message"]
+        assert first["time"] < second["time"]
+
+
+def test_an_exception_outside_of_training_ends_those_who_train(job: Job) -> None:
+    tasks = start(job, "fail() if me == 2 else train()", 3)
+    assert_ends(tasks[2], "RuntimeError: the first cause")
+    for task in tasks[:2]:
+        assert_ends(task, "PeerError: worker 2 failed first: RuntimeError: the first cause")
+
+
+def test_a_worker_that_leaves_is_named_by_those_that_train(job: Job) -> None:
+    jobs = [start(job, f"short()\nsys.exit(3) if me == {k} else train()") for k in (0, 1)]
+    for leaver, tasks in enumerate(jobs):
+        told = f"worker {leaver} ended its program while worker {1 - leaver} is in fit."
+        assert_ends(tasks[1 - leaver], f"PeerError: Every task must make the same calls. {told}")
+        assert_ends(tasks[leaver], f"worker {leaver} had ended its program when this happened: ", told)
+        assert report(tasks[leaver])["secondary"]
+
+
+def test_a_killed_worker_ends_the_others(job: Job) -> None:
+    """Without a launcher: whoever is left notices, and says who is gone."""
+    victims = start(job, "train(data='generator')", 3)
+    chiefless = start(job, "train()")
+    await_training(*victims, *chiefless)
+    victims[2].process.send_signal(signal.SIGKILL)
+    chiefless[0].process.send_signal(signal.SIGKILL)
+    began = time.monotonic()
+    for task in victims[:2]:
+        assert_ends(task, "PeerError: ", "worker 2 has gone: its process ended without a word")
+        assert report(task)["secondary"]
+    # The service has died with the chief, and jaxlib ends whoever is connected to it.
+    assert chiefless[1].wait(BOUND) != 0
+    assert time.monotonic() - began < BOUND
+
+
+def test_a_stopped_worker_ends_the_others(job: Job) -> None:
+    """Its connections stay open, and it sends nothing: only its signs of life tell."""
+    jobs = [start(job, f"train(data={data!r})", LOCKSTEP_SILENCE_TIMEOUT="2") for data in ("generator", "arrays")]
+    for tasks in jobs:
+        await_training(*tasks)
+    for stopped, tasks in enumerate(jobs):
+        tasks[stopped].process.send_signal(signal.SIGSTOP)
+    for stopped, tasks in enumerate(jobs):
+        told = f"(LOCKSTEP_SILENCE_TIMEOUT). worker {stopped} does not: its process is stopped"
+        assert_ends(tasks[1 - stopped], "sign of life at least every 2 s", told)
+        assert told in report(tasks[1 - stopped])["message"]
+
+
+def test_an_interrupted_worker_ends_the_others(job: Job) -> None:
+    tasks = start(job, "train()")
+    await_training(*tasks)
+    tasks[1].process.send_signal(signal.SIGINT)
+    assert_ends(tasks[0], "worker 1 failed first: KeyboardInterrupt")
+    assert_ends(tasks[1], "KeyboardInterrupt")
+
+
+def test_all_tasks_end_with_a_difference_that_all_have_found(job: Job) -> None:
+    """However quick one is to end, the others learn it too."""
+    jobs = [start(job, "model.fit(x[:8], y[:8], batch_size=4, epochs=1 + me, verbose=0)") for _ in range(2)]
+    for task in (t for tasks in jobs for t in tasks):
+        assert_ends(task, "MismatchError: All tasks must have the same arguments of fit. worker 1: epochs is 2, but 1")
+        assert not report(task)["secondary"]
+
+
+def test_limits_of_patience(job: Job) -> None:
+    busy = start(job, "if me:\n    print('busy', flush=True); input()\nshort()", LOCKSTEP_PEER_TIMEOUT="2")
+    leaving = start(job, "short()\nif me:\n    input()", LOCKSTEP_LEAVE_TIMEOUT="2")
+    assert_ends(busy[0], "MissingTaskError: Every task must reach fit within 2 s", "Here: worker 0. Missing: worker 1.")
+    assert_ends(leaving[0], "worker 1 did not end within 2 s (LOCKSTEP_LEAVE_TIMEOUT)")
+
+
+def test_a_failure_that_the_program_has_handled_is_still_one(job: Job) -> None:
+    """The others could not go on, so the job has not succeeded."""
+    handled = """
+try:
+    train(fail if me else None)
+except RuntimeError:
+    print("handled", flush=True)
+"""
+    chief, other = start(job, handled)
+    other.await_line("handled")
+    assert_ends(chief, "worker 1 failed first: RuntimeError: the first cause")
+    assert_ends(other, "worker 1 had ended its program when this happened: ")
