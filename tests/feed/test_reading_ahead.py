@@ -114,8 +114,7 @@ def test_large_batches_are_agreed_on_one_by_one(monkeypatch: pytest.MonkeyPatch)
     taken: list[int] = []
     here = controls(2)
     alone = reader(batches(100, taken=taken), here[0])
-    eventually(lambda: taken, lambda: "it reads")
-    time.sleep(0.1)  # Long enough to read all of it.
+    eventually(lambda: here[0].listing("feed/1"), lambda: "it offers what it has read")
     assert taken == [0]
     alone.close()
 
@@ -141,12 +140,13 @@ def test_closing_a_reader_that_waits_for_the_loop() -> None:
 
 def test_closing_a_reader_whose_source_does_not_return(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_, "_CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr(reader_, "_ROUND_SECONDS", 0.0)
     returns = threading.Event()
 
     def stuck() -> Iterator[np.ndarray]:
-        yield np.zeros(2)
+        yield from batches(1)
         returns.wait(PATIENCE)
-        yield np.zeros(2)
+        yield from batches(1)
 
     here = controls(2)
     found = reader(stuck(), here[0])

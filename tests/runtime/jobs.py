@@ -50,12 +50,13 @@ class Task:
         log: Where its output goes, with suffixes `.out` and `.err`; its report of failure, with `.json`.
 
     Attributes:
-        report: The file for that report.
+        program: The file it runs.
+        report: The file for its report of failure.
     """
 
     def __init__(self, program: Path, env: Mapping[str, str], log: Path) -> None:
         self._out, self._err = log.with_suffix(".out"), log.with_suffix(".err")
-        self.report = log.with_suffix(".json")
+        self.program, self.report = program, log.with_suffix(".json")
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
                 [sys.executable, str(program)],

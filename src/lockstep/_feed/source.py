@@ -77,7 +77,7 @@ class _Adapted:
     def peek(self) -> Any:
         batch = next(self.begin_pass(), None)
         self.end_pass()
-        return _or_empty(batch)
+        return _not_empty(batch)
 
 
 class _Generator:
@@ -103,7 +103,7 @@ class _Generator:
         return next(self._rest)
 
     def peek(self) -> Any:
-        first = _or_empty(next(self._rest, None))
+        first = _not_empty(next(self._rest, None))
         self._rest = itertools.chain([first], self._rest)
         return first
 
@@ -128,7 +128,12 @@ def _refuse_beside_generator(arguments: dict[str, Any]) -> None:
             )
 
 
-def _or_empty(batch: Any) -> Any:
+def _not_empty(batch: Any) -> Any:
     if batch is None:
-        raise InputError("The data must hold at least one batch. Received: no batch at all. Check its source.")
+        raise no_batch()
     return batch
+
+
+def no_batch() -> InputError:
+    """The error for data that is empty."""
+    return InputError("The data must hold at least one batch. Received: no batch at all. Check its source.")

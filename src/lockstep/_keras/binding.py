@@ -14,13 +14,16 @@ from keras.src.backend.jax.trainer import JAXTrainer
 from keras.src.trainers.trainer import Trainer
 from keras.src.utils import traceback_utils
 
-from lockstep._keras import on_batch, runs
+from lockstep._keras import on_batch
+from lockstep._keras.evaluate import evaluate
+from lockstep._keras.fit import fit
 from lockstep._keras.ownership import claim, ownership
+from lockstep._keras.predict import predict
 
 _METHODS: dict[str, Callable[..., Any]] = {
-    "fit": runs.fit,
-    "evaluate": runs.evaluate,
-    "predict": runs.predict,
+    "fit": fit,
+    "evaluate": evaluate,
+    "predict": predict,
     "train_on_batch": on_batch.train_on_batch,
     "test_on_batch": on_batch.test_on_batch,
     "predict_on_batch": on_batch.predict_on_batch,

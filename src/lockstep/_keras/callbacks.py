@@ -31,12 +31,15 @@ _WRITERS: tuple[type, ...] = tuple(
 def callback_list(callbacks: Any, model: Any, runtime: Runtime, verbose: Any, **params: Any) -> Any:
     """Returns a `keras.callbacks.CallbackList`, without the writers unless this is the chief."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.callbacks = _of_task(callbacks.callbacks, runtime)
         return callbacks
-    chosen = tree.flatten(callbacks) if callbacks else []
-    if not runtime.is_chief:
-        chosen = [c for c in chosen if not isinstance(c, _WRITERS)]
+    chosen = _of_task(tree.flatten(callbacks) if callbacks else [], runtime)
     verbose = _verbosity(verbose, runtime)
     return keras.callbacks.CallbackList(chosen, add_progbar=verbose != 0, verbose=verbose, model=model, **params)
+
+
+def _of_task(callbacks: list[Any], runtime: Runtime) -> list[Any]:
+    return callbacks if runtime.is_chief else [c for c in callbacks if not isinstance(c, _WRITERS)]
 
 
 def _verbosity(verbose: Any, runtime: Runtime) -> Any:

@@ -1,0 +1,76 @@
+"""`evaluate` of a model that belongs to a strategy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras.src.utils.python_utils import pythonify_logs
+
+from lockstep._feed.source import source_of
+from lockstep._keras import agreement, programs, running
+from lockstep._keras.callbacks import callback_list
+from lockstep._keras.ownership import Ownership
+from lockstep._keras.state import TEST, ModelState
+from lockstep._step.program import Program
+
+
+def evaluate(
+    model: Any,
+    owned: Ownership,
+    x: Any = None,
+    y: Any = None,
+    batch_size: int | None = None,
+    verbose: Any = "auto",
+    sample_weight: Any = None,
+    steps: int | None = None,
+    callbacks: Any = None,
+    return_dict: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """Stands in for `keras.Model.evaluate`; all arguments as there, `batch_size` is the global one."""
+    model._assert_compile_called("evaluate")
+    use_cached = kwargs.pop("_use_cached_eval_dataset", False)
+    if kwargs:
+        raise ValueError(f"Arguments not recognized: {kwargs}")
+    runtime = owned.replicas.runtime
+    with running.guarded(owned, "evaluate"):
+        feed = getattr(model, "_eval_epoch_iterator", None) if use_cached else None
+        if feed is None:
+            arguments = {"y": y, "sample_weight": sample_weight, "batch_size": batch_size, "steps_per_epoch": steps}
+            source = source_of(x, shuffle=False, **arguments)
+            running.build(model, source)
+            feed = running.feed_of(source, programs.test_program(model, owned), owned, steps)
+        if use_cached:
+            model._eval_epoch_iterator = feed
+        program = programs.test_program(model, owned)
+        called = callback_list(callbacks, model, runtime, verbose, epochs=1, steps=feed.num_batches)
+        state = ModelState(model, owned, program, TEST)
+        model.stop_evaluating = False
+        called.on_test_begin()
+        agreement.begin_run(runtime, "evaluate", state, running.data_facts(feed))
+        model.reset_metrics()
+        listener = _TestListener(model, called, program)
+        with state.attached():
+            steps_done = running.drive(model, feed, program, state, listener)
+        running.demand_data(steps_done)
+        logs = pythonify_logs(model._get_metrics_result_or_logs(listener.logs))
+        called.on_test_end(logs)
+    return logs if return_dict else model._flatten_metrics_in_order(logs)
+
+
+class _TestListener:
+    """Keras' test callbacks as the loop's listener."""
+
+    def __init__(self, model: Any, callbacks: Any, program: Program) -> None:
+        self._model = model
+        self._callbacks = callbacks
+        self._program = program
+        self.logs: Any = {}
+
+    def before(self, step: int) -> None:
+        self._callbacks.on_test_batch_begin(step)
+
+    def after(self, step: int, outputs: list[Any]) -> bool:
+        self.logs = self._program.local(outputs[-1])
+        self._callbacks.on_test_batch_end(step, self.logs)
+        return self._model.stop_evaluating

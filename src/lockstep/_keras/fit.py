@@ -1,0 +1,197 @@
+"""`fit` of a model that belongs to a strategy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras.src.backend import config
+from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
+
+from lockstep._feed.feed import Feed
+from lockstep._feed.source import no_batch, source_of
+from lockstep._keras import agreement, programs, running
+from lockstep._keras.callbacks import callback_list
+from lockstep._keras.ownership import Ownership
+from lockstep._keras.state import TRAIN, ModelState
+from lockstep._step.program import Program
+
+
+def fit(
+    model: Any,
+    owned: Ownership,
+    x: Any = None,
+    y: Any = None,
+    batch_size: int | None = None,
+    epochs: int = 1,
+    verbose: Any = "auto",
+    callbacks: Any = None,
+    validation_split: float = 0.0,
+    validation_data: Any = None,
+    shuffle: Any = True,
+    class_weight: Any = None,
+    sample_weight: Any = None,
+    initial_epoch: int = 0,
+    steps_per_epoch: int | None = None,
+    validation_steps: int | None = None,
+    validation_batch_size: int | None = None,
+    validation_freq: Any = 1,
+) -> Any:
+    """Stands in for `keras.Model.fit`; all arguments as there, `batch_size` is the global one."""
+    model._assert_compile_called("fit")
+    epochs = running.capped(epochs, config.max_epochs(), "epochs")
+    if validation_split and validation_data is None:
+        parts: Any = array_slicing.train_validation_split((x, y, sample_weight), validation_split=validation_split)
+        (x, y, sample_weight), validation_data = parts
+    with running.guarded(owned, "fit"):
+        source = source_of(
+            x,
+            y=y,
+            sample_weight=sample_weight,
+            batch_size=batch_size,
+            steps_per_epoch=steps_per_epoch,
+            shuffle=shuffle,
+            class_weight=class_weight,
+        )
+        running.build(model, source)
+        program = programs.train_program(model, owned)
+        feed = running.feed_of(source, program, owned, steps_per_epoch)
+        validation = _Validation(
+            model, validation_data, validation_batch_size or batch_size, validation_steps, validation_freq
+        )
+        called = callback_list(
+            callbacks, model, owned.replicas.runtime, verbose, add_history=True, epochs=epochs, steps=feed.num_batches
+        )
+        _Fit(model, owned, program, feed, called, validation, epochs).run(initial_epoch)
+    return model.history
+
+
+class _Fit:
+    """The epochs of one call of `fit`."""
+
+    def __init__(
+        self,
+        model: Any,
+        owned: Ownership,
+        program: Program,
+        feed: Feed,
+        callbacks: Any,
+        validation: _Validation,
+        epochs: int,
+    ) -> None:
+        self._model = model
+        self._runtime = owned.replicas.runtime
+        self._program = program
+        self._feed = feed
+        self._callbacks = callbacks
+        self._validation = validation
+        self._epochs = epochs
+        self._state = ModelState(model, owned, program, TRAIN)
+
+    def run(self, initial_epoch: int) -> None:
+        model, called = self._model, self._callbacks
+        model.stop_training = False
+        called.on_train_begin()
+        first = self._begin(model._initial_epoch or initial_epoch)
+        logs: dict[str, Any] = {}
+        finished = False
+        try:
+            for epoch in range(first, self._epochs):
+                logs = self._epoch(epoch)
+                if self._stops(epoch):
+                    break
+            finished = True
+        finally:
+            if isinstance(model.optimizer, keras.optimizers.Optimizer) and self._epochs > 0:
+                model.optimizer.finalize_variable_values(model.trainable_weights)
+            self._validation.close()
+            if finished:
+                called.on_train_end(logs=logs)
+
+    def _begin(self, initial_epoch: int) -> int:
+        facts = {"epochs": self._epochs, **running.data_facts(self._feed), "validation": self._validation.facts()}
+        return agreement.begin_run(self._runtime, "fit", self._state, facts, initial_epoch)
+
+    def _epoch(self, epoch: int) -> dict[str, Any]:
+        self._model.reset_metrics()
+        self._callbacks.on_epoch_begin(epoch)
+        agreement.begin_epoch(self._runtime, epoch, self._state)
+        listener = _TrainListener(self._model, self._callbacks, self._program, self._runtime, epoch)
+        with self._state.attached():
+            steps = running.drive(self._model, self._feed, self._program, self._state, listener)
+        if steps == 0:
+            self._run_dry(epoch)
+        logs = dict(self._model._get_metrics_result_or_logs(listener.logs))
+        logs.update(self._validation.run(epoch, self._callbacks))
+        self._callbacks.on_epoch_end(epoch, logs)
+        return logs
+
+    def _run_dry(self, epoch: int) -> None:
+        """A generator that earlier epochs have used up ends the training; data without any batch is an error."""
+        if not self._feed.exhausted or epoch == 0:
+            raise no_batch()
+        self._model.stop_training = True
+
+    def _stops(self, epoch: int) -> bool:
+        if agreement.anyone(self._runtime, f"the end of epoch {epoch}", bool(self._model.stop_training)):
+            self._model.stop_training = True
+        return self._model.stop_training
+
+
+class _TrainListener:
+    """Keras' batch callbacks as the loop's listener."""
+
+    def __init__(self, model: Any, callbacks: Any, program: Program, runtime: Any, epoch: int) -> None:
+        self._model = model
+        self._callbacks = callbacks
+        self._program = program
+        self._runtime = runtime
+        self._epoch = epoch
+        self.logs: Any = {}
+
+    def before(self, step: int) -> None:
+        self._callbacks.on_train_batch_begin(step)
+
+    def after(self, step: int, outputs: list[Any]) -> bool:
+        self.logs = self._program.local(outputs[-1])
+        self._callbacks.on_train_batch_end(step, self.logs)
+        if not self._model.stop_training:
+            return False
+        return self._runtime.all_stop(f"epoch-{self._epoch}-step-{step}")
+
+
+class _Validation:
+    """The validation data of a `fit`, read again after each epoch that asks for it."""
+
+    def __init__(self, model: Any, data: Any, batch_size: int | None, steps: int | None, frequency: Any) -> None:
+        self._model = model
+        self._data = None if data is None else data_adapter_utils.unpack_x_y_sample_weight(data)
+        self._batch_size = batch_size
+        self._steps = steps
+        self._frequency = frequency
+        self.close()
+
+    def facts(self) -> dict[str, Any]:
+        """What must be equal on all tasks."""
+        return {"given": self._data is not None, "steps": self._steps, "frequency": self._frequency}
+
+    def run(self, epoch: int, callbacks: Any) -> dict[str, Any]:
+        """Evaluates if this epoch is to be; returns the logs, each named "val_..."."""
+        if self._data is None or not self._model._should_eval(epoch, self._frequency):
+            return {}
+        x, y, sample_weight = self._data
+        logs = self._model.evaluate(
+            x=x,
+            y=y,
+            sample_weight=sample_weight,
+            batch_size=self._batch_size,
+            steps=self._steps,
+            callbacks=callbacks,
+            return_dict=True,
+            _use_cached_eval_dataset=True,
+        )
+        return {f"val_{name}": value for name, value in logs.items()}
+
+    def close(self) -> None:
+        """Forgets the data."""
+        self._model._eval_epoch_iterator = None

@@ -1,0 +1,68 @@
+"""What `fit`, `evaluate` and `predict` have in common."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Generator
+from typing import Any
+
+from keras.src.backend import config
+
+from lockstep._feed.feed import Feed
+from lockstep._feed.source import Source, no_batch
+from lockstep._keras.callbacks import only_chief_prints
+from lockstep._keras.ownership import Ownership
+from lockstep._keras.state import ModelState
+from lockstep._loop import loop
+from lockstep._step.placement import as_arrays
+from lockstep._step.program import Program
+
+
+@contextlib.contextmanager
+def guarded(owned: Ownership, call: str) -> Generator[None]:
+    """A call that all tasks make, in which only the chief prints."""
+    runtime = owned.replicas.runtime
+    with runtime.depending_on_others(call), only_chief_prints(runtime):
+        yield
+
+
+def drive(model: Any, feed: Feed, program: Program, state: ModelState, listener: loop.Listener) -> int:
+    """Runs the loop over the next epoch; returns its number of steps."""
+    with feed.epoch() as batches:
+        return loop.run(batches, program, state, listener, model.steps_per_execution)
+
+
+def feed_of(source: Source, program: Program, owned: Ownership, steps: int | None) -> Feed:
+    """Returns the feed of a run, within Keras' cap for debugging runs."""
+    limit = config.max_steps_per_epoch()
+    return Feed(source, program, owned.replicas.runtime, capped(steps or limit, limit, "steps_per_epoch"))
+
+
+def capped(value: Any, limit: int | None, name: str) -> Any:
+    """Returns `value` within `limit`, Keras' cap for debugging runs."""
+    if limit and value and limit < value:
+        warnings.warn(f"Limiting {name} to {limit}", stacklevel=4)
+        return limit
+    return value
+
+
+def data_facts(feed: Feed) -> dict[str, Any]:
+    """What must be equal on all tasks; readers find out about data of unknown length as they go."""
+    return {"batches per epoch": feed.num_batches if feed.source.in_memory else None, "steps": feed.steps_per_epoch}
+
+
+def build(model: Any, source: Source) -> None:
+    """Builds what is not built yet, as Keras does, from the shapes of a first batch."""
+    unbuilt = [
+        part
+        for part in (*model._flatten_layers(), model._compile_metrics, model._compile_loss)
+        if part is not None and not part.built
+    ]
+    model._symbolic_build(data_batch=as_arrays(source.peek()) if unbuilt else ())
+
+
+def demand_data(steps: int) -> None:
+    """Raises `InputError` if a run made no step."""
+    if steps == 0:
+        raise no_batch()

@@ -1,0 +1,30 @@
+"""Adding up over any number of replicas, of any type and shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from lockstep._step.reduction import Algorithm
+from tests.support.cluster import Cluster
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A process with eight devices."""
+    cluster = Cluster(1, 8, tmp_path_factory.mktemp("eight"))
+    yield cluster
+    cluster.close()
+
+
+@pytest.mark.parametrize("replicas", range(1, 9))
+@pytest.mark.parametrize("algorithm", get_args(Algorithm))
+def test_every_replica_has_the_sum(eight: Cluster, algorithm: Algorithm, replicas: int) -> None:
+    (found,) = eight.run("tests.step.cases:sums", algorithm=algorithm, replicas=replicas, seed=replicas)
+    names = [name.removeprefix("found ") for name in found if name.startswith("found ")]
+    assert len(names) == 7
+    for name in names:
+        np.testing.assert_array_equal(found[f"found {name}"], found[f"expected {name}"], err_msg=name)
