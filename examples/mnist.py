@@ -7,6 +7,7 @@ python examples/mnist.py                        one process; elsewhere, TF_CONFI
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
@@ -18,7 +19,8 @@ import keras
 BATCH_PER_REPLICA = 64
 
 
-def build_model() -> keras.Model:
+def build_model(steps: int) -> keras.Model:
+    """Returns the compiled network; its learning rate falls to nothing over `steps` batches."""
     model = keras.Sequential(
         [
             keras.Input((28, 28)),
@@ -32,7 +34,7 @@ def build_model() -> keras.Model:
         ]
     )
     model.compile(
-        optimizer=keras.optimizers.Adam(3e-3),
+        optimizer=keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(3e-3, steps)),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )
@@ -56,11 +58,11 @@ def main() -> None:
 
     strategy = ls.distribute.MultiWorkerMirroredStrategy()  # Joins the workers; reads TF_CONFIG.
     mnist = ls.datasets.load_mnist()
-    with strategy.scope():
-        model = build_model()
-
     # Every worker passes all data and the global batch size; each trains on its share of every batch.
     batch_size = BATCH_PER_REPLICA * strategy.num_replicas_in_sync
+    with strategy.scope():
+        model = build_model(steps=args.epochs * math.ceil(len(mnist.train_images) / batch_size))
+
     if is_chief(strategy):
         print(f"Data: {mnist.source}")
         print(f"Replicas: {strategy.num_replicas_in_sync}, global batch: {batch_size}", flush=True)

@@ -77,7 +77,7 @@ def test_a_host_that_nobody_knows(job: Job) -> None:
     began = time.monotonic()
     workers = ["no-such-host.invalid:2222", *addresses(1)]
     tasks = [job.join(workers, i) for i in (0, 1)]
-    assert_all_fail(tasks, "AddressError", "'no-such-host.invalid:2222', the address of worker 0, does not resolve")
+    assert_all_fail(tasks, "AddressError", "'no-such-host.invalid:2222', the address of worker 0, does not: ")
     assert time.monotonic() - began < 10
 
 
