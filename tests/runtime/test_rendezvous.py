@@ -188,19 +188,35 @@ def _line(value: Any) -> bytes:
     return json.dumps(value).encode() + b"\n"
 
 
-# Everything that a task says, each part right or wrong.
-_WRONG = st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text(max_size=5) | st.lists(st.none())
-_HELLO_LIKE = st.fixed_dictionaries(
-    {},
-    optional={
-        "lockstep": st.just(True) | _WRONG,
-        "process": st.sampled_from([1, 2, 10**30]) | _WRONG,
-        "task": st.just("worker 1") | _WRONG,
-        "cluster": st.just({}) | _WRONG,
-        "versions": st.just({}) | _WRONG,
-    },
-).filter(lambda value: not rendezvous._is_hello(value))
-_JSON = st.recursive(_WRONG, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner))
+# What no task says of itself, part by part; `...` stands for a part that is left out.
+_WRONG_PARTS: dict[str, list[Any]] = {
+    "lockstep": [..., None, False, 1, "true", [True]],
+    "process": [..., None, True, False, 0, -1, 1.0, "1", [1], {}],
+    "task": [..., None, 1, ["worker 1"], {}],
+    "cluster": [..., None, [], "worker", 1, True],
+    "versions": [..., None, [], "1", 1.5],
+}
+_WRONG = [(part, value) for part, values in _WRONG_PARTS.items() for value in values]
+
+
+def _wrong_hello(roll: Roll, part: str, value: Any) -> dict[str, Any]:
+    said = hello(roll, 1, lockstep=True, process=1)
+    return {k: v for k, v in {**said, part: value}.items() if v is not ...}
+
+
+def test_whoever_does_not_speak_as_a_task_is_none() -> None:
+    with arrival(2) as here, contextlib.ExitStack() as held:
+        for wrong in _WRONG:
+            sock = held.enter_context(contextlib.closing(here.connect()))
+            sock.sendall(_line(_wrong_hello(here.roll, *wrong)))
+            assert sock.recv(100) == b"", f"{wrong} was answered"
+        assert_all_join(here, here.report(1))
+
+
+_LEAVES = st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text(max_size=5)
+_JSON = st.recursive(_LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner))
+_ROLL = Roll(("worker 0", "worker 1"), ("a:1", "b:1"))
+_HELLO_LIKE = st.sampled_from(_WRONG).map(lambda wrong: _wrong_hello(_ROLL, *wrong))
 _BYTES = st.one_of(
     st.binary(max_size=200),
     st.builds(_line, _HELLO_LIKE | _JSON),
@@ -238,7 +254,7 @@ def test_strangers_do_no_harm(strangers: list[tuple[bytes, bool]]) -> None:
 def test_a_line_without_end_is_not_kept() -> None:
     with arrival(2) as here, contextlib.closing(here.connect()) as stranger:
         with pytest.raises(OSError):
-            while True:
+            for _ in range(1000):
                 stranger.sendall(b"x" * 65536)
         assert_all_join(here, here.report(1))
 

@@ -112,7 +112,7 @@ def test_an_error_here_ends_the_call_everywhere() -> None:
 
 
 def _broken_by(task: Runtime, error: BaseException) -> BaseException:
-    with pytest.raises(BaseException) as caught, task.depending_on_others("fit"):  # noqa: PT011
+    with pytest.raises(BaseException) as caught, task.depending_on_others("fit"):
         raise error
     return caught.value
 
