@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +42,21 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Undoes what a test does to the environment."""
     for name in [n for n in os.environ if is_scrubbed(n) and n not in ("KERAS_BACKEND", "NPROC")]:
         monkeypatch.delenv(name)
+
+
+# Fast tests first; those of many processes come last. Whatever is not listed comes in between.
+_FIRST = ("project", "cluster_resolver", "datasets", "step", "feed", "distribute")
+_LAST = ("launch", "runtime", "examples", "keras/test_two_workers.py", "keras/test_equivalence.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests in order; within a file and a directory they stay as they are."""
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    path = item.path.relative_to(Path(__file__).parent).as_posix()
+    for rank, start in enumerate(_FIRST, -len(_FIRST)):
+        if path.startswith(start):
+            return rank
+    return next((rank for rank, start in enumerate(_LAST, 1) if path.startswith(start)), 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from jax._src import xla_bridge
 
@@ -60,6 +60,7 @@ def test_a_pool_that_would_hang_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     assert f"NPROC={cpu.pool_size(4)}" in str(error.value)
 
 
+@example("²", 4)
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), st.integers(1, 64))
 def test_whatever_the_pool_is_set_to(text: str, devices: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
