@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 _SCRUBBED = (
     "TF_CONFIG",
@@ -35,6 +36,11 @@ import lockstep  # noqa: E402  Chooses Keras' backend before a test imports it.
 
 # Tests in this process have four devices; what is about processes starts its own.
 lockstep.config.set_logical_cpu_devices(4)
+
+
+# A property holds however busy the machine is.
+settings.register_profile("lockstep", deadline=None)
+settings.load_profile("lockstep")
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,7 @@ from lockstep._runtime.control import Control
 from lockstep._runtime.runtime import Runtime
 from lockstep.errors import PeerError
 from tests.runtime.jobs import eventually
+from tests.runtime.properties import steady
 from tests.runtime.store import controls
 
 PATIENCE = 30.0
@@ -59,23 +60,23 @@ def read_all(found: list[Reader]) -> list[list[int]]:
     return results
 
 
-@settings(deadline=None, derandomize=True, database=None, max_examples=40)
+@settings(steady, max_examples=40)
 @given(st.integers(0, 12), st.integers(2, 3), st.integers(0, 9999))
 def test_data_of_equal_length_is_not_called_uneven(length: int, tasks: int, seed: int) -> None:
     """However the speeds differ, and whoever finds the end first."""
-    found = [reader(batches(length, random.Random(seed + i)), c) for i, c in enumerate(controls(tasks))]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        found = [reader(batches(length, random.Random(seed + i)), c) for i, c in enumerate(controls(tasks))]
         assert read_all(found) == [list(range(length))] * tasks
 
 
-@settings(deadline=None, derandomize=True, database=None, max_examples=30)
+@settings(steady, max_examples=30)
 @given(st.lists(st.integers(0, 12), min_size=2, max_size=3), st.integers(0, 9999))
 def test_data_of_different_length_is_called_uneven(lengths: list[int], seed: int) -> None:
     here = enumerate(controls(len(lengths)))
-    found = [reader(batches(n, random.Random(seed + i)), c) for n, (i, c) in zip(lengths, here, strict=True)]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        found = [reader(batches(n, random.Random(seed + i)), c) for n, (i, c) in zip(lengths, here, strict=True)]
         assert read_all(found) == [list(range(min(lengths)))] * len(lengths)
     told = [str(w.message) for w in caught]
     if len(set(lengths)) == 1:

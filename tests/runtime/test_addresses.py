@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from lockstep._runtime import addresses
 from lockstep.errors import AddressError
+from tests.runtime.properties import steady
 from tests.support.cluster import free_ports
 
 PORTS = st.integers(1, 65535)
 
 
+@steady
 @given(st.ip_addresses(), PORTS)
 def test_addresses_survive_splitting_and_joining(ip: object, port: int) -> None:
     assert addresses.split(addresses.join_host(str(ip), port)) == (str(ip), port)

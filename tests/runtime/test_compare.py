@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep._runtime.compare import first_difference
+from tests.runtime.properties import steady
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
 JSON = st.recursive(
@@ -22,17 +23,20 @@ def names(count: int) -> list[str]:
     return [f"worker {i}" for i in range(count)]
 
 
+@steady
 @given(JSON, st.integers(1, 5))
 def test_equal_values_have_no_difference(value: Any, count: int) -> None:
     assert first_difference([copy.deepcopy(value) for _ in range(count)], names(count)) is None
 
 
+@steady
 @given(st.lists(JSON, min_size=1, max_size=4))
 def test_a_difference_is_found_exactly_where_there_is_one(values: list[Any]) -> None:
     found = first_difference(values, names(len(values)))
     assert (found is None) == (len({json.dumps(v, sort_keys=True) for v in values}) == 1)
 
 
+@steady
 @given(JSON, JSON, st.integers(3, 6), st.data())
 def test_the_odd_task_is_named(usual: Any, other: Any, count: int, data: st.DataObject) -> None:
     odd = data.draw(st.integers(0, count - 1))

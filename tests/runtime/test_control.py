@@ -17,6 +17,7 @@ from lockstep._runtime.control import Channel, ChannelClosed, Control
 from lockstep._runtime.failure import is_agreed
 from lockstep.errors import MismatchError, MissingTaskError, PeerError
 from tests.runtime.jobs import Job
+from tests.runtime.properties import steady
 from tests.runtime.store import Store, check_manners, controls
 
 PATIENCE = 30.0
@@ -62,7 +63,7 @@ def test_the_store_has_the_manners_of_jax(job: Job) -> None:
     assert [t.wait() for t in tasks] == [0, 0], tasks[0].err
 
 
-@settings(deadline=None, derandomize=True, database=None, max_examples=40)
+@settings(steady, max_examples=40)
 @given(st.lists(st.lists(VALUES, min_size=3, max_size=3), min_size=1, max_size=6), st.integers(0, 999))
 def test_everyone_gets_everyone_s_values_in_order(turns: list[list[Any]], seed: int) -> None:
     store = restless(seed)
@@ -235,7 +236,7 @@ def test_a_failure_ends_the_wait_for_answers() -> None:
         first.unanimous("stop", PATIENCE)
 
 
-@settings(deadline=None, derandomize=True, database=None, max_examples=60)
+@settings(steady, max_examples=60)
 @given(st.lists(st.floats(0, 0.03), min_size=2, max_size=4), st.floats(0, 0.03), st.integers(0, 999))
 def test_a_decision_is_never_split(delays: list[float], limit: float, seed: int) -> None:
     """The yes of some comes just when others give up; whatever is decided is decided for all."""

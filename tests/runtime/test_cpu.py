@@ -15,6 +15,7 @@ import lockstep
 from lockstep._runtime import cpu
 from lockstep.errors import ArgumentError, StartupOrderError
 from tests.runtime.jobs import Job
+from tests.runtime.properties import steady
 
 
 def test_the_pool_has_four_threads_a_device_but_no_fewer_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,6 +61,7 @@ def test_a_pool_that_would_hang_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     assert f"NPROC={cpu.pool_size(4)}" in str(error.value)
 
 
+@steady
 @example("²", 4)
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), st.integers(1, 64))
 def test_whatever_the_pool_is_set_to(text: str, devices: int) -> None:

@@ -78,7 +78,7 @@ def test_a_host_that_nobody_knows(job: Job) -> None:
     workers = ["no-such-host.invalid:2222", *addresses(1)]
     tasks = [job.join(workers, i) for i in (0, 1)]
     assert_all_fail(tasks, "AddressError", "'no-such-host.invalid:2222', the address of worker 0, does not: ")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 5 + SPARE
 
 
 def test_the_cluster_is_the_same_everywhere(job: Job) -> None:
@@ -280,7 +280,7 @@ def test_the_order_is_explained_to_users_whose_directory_is_named_lockstep(job: 
     assert "StartupOrderError: Collective ops must be configured at program startup" in task.err
 
 
-def test_a_clusters_of_one_needs_no_address(job: Job) -> None:
+def test_a_cluster_of_one_needs_no_address(job: Job) -> None:
     """Nor does it matter what JAX has done before."""
     alone = """
         import lockstep as ls

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lockstep._runtime.limits import Limits
 from lockstep.errors import ArgumentError
 from tests.runtime.jobs import Job, addresses
+from tests.runtime.properties import steady
 
 VARIABLES = {f.name: f"LOCKSTEP_{f.name.upper()}_TIMEOUT" for f in dataclasses.fields(Limits)}
 
@@ -41,6 +42,7 @@ def test_an_empty_setting_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> Non
     assert Limits.from_environment() == Limits()
 
 
+@steady
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1))
 def test_whatever_the_setting_it_is_a_limit_or_an_error(text: str) -> None:
     with pytest.MonkeyPatch.context() as patch:

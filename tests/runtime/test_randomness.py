@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep._runtime import randomness
+from tests.runtime.properties import steady
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +31,7 @@ def _draws() -> list[float]:
 
 # How many draws precede the snapshot, so that it falls anywhere: between the two halves of a pair of normal numbers,
 # before and after the generators refill.
+@steady
 @given(st.integers(0, 2**32 - 1), st.integers(0, 700), st.booleans())
 def test_a_snapshot_survives_json(seed: int, before: int, half_a_pair: bool) -> None:
     random.seed(seed)

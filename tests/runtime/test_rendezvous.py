@@ -19,6 +19,7 @@ from lockstep._runtime.join import _disagreement
 from lockstep._runtime.rendezvous import Host, Roll, report
 from lockstep.errors import JoinError, LockstepError, MismatchError, MissingTaskError, PeerError
 from tests.runtime.jobs import addresses, eventually
+from tests.runtime.properties import steady
 
 PATIENCE = 10.0
 
@@ -236,7 +237,7 @@ _BYTES = st.one_of(
 )
 
 
-@settings(deadline=None, derandomize=True, database=None, max_examples=60)
+@settings(steady, max_examples=60)
 @given(st.lists(st.tuples(_BYTES, st.booleans()), max_size=6))
 def test_strangers_do_no_harm(strangers: list[tuple[bytes, bool]]) -> None:
     """Whatever comes, and whether it then hangs up or holds on: who belongs here joins."""

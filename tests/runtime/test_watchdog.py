@@ -63,6 +63,12 @@ class Pair:
     def first(self) -> Control:
         return self.controls[0]
 
+    def close(self) -> None:
+        for dog in self.dogs:
+            dog.stop()
+            dog._thread.join()
+            dog._guard.join()
+
 
 @pytest.fixture
 def pair(store: Store) -> Iterator[Pair]:
@@ -70,8 +76,7 @@ def pair(store: Store) -> Iterator[Pair]:
     pair = Pair(store)
     eventually(lambda: len(pair.first.listing("beats")) == 2, lambda: "both beat")
     yield pair
-    for dog in pair.dogs:
-        dog.stop()
+    pair.close()
 
 
 def test_the_living_are_left_alone(pair: Pair, ends: list[int]) -> None:
@@ -138,8 +143,7 @@ def test_a_service_that_does_not_answer(ends: list[int], capfd: pytest.CaptureFi
         eventually(lambda: ends, lambda: "it ends")
     answers.set()
     assert "worker 0 does not: its process is stopped" in capfd.readouterr().err
-    for dog in pair.dogs:
-        dog.stop()
+    pair.close()
 
 
 def test_a_failed_chief_stays_until_the_others_know(pair: Pair) -> None:
