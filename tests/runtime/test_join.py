@@ -9,8 +9,6 @@ import socket
 import time
 from pathlib import Path
 
-import pytest
-
 from lockstep._runtime import addresses as addressing
 from tests.runtime.jobs import Job, Task, addresses, eventually, tf_config
 
@@ -92,11 +90,10 @@ def test_the_cluster_is_the_same_everywhere(job: Job) -> None:
     )
 
 
-@pytest.mark.parametrize("seen", [2, 4])
-def test_the_number_of_workers_is_the_same_everywhere(job: Job, seen: int) -> None:
-    """One of three sees another number: the others tell it, and end as well."""
-    workers = addresses(4)
-    tasks = [job.join(workers[:3], 0), job.join(workers[:seen], 1), job.join(workers[:3], 2)]
+def test_the_number_of_workers_is_the_same_everywhere(job: Job) -> None:
+    """One of three sees two: the others tell it, and end as well."""
+    workers = addresses(3)
+    tasks = [job.join(workers, 0), job.join(workers[:2], 1), job.join(workers, 2)]
     assert_all_fail(tasks, "MismatchError: All tasks must see the same cluster.", "worker 1: worker is [")
 
 
