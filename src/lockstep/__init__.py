@@ -15,6 +15,7 @@ from lockstep import _backend as _backend
 if TYPE_CHECKING:
     from lockstep import cluster_resolver as cluster_resolver
     from lockstep import config as config
+    from lockstep import data as data
     from lockstep import datasets as datasets
     from lockstep import distribute as distribute
     from lockstep import errors as errors
@@ -25,6 +26,7 @@ __all__ = [
     "__version__",
     "cluster_resolver",
     "config",
+    "data",
     "datasets",
     "distribute",
     "errors",

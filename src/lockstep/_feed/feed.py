@@ -8,9 +8,11 @@ import warnings
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from lockstep._feed.batch import Marked
 from lockstep._feed.reader import Reader
 from lockstep._feed.source import Source
 from lockstep._runtime.runtime import Runtime
+from lockstep._step.placement import Placed
 from lockstep._step.program import Program
 
 _numbers = itertools.count()
@@ -95,9 +97,12 @@ class Feed:
             return
         self._epochs += 1
         channel = self._runtime.channel(f"{self._name}-{self._epochs}")
-        reader = Reader(self._pass, self.steps_per_epoch, self._program.place_batch, self._runtime, channel, self._seen)
+        reader = Reader(self._pass, self.steps_per_epoch, self._place, self._runtime, channel, self._seen)
         with contextlib.closing(reader):
             yield from reader
+
+    def _place(self, batch: Any) -> Placed:
+        return self._program.place_batch(batch.batch if isinstance(batch, Marked) else batch)
 
     def _warn_interrupted(self) -> None:
         if self._runtime.is_chief:

@@ -15,9 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
-
-from lockstep._feed.signature import signature
+from lockstep._feed.batch import nbytes, rows_to_add, signature, with_counts
 from lockstep._runtime import compare, failure
 from lockstep._runtime.control import ChannelClosed
 from lockstep._runtime.runtime import Agreement, Runtime
@@ -109,7 +107,12 @@ class Reader:
         reports = self._channel.agree("the next batch of the data", self._report())
         common = min(len(r["batches"]) for r in reports)
         self._compare(reports, common)
-        for batch in self._held[:common]:
+        for i, batch in enumerate(self._held[:common]):
+            counts = [r["rows"][i] for r in reports]
+            if None not in counts:
+                if not any(counts):  # Parts end when no task has any rows left.
+                    return False
+                batch = with_counts(batch, counts)
             self._put("batch", self._place(batch))
         del self._held[:common]
         self._number += common
@@ -123,7 +126,7 @@ class Reader:
         size = 0
         while len(self._held) < limit and not self._ended and self._error is None:
             self._read_one()
-            size += sum(getattr(a, "nbytes", 0) for a in jax.tree.leaves(self._held[-1:]))
+            size += sum(map(nbytes, self._held[-1:]))
             if time.monotonic() >= deadline or size > _ROUND_BYTES:
                 return
 
@@ -139,6 +142,7 @@ class Reader:
         describe = (lambda batch: "") if self._runtime.is_alone else signature
         return {
             "batches": [describe(b) for b in self._held],
+            "rows": [rows_to_add(b) for b in self._held],
             "ended": self._ended,
             "error": self._error and f"{type(self._error).__name__}: {self._error}",
         }

@@ -8,12 +8,20 @@ from __future__ import annotations
 import itertools
 import types
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Protocol
 
 from keras.src.trainers import data_adapters
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
+from lockstep._feed.distributed import Distribution, of_dataset
+from lockstep._feed.datasets import Rows
+from lockstep._step.placement import own_rows
+from lockstep._step.replicas import Replicas
+from lockstep.data import Dataset
+from lockstep.data._keras_adapter import as_keras_batch
+from lockstep.data._peek import example_of
 from lockstep.errors import InputError
 
 
@@ -46,12 +54,35 @@ class Source(Protocol):
         ...
 
 
-def source_of(x: Any, **arguments: Any) -> Source:
-    """Wraps `x` (and `y`, `sample_weight`, ... as `keras.Model.fit` takes them)."""
+def source_of(x: Any, replicas: Replicas, divides: bool, **arguments: Any) -> Source:
+    """Wraps `x` (and `y`, `sample_weight`, ... as `keras.Model.fit` takes them).
+
+    Args:
+        x: The data.
+        replicas: Who trains.
+        divides: Whether a task may read its own rows of a batch only.
+        **arguments: What goes with `x`.
+    """
+    if (distribution := distribution_of(x, replicas)) is not None:
+        return _Distributed(distribution, divides, class_weight_of("a dataset", arguments))
     if isinstance(x, types.GeneratorType):
-        _refuse_beside_generator(arguments)
+        _refuse_beside("A generator", arguments, "class_weight")
         return _Generator(x)
     return _Adapted(data_adapters.get_data_adapter(x=x, **arguments))
+
+
+def distribution_of(x: Any, replicas: Replicas) -> Distribution | None:
+    """Returns how the tasks divide a dataset, or `None` if `x` is none."""
+    if isinstance(x, Dataset):
+        return of_dataset(x, replicas)
+    found = getattr(x, "_distribution", None)
+    return found if isinstance(found, Distribution) else None
+
+
+def class_weight_of(what: str, arguments: dict[str, Any]) -> Any:
+    """Returns the class weights that go with a dataset, which itself holds all else."""
+    _refuse_beside(what.capitalize(), arguments)
+    return arguments.get("class_weight")
 
 
 class _Adapted:
@@ -78,6 +109,32 @@ class _Adapted:
         batch = next(self.begin_pass(), None)
         self.end_pass()
         return _not_empty(batch)
+
+
+class _Distributed:
+    """A dataset that the tasks divide."""
+
+    in_memory = False
+    single_pass = False
+
+    def __init__(self, distribution: Distribution, divides: bool, class_weight: Any) -> None:
+        self._distribution = distribution
+        self._rows: Rows = partial(own_rows, distribution.replicas) if divides else lambda count: None
+        self._finish = partial(as_keras_batch, class_weight=class_weight)
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._distribution.num_batches
+
+    def begin_pass(self) -> Iterator[Any]:
+        return iter(self._distribution.begin(self._rows, self._finish))
+
+    def end_pass(self) -> None:
+        pass
+
+    def peek(self) -> Any:
+        element = example_of(self._distribution.dataset._plan)
+        return self._finish(_not_empty(element))
 
 
 class _Generator:
@@ -119,11 +176,11 @@ def _check_generated(batch: Any) -> Any:
     )
 
 
-def _refuse_beside_generator(arguments: dict[str, Any]) -> None:
-    for name in ("y", "sample_weight", "class_weight"):
+def _refuse_beside(what: str, arguments: dict[str, Any], *more: str) -> None:
+    for name in ("y", "sample_weight", *more):
         if arguments.get(name) is not None:
             raise InputError(
-                f"A generator yields everything that belongs to a batch. Received: x as a generator, and {name}. "
+                f"{what} yields everything that belongs to a batch. Received: x as a {what.split()[-1]}, and {name}. "
                 "Yield (inputs, targets, sample_weights) instead."
             )
 

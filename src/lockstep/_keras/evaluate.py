@@ -37,7 +37,7 @@ def evaluate(
         feed = getattr(model, "_eval_epoch_iterator", None) if use_cached else None
         if feed is None:
             arguments = {"y": y, "sample_weight": sample_weight, "batch_size": batch_size, "steps_per_epoch": steps}
-            source = source_of(x, shuffle=False, **arguments)
+            source = source_of(x, owned.replicas, programs.is_compiled(model), shuffle=False, **arguments)
             running.build(model, source)
             feed = running.feed_of(source, programs.test_program(model, owned), owned, steps)
         if use_cached:

@@ -46,6 +46,8 @@ def fit(
     with running.guarded(owned, "fit"):
         source = source_of(
             x,
+            owned.replicas,
+            programs.is_compiled(model),
             y=y,
             sample_weight=sample_weight,
             batch_size=batch_size,

@@ -10,7 +10,7 @@ from keras.src import backend
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.utils.python_utils import pythonify_logs
 
-from lockstep._feed.signature import signature
+from lockstep._feed.batch import signature
 from lockstep._keras import agreement, programs
 from lockstep._keras.ownership import Ownership
 from lockstep._keras.state import PREDICT, TEST, TRAIN, ModelState

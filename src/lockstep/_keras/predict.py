@@ -29,7 +29,10 @@ def predict(
     """Stands in for `keras.Model.predict`; every worker gets the predictions for all of `x`."""
     runtime = owned.replicas.runtime
     with running.guarded(owned, "predict"):
-        source = source_of(x, batch_size=batch_size, steps_per_epoch=steps, shuffle=False)
+        compiled = programs.is_compiled(model)
+        source = source_of(
+            x, owned.replicas, compiled, batch_size=batch_size, steps_per_epoch=steps, shuffle=False
+        )
         if not all(layer.built for layer in model._flatten_layers()):
             inputs, _, _ = data_adapter_utils.unpack_x_y_sample_weight(source.peek())
             with backend.StatelessScope():

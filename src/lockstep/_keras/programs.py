@@ -33,11 +33,18 @@ def predict_program(model: Any, owned: Ownership) -> Program:
     return _cached(model, owned, "predict_function", predict_step)
 
 
+def is_compiled(model: Any) -> bool:
+    """Whether steps of `model` are compiled, or run as they are."""
+    return model.jit_compile and not model.run_eagerly
+
+
 def _cached(model: Any, owned: Ownership, attribute: str, step: Step, per_replica: Step | None = None) -> Program:
     found = getattr(model, attribute)
     if isinstance(found, (CompiledProgram, EagerProgram)):
         return found
-    compiled = model.jit_compile and not model.run_eagerly
-    program = CompiledProgram(step, owned.replicas, per_replica) if compiled else EagerProgram(step, owned.replicas)
+    if is_compiled(model):
+        program = CompiledProgram(step, owned.replicas, per_replica)
+    else:
+        program = EagerProgram(step, owned.replicas)
     setattr(model, attribute, program)
     return program

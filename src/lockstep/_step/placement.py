@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
+from lockstep._step.portions import Part, Share
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep.errors import InputError
 
@@ -36,18 +38,79 @@ class Placed:
 
 
 def place_batch(replicas: Replicas, batch: Any) -> Placed:
-    """Places a global batch, which every process holds whole on the host.
+    """Places a global batch: whole, this process' `Share` of it, or the `Part` that it adds.
 
     A batch that the replicas can divide goes out in shares. Any other is still one batch with one device's numbers:
     it goes out whole, and with at least one example per replica XLA divides the work. Data without a common first
     axis cannot be divided.
     """
+    if isinstance(batch, Share):
+        data = as_arrays(batch.data)
+        return Placed(jax.tree.map(lambda a: _own_share(replicas, a, batch.count), data), Split.EVEN)
+    if isinstance(batch, Part):
+        return place_parts(replicas, as_arrays(batch.data), batch.counts)
     batch = as_arrays(batch)
     rows = _common_rows(batch)
     if rows and rows % replicas.count == 0:
         return Placed(jax.tree.map(lambda a: _shares(replicas, a), batch), Split.EVEN)
-    split = Split.UNEVEN if rows >= replicas.count else Split.WHOLE
-    return Placed(jax.tree.map(lambda a: _copies(replicas, a), batch), split)
+    return Placed(jax.tree.map(lambda a: _copies(replicas, a), batch), _split_of(replicas, rows))
+
+
+def own_rows(replicas: Replicas, count: int) -> slice | None:
+    """Returns this process' rows of a batch that the replicas can divide, or `None` if it needs all of them."""
+    if count % replicas.count or not count or len(replicas.local) == replicas.count:
+        return None
+    share = count // replicas.count
+    mine = [i for i, _ in replicas.local]
+    return slice(mine[0] * share, (mine[-1] + 1) * share)
+
+
+def place_parts(replicas: Replicas, data: Any, counts: Sequence[int], shared: bool = True) -> Placed:
+    """Places the rows that each process adds, as one batch in the order of the processes.
+
+    Processes that all add the same number of rows, a multiple of their replicas', keep them. Otherwise everybody gets
+    all rows: each is filled up to the same number for the way, which is cut off again there. Unless `shared`,
+    everybody gets all rows in any case.
+    """
+    rows = sum(counts)
+    per_process = replicas.count // len(counts)
+    if shared and len(set(counts)) == 1 and counts[0] % per_process == 0:
+        return Placed(jax.tree.map(lambda a: _own_share(replicas, a, rows), data), Split.EVEN)
+    each = -(-max(counts) // per_process)
+    padded = jax.tree.map(lambda a: _filled_up(a, each * per_process), data)
+    sent = jax.tree.map(lambda a: _own_share(replicas, a, each * replicas.count), padded)
+    even = shared and rows % replicas.count == 0
+    gathered = _gather(replicas, sent, tuple(counts), even)
+    return Placed(gathered, Split.EVEN if even else _split_of(replicas, rows))
+
+
+def _split_of(replicas: Replicas, rows: int) -> Split:
+    return Split.UNEVEN if rows >= replicas.count else Split.WHOLE
+
+
+def _own_share(replicas: Replicas, rows: Any, count: int) -> jax.Array:
+    """An array of `count` rows, of which this process holds its own, equally many for each of its replicas."""
+    if np.ndim(rows) == 0:
+        return _copies(replicas, rows)
+    each = len(rows) // len(replicas.local)
+    parts = [jax.device_put(rows[k * each : (k + 1) * each], d) for k, (_, d) in enumerate(replicas.local)]
+    return jax.make_array_from_single_device_arrays((count, *rows.shape[1:]), replicas.by_example, parts)
+
+
+def _filled_up(rows: Any, count: int) -> Any:
+    rows = np.asarray(rows)
+    return np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]), rows.dtype)])
+
+
+def _gather(replicas: Replicas, sent: Any, counts: tuple[int, ...], even: bool) -> Any:
+    """Cuts out each process' rows, and puts them after each other."""
+
+    def cut(array: jax.Array) -> jax.Array:
+        each = array.shape[0] // len(counts)
+        return jnp.concatenate([array[i * each : i * each + n] for i, n in enumerate(counts)])
+
+    sharding = replicas.by_example if even else replicas.whole
+    return jax.jit(lambda tree: jax.tree.map(cut, tree), out_shardings=sharding)(sent)
 
 
 def as_arrays(batch: Any) -> Any:

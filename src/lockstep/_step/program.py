@@ -15,7 +15,17 @@ from typing import Any, Protocol
 import jax
 from jax.sharding import PartitionSpec
 
-from lockstep._step.placement import Placed, Split, from_chief, local_copy, place_batch, place_whole
+from lockstep._step.placement import (
+    Placed,
+    Split,
+    as_arrays,
+    from_chief,
+    local_copy,
+    place_batch,
+    place_parts,
+    place_whole,
+)
+from lockstep._step.portions import Part
 from lockstep._step.replicas import AXIS, Device, Replicas
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
@@ -118,6 +128,9 @@ class EagerProgram:
 
     def place_batch(self, batch: Any) -> Placed:
         """Puts a global batch on this process' first device."""
+        if isinstance(batch, Part):
+            gathered = place_parts(self._replicas, as_arrays(batch.data), batch.counts, shared=False)
+            batch = jax.tree.map(local_copy, gathered.data)
         return Placed(jax.device_put(batch, self._device), Split.WHOLE)
 
     def place_state(self, value: jax.Array) -> jax.Array:

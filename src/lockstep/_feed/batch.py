@@ -1,0 +1,64 @@
+"""Batches between a source and the devices: what they look like, what a task adds to them, where they end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep._step.portions import Part, Share
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A batch, and the position of the data after it."""
+
+    batch: Any
+    mark: Any
+
+
+def signature(batch: Any) -> str:
+    """Describes each array of a batch, for example "[0]: float32(64, 28, 28), [1]: int64(64,)".
+
+    It is the same on all tasks for what they share; for parts it leaves out the number of rows.
+    """
+    if isinstance(batch, Marked):
+        return signature(batch.batch)
+    first: Any = None
+    data = batch
+    if isinstance(batch, Share):
+        first, data = batch.count, batch.data
+    elif isinstance(batch, Part):
+        first, data = "rows", batch.data
+    leaves, _ = jax.tree_util.tree_flatten_with_path(data)
+    return ", ".join(f"{jax.tree_util.keystr(path)}: {_array(leaf, first)}" for path, leaf in leaves)
+
+
+def rows_to_add(batch: Any) -> int | None:
+    """Returns how many rows a part adds, or `None` for what is no part."""
+    batch = batch.batch if isinstance(batch, Marked) else batch
+    return batch.rows if isinstance(batch, Part) else None
+
+
+def with_counts(batch: Any, counts: Sequence[int]) -> Any:
+    """Returns a part that knows what the others add."""
+    if isinstance(batch, Marked):
+        return Marked(with_counts(batch.batch, counts), batch.mark)
+    return Part(batch.data, tuple(counts))
+
+
+def nbytes(batch: Any) -> int:
+    """About how many bytes of it this task holds."""
+    batch = batch.batch if isinstance(batch, Marked) else batch
+    return sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(batch))
+
+
+def _array(leaf: Any, first: Any) -> str:
+    shape = np.shape(leaf)
+    if first is not None and shape:
+        shape = (first, *shape[1:])
+    shown = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
+    return f"{getattr(leaf, 'dtype', type(leaf).__name__)}({shown})"

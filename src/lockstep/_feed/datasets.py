@@ -1,0 +1,211 @@
+"""Datasets among the tasks: each computes what it needs of every global batch, or adds what its own part gives.
+
+*Followed*: all tasks go through the same plan, by reference; each computes its rows of a batch. The global batches are
+those of a single task.
+
+*Combined*: the data is in several pipelines, at first one per task, and a global batch is what they give together. A job
+that goes on with another number of tasks keeps the pipelines: each task takes its share of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep._feed.batch import Marked
+from lockstep._step.portions import Part, Share
+from lockstep.data import _columns, _pool
+from lockstep.data._blocks import Block
+from lockstep.data._iterator import Computed, Pulled, pulled_at
+from lockstep.data._peek import example_of, spec_if_known
+from lockstep.data._plan import Node, Run
+from lockstep.data._transforms.batch import StackedStore
+from lockstep.errors import InputError
+
+# Which rows of a batch of so many this task computes; `None` for all of them.
+Rows = Callable[[int], slice | None]
+
+
+class Followed:
+    """Batches of a plan that all tasks go through.
+
+    Args:
+        plan: Gives global batches.
+        run: Which pass.
+        rows: Which rows of a batch this task computes.
+        finish: What to make of computed rows.
+        position: Where to continue, or `None` for the beginning.
+    """
+
+    def __init__(
+        self, plan: Node, run: Run, rows: Rows, finish: Callable[[Any], Any], position: Any = None, threads: int = 0
+    ) -> None:
+        self._rows = rows
+        self._finish = finish
+        self.pulled = Pulled(plan, run) if position is None else pulled_at(plan, position)
+        self._computed = Computed(self.pulled, self._compute, threads or _pool.cores())
+
+    def __iter__(self) -> Iterator[Marked]:
+        return self
+
+    def __next__(self) -> Marked:
+        batch = next(self._computed)
+        return Marked(batch, self._computed.mark())
+
+    def position(self, mark: Any) -> Any:
+        """Returns a mark (`None`: the beginning) for JSON."""
+        return self.pulled.position(mark or self._computed.mark())
+
+    def _compute(self, block: Block) -> list[Any]:
+        return [self._finished(portion) for portion in portions(block, self._rows)]
+
+    def _finished(self, portion: Any) -> Any:
+        if isinstance(portion, Share):
+            return Share(self._finish(portion.data), portion.count)
+        return self._finish(portion)
+
+
+def portions(block: Block, rows: Rows) -> list[Any]:
+    """Computes this task's rows of each batch: a `Share`, or all if `rows` says so."""
+    store = block.store
+    if not isinstance(store, StackedStore) or store.padding is not None:
+        return [_cut(element, rows) for element in _columns.elements(block.take())]
+    batches = [store.batch(int(row)) for row in block.rows]
+    wanted = [rows(len(batch)) for batch in batches]
+    if all(w is None for w in wanted):
+        return _columns.elements(block.take())
+    return [_stack(store, batch, w) for batch, w in zip(batches, wanted, strict=True)]
+
+
+def _stack(store: StackedStore, batch: Block, wanted: slice | None) -> Any:
+    if wanted is None:
+        return store.stack(batch)
+    part = batch[wanted]
+    if len(part):
+        return Share(store.stack(part), len(batch))
+    # Of no rows, their shapes and dtypes.
+    return Share(jax.tree.map(lambda a: a[:0], store.stack(batch[:1])), len(batch))
+
+
+def _cut(element: Any, rows: Rows) -> Any:
+    lengths = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(element)}
+    count = lengths.pop() if len(lengths) == 1 else ()
+    wanted = rows(count[0]) if count else None
+    return element if wanted is None else Share(jax.tree.map(lambda a: a[wanted], element), count[0])
+
+
+@dataclass(frozen=True)
+class Pipelines:
+    """What several pipelines give together.
+
+    Attributes:
+        count: How many there are.
+        plan_of: Returns the plan of one.
+        together: How many elements of each belong to one global batch.
+    """
+
+    count: int
+    plan_of: Callable[[int], Node]
+    together: int = 1
+
+    def of_task(self, task: int, tasks: int) -> range:
+        """The pipelines of a task: neighbours, so that the order of rows does not depend on the tasks."""
+        return range(task * self.count // tasks, (task + 1) * self.count // tasks)
+
+
+class Combined:
+    """This task's parts of the batches that several pipelines give together.
+
+    Args:
+        pipelines: All of them.
+        run: Which pass.
+        task: This task's number among `tasks`.
+        tasks: How many tasks there are.
+        finish: What to make of computed rows.
+        positions: Of all pipelines, where to continue; or `None`.
+    """
+
+    def __init__(
+        self,
+        pipelines: Pipelines,
+        run: Run,
+        task: int,
+        tasks: int,
+        finish: Callable[[Any], Any],
+        positions: Sequence[Any] | None = None,
+        threads: int = 0,
+    ) -> None:
+        self._pipelines = pipelines
+        self._finish = finish
+        self._is_alone = tasks == 1
+        self.mine = pipelines.of_task(task, tasks)
+        plans = [pipelines.plan_of(i) for i in self.mine]
+        self._pulled = [
+            Pulled(plan, run.part(i)) if positions is None else pulled_at(plan, positions[i])
+            for i, plan in zip(self.mine, plans, strict=True)
+        ]
+        self._computed = [
+            Computed(p, lambda block: _columns.elements(block.take()), threads or _pool.cores()) for p in self._pulled
+        ]
+        self._plans = plans
+        self._nothing: Any = None
+
+    def __iter__(self) -> Iterator[Marked]:
+        return self
+
+    def __next__(self) -> Marked:
+        elements = self.next_elements()
+        if not elements and self._is_alone:
+            raise StopIteration
+        data = self._finish(_rows_together(elements)) if elements else self.nothing()
+        return Marked(data if self._is_alone else Part(data), self.mark())
+
+    def next_elements(self) -> list[Any]:
+        """Returns the next elements of each pipeline; none when all have ended."""
+        return [e for c in self._computed for _ in range(self._pipelines.together) for e in _next(c)]
+
+    def mark(self) -> Any:
+        """Returns the position of each pipeline."""
+        return [c.mark() for c in self._computed]
+
+    def position(self, mark: Any) -> list[Any]:
+        """Returns a mark (`None`: the beginning) for JSON, one for each pipeline of this task."""
+        return [p.position(m) for p, m in zip(self._pulled, mark or self.mark(), strict=True)]
+
+    def nothing(self) -> Any:
+        """Returns a batch of no rows: a task without data still takes part in the others' steps."""
+        if self._nothing is None:
+            self._nothing = self._finish(_no_rows(self._plans or [self._pipelines.plan_of(0)], self._pipelines))
+        return self._nothing
+
+
+def _next(computed: Computed) -> list[Any]:
+    try:
+        return [next(computed)]
+    except StopIteration:
+        return []
+
+
+def _rows_together(elements: list[Any]) -> Any:
+    if len(elements) == 1:
+        return elements[0]
+    return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *elements)
+
+
+def _no_rows(plans: Sequence[Node], pipelines: Pipelines) -> Any:
+    """What a batch looks like without rows: as the specs say, or else as an element of any pipeline."""
+    spec = spec_if_known(plans[0])
+    if spec is not None and all(s.shape and None not in s.shape[1:] for s in jax.tree.leaves(spec)):
+        return jax.tree.map(lambda s: np.empty((0, *s.shape[1:]), s.dtype), spec)
+    for number in range(pipelines.count):
+        element = example_of(pipelines.plan_of(number))
+        if element is not None:
+            return jax.tree.map(lambda a: np.asarray(a)[:0], element)
+    raise InputError(
+        "A task without any data needs to know what the others' batches look like. Received: a dataset that only tells "
+        "by its elements. Give from_generator an output_signature."
+    )

@@ -1,0 +1,176 @@
+"""A dataset as the tasks of a strategy read it: one pass after another, from the same seeds on all of them."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lockstep._feed.datasets import Combined, Followed, Pipelines, Rows
+from lockstep._step.replicas import Replicas
+from lockstep.data import AutoShardPolicy, Dataset, InputContext
+from lockstep.data._iterator import described
+from lockstep.data._plan import Node, Run
+from lockstep.data._sharding import by_files, by_hint, file_count, rebatched
+from lockstep.errors import ArgumentError, InputError
+
+_log = logging.getLogger("lockstep")
+_numbers = itertools.count()
+_VERSION = 1
+
+
+class Distribution:
+    """How the tasks divide a dataset.
+
+    Args:
+        replicas: Who trains.
+        dataset: Knows seeds, passes and options.
+        pipelines: Returns the pipelines if each gives a part of every batch, for so many of them.
+    """
+
+    def __init__(
+        self, replicas: Replicas, dataset: Dataset, pipelines: Callable[[int], Pipelines] | None, what: list[str]
+    ) -> None:
+        self.replicas = replicas
+        self.dataset = dataset
+        self._pipelines = pipelines
+        self._what = what
+
+    @property
+    def name(self) -> str:
+        """A name for a new reader, the same on all tasks."""
+        return f"data-{next(_numbers)}"
+
+    @property
+    def num_batches(self) -> int | None:
+        """Batches of a pass, if known."""
+        count = self.dataset.cardinality()
+        return count if count >= 0 and self._pipelines is None else None
+
+    def next_run(self) -> Run:
+        """Begins the next pass: the chief's, after all have found that they read the same.
+
+        Raises:
+            MismatchError: On all tasks, if the datasets were made by different transformations.
+        """
+        runtime = self.replicas.runtime
+        run = self.dataset._next_run()
+        if runtime.is_alone:
+            return run
+        answers = runtime.agree("the data of the next pass", [self._what, run.entropy, list(run.iteration)])
+        advice = "Build the dataset alike on every worker; the strategy gives each its share."
+        runtime.demand_equal("dataset", [{"made by": " < ".join(a[0])} for a in answers], advice)
+        _, entropy, iteration = answers[0]
+        self.dataset._entropy = entropy
+        return Run(entropy, tuple(iteration))
+
+    def begin(self, rows: Rows, finish: Callable[[Any], Any], position: Any = None) -> Followed | Combined:
+        """Opens the next pass, or one at a position; a collective call.
+
+        Args:
+            rows: Which rows of a batch this task computes.
+            finish: What to make of computed rows.
+            position: What `saved` returned, or `None`.
+        """
+        run = self.next_run()
+        runtime = self.replicas.runtime
+        threads = self.dataset._threads
+        positions = None if position is None else _checked(position, self._pipelines is not None)
+        if self._pipelines is None:
+            return Followed(self.dataset._plan, run, rows, finish, positions and positions[0], threads)
+        pipelines = self._pipelines(len(positions) if positions else len(runtime.tasks))
+        return Combined(pipelines, run, runtime.process, len(runtime.tasks), finish, positions, threads)
+
+    def saved(self, passing: Followed | Combined, mark: Any) -> dict[str, Any]:
+        """Returns a position, the same on all tasks; a collective call where each has its own pipelines."""
+        if isinstance(passing, Followed):
+            return {"version": _VERSION, "combined": False, "pipelines": [passing.position(mark)]}
+        everyone = self.replicas.runtime.agree("the position in the data", passing.position(mark))
+        return {"version": _VERSION, "combined": True, "pipelines": [p for task in everyone for p in task]}
+
+
+def of_dataset(dataset: Dataset, replicas: Replicas) -> Distribution:
+    """Distributes global batches, by the dataset's auto-shard policy.
+
+    Raises:
+        ArgumentError: If the policy does not fit the dataset.
+    """
+    plan = dataset._plan
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    parts: dict[AutoShardPolicy, Callable[[Node, int, int], Node]] = {
+        AutoShardPolicy.FILE: by_files,
+        AutoShardPolicy.HINT: by_hint,
+        AutoShardPolicy.OFF: lambda node, count, index: node,
+    }
+    part = parts.get(policy)
+    if part is None:
+        return Distribution(replicas, dataset, None, described(plan))
+    if policy is AutoShardPolicy.FILE:
+        _explain_files(plan, replicas)
+
+    def pipelines(count: int) -> Pipelines:
+        return Pipelines(count, lambda i: rebatched(part(plan, count, i), count, i))
+
+    pipelines(1).plan_of(0)  # Says at once what does not fit.
+    return Distribution(replicas, dataset, pipelines, described(plan))
+
+
+def of_function(function: Callable[[InputContext], Dataset], replicas: Replicas) -> Distribution:
+    """Distributes what an input function returns for each worker: batches for a replica each.
+
+    Raises:
+        ArgumentError: If it returns no dataset.
+    """
+
+    def dataset_for(index: int, count: int) -> Dataset:
+        made = function(InputContext(count, index, replicas.count))
+        if not isinstance(made, Dataset):
+            raise ArgumentError(
+                "An input function must return a lockstep.data.Dataset. Received: "
+                f"{type(made).__name__}. Example: lambda context: Dataset.range(8).batch(2)"
+            )
+        return made
+
+    runtime = replicas.runtime
+    own = dataset_for(runtime.process, len(runtime.tasks))
+
+    def pipelines(count: int) -> Pipelines:
+        if replicas.count % count:
+            raise InputError(
+                f"A position of {count} pipelines needs a number of replicas that they divide. Received: "
+                f"{replicas.count} replicas. Continue with another number of workers."
+            )
+
+        def plan_of(index: int) -> Node:
+            mine = index == runtime.process and count == len(runtime.tasks)
+            return own._plan if mine else dataset_for(index, count)._plan
+
+        return Pipelines(count, plan_of, replicas.count // count)
+
+    return Distribution(replicas, own, pipelines, ["an input function"])
+
+
+def _explain_files(plan: Node, replicas: Replicas) -> None:
+    files, tasks = file_count(plan), replicas.runtime.tasks
+    if files is None or files >= len(tasks) or not replicas.runtime.is_chief:
+        return
+    idle: Sequence[str] = tasks[files:]
+    _log.warning(
+        "AutoShardPolicy.FILE: %d files for %d workers, so %s read none. They still compute their share of every batch; "
+        "with at least as many files as workers, all would read.",
+        files,
+        len(tasks),
+        ", ".join(idle),
+    )
+
+
+def _checked(position: Any, combined: bool) -> list[Any]:
+    if not isinstance(position, dict) or position.get("version") != _VERSION or "pipelines" not in position:
+        raise ArgumentError(f"set_state needs what get_state returned. Received: {str(position)[:80]}.")
+    if position["combined"] != combined:
+        raise ArgumentError(
+            "A position belongs to one way to divide the data. Received: one of another auto-shard policy. Use the "
+            "policy with which it was taken."
+        )
+    return position["pipelines"]

@@ -1,0 +1,50 @@
+"""What a task has of a global batch: all of it (any structure of arrays), or one of these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+
+@dataclass(frozen=True)
+class Share:
+    """Rows of a global batch that all tasks know the size of; the others have the others.
+
+    Attributes:
+        data: The rows.
+        count: How many rows the whole batch has.
+    """
+
+    data: Any
+    count: int
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the rows take."""
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(self.data))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows that this task adds to a global batch. What the others add only they know.
+
+    Attributes:
+        data: The rows; none at all once this task's data has ended.
+        counts: How many rows each process adds, when they have agreed on it.
+    """
+
+    data: Any
+    counts: Sequence[int] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the rows take."""
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(self.data))
+
+    @property
+    def rows(self) -> int:
+        """How many rows this task adds."""
+        return next((len(leaf) for leaf in jax.tree.leaves(self.data)), 0)

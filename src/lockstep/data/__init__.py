@@ -1,0 +1,40 @@
+"""Input: tf.data's programming model, as plans with exact positions.
+
+Everything here works without a strategy. Pass a `Dataset` of batches to Keras' `fit`, `evaluate` and `predict`, or to
+`Strategy.experimental_distribute_dataset`.
+"""
+
+from __future__ import annotations
+
+from lockstep.data import _keras_adapter
+from lockstep.data._context import InputContext as InputContext
+from lockstep.data._dataset import Dataset as Dataset
+from lockstep.data._iterator import DatasetIterator as DatasetIterator
+from lockstep.data._options import AUTOTUNE as AUTOTUNE
+from lockstep.data._options import INFINITE_CARDINALITY as INFINITE_CARDINALITY
+from lockstep.data._options import SHARD_HINT as SHARD_HINT
+from lockstep.data._options import UNKNOWN_CARDINALITY as UNKNOWN_CARDINALITY
+from lockstep.data._options import AutoShardPolicy as AutoShardPolicy
+from lockstep.data._options import DistributeOptions as DistributeOptions
+from lockstep.data._options import Options as Options
+from lockstep.data._options import ThreadingOptions as ThreadingOptions
+from lockstep.data._spec import DatasetSpec as DatasetSpec
+from lockstep.data._spec import TensorSpec as TensorSpec
+
+_keras_adapter.install()
+
+__all__ = [
+    "AUTOTUNE",
+    "INFINITE_CARDINALITY",
+    "SHARD_HINT",
+    "UNKNOWN_CARDINALITY",
+    "AutoShardPolicy",
+    "Dataset",
+    "DatasetIterator",
+    "DatasetSpec",
+    "DistributeOptions",
+    "InputContext",
+    "Options",
+    "TensorSpec",
+    "ThreadingOptions",
+]

@@ -1,0 +1,218 @@
+"""Elements that are not computed yet: what a plan is made of while it runs.
+
+A *store* computes any of its elements on demand, many at once, always with the same result. A *block* refers to some
+rows of a store. Shuffling, batching, skipping and sharding only move these references; reading, decoding and map
+functions run where a block is taken at last, on any thread, and for those elements only that are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from lockstep.data import _columns
+from lockstep.data._columns import Columns, Rows
+
+
+class Store(Protocol):
+    """Elements by row. Safe to use from several threads."""
+
+    # Many rows at once cost little more than one: no user's function is called for each of them.
+    wholesale: bool
+
+    def take(self, rows: Rows) -> Columns:
+        """Computes the elements of `rows`, at least one, in that order."""
+        ...
+
+    def describe(self, row: int) -> str:
+        """Says where an element comes from, for messages."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some elements of a store, in order.
+
+    Attributes:
+        store: Computes them.
+        rows: int64 (k,), at least one.
+    """
+
+    store: Store
+    rows: Rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, part: slice | Rows) -> Block:
+        return Block(self.store, self.rows[part])
+
+    def take(self) -> Columns:
+        """Computes the elements."""
+        return self.store.take(self.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayStore:
+    """Elements that are there: rows of arrays.
+
+    Attributes:
+        columns: The arrays.
+        origin: Where they come from, for messages.
+        first: The number of the first row there.
+    """
+
+    columns: Columns
+    origin: str = ""
+    first: int = 0
+    wholesale = True
+
+    def take(self, rows: Rows) -> Columns:
+        return _columns.take(self.columns, rows)
+
+    def describe(self, row: int) -> str:
+        found = texts(_columns.element(self.columns, row)) if not self.origin else ""
+        return f"{self.origin or 'element'} {self.first + row}{found}"
+
+
+@dataclass(frozen=True, eq=False)
+class MixedStore:
+    """Rows of several stores, numbered anew.
+
+    Attributes:
+        stores: The stores.
+        which: int64 (k,), the store of each row.
+        rows: int64 (k,), its row there.
+    """
+
+    stores: Sequence[Store]
+    which: Rows
+    rows: Rows
+
+    @property
+    def wholesale(self) -> bool:
+        return all(s.wholesale for s in self.stores)
+
+    def take(self, rows: Rows) -> Columns:
+        which, inner = self.which[rows], self.rows[rows]
+        order = np.argsort(which, kind="stable")
+        cuts = np.flatnonzero(np.diff(which[order])) + 1
+        groups = np.split(order, cuts)
+        parts = [self.stores[which[g[0]]].take(inner[g]) for g in groups]
+        if len(groups) == 1:
+            return parts[0]
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return _columns.take(_columns.concatenated(parts), back)
+
+    def describe(self, row: int) -> str:
+        return self.stores[self.which[row]].describe(int(self.rows[row]))
+
+
+@dataclass(frozen=True, eq=False)
+class ZippedStore:
+    """Several stores side by side: an element is a structure of their elements of the same row."""
+
+    stores: Sequence[Store]
+    structure: Any
+
+    @property
+    def wholesale(self) -> bool:
+        return all(s.wholesale for s in self.stores)
+
+    def take(self, rows: Rows) -> Columns:
+        import jax
+
+        return jax.tree.unflatten(self.structure, [s.take(rows) for s in self.stores])
+
+    def describe(self, row: int) -> str:
+        return ", ".join(s.describe(row) for s in self.stores)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockStore:
+    """A block as a store: its elements numbered from 0."""
+
+    block: Block
+
+    @property
+    def wholesale(self) -> bool:
+        return self.block.store.wholesale
+
+    def take(self, rows: Rows) -> Columns:
+        return self.block[rows].take()
+
+    def describe(self, row: int) -> str:
+        return self.block.store.describe(int(self.block.rows[row]))
+
+
+class Beside:
+    """Puts blocks of equal length side by side, as one block whose elements hold one of each.
+
+    Args:
+        structure: A tree with a leaf for each block.
+    """
+
+    def __init__(self, structure: Any) -> None:
+        self._structure = structure
+        self._last: ZippedStore | None = None
+
+    def __call__(self, blocks: Sequence[Block]) -> Block:
+        rows = blocks[0].rows
+        if all(b.rows is rows or np.array_equal(b.rows, rows) for b in blocks):
+            return Block(self._zipped([b.store for b in blocks]), rows)
+        return Block(self._zipped([BlockStore(b) for b in blocks]), np.arange(len(rows)))
+
+    def _zipped(self, stores: list[Store]) -> Store:
+        """The same store for the same stores, so that blocks of them can be joined."""
+        last = self._last
+        if last is None or any(a is not b for a, b in zip(stores, last.stores, strict=True)):
+            self._last = last = ZippedStore(stores, self._structure)
+        return last
+
+
+def joined(blocks: Sequence[Block]) -> Block:
+    """Returns the elements of several blocks as one block."""
+    if len(blocks) == 1:
+        return blocks[0]
+    if all(b.store is blocks[0].store for b in blocks):
+        return Block(blocks[0].store, np.concatenate([b.rows for b in blocks]))
+    numbers: dict[int, int] = {}
+    stores: list[Store] = []
+    for block in blocks:
+        if id(block.store) not in numbers:
+            numbers[id(block.store)] = len(stores)
+            stores.append(block.store)
+    which = np.repeat([numbers[id(b.store)] for b in blocks], [len(b) for b in blocks])
+    return mixed(stores, which, np.concatenate([b.rows for b in blocks]))
+
+
+def mixed(stores: Sequence[Store], which: Rows, rows: Rows) -> Block:
+    """Returns rows of several stores as one block; a map function over all of them stays one call."""
+    from lockstep.data._mapped import MappedStore
+
+    first = stores[0]
+    if isinstance(first, MappedStore) and all(isinstance(s, MappedStore) and s.program is first.program for s in stores):
+        inner = mixed([s.upstream for s in stores if isinstance(s, MappedStore)], which, rows)
+        return Block(MappedStore(first.program, inner.store), inner.rows)
+    if len(stores) == 1:
+        return Block(first, rows)
+    return Block(MixedStore(stores, which, rows), np.arange(len(rows)))
+
+
+def held(columns: Columns, origin: str = "", first: int = 0) -> Block:
+    """Returns computed elements as a block."""
+    return Block(ArrayStore(columns, origin, first), np.arange(_columns.length(columns)))
+
+
+def texts(element: Any) -> str:
+    """What of an element can tell where it comes from: its text, such as a file's name."""
+    import jax
+
+    found = [leaf.decode("utf-8", "replace") for leaf in jax.tree.leaves(element) if isinstance(leaf, bytes)]
+    short = [text for text in found if 0 < len(text) < 300 and text.isprintable()]
+    return f" ({', '.join(short)})" if short else ""

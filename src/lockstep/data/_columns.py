@@ -1,0 +1,130 @@
+"""Many elements at once: each leaf of the structure holds the values of all of them, stacked.
+
+A *column* is a numpy array with one row per element, or `Ragged` where the rows differ in shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from lockstep.data._structure import TEXT, as_array, normalised
+
+Rows = NDArray[np.int64]
+# A pytree of columns.
+Columns = Any
+
+
+class Ragged:
+    """A column whose rows are arrays of different shapes, or datasets."""
+
+    def __init__(self, values: NDArray[np.object_]) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: Any) -> Any:
+        found = self.values[rows]
+        return Ragged(found) if isinstance(rows, (slice, np.ndarray)) else found
+
+
+def length(columns: Columns) -> int:
+    """The number of elements; 1 for elements without any leaf."""
+    leaves = jax.tree.leaves(columns)
+    return len(leaves[0]) if leaves else 1
+
+
+def take(columns: Columns, rows: Rows) -> Columns:
+    """Returns some of the elements, in the order of `rows`; without a copy if they follow each other."""
+    run = as_slice(rows)
+    if run is not None:
+        return jax.tree.map(lambda c: c[run], columns)
+    return jax.tree.map(lambda c: c[rows] if isinstance(c, Ragged) else c.take(rows, axis=0), columns)
+
+
+def as_slice(rows: Rows) -> slice | None:
+    """Returns ascending neighbours as a slice."""
+    k = len(rows)
+    if k and rows[-1] - rows[0] == k - 1 and (k < 3 or (np.diff(rows) == 1).all()):
+        return slice(int(rows[0]), int(rows[0]) + k)
+    return None
+
+
+def element(columns: Columns, row: int) -> Any:
+    """Returns one element."""
+    return jax.tree.map(lambda c: c[row], columns)
+
+
+def elements(columns: Columns) -> list[Any]:
+    """Returns all elements, one by one."""
+    leaves, structure = jax.tree.flatten(columns)
+    return [structure.unflatten(values) for values in zip(*leaves, strict=True)] if leaves else [columns]
+
+
+def stacked(items: Sequence[Any]) -> Columns:
+    """Returns normalised elements of one structure as columns.
+
+    Raises:
+        ValueError: If their structures differ.
+    """
+    return jax.tree.map(lambda *values: column(values), *items)
+
+
+def column(values: Sequence[Any]) -> Any:
+    """Returns leaves of several elements as a column."""
+    first = values[0]
+    if isinstance(first, bytes):
+        return _objects(values)
+    if isinstance(first, np.generic):
+        return np.asarray(values, first.dtype if all(v.dtype == first.dtype for v in values) else None)
+    if isinstance(first, np.ndarray) and all(isinstance(v, np.ndarray) and v.shape == first.shape for v in values):
+        return np.stack(values)
+    return Ragged(_objects(values))
+
+
+def concatenated(parts: Sequence[Columns]) -> Columns:
+    """Returns the elements of several columns, one after another."""
+    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *columns: _joined(columns), *parts)
+
+
+def nbytes(columns: Columns) -> int:
+    """About how many bytes the elements take."""
+    return sum(_bytes_of(c) for c in jax.tree.leaves(columns))
+
+
+def single(item: Any) -> Columns:
+    """Returns one element as columns of one row."""
+    return stacked([normalised(item)])
+
+
+def spread(value: Any) -> Columns:
+    """Returns an array, or a nested structure of arrays, whose first axis becomes the elements."""
+    return jax.tree.map(as_array, normalised(value))
+
+
+def _objects(values: Sequence[Any]) -> NDArray[np.object_]:
+    result = np.empty(len(values), TEXT)
+    for i, value in enumerate(values):
+        result[i] = value
+    return result
+
+
+def _joined(columns: Sequence[Any]) -> Any:
+    shapes = {None if isinstance(c, Ragged) else c.shape[1:] for c in columns}
+    if len(shapes) == 1 and None not in shapes:
+        return np.concatenate(columns)
+    rows = [row for c in columns for row in (c.values if isinstance(c, Ragged) else c)]
+    return Ragged(_objects(rows))
+
+
+def _bytes_of(column: Any) -> int:
+    if isinstance(column, Ragged):
+        return sum(getattr(v, "nbytes", 64) for v in column.values)
+    if getattr(column, "dtype", None) == TEXT:
+        return sum(map(len, column.ravel()))
+    return getattr(column, "nbytes", 64)

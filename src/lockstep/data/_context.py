@@ -1,0 +1,38 @@
+"""What an input function is told about its place among the workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lockstep.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class InputContext:
+    """Which of several input pipelines a function makes.
+
+    Attributes:
+        num_input_pipelines: How many there are: one per worker.
+        input_pipeline_id: Which one this is, from 0.
+        num_replicas_in_sync: Over all workers.
+
+    Source: tf.distribute.InputContext.
+    """
+
+    num_input_pipelines: int = 1
+    input_pipeline_id: int = 0
+    num_replicas_in_sync: int = 1
+
+    def get_per_replica_batch_size(self, global_batch_size: int) -> int:
+        """Returns `global_batch_size / num_replicas_in_sync`.
+
+        Raises:
+            ArgumentError: If that is no whole number.
+        """
+        if global_batch_size % self.num_replicas_in_sync:
+            raise ArgumentError(
+                f"The global batch size must be a multiple of the number of replicas, {self.num_replicas_in_sync}. "
+                f"Received: {global_batch_size}. Choose another one, or use experimental_distribute_dataset, which "
+                "takes any."
+            )
+        return global_batch_size // self.num_replicas_in_sync

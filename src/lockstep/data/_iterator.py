@@ -1,0 +1,331 @@
+"""Iterators: compute the elements of a plan in time, in order, and know their position exactly."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from lockstep.data import _columns, _pool
+from lockstep.data._blocks import Block
+from lockstep.data._plan import Cursor, Node, Run, State, drop, walk
+from lockstep.data._state import decoded, encoded
+from lockstep.errors import ArgumentError
+
+_VERSION = 1
+# Elements are computed in groups that take about this long, and hold so much at most.
+_GROUP_SECONDS = 0.001
+_GROUP_BYTES = 2 << 20
+_GROUP_LIMIT = 256
+
+
+# A position: a state of the plan, and how many elements after it.
+Mark = tuple[State, int]
+
+
+class Pulled:
+    """References to the next elements of a plan, and the position before each.
+
+    Args:
+        plan: What to read.
+        run: Which pass.
+    """
+
+    def __init__(self, plan: Node, run: Run) -> None:
+        self._plan = plan
+        self.run = run
+        self._cursor: Cursor = plan.open(run)
+        self.replayable = plan.replayable
+
+    def next(self, limit: int) -> tuple[Block, State] | None:
+        """Returns the next elements, and the cursor's state before them."""
+        before = self._cursor.state()
+        block = self._cursor.next(limit if self.replayable else 1)
+        return None if block is None else (block, before)
+
+    def state(self) -> State:
+        """Returns where the plan stands."""
+        return self._cursor.state()
+
+    def position(self, mark: Mark) -> dict[str, Any]:
+        """Returns a mark as something that JSON can hold."""
+        before, passed = mark
+        return {
+            "version": _VERSION,
+            "plan": described(self._plan),
+            "entropy": self.run.entropy,
+            "iteration": list(self.run.iteration),
+            "cursor": encoded(before),
+            "passed": passed,
+        }
+
+    def close(self) -> None:
+        """Closes what is open."""
+        self._cursor = _Closed()
+
+
+class _Closed:
+    def next(self, limit: int) -> Block | None:
+        return None
+
+    def state(self) -> State:
+        return None
+
+    def restore(self, state: State) -> None:
+        pass
+
+
+def pulled_at(plan: Node, position: Any) -> Pulled:
+    """Returns a plan's references from a position on.
+
+    Raises:
+        ArgumentError: If the position is not one of this plan.
+    """
+    _check(plan, position)
+    result = Pulled(plan, Run(position["entropy"], tuple(position["iteration"])))
+    cursor = result._cursor  # noqa: SLF001  The same module.
+    cursor.restore(decoded(position["cursor"]))
+    if not drop(cursor, position["passed"]):
+        raise ArgumentError(
+            f"A position must lie within the data. Received: one {position['passed']} elements after the last state "
+            "that the data reaches. It has fewer elements than when the position was taken; use the same data."
+        )
+    return result
+
+
+def described(plan: Node) -> list[str]:
+    """Returns what the plan does, to tell whether a position belongs to it."""
+    return [node.label for node in walk(plan)]
+
+
+def _check(plan: Node, position: Any) -> None:
+    if not isinstance(position, dict) or position.get("version") != _VERSION:
+        raise ArgumentError(
+            f"set_state needs what get_state returned (version {_VERSION}). Received: {str(position)[:80]}."
+        )
+    mine, theirs = described(plan), position["plan"]
+    if mine != theirs:
+        odd = next((f"{a} instead of {b}" for a, b in zip(mine, theirs, strict=False) if a != b), "another length")
+        raise ArgumentError(
+            "A position must be of a dataset made by the same transformations. Received: one of "
+            f"{' < '.join(theirs)}; this dataset has {odd}. Build the dataset as it was built then."
+        )
+
+
+class Computed:
+    """Computes what is pulled, in groups, on several threads if that helps.
+
+    Args:
+        pulled: References to the elements.
+        compute: Turns a block of elements into as many results.
+        threads: How many groups may be computed at once.
+    """
+
+    def __init__(self, pulled: Pulled, compute: Callable[[Block], list[Any]], threads: int) -> None:
+        self._pulled = pulled
+        self._compute = compute
+        self._threads = threads
+        self._size = 1
+        self._parallel = False
+        self._under_way: deque[tuple[Future[tuple[list[Any], float]] | None, Block, State]] = deque()
+        # The group that is being handed out: its results, and the state before it.
+        self._ready: deque[Any] = deque()
+        self._before = pulled.state()
+        self._passed = 0
+        self._ended = False
+
+    def __next__(self) -> Any:
+        if not self._ready:
+            self._turn_group()
+        if not self._ready:
+            raise StopIteration
+        self._passed += 1
+        return self._ready.popleft()
+
+    def mark(self) -> Mark:
+        """Returns the position after the last element that was handed out."""
+        return self._before, self._passed
+
+    def _turn_group(self) -> None:
+        self._pull()
+        if not self._under_way:
+            return
+        future, block, before = self._under_way.popleft()
+        self._before, self._passed = before, 0
+        results, seconds = self._timed(block) if future is None else future.result()
+        self._ready.extend(results)
+        self._adapt(seconds, block, results)
+
+    def _pull(self) -> None:
+        wanted = self._threads + 1 if self._parallel and self._pulled.replayable else 1
+        while len(self._under_way) < wanted and not self._ended:
+            found = self._pulled.next(self._size)
+            if found is None:
+                self._ended = True
+                return
+            block, before = found
+            future = _pool.submit(self._timed, block) if self._parallel else None
+            self._under_way.append((future, block, before))
+
+    def _timed(self, block: Block) -> tuple[list[Any], float]:
+        start = time.perf_counter()
+        results = self._compute(block)
+        return results, time.perf_counter() - start
+
+    def _adapt(self, seconds: float, block: Block, results: list[Any]) -> None:
+        """Groups grow while they are quick and small; slow ones are computed on several threads."""
+        if seconds < _GROUP_SECONDS / 2 and self._size < _GROUP_LIMIT:
+            each = max(_columns.nbytes(results[0]) if results else 0, 1)
+            self._size = max(1, min(2 * self._size, _GROUP_BYTES // each))
+        elif seconds > 2 * _GROUP_SECONDS and self._size > 1:
+            self._size = max(self._size // 2, 1)
+        self._parallel = self._threads > 1 and (self._parallel or seconds > _GROUP_SECONDS / 4)
+
+    def close(self) -> None:
+        """Stops."""
+        self._ended = True
+        self._under_way.clear()
+        self._pulled.close()
+
+
+class Ahead:
+    """Runs an iterator on a thread of its own, some elements ahead.
+
+    Args:
+        computed: The iterator.
+        size: How many elements wait at most.
+    """
+
+    def __init__(self, computed: Computed, size: int) -> None:
+        self._queue: queue.Queue[tuple[str, Any, Any]] = queue.Queue(size)
+        self._stop = threading.Event()
+        self._last = computed.mark()
+        self._ended: tuple[str, Any, Any] | None = None
+        self._thread = threading.Thread(
+            target=_work, args=(computed, self._queue, self._stop), name="lockstep-prefetch", daemon=True
+        )
+        weakref.finalize(self, self._stop.set)
+        self._thread.start()
+
+    def __next__(self) -> Any:
+        kind, value, mark = self._ended or self._queue.get()
+        if kind == "element":
+            self._last = mark
+            return value
+        self._ended = (kind, value, mark)
+        if kind == "error":
+            raise value
+        raise StopIteration
+
+    def mark(self) -> Mark:
+        """Returns the position after the last element that was handed out."""
+        return self._last
+
+    def close(self) -> None:
+        """Stops the thread."""
+        self._stop.set()
+
+
+def _work(computed: Computed, ready: queue.Queue[Any], stop: threading.Event) -> None:
+    def put(item: Any) -> None:
+        while not stop.is_set():
+            try:
+                ready.put(item, timeout=0.1)
+                return
+            except queue.Full:
+                continue
+
+    try:
+        while not stop.is_set():
+            try:
+                value = next(computed)
+            except StopIteration:
+                put(("end", None, None))
+                return
+            put(("element", value, computed.mark()))
+    except BaseException as error:
+        put(("error", error, None))
+
+
+class DatasetIterator:
+    """Gives the elements of a dataset, and knows its position.
+
+    Args:
+        plan: What to read.
+        run: Which pass.
+        shown: What to hand out for an element.
+        threads: How many threads compute elements at most.
+        ahead: How many elements are computed before they are asked for; 0 for none.
+
+    Source: tf.data.Iterator.
+    """
+
+    def __init__(self, plan: Node, run: Run, shown: Callable[[Any], Any], threads: int, ahead: int) -> None:
+        self._plan = plan
+        self._shown = shown
+        self._threads = threads
+        self._size = ahead
+        self._start(Pulled(plan, run))
+
+    def _start(self, pulled: Pulled) -> None:
+        self._pulled = pulled
+        computed = Computed(pulled, elements_of, self._threads)
+        self._elements: Computed | Ahead = Ahead(computed, self._size) if self._size else computed
+
+    def __iter__(self) -> DatasetIterator:
+        return self
+
+    def __next__(self) -> Any:
+        return self._shown(next(self._elements))
+
+    @property
+    def element_spec(self) -> Any:
+        """What the elements look like: a structure of `TensorSpec`s."""
+        return self._plan.spec
+
+    def get_next(self) -> Any:
+        """Returns the next element.
+
+        Raises:
+            StopIteration: At the end.
+        """
+        return next(self)
+
+    def get_next_as_optional(self) -> Any:
+        """Returns the next element, or `None` at the end."""
+        return next(self, None)
+
+    def get_state(self) -> dict[str, Any]:
+        """Returns the position: what JSON can hold, small, and good for the same dataset in any process.
+
+        It includes the seeds of this pass. What comes after it is the same, bit for bit, as if nothing had happened in
+        between, if the source and the map functions give the same again.
+        """
+        return self._pulled.position(self._elements.mark())
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continues at a position.
+
+        Args:
+            state: What `get_state` of an iterator of the same dataset returned.
+
+        Raises:
+            ArgumentError: If it belongs to another dataset.
+        """
+        pulled = pulled_at(self._plan, state)
+        self.close()
+        self._start(pulled)
+
+    def close(self) -> None:
+        """Stops reading."""
+        self._elements.close()
+
+
+def elements_of(block: Block) -> list[Any]:
+    """Computes the elements of a block."""
+    return _columns.elements(block.take())

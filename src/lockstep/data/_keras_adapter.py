@@ -1,0 +1,115 @@
+"""Lets any Keras model read datasets: `model.fit(dataset)` without a strategy.
+
+Keras chooses a reader by the type of the data, and knows no others than its own. So the function that chooses is
+replaced by one that knows `Dataset`, and asks Keras' for everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from keras.src.trainers import data_adapters
+from keras.src.trainers.data_adapters import data_adapter_utils
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+
+from lockstep.data._dataset import Dataset
+from lockstep.errors import InputError, UnsupportedError
+
+_theirs = data_adapters.get_data_adapter
+
+
+class DatasetAdapter(DataAdapter):
+    """Reads a dataset for Keras, one pass per epoch."""
+
+    def __init__(self, dataset: Dataset, class_weight: Any) -> None:
+        self._dataset = dataset
+        self._class_weight = class_weight
+
+    def get_numpy_iterator(self) -> Iterator[Any]:
+        """Returns the batches of a pass."""
+        batches = self._dataset.as_numpy_iterator()
+        return (as_keras_batch(b, self._class_weight) for b in batches)
+
+    def get_jax_iterator(self) -> Iterator[Any]:
+        """Returns the batches of a pass."""
+        return self.get_numpy_iterator()
+
+    def get_torch_dataloader(self) -> Any:
+        """Refuses: lockstep runs Keras on JAX."""
+        raise _wrong_backend("torch")
+
+    def get_tf_dataset(self) -> Any:
+        """Refuses: lockstep runs Keras on JAX."""
+        raise _wrong_backend("TensorFlow")
+
+    @property
+    def builtin_prefetch(self) -> bool:
+        """Whether batches are computed ahead."""
+        return self._dataset._ahead > 0
+
+    @property
+    def num_batches(self) -> int | None:
+        """Batches of a pass, if known."""
+        count = self._dataset.cardinality()
+        return count if count >= 0 else None
+
+    @property
+    def batch_size(self) -> int | None:
+        """Not known: batches may differ."""
+        return None
+
+    @property
+    def has_partial_batch(self) -> bool | None:
+        """Not known."""
+        return None
+
+    @property
+    def partial_batch_size(self) -> int | None:
+        """Not known."""
+        return None
+
+
+def _wrong_backend(name: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"A lockstep.data.Dataset needs Keras on JAX. Received: Keras on {name}. Import lockstep before keras."
+    )
+
+
+def as_keras_batch(element: Any, class_weight: Any = None) -> tuple[Any, ...]:
+    """Returns an element as (inputs,), (inputs, targets) or (inputs, targets, sample_weights).
+
+    Raises:
+        InputError: If it is a tuple of another length, or there are class weights for no targets or beside weights.
+    """
+    batch = element if type(element) is tuple else (element,)
+    if not 1 <= len(batch) <= 3:
+        raise InputError(
+            "Elements for Keras must be inputs, (inputs, targets) or (inputs, targets, sample_weights). Received: a tuple "
+            f"of {len(batch)}. Put several inputs in a tuple of their own: ((a, b), targets)."
+        )
+    if class_weight is None:
+        return batch
+    if len(batch) != 2:
+        raise InputError(
+            f"class_weight needs elements (inputs, targets). Received: {len(batch)} parts. Drop the sample weights."
+        )
+    weights = data_adapter_utils.class_weight_to_sample_weights(batch[1], class_weight)
+    return (*batch, np.asarray(weights))
+
+
+def _get_data_adapter(x: Any, **arguments: Any) -> Any:
+    if not isinstance(x, Dataset):
+        return _theirs(x, **arguments)
+    for name in ("y", "sample_weight"):
+        if arguments.get(name) is not None:
+            raise InputError(
+                f"A dataset holds everything that belongs to a batch. Received: x as a dataset, and {name}. Zip them."
+            )
+    return DatasetAdapter(x, arguments.get("class_weight"))
+
+
+def install() -> None:
+    """Puts this in the place of Keras' choice; once per process."""
+    data_adapters.get_data_adapter = _get_data_adapter

@@ -1,0 +1,175 @@
+"""Map functions as stores: computed where an element is used, for many elements at once where that is possible."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep.data import _columns, _structure
+from lockstep.data._blocks import Store
+from lockstep.data._columns import Columns, Ragged, Rows
+from lockstep.data._purity import has_side_effects
+from lockstep.data._spec import TensorSpec
+from lockstep.data._structure import TEXT
+from lockstep.data._tracing import Traced, UnsteadyError, Vectorised, trace
+from lockstep.errors import InputError, LockstepError
+
+
+class MapProgram:
+    """A user's function of one element, and the way to run it.
+
+    Elements of a known shape go through a function that JAX can trace all at once; any others one by one. A function
+    that can be traced gives the dtypes that JAX gives, either way.
+
+    Args:
+        function: Takes an element as `Dataset.map` describes.
+        spec: Returns what the elements look like, as far as it is known, or `None`.
+        example: Returns an element, or `None` if that cannot be had without side effects.
+    """
+
+    def __init__(self, function: Callable[..., Any], spec: Callable[[], Any], example: Callable[[], Any]) -> None:
+        self.function = function
+        self._given = spec
+        self._example = example
+        self._lock = threading.RLock()
+        self._traced: dict[Any, Traced | None] = {}
+
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether the function must be called for each element, in order: it has side effects, or may have some."""
+        if has_side_effects(self.function):
+            return True
+        try:
+            if self.vectorised is not None:
+                return False
+            example = self._example()
+            if example is not None:
+                self._traced_for(example)
+            return example is None
+        except UnsteadyError:
+            return True
+
+    @cached_property
+    def spec(self) -> Any:
+        """What the results look like, or `None` if only running the function shows that."""
+        traced = self.wholesale and self.vectorised and self.vectorised.traced
+        return jax.tree.unflatten(traced.structure, traced.specs) if traced else None
+
+    @cached_property
+    def vectorised(self) -> Vectorised | None:
+        """The function for many elements at once, or `None`."""
+        spec = self._given()
+        if spec is None or not _is_exact(spec):
+            return None
+        with self._lock:
+            traced = trace(self.function, spec)
+        return Vectorised(traced) if traced else None
+
+    @property
+    def wholesale(self) -> bool:
+        """Whether many elements cost little more than one."""
+        return not self.in_order and self.vectorised is not None
+
+    def __call__(self, columns: Columns, describe: Callable[[int], str]) -> Columns:
+        """Maps elements; `describe` says where the i-th of them comes from."""
+        many = None if self.in_order else self.vectorised
+        if many is not None and _matches(columns, self._given()):
+            return many(columns, _columns.length(columns))
+        elements = enumerate(_columns.elements(columns))
+        return self.columns([self.at(element, describe(i)) for i, element in elements])
+
+    def at(self, element: Any, where: str) -> Any:
+        """Calls the function for one element; `where` says where it comes from.
+
+        Raises:
+            InputError: If the function fails.
+        """
+        try:
+            result = _structure.normalised(_structure.call(self.function, _structure.copied(element)))
+            return self._with_jax_types(element, result)
+        except Exception as error:
+            raise self._failure(error, where) from error
+
+    def columns(self, results: list[Any]) -> Columns:
+        """Returns results of the function as columns."""
+        return _stacked(results, self.function)
+
+    def _failure(self, error: Exception, where: str) -> Exception:
+        if isinstance(error, LockstepError) and not isinstance(error, InputError):
+            return error
+        name = _structure.name_of(self.function)
+        return InputError(f"The function {name} failed at {where}: {type(error).__name__}: {error}")
+
+    def _with_jax_types(self, element: Any, result: Any) -> Any:
+        """What numpy computed in 64 bits has the dtype that JAX would have given it."""
+        leaves, structure = jax.tree.flatten(result)
+        if not any(getattr(leaf, "dtype", None) in _WIDE for leaf in leaves):
+            return result
+        traced = None if self.in_order else self._traced_for(element)
+        if traced is None or traced.structure != structure:
+            return result
+        return structure.unflatten(
+            [
+                leaf if source is not None else leaf.astype(spec.dtype)
+                for leaf, source, spec in zip(leaves, traced.sources, traced.specs, strict=True)
+            ]
+        )
+
+    def _traced_for(self, element: Any) -> Traced | None:
+        """The trace for elements of these dtypes, whatever their sizes."""
+        leaves, structure = jax.tree.flatten(element)
+        key = (structure, tuple((getattr(v, "dtype", TEXT), np.ndim(v)) for v in leaves))
+        with self._lock:
+            if key not in self._traced:
+                specs = [TensorSpec(np.shape(v), getattr(v, "dtype", TEXT)) for v in leaves]
+                self._traced[key] = trace(self.function, structure.unflatten(specs))
+        return self._traced[key]
+
+_WIDE = frozenset(np.dtype(t) for t in (np.float64, np.int64, np.uint64, np.complex128))
+
+
+@dataclass(frozen=True, eq=False)
+class MappedStore:
+    """The results of a map function for the elements of another store."""
+
+    program: MapProgram
+    upstream: Store
+
+    @property
+    def wholesale(self) -> bool:
+        return self.program.wholesale and self.upstream.wholesale
+
+    def take(self, rows: Rows) -> Columns:
+        return self.program(self.upstream.take(rows), lambda i: self.upstream.describe(int(rows[i])))
+
+    def describe(self, row: int) -> str:
+        return self.upstream.describe(row)
+
+
+def _stacked(results: list[Any], function: Callable[..., Any]) -> Columns:
+    try:
+        return _columns.stacked(results)
+    except ValueError as error:
+        raise InputError(
+            f"The function {_structure.name_of(function)} must return the same structure for every element. {error}. "
+            "Return the same tuples and dict keys each time."
+        ) from error
+
+
+def _is_exact(spec: Any) -> bool:
+    leaves = jax.tree.leaves(spec)
+    return all(isinstance(s, TensorSpec) and s.shape is not None and None not in s.shape for s in leaves)
+
+
+def _matches(columns: Columns, spec: Any) -> bool:
+    found, expected = jax.tree.leaves(columns), jax.tree.leaves(spec)
+    return len(found) == len(expected) and all(
+        not isinstance(c, Ragged) and c.shape[1:] == s.shape and c.dtype == s.dtype
+        for c, s in zip(found, expected, strict=True)
+    )

@@ -1,0 +1,147 @@
+"""Options of a dataset. Source: tf.data.Options."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from lockstep.errors import ArgumentError
+
+AUTOTUNE = -1
+INFINITE_CARDINALITY = -1
+UNKNOWN_CARDINALITY = -2
+
+
+class AutoShardPolicy(enum.IntEnum):
+    """How a dataset is divided among workers. Source: tf.data.experimental.AutoShardPolicy.
+
+    * AUTO: as DATA, so that the global batches do not depend on the number of workers.
+    * FILE: each worker reads some of the files. Every example is still seen once.
+    * DATA: all workers follow the same order, and each computes its share of every global batch.
+    * HINT: each worker takes the part that `shard(SHARD_HINT, SHARD_HINT)` marks.
+    * OFF: each worker reads the whole dataset; every example is seen once per worker.
+    """
+
+    OFF = -1
+    AUTO = 0
+    FILE = 1
+    DATA = 2
+    HINT = 3
+
+
+# Stands for the number of workers, and for a worker's number, in `shard`.
+SHARD_HINT = -1
+
+
+@dataclass
+class DistributeOptions:
+    """How a dataset is distributed.
+
+    Attributes:
+        auto_shard_policy: How it is divided among workers. Default: AUTO.
+        num_devices: Must be None: strategies know their devices.
+    """
+
+    auto_shard_policy: AutoShardPolicy = AutoShardPolicy.AUTO
+    num_devices: int | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Checks what is set."""
+        if name == "auto_shard_policy":
+            value = _policy(value)
+        if name == "num_devices" and value is not None:
+            raise ArgumentError(f"num_devices must be None: the strategy knows its devices. Received: {value}.")
+        _set(self, name, value)
+
+
+@dataclass
+class ThreadingOptions:
+    """Threads that compute elements.
+
+    Attributes:
+        private_threadpool_size: How many threads compute elements at once, at most; `None` or 0: one per core.
+        max_intra_op_parallelism: Must be None or 1: an element is computed by one thread.
+    """
+
+    private_threadpool_size: int | None = None
+    max_intra_op_parallelism: int | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Checks what is set."""
+        if name == "max_intra_op_parallelism" and value not in (None, 1):
+            raise ArgumentError(f"max_intra_op_parallelism must be None or 1. Received: {value!r}.")
+        if name == "private_threadpool_size" and value is not None and (not isinstance(value, int) or value < 0):
+            raise ArgumentError(f"private_threadpool_size must be a whole number, or None. Received: {value!r}.")
+        _set(self, name, value)
+
+
+@dataclass
+class Options:
+    """How a dataset is read; see `Dataset.with_options`. Unknown names are refused.
+
+    Attributes:
+        experimental_distribute: How it is distributed.
+        threading: How many threads compute elements.
+        deterministic: May be True, False or None. Elements always come in the same order: False permits another one,
+            which is never needed.
+        experimental_deterministic: The same under its older name.
+    """
+
+    experimental_distribute: DistributeOptions = field(default_factory=DistributeOptions)
+    threading: ThreadingOptions = field(default_factory=ThreadingOptions)
+    deterministic: bool | None = None
+
+    @property
+    def experimental_deterministic(self) -> bool | None:
+        """As `deterministic`."""
+        return self.deterministic
+
+    @experimental_deterministic.setter
+    def experimental_deterministic(self, value: bool | None) -> None:
+        self.deterministic = value
+
+    @property
+    def experimental_threading(self) -> ThreadingOptions:
+        """As `threading`."""
+        return self.threading
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Checks what is set."""
+        if name == "deterministic" and value not in (None, True, False):
+            raise ArgumentError(f"deterministic must be True, False or None. Received: {value!r}.")
+        if name == "experimental_deterministic":
+            name = "deterministic"
+        _set(self, name, value)
+
+    def merge(self, other: Options) -> Options:
+        """Returns these options, where `other` does not change them."""
+        return Options(
+            _merged(self.experimental_distribute, other.experimental_distribute),
+            _merged(self.threading, other.threading),
+            self.deterministic if other.deterministic is None else other.deterministic,
+        )
+
+
+def _merged(one: Any, other: Any) -> Any:
+    default = type(one)()
+    changed = {f.name: getattr(other, f.name) for f in fields(other)}
+    return replace(one, **{k: v for k, v in changed.items() if v != getattr(default, k)})
+
+
+def _policy(value: Any) -> AutoShardPolicy:
+    try:
+        return AutoShardPolicy[value.upper()] if isinstance(value, str) else AutoShardPolicy(value)
+    except (KeyError, ValueError):
+        names = ", ".join(p.name for p in AutoShardPolicy)
+        raise ArgumentError(f"auto_shard_policy must be one of {names}. Received: {value!r}.") from None
+
+
+def _set(options: Any, name: str, value: Any) -> None:
+    known = [f.name for f in fields(options)]
+    if name not in known:
+        raise ArgumentError(
+            f"{type(options).__name__} has {', '.join(known)}. Received: {name}. Leave it out: how elements are "
+            "computed needs no tuning here."
+        )
+    object.__setattr__(options, name, value)

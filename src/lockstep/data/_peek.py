@@ -1,0 +1,71 @@
+"""Looks at the first elements of a plan, where nothing else tells what they look like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstep.data import _columns, _spec
+from lockstep.data._plan import Node, Run
+from lockstep.errors import InputError
+
+# Two elements: sizes in which they differ are not fixed.
+_ELEMENTS = 2
+# Any will do: it only decides which elements are looked at.
+_RUN = Run(entropy=0)
+
+
+def peeked_spec(node: Node) -> Any:
+    """Returns the spec of the first elements, computed for this purpose.
+
+    Raises:
+        InputError: If there is none.
+    """
+    elements = _first(node, _ELEMENTS)
+    if not elements:
+        raise InputError(
+            "What the elements look like is known only from the first of them, and there is none. Check the source of "
+            "the data."
+        )
+    result = _spec.spec_of(elements[0])
+    for element in elements[1:]:
+        result = _spec.generalised(result, _spec.spec_of(element)) or result
+    return result
+
+
+def spec_if_known(node: Node) -> Any:
+    """Returns the spec, or `None` if looking for it has side effects or finds no element."""
+    if not _can_look(node):
+        return None
+    try:
+        return node.spec
+    except InputError:
+        return None
+
+
+def example_of(node: Node) -> Any:
+    """Returns the first element, or `None` if looking for it has side effects or finds none."""
+    elements = _first(node, 1) if node.replayable else []
+    return elements[0] if elements else None
+
+
+def _can_look(node: Node) -> bool:
+    from lockstep.data._sources import Generated
+
+    return node.replayable or (isinstance(node, Generated) and node.has_signature)
+
+
+def _first(node: Node, count: int) -> list[Any]:
+    cursor = node.open(_RUN)
+    elements: list[Any] = []
+    try:
+        while len(elements) < count and (block := cursor.next(count - len(elements))) is not None:
+            elements += _columns.elements(block.take())
+    finally:
+        close(cursor)
+    return elements
+
+
+def close(cursor: Any) -> None:
+    """Closes the files of a cursor, if it has any."""
+    if hasattr(cursor, "close"):
+        cursor.close()

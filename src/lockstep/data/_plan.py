@@ -1,0 +1,180 @@
+"""A plan: nodes that say what to do. Opening one gives a cursor, which does it.
+
+Opening a plan twice for the same `Run` gives the same elements, on any machine. A cursor's state is small, and made of
+dicts, lists, numbers, text and integer arrays.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from lockstep.data._blocks import Block
+
+INFINITE = -1
+UNKNOWN = -2
+# How many elements are read at once where it makes no difference to anyone.
+CHUNK = 1024
+
+State = Any
+
+
+@dataclass(frozen=True)
+class Run:
+    """One pass over a plan: all that its random choices depend on.
+
+    Attributes:
+        entropy: Stands in for seeds that were not given.
+        iteration: Which pass this is; one number, and one more for each endless repetition in a repetition.
+        path: Which part of the plan this is.
+    """
+
+    entropy: int
+    iteration: tuple[int, ...] = (0,)
+    path: tuple[int, ...] = ()
+
+    def part(self, number: int) -> Run:
+        """The same pass, in one of several inputs of a node."""
+        return replace(self, path=(*self.path, number))
+
+    def random(self, seed: int | None, chunk: int, each_iteration: bool = True) -> np.random.Generator:
+        """Returns the generator for a part of a node's random choices.
+
+        Args:
+            seed: As given by the user.
+            chunk: Which part.
+            each_iteration: Whether the choices differ from pass to pass.
+        """
+        own = (0, seed) if seed is not None else (1, self.entropy, *self.path)
+        iteration = self.iteration if each_iteration else ()
+        words = [*own, len(iteration), *iteration, chunk]
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
+
+
+class Cursor(Protocol):
+    """Gives the elements of a plan, in order. What it gives does not depend on how much is asked for at once."""
+
+    def next(self, limit: int) -> Block | None:
+        """Returns the next elements, at least one and at most `limit`, or `None` at the end, and ever after."""
+        ...
+
+    def state(self) -> State:
+        """Returns where it stands. An open cursor that is given this by `restore` continues there."""
+        ...
+
+    def restore(self, state: State) -> None:
+        """Continues at a state; called before the first `next`."""
+        ...
+
+
+class Node(ABC):
+    """A source, or a transformation of other nodes.
+
+    Attributes:
+        inputs: The nodes it reads.
+        replayable: Reading ahead, or again, has no effect that a user could see.
+    """
+
+    inputs: Sequence[Node] = ()
+
+    @property
+    def replayable(self) -> bool:
+        return all(node.replayable for node in self.inputs)
+
+    @abstractmethod
+    def open(self, run: Run) -> Cursor:
+        """Returns a cursor before the first element."""
+
+    @property
+    @abstractmethod
+    def spec(self) -> Any:
+        """What the elements look like."""
+
+    @property
+    def cardinality(self) -> int:
+        """The number of elements, `INFINITE` or `UNKNOWN`."""
+        return UNKNOWN
+
+    @property
+    def label(self) -> str:
+        """Says what it does, with all that its elements' number and order depend on; compared before a state is used."""
+        return type(self).__name__
+
+    def replaced(self, inputs: Sequence[Node]) -> Node:
+        """Returns a copy that reads other nodes."""
+        import copy
+
+        result = copy.copy(self)
+        result.inputs = tuple(inputs)
+        return result
+
+
+class Transformation(Node):
+    """A node that reads one other, and changes neither its elements nor their number unless it says so."""
+
+    def __init__(self, upstream: Node) -> None:
+        self.inputs = (upstream,)
+
+    @property
+    def upstream(self) -> Node:
+        return self.inputs[0]
+
+    @property
+    def spec(self) -> Any:
+        return self.upstream.spec
+
+    @property
+    def cardinality(self) -> int:
+        return self.upstream.cardinality
+
+
+class StoreCursor:
+    """Reads a store of known length from its first row to its last."""
+
+    def __init__(self, store: Any, count: int) -> None:
+        self._store = store
+        self._count = count
+        self._at = 0
+
+    def next(self, limit: int) -> Block | None:
+        first = self._at
+        self._at = min(first + limit, self._count)
+        return Block(self._store, np.arange(first, self._at)) if self._at > first else None
+
+    def state(self) -> State:
+        return self._at
+
+    def restore(self, state: State) -> None:
+        self._at = state
+
+
+class EmptyCursor:
+    """Has no elements."""
+
+    def next(self, limit: int) -> Block | None:
+        return None
+
+    def state(self) -> State:
+        return None
+
+    def restore(self, state: State) -> None:
+        pass
+
+
+def walk(node: Node) -> list[Node]:
+    """Returns all nodes of a plan, each before those it reads."""
+    return [node, *(n for upstream in node.inputs for n in walk(upstream))]
+
+
+def drop(cursor: Cursor, count: int) -> bool:
+    """Passes over `count` elements without computing them; returns whether there were so many."""
+    while count > 0:
+        block = cursor.next(min(count, CHUNK))
+        if block is None:
+            return False
+        count -= len(block)
+    return True

@@ -1,0 +1,149 @@
+"""Divides plans among workers: by files, or where the user says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep.data._peek import example_of, spec_if_known
+from lockstep.data._plan import Node, walk
+from lockstep.data._sources import Arrays
+from lockstep.data._spec import TensorSpec
+from lockstep.data._structure import TEXT
+from lockstep.data._transforms.batch import Batch, Rebatch
+from lockstep.data._transforms.files import Files
+from lockstep.data._transforms.hint import HintedShard
+from lockstep.data._transforms.interleave import Interleave
+from lockstep.data._transforms.position import Prefetch, Shard
+from lockstep.errors import ArgumentError, InputError
+
+
+def file_count(plan: Node) -> int | None:
+    """Returns how many files a plan reads, the least over its sources of files, or `None` if it reads none."""
+    return min((_count(node) for node in _file_sources(plan)), default=None)
+
+
+def by_files(plan: Node, count: int, index: int) -> Node:
+    """Returns the plan for every `count`-th file.
+
+    Raises:
+        ArgumentError: If the plan does not read files.
+    """
+    sources = _file_sources(plan)
+    if not sources:
+        raise ArgumentError(
+            "AutoShardPolicy.FILE needs a dataset that reads files: one of the classes such as TFRecordDataset, or "
+            f"interleave or flat_map over file names. Received: {' < '.join(n.label for n in walk(plan))}. Use "
+            "AutoShardPolicy.DATA."
+        )
+
+    def part(node: Node) -> Node | None:
+        if not any(node is s for s in sources):
+            return None
+        return node.part(count, index) if isinstance(node, Files) else Shard(node, count, index)
+
+    return _rewritten(plan, part)
+
+
+def by_hint(plan: Node, count: int, index: int) -> Node:
+    """Returns the plan with its marked shard.
+
+    Raises:
+        ArgumentError: If none is marked.
+    """
+    if not any(isinstance(node, HintedShard) for node in walk(plan)):
+        raise ArgumentError(
+            "AutoShardPolicy.HINT needs a dataset with shard(SHARD_HINT, SHARD_HINT). Received: none. Put it where the "
+            "workers are to divide the data, or use AutoShardPolicy.DATA."
+        )
+    return _rewritten(
+        plan, lambda n: Shard(n.upstream, count, index) if isinstance(n, HintedShard) else None
+    )
+
+
+def rebatched(plan: Node, count: int, index: int) -> Node:
+    """Returns the plan with one worker's share of each batch: the first ones take what does not divide.
+
+    Raises:
+        ArgumentError: If the elements are no batches.
+    """
+    size = batch_size(plan)
+    share = size // count + (index < size % count)
+    if share == 0:
+        raise ArgumentError(
+            f"A global batch needs at least one example per worker. Received: {size} for {count} workers. Make it larger."
+        )
+    last = plan
+    while isinstance(last, Prefetch):
+        last = last.upstream
+    return Rebatch(plan, [share], isinstance(last, Batch) and last.drop)
+
+
+def batch_size(plan: Node) -> int:
+    """Returns how many examples a batch holds.
+
+    Raises:
+        ArgumentError: If the elements are no batches.
+    """
+    for node in _chain(plan):
+        if isinstance(node, Batch):
+            return node.size
+    sizes = {s.shape[0] if isinstance(s, TensorSpec) and s.shape else None for s in _specs(plan)}
+    size = sizes.pop() if len(sizes) == 1 else None
+    if size is None:
+        raise ArgumentError(
+            "A dataset to distribute must consist of global batches. Received: elements without a common first axis. "
+            "Call batch(global_batch_size) on it."
+        )
+    return size
+
+
+def _specs(plan: Node) -> list[Any]:
+    spec = spec_if_known(plan)
+    if spec is None or any(isinstance(s, TensorSpec) and s.shape and s.shape[0] is None for s in jax.tree.leaves(spec)):
+        example = example_of(plan)
+        if example is None:
+            raise InputError("A dataset to distribute must say what its elements look like, or have some.")
+        return [TensorSpec(np.shape(leaf), getattr(leaf, "dtype", TEXT)) for leaf in jax.tree.leaves(example)]
+    return jax.tree.leaves(spec)
+
+
+def _chain(plan: Node) -> list[Node]:
+    """The nodes from the end of a plan that change nothing about its batches."""
+    result = [plan]
+    while isinstance(plan, Prefetch):
+        plan = plan.upstream
+        result.append(plan)
+    return result
+
+
+def _file_sources(plan: Node) -> list[Node]:
+    """The nodes that hold files, or names of files that are read one by one."""
+    if isinstance(plan, Files):
+        return [plan]
+    found = [source for node in plan.inputs for source in _file_sources(node)]
+    if not found and isinstance(plan, Interleave):
+        return [n for n in walk(plan.upstream) if isinstance(n, Arrays) and _is_text(n)]
+    return found
+
+
+def _is_text(node: Arrays) -> bool:
+    spec = node.spec
+    return isinstance(spec, TensorSpec) and spec.dtype == TEXT and spec.shape == ()
+
+
+def _count(node: Node) -> int:
+    return len(node.paths) if isinstance(node, Files) else node.cardinality
+
+
+def _rewritten(node: Node, change: Callable[[Node], Node | None]) -> Node:
+    """Returns a plan with some nodes replaced; all others stay as they are where they read the same."""
+    changed = change(node)
+    if changed is not None:
+        return changed
+    inputs = [_rewritten(n, change) for n in node.inputs]
+    same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
+    return node if same else node.replaced(inputs)

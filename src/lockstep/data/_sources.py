@@ -1,0 +1,275 @@
+"""Where elements come from: arrays, ranges, generators, random numbers, files."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep.data import _columns, _spec
+from lockstep.data._blocks import ArrayStore, Block, held
+from lockstep.data._columns import Columns
+from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, StoreCursor
+from lockstep.data._structure import TEXT, normalised
+from lockstep.errors import InputError
+
+
+class Arrays(Node):
+    """The rows of arrays that are there."""
+
+    def __init__(self, columns: Columns, origin: str = "") -> None:
+        leaves = jax.tree.leaves(columns)
+        lengths = sorted({_rows(leaf) for leaf in leaves})
+        if len(lengths) != 1:
+            raise InputError(
+                "All arrays must have the same number of rows, at least one array. Received: "
+                f"{', '.join(map(str, lengths)) or 'no array'} rows. Check what is passed to from_tensor_slices."
+            )
+        self.store = ArrayStore(columns, origin)
+        self._count = lengths[0]
+
+    def open(self, run: Run) -> Cursor:
+        return StoreCursor(self.store, self._count)
+
+    @property
+    def spec(self) -> Any:
+        return jax.tree.map(_row_spec, self.store.columns)
+
+    @property
+    def cardinality(self) -> int:
+        return self._count
+
+    @property
+    def label(self) -> str:
+        return f"Arrays({self._count})"
+
+
+class Range(Node):
+    """Whole numbers at a distance; int64."""
+
+    def __init__(self, start: int, stop: int, step: int, dtype: np.dtype[Any]) -> None:
+        self._range = range(start, stop, step)
+        self._dtype = dtype
+
+    def open(self, run: Run) -> Cursor:
+        return StoreCursor(_RangeStore(self._range, self._dtype), len(self._range))
+
+    @property
+    def spec(self) -> Any:
+        return _spec.TensorSpec((), self._dtype)
+
+    @property
+    def cardinality(self) -> int:
+        return len(self._range)
+
+    @property
+    def label(self) -> str:
+        return repr(self._range)
+
+
+class _RangeStore:
+    wholesale = True
+
+    def __init__(self, numbers: range, dtype: np.dtype[Any]) -> None:
+        self._numbers = numbers
+        self._dtype = dtype
+
+    def take(self, rows: _columns.Rows) -> Columns:
+        return (self._numbers.start + rows * self._numbers.step).astype(self._dtype)
+
+    def describe(self, row: int) -> str:
+        return f"element {row}"
+
+
+class RandomNumbers(Node):
+    """Endless whole numbers from 0 to 2**32 - 1; int64. Each depends on the seed and its place alone."""
+
+    def __init__(self, seed: int | None, each_iteration: bool) -> None:
+        self._seed = seed
+        self._each_iteration = each_iteration
+
+    def open(self, run: Run) -> Cursor:
+        return StoreCursor(_RandomStore(lambda chunk: run.random(self._seed, chunk, self._each_iteration)), 2**62)
+
+    @property
+    def spec(self) -> Any:
+        return _spec.TensorSpec((), np.int64)
+
+    @property
+    def cardinality(self) -> int:
+        return INFINITE
+
+    @property
+    def label(self) -> str:
+        return f"RandomNumbers({self._seed}, {self._each_iteration})"
+
+
+class _RandomStore:
+    wholesale = True
+    _CHUNK = 256
+
+    def __init__(self, generator: Callable[[int], np.random.Generator]) -> None:
+        self._generator = generator
+
+    def take(self, rows: _columns.Rows) -> Columns:
+        chunks, places = np.divmod(rows, self._CHUNK)
+        drawn = {int(c): self._draw(int(c)) for c in np.unique(chunks)}
+        return np.array([drawn[int(c)][p] for c, p in zip(chunks, places, strict=True)], np.int64)
+
+    def _draw(self, chunk: int) -> _columns.Rows:
+        return self._generator(chunk).integers(0, 2**32, self._CHUNK)
+
+    def describe(self, row: int) -> str:
+        return f"random number {row}"
+
+
+class Generated(Node):
+    """What an iterable gives, anew on each pass."""
+
+    replayable = False
+
+    def __init__(self, make: Callable[[], Iterable[Any]], signature: Any | None) -> None:
+        self._make = make
+        self._signature = signature
+
+    @property
+    def has_signature(self) -> bool:
+        """Whether it is known what the elements look like."""
+        return self._signature is not None
+
+    def open(self, run: Run) -> Cursor:
+        return _GeneratedCursor(self._make, self._signature)
+
+    @property
+    def spec(self) -> Any:
+        """The signature, or what the first element of a new pass looks like."""
+        if self._signature is None:
+            for value in self._make():
+                return _spec.spec_of(normalised(value))
+            raise InputError("from_generator needs output_signature for a generator without any element.")
+        return self._signature
+
+    @property
+    def cardinality(self) -> int:
+        return UNKNOWN
+
+
+class _GeneratedCursor:
+    """Position: how many elements were taken. To continue, a new pass drops so many."""
+
+    def __init__(self, make: Callable[[], Iterable[Any]], signature: Any | None) -> None:
+        self._make = make
+        self._signature = signature
+        self._values: Iterator[Any] | None = None
+        self._taken = 0
+        self._ended = False
+        self._error: Exception | None = None
+
+    def next(self, limit: int) -> Block | None:
+        if self._values is None:
+            self._values = iter(self._make())
+            self._skip()
+        first = self._taken
+        elements = self._take(limit)
+        return held(_stacked(elements), "element of the generator", first) if elements else None
+
+    def _take(self, limit: int) -> list[Any]:
+        """The next elements; an error that follows some of them is raised when they are used up."""
+        elements: list[Any] = []
+        assert self._values is not None
+        while len(elements) < limit and not self._ended:
+            try:
+                if self._error is not None:
+                    raise self._error
+                elements.append(self._checked(next(self._values)))
+                self._taken += 1
+            except StopIteration:
+                self._ended = True
+            except Exception as error:
+                self._error = error
+                if not elements:
+                    self._ended = True
+                    raise
+                break
+        return elements
+
+    def state(self) -> State:
+        return self._taken
+
+    def restore(self, state: State) -> None:
+        self._taken = state
+
+    def _skip(self) -> None:
+        assert self._values is not None
+        skipped = sum(1 for _ in itertools.islice(self._values, self._taken))
+        if skipped < self._taken:
+            raise InputError(
+                f"A generator must give the same elements again to continue after {self._taken} of them. Received: "
+                f"{skipped} on the second pass. Make it depend on nothing but its arguments."
+            )
+
+    def _checked(self, value: Any) -> Any:
+        if self._signature is None:
+            return normalised(value)
+        element = normalised(_as_declared(value, self._signature))
+        if not _matches(element, self._signature):
+            raise InputError(
+                f"A generator must give elements of its output_signature, {self._signature}. Received as number "
+                f"{self._taken}: {_describe(element)}. Change one of the two."
+            )
+        return element
+
+
+def _stacked(elements: list[Any]) -> Columns:
+    try:
+        return _columns.stacked(elements)
+    except ValueError as error:
+        raise InputError(f"A generator must give elements of one structure. {error}.") from error
+
+
+def _as_declared(value: Any, signature: Any) -> Any:
+    """Numbers of Python take the dtype that the signature says, as in TensorFlow."""
+    if isinstance(signature, tuple) and isinstance(value, list):
+        value = tuple(value)
+    if isinstance(signature, _spec.TensorSpec):
+        plain = not isinstance(value, (np.ndarray, np.generic)) and signature.dtype != TEXT
+        return np.asarray(value, signature.dtype)[()] if plain else value
+    if isinstance(signature, dict) and isinstance(value, dict) and signature.keys() == value.keys():
+        return {k: _as_declared(value[k], signature[k]) for k in signature}
+    if isinstance(signature, tuple) and isinstance(value, tuple) and len(signature) == len(value):
+        parts = [_as_declared(v, s) for v, s in zip(value, signature, strict=True)]
+        return type(signature)(*parts) if hasattr(signature, "_fields") else tuple(parts)
+    return value
+
+
+def _matches(element: Any, signature: Any) -> bool:
+    if jax.tree.structure(element) != jax.tree.structure(signature):
+        return False
+    pairs = zip(jax.tree.leaves(element), jax.tree.leaves(signature), strict=True)
+    return all(not isinstance(s, _spec.TensorSpec) or s.is_compatible_with(leaf) for leaf, s in pairs)
+
+
+def _describe(element: Any) -> Any:
+    return _spec.spec_of(element)
+
+
+def _rows(leaf: Any) -> int:
+    if np.ndim(getattr(leaf, "values", leaf)) == 0:
+        raise InputError(
+            "from_tensor_slices needs arrays with at least one axis, whose rows become the elements. Received: the "
+            f"scalar {leaf!r}. Use from_tensors for a single element."
+        )
+    return len(leaf)
+
+
+def _row_spec(column: Any) -> Any:
+    if isinstance(column, _columns.Ragged):
+        specs = [_spec.spec_of_leaf(v) for v in column.values]
+        result = specs[0]
+        for spec in specs[1:]:
+            result = _spec.generalised(result, spec) or _spec.TensorSpec(None, result.dtype)
+        return result
+    return _spec.TensorSpec(column.shape[1:], column.dtype)

@@ -1,0 +1,121 @@
+"""What the elements of a dataset look like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep.data._structure import TEXT
+from lockstep.errors import ArgumentError
+
+Shape = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, init=False)
+class TensorSpec:
+    """The shape and dtype of one array of an element.
+
+    Args:
+        shape: Sizes, each `None` if it differs between elements; `None` as a whole if even their number does.
+        dtype: Anything that numpy takes for one; text is `object` (or "string", `str`, `bytes`).
+        name: For messages.
+
+    Source: tf.TensorSpec.
+    """
+
+    shape: Shape | None
+    dtype: np.dtype[Any]
+    name: str | None
+
+    def __init__(self, shape: Any, dtype: Any = np.float32, name: str | None = None) -> None:
+        object.__setattr__(self, "shape", None if shape is None else tuple(None if s is None else int(s) for s in shape))
+        object.__setattr__(self, "dtype", as_dtype(dtype))
+        object.__setattr__(self, "name", name)
+
+    def is_compatible_with(self, value: Any) -> bool:
+        """Whether an array (or `bytes`) may be called so."""
+        found = spec_of_leaf(value)
+        return isinstance(found, TensorSpec) and found.dtype == self.dtype and _fits(found.shape, self.shape)
+
+    def __repr__(self) -> str:
+        kind = "string" if self.dtype == TEXT else self.dtype.name
+        return f"TensorSpec(shape={self.shape}, dtype={kind})"
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """A dataset inside of an element: what `window` makes.
+
+    Args:
+        element_spec: That dataset's own.
+
+    Source: tf.data.DatasetSpec.
+    """
+
+    element_spec: Any
+
+
+def as_dtype(value: Any) -> np.dtype[Any]:
+    """Returns a numpy dtype; every name of text is `object`.
+
+    Raises:
+        ArgumentError: If numpy does not know it.
+    """
+    if value in (str, bytes, "string"):
+        return TEXT
+    try:
+        dtype = np.dtype(value)
+    except TypeError:
+        raise ArgumentError(
+            f"A dtype must be one that numpy knows, or 'string'. Received: {value!r}. Example: np.float32"
+        ) from None
+    return TEXT if dtype.kind in "US" else dtype
+
+
+def spec_of(element: Any) -> Any:
+    """Returns the spec of a normalised element, exact in all sizes."""
+    return jax.tree.map(spec_of_leaf, element)
+
+
+def spec_of_leaf(value: Any) -> Any:
+    """Returns the spec of one leaf."""
+    if isinstance(value, (bytes, str)):
+        return TensorSpec((), TEXT)
+    if hasattr(value, "element_spec"):
+        return DatasetSpec(value.element_spec)
+    return TensorSpec(np.shape(value), value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype)
+
+
+def batched(spec: Any, size: int | None) -> Any:
+    """Returns the spec of batches of such elements."""
+    return jax.tree.map(lambda s: TensorSpec(None if s.shape is None else (size, *s.shape), s.dtype), spec)
+
+
+def unbatched(spec: Any) -> Any:
+    """Returns the spec of the elements of such batches."""
+    return jax.tree.map(lambda s: TensorSpec(s.shape and s.shape[1:], s.dtype), spec)
+
+
+def generalised(one: Any, other: Any) -> Any:
+    """Returns the narrowest spec that holds for both, or `None` if their structures or dtypes differ."""
+    if jax.tree.structure(one) != jax.tree.structure(other):
+        return None
+    pairs = list(zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+    if any(type(a) is not type(b) or (isinstance(a, TensorSpec) and a.dtype != b.dtype) for a, b in pairs):
+        return None
+    return jax.tree.map(lambda a, b: _wider(a, b) if isinstance(a, TensorSpec) else a, one, other)
+
+
+def _wider(one: TensorSpec, other: TensorSpec) -> TensorSpec:
+    if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
+        return TensorSpec(None, one.dtype)
+    return TensorSpec([a if a == b else None for a, b in zip(one.shape, other.shape, strict=True)], one.dtype)
+
+
+def _fits(found: Shape | None, rule: Shape | None) -> bool:
+    if rule is None or found is None:
+        return rule is None
+    return len(found) == len(rule) and all(r is None or r == f for f, r in zip(found, rule, strict=True))

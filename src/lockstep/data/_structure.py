@@ -1,0 +1,113 @@
+"""The structure of elements: nested tuples, named tuples and dicts of host values.
+
+A leaf is a numpy array or scalar, `bytes` for text, or a dataset (in the elements of `window`). Lists are arrays, as in
+tf.data; `None` holds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import jax
+import numpy as np
+
+from lockstep.errors import InputError
+
+TEXT = np.dtype(object)
+
+
+def is_named_tuple(value: Any) -> bool:
+    """Whether `value` is of a named tuple's type."""
+    return isinstance(value, tuple) and hasattr(value, "_fields")
+
+
+def normalised(value: Any) -> Any:
+    """Returns `value` with every leaf a host value; lists become arrays, text becomes `bytes`.
+
+    Python's numbers become int32 and float32, as in TensorFlow.
+
+    Raises:
+        InputError: If something in it is neither a number nor text.
+    """
+    if is_named_tuple(value):
+        return type(value)(*map(normalised, value))
+    if isinstance(value, tuple):
+        return tuple(map(normalised, cast("tuple[Any, ...]", value)))
+    if isinstance(value, dict):
+        return {k: normalised(v) for k, v in cast("dict[Any, Any]", value).items()}
+    return value if value is None or _stays(value) else _as_host(value)
+
+
+def as_array(value: Any) -> np.ndarray[Any, Any]:
+    """Returns a host array with text as `bytes` objects; otherwise as `normalised`."""
+    array = np.asarray(value)
+    if array.dtype.kind in "US":
+        return _as_text(array)
+    if array.dtype == TEXT:
+        return _checked_text(array)
+    if isinstance(value, (np.ndarray, np.generic, jax.Array)) or array.dtype.kind not in "if":
+        return array
+    return _from_python(value, array)
+
+
+def call(function: Callable[..., Any], element: Any) -> Any:
+    """Calls a user's function on an element; a tuple is spread over its arguments, a named tuple is not."""
+    return function(*element) if type(element) is tuple else function(element)
+
+
+def copied(element: Any) -> Any:
+    """Returns new containers around the same leaves, for functions that change the dict they are given."""
+    return jax.tree.map(lambda leaf: leaf, element)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """A function's name, for messages."""
+    return getattr(function, "__qualname__", None) or type(function).__name__
+
+
+def _stays(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind not in "USO" or (value.dtype == TEXT and value.ndim > 0 and _all_bytes(value))
+    return isinstance(value, (bytes, np.number, np.bool_)) or hasattr(value, "element_spec")
+
+
+def _as_host(value: Any) -> Any:
+    array = as_array(value)
+    return array[()] if array.ndim == 0 else array
+
+
+def _from_python(value: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Numbers of Python are narrow; a list of numpy values keeps their dtype."""
+    leaf = value
+    while isinstance(leaf, (list, tuple)) and leaf:
+        leaf = cast("list[Any]", leaf)[0]
+    if isinstance(leaf, (np.ndarray, np.generic, jax.Array)):
+        return array
+    if array.dtype.kind == "f":
+        return array.astype(np.float32)
+    fits = array.size == 0 or (array.min() >= -(2**31) and array.max() < 2**31)
+    return array.astype(np.int32) if fits else array
+
+
+def _as_text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    encoded = np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array
+    return encoded.astype(object)
+
+
+def _checked_text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    flat = [v.encode() if isinstance(v, str) else v for v in array.ravel()]
+    odd = next((v for v in flat if not isinstance(v, bytes)), None)
+    if odd is not None or not flat:
+        raise InputError(
+            "An element must hold numbers, text, or tuples and dicts of them, and a list must be of one shape. "
+            f"Received: {type(odd).__name__ if flat else 'an empty array of objects'}. Convert it to a numpy array, "
+            "and pad what differs in length."
+        )
+    result = np.empty(len(flat), object)
+    result[:] = flat
+    return result.reshape(array.shape)
+
+
+def _all_bytes(array: np.ndarray[Any, Any]) -> bool:
+    return all(isinstance(v, bytes) for v in array.ravel())

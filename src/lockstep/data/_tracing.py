@@ -1,0 +1,202 @@
+"""Turns a function of one element into a compiled one of many, where JAX can trace it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep.data import _structure
+from lockstep.data._purity import has_side_effects
+from lockstep.data._spec import TensorSpec
+from lockstep.data._structure import TEXT
+
+
+class NotTraceableError(Exception):
+    """What a function does cannot be recorded: it must be called for each element."""
+
+
+class UnsteadyError(NotTraceableError):
+    """A function does something else each time, or changes something: it must be called in order, too."""
+
+
+class _Opaque:
+    """Stands for text while a function is traced: it can be passed on, and nothing else."""
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise NotTraceableError("text")
+
+    __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __bool__ = __hash__ = __len__ = __iter__ = _refuse  # type: ignore[assignment]
+    __str__ = __repr__ = __format__ = __getattr__ = __getitem__ = __contains__ = __add__ = __call__ = _refuse  # type: ignore[assignment]
+    __array__ = __index__ = __int__ = __float__ = __fspath__ = __bytes__ = _refuse
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A function that JAX can trace.
+
+    Attributes:
+        compute: Flat pure function of an element's numeric leaves that returns the computed leaves.
+        numeric: Which leaves of an element are numeric.
+        structure: Of its result.
+        sources: For each leaf of the result, the leaf of the element that it is, or `None` if it is computed.
+        specs: The specs of the result's leaves.
+    """
+
+    compute: Callable[..., list[Any]]
+    numeric: tuple[int, ...]
+    structure: Any
+    sources: tuple[int | None, ...]
+    specs: tuple[TensorSpec, ...]
+
+
+def trace(function: Callable[..., Any], spec: Any) -> Traced | None:
+    """Traces `function` for elements of `spec`, all of whose sizes are known; `None` if that is not possible.
+
+    Raises:
+        UnsteadyError: If it does something else each time, or changes something.
+    """
+    leaves, structure = jax.tree.flatten(spec)
+    numeric = tuple(i for i, s in enumerate(leaves) if isinstance(s, TensorSpec) and s.dtype != TEXT)
+    if has_side_effects(function):
+        raise UnsteadyError("its code has side effects")
+    if not numeric:
+        return None
+    call = _Call(function, structure, len(leaves), numeric)
+    shapes = [jax.ShapeDtypeStruct(leaves[i].shape, jax.dtypes.canonicalize_dtype(leaves[i].dtype)) for i in numeric]
+    try:
+        computed = _recorded(call, shapes)
+    except UnsteadyError:
+        raise
+    except Exception:  # Whatever it is, calling the function for an element shows it, or succeeds.
+        return None
+    assert call.sources is not None
+    found = iter(computed)
+    specs = tuple(leaves[s] if s is not None else _spec_of(next(found)) for s in call.sources)
+    return Traced(call.compute, numeric, call.structure, call.sources, specs)
+
+
+class _Call:
+    """The function as one of flat lists; remembers the structure of its result."""
+
+    def __init__(self, function: Callable[..., Any], structure: Any, count: int, numeric: tuple[int, ...]) -> None:
+        self._function = function
+        self._structure = structure
+        self._count = count
+        self._numeric = numeric
+        self.structure: Any = None
+        self.sources: tuple[int | None, ...] | None = None
+
+    def compute(self, *leaves: Any) -> list[Any]:
+        """Returns the leaves that are computed, not passed on."""
+        given: list[Any] = [_Opaque() for _ in range(self._count)]
+        for i, leaf in zip(self._numeric, leaves, strict=True):
+            given[i] = leaf
+        result = _lists_stacked(_structure.call(self._function, jax.tree.unflatten(self._structure, given)))
+        found, structure = jax.tree.flatten(result, is_leaf=lambda v: isinstance(v, _Opaque))
+        sources = tuple(next((i for i, g in enumerate(given) if g is leaf), None) for leaf in found)
+        if self.sources is not None and (sources, structure) != (self.sources, self.structure):
+            raise NotTraceableError("its result changes its structure")
+        self.sources, self.structure = sources, structure
+        return [_as_jax(leaf) for leaf, source in zip(found, sources, strict=True) if source is None]
+
+
+def _recorded(call: _Call, shapes: list[Any]) -> list[Any]:
+    """Traces twice; a function that is pure leaves the same record, changes no variable and has no effects."""
+    records: list[tuple[str, list[Any]]] = []
+    computed: list[Any] = []
+    for _ in range(2):
+        with _watched() as changed:
+            # A new function each time, because JAX remembers what it has traced.
+            record, computed = jax.make_jaxpr(lambda *leaves: call.compute(*leaves), return_shape=True)(*shapes)
+        if changed() or record.effects:
+            raise UnsteadyError("it changes variables, or has effects")
+        records.append((str(record.jaxpr), [np.asarray(c) for c in record.consts]))
+    (first, constants), (second, others) = records
+    if first != second or any(a.tobytes() != b.tobytes() for a, b in zip(constants, others, strict=True)):
+        raise UnsteadyError("it is not the same twice")
+    many = [jax.ShapeDtypeStruct((2, *s.shape), s.dtype) for s in shapes]
+    jax.eval_shape(jax.vmap(call.compute, out_axes=0), *many)
+    return computed
+
+
+class _watched:  # noqa: N801  A context manager.
+    """Keeps changes to Keras variables from happening, and tells whether there were any."""
+
+    def __enter__(self) -> Callable[[], bool]:
+        import keras
+
+        self._scope: Any = keras.StatelessScope()
+        self._scope.__enter__()
+        return lambda: bool(self._scope.state_mapping)
+
+    def __exit__(self, *error: Any) -> None:
+        self._scope.__exit__(*error)
+
+
+def _lists_stacked(value: Any) -> Any:
+    """Lists are arrays, as in elements."""
+    if isinstance(value, list):
+        return jax.numpy.stack([_as_jax(v) for v in value])
+    if _structure.is_named_tuple(value):
+        return type(value)(*map(_lists_stacked, value))
+    if isinstance(value, tuple):
+        return tuple(map(_lists_stacked, value))
+    if isinstance(value, dict):
+        return {k: _lists_stacked(v) for k, v in value.items()}
+    return value
+
+
+def _as_jax(leaf: Any) -> Any:
+    if isinstance(leaf, (str, bytes)) or hasattr(leaf, "element_spec"):
+        raise NotTraceableError("its result holds text or datasets")
+    return jax.numpy.asarray(_structure.as_array(leaf) if isinstance(leaf, (int, float, np.ndarray)) else leaf)
+
+
+def _spec_of(shape: Any) -> TensorSpec:
+    return TensorSpec(shape.shape, shape.dtype)
+
+
+@functools.cache
+def host() -> Any:
+    """The device on which elements are computed: the first CPU, where JAX has not been told to ignore it."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return jax.local_devices()[0]
+
+
+class Vectorised:
+    """A traced function, compiled for many elements at once.
+
+    Blocks are filled up to a power of two, so that few sizes are compiled, and an element's result does not depend on
+    which others are computed with it.
+    """
+
+    def __init__(self, traced: Traced) -> None:
+        self.traced = traced
+        self._run = jax.jit(jax.vmap(traced.compute))
+
+    def __call__(self, columns: Any, count: int) -> Any:
+        """Maps columns of `count` rows to columns."""
+        traced = self.traced
+        leaves = jax.tree.leaves(columns)
+        size = 1 << (count - 1).bit_length()
+        computed = iter(())
+        if None in traced.sources:
+            with jax.default_device(host()):
+                results = self._run(*[_filled(leaves[i], size) for i in traced.numeric])
+            computed = iter([np.asarray(r)[:count] for r in results])
+        return jax.tree.unflatten(
+            traced.structure, [leaves[s] if s is not None else next(computed) for s in traced.sources]
+        )
+
+
+def _filled(column: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
+    column = column.astype(jax.dtypes.canonicalize_dtype(column.dtype), copy=False)
+    missing = size - len(column)
+    return column if missing == 0 else np.concatenate([column, np.repeat(column[-1:], missing, axis=0)])

@@ -1,0 +1,3 @@
+"""Transformations, one idea a file. Private."""
+
+from __future__ import annotations

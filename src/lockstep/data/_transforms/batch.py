@@ -1,0 +1,268 @@
+"""`batch`, `padded_batch`, `unbatch` and `rebatch`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep.data import _columns, _spec
+from lockstep.data._blocks import Block, held, joined
+from lockstep.data._columns import Columns, Ragged, Rows
+from lockstep.data._plan import Cursor, Node, Run, State, Transformation
+from lockstep.data._transforms.padding import Padding
+from lockstep.errors import InputError
+
+
+class Batch(Transformation):
+    """Elements stacked, so many at a time.
+
+    Args:
+        upstream: Gives the elements.
+        size: How many; the last batch may have fewer, unless they are dropped.
+        drop: Whether a last batch with fewer is left out.
+        padding: How to make elements of one size, or `None` if they must be.
+    """
+
+    def __init__(self, upstream: Node, size: int, drop: bool, padding: Padding | None = None) -> None:
+        super().__init__(upstream)
+        self.size = size
+        self.drop = drop
+        self._padding = padding
+
+    def open(self, run: Run) -> Cursor:
+        return _BatchCursor(self.upstream.open(run), self.size, self.drop, self._padding)
+
+    @property
+    def spec(self) -> Any:
+        elements = self.upstream.spec
+        if self._padding is not None:
+            elements = self._padding.spec(elements)
+        count = self.upstream.cardinality
+        exact = self.drop or (count >= 0 and count % self.size == 0)
+        return _spec.batched(elements, self.size if exact else None)
+
+    @property
+    def cardinality(self) -> int:
+        found = self.upstream.cardinality
+        return found if found < 0 else (found if self.drop else found + self.size - 1) // self.size
+
+    @property
+    def label(self) -> str:
+        return f"Batch({self.size}, {self.drop})"
+
+
+class _BatchCursor:
+    def __init__(self, upstream: Cursor, size: int, drop: bool, padding: Padding | None) -> None:
+        self._upstream = upstream
+        self._size = size
+        self._drop = drop
+        self._padding = padding
+        self.state = upstream.state
+        self.restore = upstream.restore
+
+    def next(self, limit: int) -> Block | None:
+        block = self._gathered(limit * self._size)
+        if block is None:
+            return None
+        whole, rest = divmod(len(block), self._size)
+        count = whole if self._drop or not rest else whole + 1
+        return Block(StackedStore(block, self._size, self._padding), np.arange(count)) if count else None
+
+    def _gathered(self, wanted: int) -> Block | None:
+        parts: list[Block] = []
+        while wanted > 0 and (block := self._upstream.next(wanted)) is not None:
+            parts.append(block)
+            wanted -= len(block)
+        return joined(parts) if parts else None
+
+
+@dataclass(frozen=True, eq=False)
+class StackedStore:
+    """Batches of a block's elements.
+
+    Attributes:
+        block: The elements, batch after batch.
+        size: Of each batch but the last.
+        padding: As of `Batch`.
+    """
+
+    block: Block
+    size: int
+    padding: Padding | None
+
+    @property
+    def wholesale(self) -> bool:
+        return self.block.store.wholesale
+
+    def batch(self, row: int) -> Block:
+        """The elements of one batch."""
+        return self.block[row * self.size : (row + 1) * self.size]
+
+    def take(self, rows: Rows) -> Columns:
+        first, last = int(rows[0]), int(rows[-1]) + 1
+        if self.padding is None and last * self.size <= len(self.block) and _columns.as_slice(rows) is not None:
+            return self._neighbours(first, last)
+        return _columns.stacked([self.element(int(row)) for row in rows])
+
+    def element(self, row: int) -> Any:
+        """Computes one batch."""
+        return self.stack(self.batch(row))
+
+    def stack(self, block: Block) -> Any:
+        """Computes elements as one batch."""
+        columns = block.take()
+        if self.padding is not None:
+            return self.padding(columns)
+        return jax.tree.map(lambda c: _uniform(c, block), columns)
+
+    def _neighbours(self, first: int, last: int) -> Columns:
+        """Whole batches that follow each other, computed at once."""
+        columns = self.stack(self.block[first * self.size : last * self.size])
+        return jax.tree.map(lambda c: c.reshape(last - first, self.size, *c.shape[1:]), columns)
+
+    def describe(self, row: int) -> str:
+        rows = self.batch(row).rows
+        store = self.block.store
+        return f"the batch from {store.describe(int(rows[0]))} to {store.describe(int(rows[-1]))}"
+
+
+class Unbatch(Transformation):
+    """The rows of the elements' arrays, each an element."""
+
+    def open(self, run: Run) -> Cursor:
+        return _UnbatchCursor(self.upstream.open(run))
+
+    @property
+    def spec(self) -> Any:
+        return _spec.unbatched(self.upstream.spec)
+
+    @property
+    def cardinality(self) -> int:
+        from lockstep.data._plan import UNKNOWN
+
+        found = self.upstream.cardinality
+        sizes = {s.shape[0] for s in jax.tree.leaves(self.upstream.spec) if s.shape} if found >= 0 else {None}
+        size = sizes.pop() if len(sizes) == 1 else None
+        return found if found in (0, -1) else (found * size if size is not None else UNKNOWN)
+
+
+class _UnbatchCursor:
+    def __init__(self, upstream: Cursor) -> None:
+        self._upstream = upstream
+        self._before = upstream.state()
+        self._rest: Block | None = None
+        self._used = 0
+
+    def next(self, limit: int) -> Block | None:
+        while self._rest is None or len(self._rest) == 0:
+            self._before, self._used = self._upstream.state(), 0
+            block = self._upstream.next(1)
+            if block is None:
+                return None
+            self._rest = _rows_of(block)
+        part, self._rest = self._rest[:limit], self._rest[limit:]
+        self._used += len(part)
+        return part
+
+    def state(self) -> State:
+        return {"before": self._before, "used": self._used}
+
+    def restore(self, state: State) -> None:
+        self._upstream.restore(state["before"])
+        self._before, self._used = state["before"], state["used"]
+        if self._used:
+            block = self._upstream.next(1)
+            self._rest = block and _rows_of(block)[self._used :]
+
+
+def _rows_of(block: Block) -> Block:
+    """The rows of one element. Of a batch that was not computed yet, they are its elements."""
+    store = block.store
+    if isinstance(store, StackedStore) and store.padding is None:
+        return store.batch(int(block.rows[0]))
+    where = store.describe(int(block.rows[0]))
+    element = _columns.element(block.take(), 0)
+    lengths = {np.shape(leaf)[0] if np.ndim(leaf) else None for leaf in jax.tree.leaves(element)}
+    if len(lengths) != 1 or None in lengths:
+        raise InputError(
+            f"unbatch needs arrays with the same first axis. Received: {_spec.spec_of(element)} at {where}. Batch the "
+            "elements first, or map them to arrays."
+        )
+    return held(element, where + ", row")
+
+
+def _uniform(column: Any, block: Block) -> Any:
+    if not isinstance(column, Ragged):
+        return column
+    shapes = [np.shape(v) if not hasattr(v, "element_spec") else "a dataset" for v in column.values]
+    odd = next((i for i, s in enumerate(shapes) if s != shapes[0]), 0)
+    where = block.store.describe(int(block.rows[odd]))
+    raise InputError(
+        f"The elements of a batch must have the same shape. Received: {shapes[0]} and, at {where}, {shapes[odd]}. "
+        "Resize or crop them with map, or use padded_batch."
+    )
+
+
+class Rebatch(Transformation):
+    """Batches of another size, made of the same rows in the same order."""
+
+    def __init__(self, upstream: Node, sizes: Sequence[int], drop: bool) -> None:
+        super().__init__(upstream)
+        self._sizes = tuple(sizes)
+        self._drop = drop
+        self._rows = Unbatch(upstream)
+
+    def open(self, run: Run) -> Cursor:
+        return _RebatchCursor(self._rows.open(run), self._sizes, self._drop)
+
+    @property
+    def spec(self) -> Any:
+        size = self._sizes[0] if self._drop and len(set(self._sizes)) == 1 else None
+        return _spec.batched(self._rows.spec, size)
+
+    @property
+    def cardinality(self) -> int:
+        found = self._rows.cardinality
+        if found < 0:
+            return found
+        whole, rest = divmod(found, sum(self._sizes))
+        count = whole * len(self._sizes)
+        for size in self._sizes:
+            if rest <= 0 or (self._drop and rest < size):
+                break
+            count, rest = count + 1, rest - size
+        return count
+
+    def replaced(self, inputs: Sequence[Node]) -> Node:
+        return Rebatch(inputs[0], self._sizes, self._drop)
+
+    @property
+    def label(self) -> str:
+        return f"Rebatch({self._sizes}, {self._drop})"
+
+
+class _RebatchCursor:
+    """One batch at a time, because their sizes may take turns."""
+
+    def __init__(self, rows: Cursor, sizes: tuple[int, ...], drop: bool) -> None:
+        self._rows = rows
+        self._sizes = sizes
+        self._drop = drop
+        self._turn = 0
+
+    def next(self, limit: int) -> Block | None:
+        size = self._sizes[self._turn]
+        block = _BatchCursor(self._rows, size, self._drop, None).next(1)
+        self._turn = (self._turn + 1) % len(self._sizes)
+        return block
+
+    def state(self) -> State:
+        return {"rows": self._rows.state(), "turn": self._turn}
+
+    def restore(self, state: State) -> None:
+        self._rows.restore(state["rows"])
+        self._turn = state["turn"]

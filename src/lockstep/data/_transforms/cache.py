@@ -1,0 +1,246 @@
+"""`cache`: elements computed once and kept, in memory or in files."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep.data import _columns, _pool
+from lockstep.data._blocks import Block
+from lockstep.data._columns import Columns, Ragged, Rows
+from lockstep.data._plan import Cursor, Node, Run, State, Transformation
+from lockstep.data._transforms.cache_file import CacheFile
+
+
+class Cache(Transformation):
+    """The elements of the first pass, on every pass.
+
+    Args:
+        upstream: Gives the elements.
+        path: Where they are kept, or `None` for memory.
+    """
+
+    def __init__(self, upstream: Node, path: Path | None) -> None:
+        super().__init__(upstream)
+        self._path = path
+        self._lock = threading.Lock()
+        self._kept: Kept | None = None
+
+    def open(self, run: Run) -> Cursor:
+        return _CacheCursor(self._kept_for, run)
+
+    def _kept_for(self, run: Run, restored: bool = False) -> Kept:
+        """Returns what is kept; a cursor that continues needs what the same first pass gives."""
+        with self._lock:
+            if self._kept is None or (restored and self._kept.run != run):
+                file = None if self._path is None else CacheFile(self._path, lambda: jax.tree.structure(self.upstream.spec))
+                self._kept = Kept(self.upstream, run, file)
+            return self._kept
+
+    def replaced(self, inputs: Sequence[Node]) -> Node:
+        return Cache(inputs[0], self._path)
+
+
+class _CacheCursor:
+    def __init__(self, kept_for: Callable[..., Kept], run: Run) -> None:
+        self._kept_for = kept_for
+        self._run = run
+        self._kept: Kept | None = None
+        self._at = 0
+
+    def next(self, limit: int) -> Block | None:
+        if self._kept is None:
+            self._kept = self._kept_for(self._run)
+        count = self._kept.available(self._at + limit)
+        first, self._at = self._at, min(self._at + limit, count)
+        return Block(self._kept, np.arange(first, self._at)) if self._at > first else None
+
+    def state(self) -> State:
+        run = self._kept.run if self._kept is not None else None
+        return {"at": self._at, "first_pass": run and [run.entropy, list(run.iteration)]}
+
+    def restore(self, state: State) -> None:
+        self._at = state["at"]
+        if state["first_pass"] is not None:
+            entropy, iteration = state["first_pass"]
+            first = Run(entropy, tuple(iteration), self._run.path)
+            self._kept = self._kept_for(first, restored=True)
+
+
+class Kept:
+    """The elements of one pass, as a store: each is computed when it is first used.
+
+    Args:
+        node: Gives them.
+        run: The pass.
+        file: Where they are kept, or `None` for memory.
+    """
+
+    def __init__(self, node: Node, run: Run, file: CacheFile | None) -> None:
+        self.run = run
+        self._lock = threading.RLock()
+        self._file = file
+        self._memory = _Memory(max(node.cardinality, 0))
+        # What is still to be read, and how much was.
+        complete = file is not None and file.is_complete
+        self._cursor: Cursor | None = None if complete else node.open(run)
+        self._count = file.count if complete and file is not None else 0
+        # The elements that may still have to be computed: the first ordinal and the block of each piece.
+        self._pieces: list[tuple[int, Block]] = []
+
+    @property
+    def wholesale(self) -> bool:
+        return self._file is not None or all(block.store.wholesale for _, block in self._pieces[:1])
+
+    def available(self, wanted: int) -> int:
+        """Reads on until there are `wanted` elements, or no more; returns how many there are."""
+        with self._lock:
+            while self._count < wanted and self._cursor is not None:
+                block = self._cursor.next(max(wanted - self._count, 1))
+                if block is None:
+                    self._finish()
+                else:
+                    self._add(block)
+            return self._count
+
+    def _add(self, block: Block) -> None:
+        if self._file is not None:
+            self._file.append(_pool.computed(block).take())
+        else:
+            self._pieces.append((self._count, block))
+            self._memory.reserve(self._count + len(block))
+        self._count += len(block)
+
+    def _finish(self) -> None:
+        self._cursor = None
+        if self._file is not None:
+            self._file.finish()
+
+    def take(self, rows: Rows) -> Columns:
+        if self._file is not None:
+            return self._file.take(rows)
+        missing = self._memory.missing(rows)
+        if len(missing):
+            self._compute(missing)
+        return self._memory.take(rows)
+
+    def _compute(self, missing: Rows) -> None:
+        """Computes elements: the whole of their pieces if that is quick, else those alone."""
+        with self._lock:
+            missing = self._memory.missing(missing)  # Another thread may have been quicker, and let the pieces go.
+            firsts = np.array([first for first, _ in self._pieces])
+            numbers = np.searchsorted(firsts, missing, side="right") - 1
+            parts = [(self._pieces[n], missing[numbers == n]) for n in np.unique(numbers)]
+        for (first, block), rows in parts:
+            if block.store.wholesale:
+                rows = np.arange(first, first + len(block))
+                with self._lock:
+                    rows = self._memory.missing(rows)
+                    if len(rows):
+                        self._memory.put(rows, block[rows - first].take())
+            else:
+                columns = block[rows - first].take()
+                with self._lock:
+                    self._memory.put(rows, columns)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Lets go of what all was computed from, when everything is there."""
+        with self._lock:
+            if self._cursor is None and self._memory.is_full(self._count):
+                self._pieces = []
+
+    def describe(self, row: int) -> str:
+        with self._lock:
+            for first, block in reversed(self._pieces):
+                if first <= row:
+                    return block.store.describe(int(block.rows[row - first]))
+        return f"element {row}"
+
+
+class _Memory:
+    """Columns that grow, and which of their rows are there."""
+
+    def __init__(self, expected: int) -> None:
+        self._filled = np.zeros(expected, bool)
+        self._columns: list[Any] | None = None
+        self._structure: Any = None
+        self._all = False
+
+    def reserve(self, count: int) -> None:
+        """Makes room for `count` rows."""
+        if count > len(self._filled):
+            self._filled = _grown(self._filled, max(count, 2 * len(self._filled)))
+            if self._columns is not None:
+                self._columns = [_grown(c, len(self._filled)) for c in self._columns]
+
+    def missing(self, rows: Rows) -> Rows:
+        """Returns those of `rows` that are not there."""
+        return rows[:0] if self._all else rows[~self._filled[rows]]
+
+    def is_full(self, count: int) -> bool:
+        """Whether the first `count` rows are there; there will be no others."""
+        self._all = self._all or bool(self._filled[:count].all())
+        return self._all
+
+    def put(self, rows: Rows, columns: Columns) -> None:
+        """Stores rows."""
+        leaves, structure = jax.tree.flatten(columns)
+        if self._columns is None:
+            self._structure = structure
+            self._columns = [_like(leaf, len(self._filled)) for leaf in leaves]
+        self._columns = [_with(mine, rows, leaf) for mine, leaf in zip(self._columns, leaves, strict=True)]
+        self._filled[rows] = True
+
+    def take(self, rows: Rows) -> Columns:
+        assert self._columns is not None
+        return _columns.take(self._structure.unflatten([_readable(c) for c in self._columns]), rows)
+
+
+class _Objects:
+    """A growing column of rows of different shapes."""
+
+    def __init__(self, values: np.ndarray[Any, Any]) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def _like(leaf: Any, count: int) -> Any:
+    if isinstance(leaf, Ragged):
+        return _Objects(np.empty(count, object))
+    return np.empty((count, *leaf.shape[1:]), leaf.dtype)
+
+
+def _with(mine: Any, rows: Rows, leaf: Any) -> Any:
+    """Stores rows in a column, which becomes one of objects if they do not fit."""
+    fits = not isinstance(leaf, Ragged) and not isinstance(mine, _Objects)
+    if fits and leaf.shape[1:] == mine.shape[1:] and leaf.dtype == mine.dtype:
+        mine[rows] = leaf
+        return mine
+    if not isinstance(mine, _Objects):
+        old, mine = mine, _Objects(np.empty(len(mine), object))
+        for i in range(len(old)):
+            mine.values[i] = old[i]
+    values = leaf.values if isinstance(leaf, Ragged) else leaf
+    for row, value in zip(rows, values, strict=True):
+        mine.values[row] = value
+    return mine
+
+
+def _readable(column: Any) -> Any:
+    return Ragged(column.values) if isinstance(column, _Objects) else column
+
+
+def _grown(column: Any, count: int) -> Any:
+    if isinstance(column, _Objects):
+        return _Objects(_grown(column.values, count))
+    result = np.zeros((count, *column.shape[1:]), column.dtype)
+    result[: len(column)] = column
+    return result

@@ -1,0 +1,251 @@
+"""The files of `cache(filename)`: one directory that appears when it is complete.
+
+Each array of the elements is a file of its rows, back to back. Rows of different shapes, and text, have a second file
+with where they begin, and of which shape they are. A description lists files, dtypes, sizes and checksums.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import weakref
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep.data import _columns
+from lockstep.data._columns import Columns, Ragged, Rows
+from lockstep.data._structure import TEXT, is_named_tuple
+from lockstep.errors import InputError
+
+_DESCRIPTION = "cache.json"
+_FORMAT = "lockstep cache 1"
+_NAMED = "named tuple"
+
+
+class CacheFile:
+    """Elements kept on disk.
+
+    Args:
+        path: The directory, which need not exist.
+        structure: Returns the structure of the elements, where named tuples are needed.
+
+    Raises:
+        InputError: If there is something else, or it is damaged.
+    """
+
+    def __init__(self, path: Path, structure: Callable[[], Any]) -> None:
+        self._path = path
+        self._known = structure
+        self._staging = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        self._writers: list[_Writer] = []
+        self._readers: list[_Reader] = []
+        self._structure: Any = None
+        self.count = 0
+        # What a pass that never ended leaves behind goes with the process.
+        weakref.finalize(self, shutil.rmtree, self._staging, ignore_errors=True)
+        self.is_complete = path.exists()
+        if self.is_complete:
+            self._from_description()
+
+    def append(self, columns: Columns) -> None:
+        """Adds elements."""
+        leaves, structure = jax.tree.flatten(columns)
+        if not self._writers:
+            self._staging.mkdir(parents=True, exist_ok=True)
+            self._structure = structure
+            self._writers = [_Writer(self._staging / f"{i}") for i in range(len(leaves))]
+        for writer, leaf in zip(self._writers, leaves, strict=True):
+            writer.append(leaf)
+        self.count += _columns.length(columns)
+        self._readers = []
+
+    def finish(self) -> None:
+        """Makes what was added last, in one step. If another process was quicker, its files stay."""
+        if not self._writers:
+            self._staging.mkdir(parents=True, exist_ok=True)
+        described = [writer.finish() for writer in self._writers]
+        text = json.dumps(
+            {"format": _FORMAT, "count": self.count, "structure": _shown(self._structure), "arrays": described}, indent=1
+        )
+        (self._staging / _DESCRIPTION).write_text(text)
+        try:
+            self._staging.rename(self._path)
+        except OSError:
+            shutil.rmtree(self._staging)
+        self._writers, self._readers = [], []
+        self.is_complete = True
+
+    def take(self, rows: Rows) -> Columns:
+        """Reads elements."""
+        readers = self._readers or self._reopened()
+        return self._structure.unflatten([reader.take(rows) for reader in readers])
+
+    def _reopened(self) -> list[_Reader]:
+        for writer in self._writers:
+            writer.flush()
+        self._readers = [writer.reader() for writer in self._writers] if self._writers else self._from_description()
+        return self._readers
+
+    def _from_description(self) -> list[_Reader]:
+        try:
+            described = json.loads((self._path / _DESCRIPTION).read_text())
+            if described["format"] != _FORMAT:
+                raise ValueError(f"its format is {described['format']!r}")
+            self.count = int(described["count"])
+            self._structure = self._structure or self._structure_of(described["structure"])
+            self._readers = [_Reader(self._path / f"{i}", d, check=True) for i, d in enumerate(described["arrays"])]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{self._path} must be what cache(filename) wrote. Received: {type(error).__name__}: {error}. Remove "
+                "it, and it is written again."
+            ) from error
+        return self._readers
+
+    def _structure_of(self, shown: Any) -> Any:
+        if _NAMED in json.dumps(shown):  # Their types cannot be read from a file.
+            return self._known()
+        return jax.tree.structure(_from_json(shown))
+
+
+class _Writer:
+    """Appends rows of one array to files."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._data = path.with_suffix(".data").open("wb+")
+        self._index: list[tuple[int, ...]] = []
+        self._dtype: Any = None
+        self._shape: tuple[int, ...] | None = None
+        self._uniform = True
+        self._size = 0
+        self._count = 0
+        self._sum = 0
+
+    def append(self, column: Any) -> None:
+        for row in column.values if isinstance(column, Ragged) else column:
+            self._append_row(row)
+
+    def _append_row(self, row: Any) -> None:
+        text = isinstance(row, bytes) or getattr(row, "dtype", None) == TEXT
+        content = _packed(row) if text else np.ascontiguousarray(row).tobytes()
+        dtype = "text" if text else str(row.dtype)
+        if self._dtype not in (None, dtype):
+            raise InputError(f"Cached elements must have one dtype. Received: {self._dtype} and {dtype}.")
+        self._dtype = dtype
+        shape = np.shape(row)
+        self._uniform = self._uniform and not text and self._shape in (None, shape)
+        self._shape = shape
+        self._index.append((self._size, len(content), *shape))
+        self._data.write(content)
+        self._sum = zlib.crc32(content, self._sum)
+        self._size += len(content)
+        self._count += 1
+
+    def flush(self) -> None:
+        self._data.flush()
+
+    def described(self) -> dict[str, Any]:
+        uniform = {"shape": self._shape} if self._uniform else {"index": self._index}
+        return {"dtype": self._dtype, "count": self._count, "bytes": self._size, "crc32": self._sum, **uniform}
+
+    def reader(self) -> _Reader:
+        return _Reader(self._path, self.described(), check=False)
+
+    def finish(self) -> dict[str, Any]:
+        self._data.flush()
+        os.fsync(self._data.fileno())
+        self._data.close()
+        return self.described()
+
+
+class _Reader:
+    """Reads rows of one array."""
+
+    def __init__(self, path: Path, described: dict[str, Any], check: bool) -> None:
+        self._dtype = described["dtype"]
+        self._shape = described.get("shape")
+        self._index = described.get("index")
+        data = path.with_suffix(".data")
+        size = int(described["bytes"])
+        if check:
+            _check(data, size, described["crc32"])
+        self._bytes = np.memmap(data, np.uint8, "r", shape=(size,)) if size else np.empty(0, np.uint8)
+        self._count = int(described["count"])
+
+    def take(self, rows: Rows) -> Any:
+        if self._index is None:
+            whole = self._bytes.view(np.dtype(self._dtype)).reshape(self._count, *self._shape)
+            return np.asarray(_columns.take(whole, rows))
+        return _columns.column([self._row(self._index[row]) for row in rows])
+
+    def _row(self, entry: Any) -> Any:
+        start, length, *shape = entry
+        content = self._bytes[start : start + length].tobytes()
+        if self._dtype == "text":
+            return _unpacked(content, shape)
+        return np.frombuffer(content, np.dtype(self._dtype)).reshape(shape)
+
+
+def _check(path: Path, size: int, expected: int) -> None:
+    if path.stat().st_size != size:
+        raise ValueError(f"{path.name} has {path.stat().st_size} bytes instead of {size}")
+    found = 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            found = zlib.crc32(chunk, found)
+    if found != expected:
+        raise ValueError(f"{path.name} has a wrong checksum")
+
+
+def _packed(row: Any) -> bytes:
+    """Text: for an array, each with its length before it."""
+    if isinstance(row, bytes):
+        return row
+    return b"".join(len(v).to_bytes(8, "little") + v for v in row.ravel())
+
+
+def _unpacked(content: bytes, shape: list[int]) -> Any:
+    if not shape:
+        return content
+    result = np.empty(shape, object)
+    result.ravel()[:] = list(_pieces(content)) or []
+    return result
+
+
+def _pieces(content: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(content):
+        length = int.from_bytes(content[at : at + 8], "little")
+        yield content[at + 8 : at + 8 + length]
+        at += 8 + length
+
+
+def _shown(structure: Any) -> Any:
+    """A structure as JSON: numbers for leaves."""
+    if structure is None:
+        return None
+    return _as_json(structure.unflatten(range(structure.num_leaves)))
+
+
+def _as_json(value: Any) -> Any:
+    if is_named_tuple(value):
+        return {_NAMED: [_as_json(v) for v in value]}
+    if isinstance(value, tuple):
+        return {"tuple": [_as_json(v) for v in value]}
+    if isinstance(value, dict):
+        return {"dict": [[k, _as_json(v)] for k, v in value.items()]}
+    return value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict) and "tuple" in value:
+        return tuple(_from_json(v) for v in value["tuple"])
+    if isinstance(value, dict):
+        return {k: _from_json(v) for k, v in value["dict"]}
+    return value

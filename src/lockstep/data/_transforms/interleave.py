@@ -1,0 +1,164 @@
+"""`interleave` and `flat_map`: datasets made of elements, read in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep.data import _columns
+from lockstep.data._blocks import Block, joined
+from lockstep.data._peek import peeked_spec
+from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
+
+
+class Interleave(Transformation):
+    """Makes a dataset of each element, and takes blocks of elements of several of them in turns.
+
+    Args:
+        upstream: Gives the elements.
+        function: Returns the plan of the dataset for an element.
+        cycle: How many datasets are open at a time.
+        block: How many elements are taken from each in its turn.
+    """
+
+    def __init__(self, upstream: Node, function: Callable[..., Node], cycle: int, block: int) -> None:
+        super().__init__(upstream)
+        self._function = function
+        self.cycle = cycle
+        self.block = block
+        self._spec: Any = None
+
+    def open(self, run: Run) -> Cursor:
+        return _InterleaveCursor(self, self.upstream.open(run), run)
+
+    @property
+    def spec(self) -> Any:
+        if self._spec is None:
+            self._spec = peeked_spec(self)
+        return self._spec
+
+    @property
+    def cardinality(self) -> int:
+        return UNKNOWN
+
+    @property
+    def label(self) -> str:
+        return f"Interleave({self.cycle}, {self.block})"
+
+    def inner(self, element: Any) -> Node:
+        """Returns the plan for an element."""
+        return self._function(element)
+
+
+@dataclass
+class _Slot:
+    """A place in the cycle: an open dataset.
+
+    Attributes:
+        before: The state of the upstream before the element that it is made of.
+        number: The number of that element.
+        cursor: Reads the dataset.
+    """
+
+    before: State
+    number: int
+    cursor: Cursor
+
+
+class _InterleaveCursor:
+    """As in tf.data: a dataset that ends frees its place, which the next element takes when its turn comes."""
+
+    def __init__(self, node: Interleave, upstream: Cursor, run: Run) -> None:
+        self._node = node
+        self._upstream = upstream
+        self._run = run
+        self._cycle, self._block = node.cycle, node.block
+        self._slots: list[_Slot | None] = [None] * self._cycle
+        self._turn = 0
+        self._taken = 0
+        self._made = 0
+        self._ended = False
+
+    def next(self, limit: int) -> Block | None:
+        parts: list[Block] = []
+        while limit > 0 and (part := self._part(limit)) is not None:
+            parts.append(part)
+            limit -= len(part)
+            if self._cycle == 1:  # Nothing to interleave: whatever there is will do.
+                break
+        return joined(parts) if parts else None
+
+    def _part(self, limit: int) -> Block | None:
+        """The next elements of one dataset."""
+        idle = 0
+        while idle < self._cycle:
+            slot = self._slots[self._turn] or self._open()
+            if slot is None:
+                idle += 1
+                self._pass_on()
+                continue
+            block = slot.cursor.next(min(limit, self._block - self._taken))
+            if block is None:
+                # Its place is taken at once, and its turn goes on, as in tf.data.
+                self._slots[self._turn] = None
+                self._taken = 0
+                idle = 0
+                if self._cycle > 1:
+                    self._pass_on()
+                continue
+            self._taken += len(block)
+            if self._taken == self._block:
+                self._pass_on()
+            return block
+        return None
+
+    def _pass_on(self) -> None:
+        self._turn, self._taken = (self._turn + 1) % self._cycle, 0
+
+    def _open(self) -> _Slot | None:
+        """Opens a dataset for the next element in the place whose turn it is."""
+        if self._ended:
+            return None
+        before = self._upstream.state()
+        block = self._upstream.next(1)
+        if block is None:
+            self._ended = True
+            return None
+        slot = self._slot(before, self._made, block)
+        self._slots[self._turn] = slot
+        self._made += 1
+        return slot
+
+    def _slot(self, before: State, number: int, block: Block) -> _Slot:
+        element = _columns.element(block.take(), 0)
+        return _Slot(before, number, self._node.inner(element).open(self._run.part(number)))
+
+    def state(self) -> State:
+        slots = [
+            s and {"before": s.before, "number": s.number, "cursor": s.cursor.state()} for s in self._slots
+        ]
+        return {
+            "upstream": self._upstream.state(),
+            "slots": slots,
+            "turn": self._turn,
+            "taken": self._taken,
+            "made": self._made,
+            "ended": self._ended,
+        }
+
+    def restore(self, state: State) -> None:
+        for i, saved in enumerate(state["slots"]):
+            self._slots[i] = saved and self._reopened(saved)
+        self._upstream.restore(state["upstream"])
+        self._turn, self._taken = state["turn"], state["taken"]
+        self._made, self._ended = state["made"], state["ended"]
+
+    def _reopened(self, saved: State) -> _Slot:
+        upstream = self._node.upstream.open(self._run)
+        upstream.restore(saved["before"])
+        block = upstream.next(1)
+        assert block is not None
+        slot = self._slot(saved["before"], saved["number"], block)
+        slot.cursor.restore(saved["cursor"])
+        return slot

@@ -1,0 +1,182 @@
+"""`map`, `filter`, `take_while` and `scan`: functions of the elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep.data import _columns, _pool, _structure
+from lockstep.data._blocks import Block, Store, held
+from lockstep.data._mapped import MappedStore, MapProgram
+from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
+from lockstep.data._peek import peeked_spec
+from lockstep.errors import InputError
+
+
+class Map(Transformation):
+    """Each element becomes what a function returns for it."""
+
+    def __init__(self, upstream: Node, function: Callable[..., Any], workers: int | None) -> None:
+        super().__init__(upstream)
+        self.program = program_of(upstream, function)
+        self.workers = workers
+        self._name = _structure.name_of(function)
+        self._spec: Any = None
+
+    @property
+    def replayable(self) -> bool:
+        return self.upstream.replayable and not self.program.in_order
+
+    def open(self, run: Run) -> Cursor:
+        upstream = self.upstream.open(run)
+        if self.program.in_order:
+            return _OrderedMapCursor(upstream, self.program, self.workers)
+        return _MapCursor(upstream, self.program)
+
+    @property
+    def spec(self) -> Any:
+        if self._spec is None:
+            self._spec = self.program.spec or peeked_spec(self)
+        return self._spec
+
+    @property
+    def label(self) -> str:
+        return f"Map({self._name})"
+
+
+class _MapCursor:
+    """Leaves the function to whoever uses the elements."""
+
+    def __init__(self, upstream: Cursor, program: MapProgram) -> None:
+        self._upstream = upstream
+        self._program = program
+        self._last: MappedStore | None = None
+        self.state = upstream.state
+        self.restore = upstream.restore
+
+    def next(self, limit: int) -> Block | None:
+        block = self._upstream.next(limit)
+        return block and Block(self._mapped(block.store), block.rows)
+
+    def _mapped(self, store: Store) -> Store:
+        """The same store for the same elements, so that blocks of them can be joined."""
+        if self._last is None or self._last.upstream is not store:
+            self._last = MappedStore(self._program, store)
+        return self._last
+
+
+class _OrderedMapCursor:
+    """Calls a function with side effects now, for each element, in order (or as told, on several threads)."""
+
+    def __init__(self, upstream: Cursor, program: MapProgram, workers: int | None) -> None:
+        self._upstream = upstream
+        self._program = program
+        self._workers = workers or 1
+        self.state = upstream.state
+        self.restore = upstream.restore
+
+    def next(self, limit: int) -> Block | None:
+        block = self._upstream.next(limit)
+        if block is None:
+            return None
+        elements = _columns.elements(block.take())
+        places = range(len(block))
+        results = _pool.each(lambda i: self._program.at(elements[i], _where(block, i)), places, self._workers)
+        return held(self._program.columns(results))
+
+
+class Filter(Transformation):
+    """Keeps the elements for which a function returns a true value."""
+
+    def __init__(self, upstream: Node, function: Callable[..., Any]) -> None:
+        super().__init__(upstream)
+        self.program = program_of(upstream, function)
+
+    @property
+    def replayable(self) -> bool:
+        return self.upstream.replayable and not self.program.in_order
+
+    def open(self, run: Run) -> Cursor:
+        return _FilterCursor(self.upstream.open(run), self.program)
+
+    @property
+    def cardinality(self) -> int:
+        return UNKNOWN
+
+
+class _FilterCursor:
+    """Computes what it reads, to decide; what it keeps need not be computed again."""
+
+    def __init__(self, upstream: Cursor, program: MapProgram) -> None:
+        self._upstream = upstream
+        self._program = program
+        self.state = upstream.state
+        self.restore = upstream.restore
+
+    def next(self, limit: int) -> Block | None:
+        while (block := self._upstream.next(limit)) is not None:
+            there = _pool.computed(block)
+            kept = np.flatnonzero(verdicts(self._program, there, block))
+            if len(kept):
+                return there[kept]
+        return None
+
+
+class TakeWhile(Filter):
+    """The elements before the first for which a function returns a false value."""
+
+    def open(self, run: Run) -> Cursor:
+        return _TakeWhileCursor(self.upstream.open(run), self.program)
+
+
+class _TakeWhileCursor:
+    def __init__(self, upstream: Cursor, program: MapProgram) -> None:
+        self._upstream = upstream
+        self._program = program
+        self._ended = False
+
+    def next(self, limit: int) -> Block | None:
+        block = None if self._ended else self._upstream.next(limit)
+        if block is None:
+            return None
+        there = _pool.computed(block)
+        refused = np.flatnonzero(~verdicts(self._program, there, block))
+        self._ended = len(refused) > 0
+        kept = there[: refused[0]] if self._ended else there
+        return kept if len(kept) else None
+
+    def state(self) -> State:
+        return {"upstream": self._upstream.state(), "ended": self._ended}
+
+    def restore(self, state: State) -> None:
+        self._upstream.restore(state["upstream"])
+        self._ended = state["ended"]
+
+
+def program_of(upstream: Node, function: Callable[..., Any]) -> MapProgram:
+    """Returns the program that calls `function` for elements of `upstream`."""
+    from lockstep.data._peek import example_of, spec_if_known
+
+    if not callable(function):
+        raise InputError(
+            f"A transformation needs a function of an element. Received: {function!r}. Example: lambda x, y: (x / 255, y)"
+        )
+    return MapProgram(function, lambda: spec_if_known(upstream), lambda: example_of(upstream))
+
+
+def verdicts(program: MapProgram, block: Block, origin: Block) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Returns bool (k,): what a predicate says of each element."""
+    found = jax.tree.leaves(program(block.take(), lambda i: _where(origin, i)))
+    if len(found) != 1 or not isinstance(found[0], np.ndarray) or found[0].shape != (len(block),):
+        raise InputError(
+            f"The predicate {_structure.name_of(program.function)} must return one truth value for an element. "
+            f"Received: {len(found)} values, or an array. Reduce it to one, for example with jnp.all."
+        )
+    return found[0].astype(bool)
+
+
+def _where(block: Block, i: int) -> str:
+    return block.store.describe(int(block.rows[i]))

@@ -1,0 +1,195 @@
+"""`take`, `skip`, `shard`, `enumerate` and `prefetch`: which elements, by their number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep.data import _spec
+from lockstep.data._blocks import Beside, Block, held
+from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, Transformation, drop
+
+
+class Take(Transformation):
+    """The first elements; all of them if the count is negative."""
+
+    def __init__(self, upstream: Node, count: int) -> None:
+        super().__init__(upstream)
+        self._count = count
+
+    def open(self, run: Run) -> Cursor:
+        upstream = self.upstream.open(run)
+        return upstream if self._count < 0 else _TakeCursor(upstream, self._count)
+
+    @property
+    def cardinality(self) -> int:
+        found = self.upstream.cardinality
+        if self._count < 0 or found == UNKNOWN:
+            return found
+        return self._count if found == INFINITE else min(found, self._count)
+
+    @property
+    def label(self) -> str:
+        return f"Take({self._count})"
+
+
+class _TakeCursor:
+    def __init__(self, upstream: Cursor, count: int) -> None:
+        self._upstream = upstream
+        self._left = count
+
+    def next(self, limit: int) -> Block | None:
+        block = self._upstream.next(min(limit, self._left)) if self._left > 0 else None
+        self._left -= len(block) if block else self._left
+        return block
+
+    def state(self) -> State:
+        return {"upstream": self._upstream.state(), "left": self._left}
+
+    def restore(self, state: State) -> None:
+        self._upstream.restore(state["upstream"])
+        self._left = state["left"]
+
+
+class Skip(Transformation):
+    """All but the first elements; none if the count is negative."""
+
+    def __init__(self, upstream: Node, count: int) -> None:
+        super().__init__(upstream)
+        self._count = count
+
+    def open(self, run: Run) -> Cursor:
+        return _SkipCursor(self.upstream.open(run), self._count)
+
+    @property
+    def cardinality(self) -> int:
+        found = self.upstream.cardinality
+        if self._count < 0:
+            return 0
+        return found if found < 0 else max(found - self._count, 0)
+
+    @property
+    def label(self) -> str:
+        return f"Skip({self._count})"
+
+
+class _SkipCursor:
+    def __init__(self, upstream: Cursor, count: int) -> None:
+        self._upstream = upstream
+        self._skip = count
+        self._ended = count < 0
+
+    def next(self, limit: int) -> Block | None:
+        if self._skip > 0:
+            self._ended = not drop(self._upstream, self._skip)
+            self._skip = 0
+        return None if self._ended else self._upstream.next(limit)
+
+    def state(self) -> State:
+        return {"upstream": self._upstream.state(), "skip": self._skip, "ended": self._ended}
+
+    def restore(self, state: State) -> None:
+        self._upstream.restore(state["upstream"])
+        self._skip, self._ended = state["skip"], state["ended"]
+
+
+class Shard(Transformation):
+    """Every `count`-th element, the first with number `index`."""
+
+    def __init__(self, upstream: Node, count: int, index: int) -> None:
+        super().__init__(upstream)
+        self._count = count
+        self._index = index
+
+    def open(self, run: Run) -> Cursor:
+        return _ShardCursor(self.upstream.open(run), self._count, self._index)
+
+    @property
+    def cardinality(self) -> int:
+        found = self.upstream.cardinality
+        return found if found < 0 else (found - self._index + self._count - 1) // self._count
+
+    @property
+    def label(self) -> str:
+        return f"Shard({self._count}, {self._index})"
+
+
+class _ShardCursor:
+    def __init__(self, upstream: Cursor, count: int, index: int) -> None:
+        self._upstream = upstream
+        self._count = count
+        # How many elements come before the next one that is kept.
+        self._before = index
+
+    def next(self, limit: int) -> Block | None:
+        # To the last one that is kept and no further: what follows it may not be there yet, or cost something.
+        while (block := self._upstream.next(self._before + (limit - 1) * self._count + 1)) is not None:
+            kept = block[self._before :: self._count]
+            self._before = (self._before - len(block)) % self._count
+            if len(kept):
+                return kept
+        return None
+
+    def state(self) -> State:
+        return {"upstream": self._upstream.state(), "before": self._before}
+
+    def restore(self, state: State) -> None:
+        self._upstream.restore(state["upstream"])
+        self._before = state["before"]
+
+
+class Enumerate(Transformation):
+    """Pairs of an element's number, int64, and the element."""
+
+    def __init__(self, upstream: Node, start: int) -> None:
+        super().__init__(upstream)
+        self._start = start
+
+    def open(self, run: Run) -> Cursor:
+        return _EnumerateCursor(self.upstream.open(run), self._start)
+
+    @property
+    def spec(self) -> Any:
+        return (_spec.TensorSpec((), np.int64), self.upstream.spec)
+
+    @property
+    def label(self) -> str:
+        return f"Enumerate({self._start})"
+
+
+class _EnumerateCursor:
+    def __init__(self, upstream: Cursor, start: int) -> None:
+        self._upstream = upstream
+        self._number = start
+        self._beside = Beside(_PAIR)
+
+    def next(self, limit: int) -> Block | None:
+        block = self._upstream.next(limit)
+        if block is None:
+            return None
+        numbers = np.arange(self._number, self._number + len(block))
+        self._number += len(block)
+        return self._beside([held(numbers), block])
+
+    def state(self) -> State:
+        return {"upstream": self._upstream.state(), "number": self._number}
+
+    def restore(self, state: State) -> None:
+        self._upstream.restore(state["upstream"])
+        self._number = state["number"]
+
+
+_PAIR = jax.tree.structure((0, 0))
+
+
+class Prefetch(Transformation):
+    """Changes nothing but when elements are computed: before they are asked for."""
+
+    def __init__(self, upstream: Node, size: int) -> None:
+        super().__init__(upstream)
+        self.size = size
+
+    def open(self, run: Run) -> Cursor:
+        return self.upstream.open(run)

@@ -1,0 +1,159 @@
+"""`sample_from_datasets` and `choose_from_datasets`: which of several datasets gives the next element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lockstep.data._blocks import Block, joined
+from lockstep.data._plan import CHUNK, INFINITE, UNKNOWN, Cursor, Node, Run, State
+from lockstep.data._spec import generalised
+from lockstep.errors import InputError
+
+
+class Choose(Node):
+    """Elements of several datasets, each from the one that another dataset, or chance, names.
+
+    Args:
+        inputs: The datasets, and last the one of choices, if there is one.
+        weights: float64 (n,), the probability of each dataset, or `None` if the last input holds choices.
+        seed: Of the choices by chance.
+        stop: Whether the first dataset that ends, ends all.
+        each_iteration: Whether the choices by chance differ from pass to pass.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Node],
+        weights: Sequence[float] | None,
+        seed: int | None,
+        stop: bool,
+        each_iteration: bool = False,
+    ) -> None:
+        self.inputs = tuple(inputs)
+        self._weights = None if weights is None else np.asarray(weights, np.float64)
+        self._seed = seed
+        self._stop = stop
+        self._each_iteration = each_iteration
+
+    @property
+    def _sources(self) -> Sequence[Node]:
+        return self.inputs if self._weights is not None else self.inputs[:-1]
+
+    def open(self, run: Run) -> Cursor:
+        cursors = [node.open(run.part(i)) for i, node in enumerate(self.inputs)]
+        if self._weights is None:
+            return _ChooseCursor(cursors[:-1], _Named(cursors[-1], len(cursors) - 1), self._stop)
+        return _ChooseCursor(cursors, _Chance(self._weights, self._seed, self._each_iteration, run), self._stop)
+
+    @property
+    def spec(self) -> Any:
+        result = self._sources[0].spec
+        for node in self._sources[1:]:
+            result = generalised(result, node.spec)
+            if result is None:
+                raise InputError(
+                    "Datasets that are mixed must have elements of one structure and dtype. Received: "
+                    f"{[n.spec for n in self._sources]}. Bring them into one form with map first."
+                )
+        return result
+
+    @property
+    def cardinality(self) -> int:
+        found = [n.cardinality for n in self._sources]
+        if self._weights is not None and not self._stop:
+            if INFINITE in found:
+                return INFINITE
+            return UNKNOWN if UNKNOWN in found else sum(found)
+        return INFINITE if all(n == INFINITE for n in found) and self._weights is not None else UNKNOWN
+
+    @property
+    def label(self) -> str:
+        weights = self._weights if self._weights is None else self._weights.tolist()
+        return f"Choose({weights}, {self._seed}, {self._stop}, {self._each_iteration})"
+
+
+class _ChooseCursor:
+    def __init__(self, inputs: list[Cursor], choices: Any, stop: bool) -> None:
+        self._inputs = inputs
+        self._choices = choices
+        self._stop = stop
+        self._ended = [False] * len(inputs)
+
+    def next(self, limit: int) -> Block | None:
+        parts: list[Block] = []
+        while len(parts) < min(limit, CHUNK) and not all(self._ended):
+            choice = self._choices.next()
+            if choice is None:
+                self._ended = [True] * len(self._inputs)
+                break
+            block = None if self._ended[choice] else self._inputs[choice].next(1)
+            if block is not None:
+                parts.append(block)
+            elif self._stop:
+                self._ended = [True] * len(self._inputs)
+            else:
+                self._ended[choice] = True
+        return joined(parts) if parts else None
+
+    def state(self) -> State:
+        return {
+            "inputs": [c.state() for c in self._inputs],
+            "choices": self._choices.state(),
+            "ended": list(self._ended),
+        }
+
+    def restore(self, state: State) -> None:
+        for cursor, saved in zip(self._inputs, state["inputs"], strict=True):
+            cursor.restore(saved)
+        self._choices.restore(state["choices"])
+        self._ended = list(state["ended"])
+
+
+class _Chance:
+    """Random choices, each of which depends on its number alone."""
+
+    def __init__(self, weights: np.ndarray[Any, Any], seed: int | None, each_iteration: bool, run: Run) -> None:
+        self._limits = np.cumsum(weights / weights.sum())
+        self._draws = lambda chunk: run.random(seed, chunk, each_iteration)
+        self._chunk = -1
+        self._drawn: list[int] = []
+        self._number = 0
+
+    def next(self) -> int:
+        chunk, place = divmod(self._number, CHUNK)
+        if chunk != self._chunk:
+            drawn = np.searchsorted(self._limits, self._draws(chunk).random(CHUNK), side="right")
+            self._chunk, self._drawn = chunk, np.minimum(drawn, len(self._limits) - 1).tolist()
+        self._number += 1
+        return self._drawn[place]
+
+    def state(self) -> State:
+        return self._number
+
+    def restore(self, state: State) -> None:
+        self._number = state
+
+
+class _Named:
+    """Choices that a dataset of whole numbers holds."""
+
+    def __init__(self, cursor: Cursor, count: int) -> None:
+        self._cursor = cursor
+        self._count = count
+        self.state = cursor.state
+        self.restore = cursor.restore
+
+    def next(self) -> int | None:
+        block = self._cursor.next(1)
+        if block is None:
+            return None
+        choice = np.asarray(block.take())
+        if choice.shape != (1,) or choice.dtype.kind not in "iu" or not 0 <= choice[0] < self._count:
+            raise InputError(
+                f"A choice must be a whole number from 0 to {self._count - 1}, the number of a dataset. Received: "
+                f"{choice.tolist()} of {choice.dtype}."
+            )
+        return int(choice[0])

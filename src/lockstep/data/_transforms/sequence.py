@@ -1,0 +1,213 @@
+"""`repeat`, `concatenate` and `zip`: datasets after and beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from lockstep.data._blocks import Beside, Block
+from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, Transformation
+from lockstep.errors import InputError
+
+
+class Repeat(Transformation):
+    """The elements of several passes, one after another; endless if the count is negative."""
+
+    def __init__(self, upstream: Node, count: int) -> None:
+        super().__init__(upstream)
+        self._count = count
+
+    def open(self, run: Run) -> Cursor:
+        return _RepeatCursor(self.upstream, run, self._count)
+
+    @property
+    def cardinality(self) -> int:
+        found = self.upstream.cardinality
+        if self._count == 0 or found == 0:
+            return 0
+        if self._count < 0:
+            return UNKNOWN if found == UNKNOWN else INFINITE
+        return found if found < 0 else found * self._count
+
+    @property
+    def label(self) -> str:
+        return f"Repeat({self._count})"
+
+
+class _RepeatCursor:
+    def __init__(self, node: Node, run: Run, count: int) -> None:
+        self._node = node
+        self._run = run
+        self._count = count
+        self._pass = 0
+        self._empty = True
+        self._upstream: Cursor | None = None
+
+    def next(self, limit: int) -> Block | None:
+        while self._count < 0 or self._pass < self._count:
+            if self._upstream is None:
+                self._upstream = self._node.open(self._run_of_pass())
+            block = self._upstream.next(limit)
+            if block is not None:
+                self._empty = False
+                return block
+            if self._empty:  # An endless repetition of nothing ends, as in tf.data.
+                self._count = 0
+                return None
+            self._pass += 1
+            self._empty = True
+            self._upstream = None
+        return None
+
+    def _run_of_pass(self) -> Run:
+        """Passes are numbered through, whether this node repeats them or somebody iterates again."""
+        *outer, iteration = self._run.iteration
+        if self._count >= 0:
+            return replace(self._run, iteration=(*outer, iteration * self._count + self._pass))
+        return replace(self._run, iteration=(*self._run.iteration, self._pass) if iteration else (*outer, self._pass))
+
+    def state(self) -> State:
+        upstream = self._upstream and self._upstream.state()
+        return {"pass": self._pass, "empty": self._empty, "open": self._upstream is not None, "upstream": upstream}
+
+    def restore(self, state: State) -> None:
+        self._pass, self._empty = state["pass"], state["empty"]
+        if state["open"]:
+            self._upstream = self._node.open(self._run_of_pass())
+            self._upstream.restore(state["upstream"])
+
+
+class Concatenate(Node):
+    """The elements of one dataset, then those of the next."""
+
+    def __init__(self, inputs: Sequence[Node]) -> None:
+        self.inputs = tuple(inputs)
+
+    def open(self, run: Run) -> Cursor:
+        return _ConcatenateCursor(self.inputs, run)
+
+    @property
+    def spec(self) -> Any:
+        from lockstep.data._spec import generalised
+
+        result = self.inputs[0].spec
+        for node in self.inputs[1:]:
+            wider = generalised(result, node.spec)
+            if wider is None:
+                raise InputError(
+                    "Datasets that are concatenated must have elements of one structure and dtype. Received: "
+                    f"{result} and {node.spec}. Bring them into one form with map first."
+                )
+            result = wider
+        return result
+
+    @property
+    def cardinality(self) -> int:
+        found = [node.cardinality for node in self.inputs]
+        if UNKNOWN in found and INFINITE not in found:
+            return UNKNOWN
+        return INFINITE if INFINITE in found else sum(found)
+
+
+class _ConcatenateCursor:
+    def __init__(self, nodes: Sequence[Node], run: Run) -> None:
+        self._nodes = nodes
+        self._run = run
+        self._index = 0
+        self._upstream: Cursor | None = None
+
+    def next(self, limit: int) -> Block | None:
+        while self._index < len(self._nodes):
+            if self._upstream is None:
+                self._upstream = self._open()
+            if (block := self._upstream.next(limit)) is not None:
+                return block
+            self._index += 1
+            self._upstream = None
+        return None
+
+    def _open(self) -> Cursor:
+        return self._nodes[self._index].open(self._run.part(self._index))
+
+    def state(self) -> State:
+        return {"index": self._index, "upstream": self._upstream and {"state": self._upstream.state()}}
+
+    def restore(self, state: State) -> None:
+        self._index = state["index"]
+        if state["upstream"] is not None:
+            self._upstream = self._open()
+            self._upstream.restore(state["upstream"]["state"])
+
+
+class Zip(Node):
+    """Elements of several datasets side by side, in the structure that holds the datasets; as many as the shortest."""
+
+    def __init__(self, inputs: Sequence[Node], structure: Any) -> None:
+        self.inputs = tuple(inputs)
+        self._structure = structure
+
+    def open(self, run: Run) -> Cursor:
+        return _ZipCursor([node.open(run.part(i)) for i, node in enumerate(self.inputs)], self._structure)
+
+    @property
+    def spec(self) -> Any:
+        return jax.tree.unflatten(self._structure, [node.spec for node in self.inputs])
+
+    @property
+    def cardinality(self) -> int:
+        found = [node.cardinality for node in self.inputs]
+        finite = [n for n in found if n >= 0]
+        if 0 in finite:
+            return 0
+        if UNKNOWN in found:
+            return UNKNOWN
+        return min(finite) if finite else INFINITE
+
+
+class _ZipCursor:
+    """What one input gives beyond the others waits for the next call."""
+
+    def __init__(self, upstreams: list[Cursor], structure: Any) -> None:
+        self._upstreams = upstreams
+        self._beside = Beside(structure)
+        self._waiting: list[Block | None] = [None] * len(upstreams)
+        # The state of each input before the block that waits, and how much of that block is used up.
+        self._before: list[State] = [u.state() for u in upstreams]
+        self._used = [0] * len(upstreams)
+        self._ended = False
+
+    def next(self, limit: int) -> Block | None:
+        for i, upstream in enumerate(self._upstreams):
+            if self._waiting[i] is None and not self._ended:
+                self._before[i], self._used[i] = upstream.state(), 0
+                self._waiting[i] = upstream.next(limit)
+                limit = min(limit, len(self._waiting[i] or ()))
+                self._ended = self._waiting[i] is None
+        if self._ended:
+            return None
+        waiting = [b for b in self._waiting if b is not None]
+        count = min(limit, *map(len, waiting))
+        self._waiting = [b[count:] if len(b) > count else None for b in waiting]
+        self._used = [used + count for used in self._used]
+        return self._beside([b[:count] for b in waiting])
+
+    def state(self) -> State:
+        parts: list[State] = []
+        for i, upstream in enumerate(self._upstreams):
+            if self._waiting[i] is None:
+                parts.append({"state": upstream.state(), "used": 0})
+            else:
+                parts.append({"state": self._before[i], "used": self._used[i]})
+        return {"inputs": parts, "ended": self._ended}
+
+    def restore(self, state: State) -> None:
+        from lockstep.data._plan import drop
+
+        self._ended = state["ended"]
+        for upstream, part in zip(self._upstreams, state["inputs"], strict=True):
+            upstream.restore(part["state"])
+            if not self._ended:
+                drop(upstream, part["used"])

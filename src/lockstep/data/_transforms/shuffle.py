@@ -1,0 +1,273 @@
+"""`shuffle`: tf.data's algorithm, on references to elements.
+
+A buffer is filled with the first elements. Then each step gives out the one in a random slot, and the next element
+takes its place; at the end, what is left comes out in random order. A buffer as large as the dataset gives a uniformly
+random order. The slots depend on the seed, the pass and the step alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lockstep.data._blocks import Block, Store, mixed
+from lockstep.data._columns import Rows
+from lockstep.data._plan import CHUNK, Cursor, Node, Run, State, Transformation
+
+# int64 (3, n): of each element its store's number, its row there, and its ordinal (how many were read before it).
+References = NDArray[np.int64]
+_NONE: References = np.empty((3, 0), np.int64)
+_STORE, _ROW, _ORDINAL = range(3)
+# Steps are numbered in chunks below this one, which is for the order of the rest.
+_REST_CHUNK = 2**40
+
+
+class Shuffle(Transformation):
+    """The same elements in another order.
+
+    Args:
+        upstream: Gives the elements.
+        size: Of the buffer, or `None` for all elements.
+        seed: Of the order, or `None`.
+        each_iteration: Whether each pass has another order.
+    """
+
+    def __init__(self, upstream: Node, size: int | None, seed: int | None, each_iteration: bool) -> None:
+        super().__init__(upstream)
+        self._size = size
+        self._seed = seed
+        self._each_iteration = each_iteration
+
+    def open(self, run: Run) -> Cursor:
+        def draws(chunk: int) -> np.random.Generator:
+            return run.random(self._seed, chunk, self._each_iteration)
+
+        ahead = CHUNK if self.upstream.replayable else 0
+        return _ShuffleCursor(self.upstream.open(run), self._size or 2**62, draws, ahead)
+
+    @property
+    def label(self) -> str:
+        return f"Shuffle({self._size}, {self._seed}, {self._each_iteration})"
+
+
+class _ShuffleCursor:
+    """The algorithm, many steps at a time.
+
+    Args:
+        upstream: Gives the elements.
+        size: Of the buffer.
+        draws: Returns the random generator for a chunk of steps.
+        ahead: How many elements may be read beyond what is needed.
+    """
+
+    def __init__(self, upstream: Cursor, size: int, draws: Callable[[int], np.random.Generator], ahead: int) -> None:
+        self._reader = _Reader(upstream, ahead)
+        self._size = size
+        self._draws = draws
+        self._slots = _Slots(draws, size)
+        # The full buffer, slot by slot; the slot whose element is out and not replaced yet; what waits to enter.
+        self._buffer: References | None = None
+        self._hole: int | None = None
+        self._queue = _NONE
+        self._step = 0
+        # In the end: what is left, in random order, whether that is all there ever was, and how much of it is out.
+        self._rest: References | None = None
+        self._is_all = False
+        self._out = 0
+
+    def next(self, limit: int) -> Block | None:
+        if self._rest is None:
+            self._fill(limit)
+        out = self._from_buffer(limit) if self._rest is None else self._from_rest(limit)
+        return self._reader.block(out) if out.shape[1] else None
+
+    def _fill(self, limit: int) -> None:
+        """Reads what the next steps need. If the buffer cannot be kept full, it becomes the rest."""
+        vacant = self._size if self._buffer is None else int(self._hole is not None)
+        self._queue = self._reader.fill(self._queue, vacant + limit - 1)
+        if self._queue.shape[1] < vacant:
+            self._begin_rest()
+        elif self._buffer is None:
+            self._buffer, self._queue = self._queue[:, : self._size].copy(), self._queue[:, self._size :]
+        elif vacant:
+            self._buffer[:, self._hole] = self._queue[:, 0]
+            self._queue = self._queue[:, 1:]
+        self._hole = None
+
+    def _from_buffer(self, limit: int) -> References:
+        """Gives out what lies in random slots. All but the last slot are filled again at once."""
+        assert self._buffer is not None
+        count = min(limit, self._queue.shape[1] + 1)
+        slots = self._slots.take(self._step, count)
+        incoming, self._queue = self._queue[:, : count - 1], self._queue[:, count - 1 :]
+        out = self._buffer[:, slots]
+        order = np.argsort(slots, kind="stable")
+        again = np.flatnonzero(slots[order][1:] == slots[order][:-1])
+        # A slot that comes up again holds what took it last.
+        out[:, order[again + 1]] = incoming[:, order[again]]
+        self._buffer[:, slots[:-1]] = incoming
+        self._hole = int(slots[-1])
+        self._step += count
+        return out
+
+    def _begin_rest(self) -> None:
+        left = self._queue if self._buffer is None else np.delete(self._buffer, [self._hole], axis=1)
+        self._is_all = self._buffer is None
+        self._rest = left[:, self._draws(_REST_CHUNK).permutation(left.shape[1])]
+
+    def _from_rest(self, limit: int) -> References:
+        assert self._rest is not None
+        out = self._rest[:, self._out : self._out + limit]
+        self._out += out.shape[1]
+        return out
+
+    def state(self) -> State:
+        if self._is_all:  # The seed gives their order.
+            return {"kind": "all", "out": self._out, **self._reader.state(0)}
+        if self._rest is not None:
+            rest = self._rest[_ORDINAL, self._out :]
+            return {"kind": "rest", "rest": rest, **self._reader.state(int(rest.min()) if len(rest) else None)}
+        if self._buffer is None:
+            return {"kind": "start", **self._reader.state(0)}
+        return self._state_of_buffer()
+
+    def _state_of_buffer(self) -> State:
+        assert self._buffer is not None
+        ordinals = self._buffer[_ORDINAL].copy()
+        first = np.delete(ordinals, self._hole if self._hole is not None else []).min(initial=self._reader.count)
+        queued = self._queue.shape[1]
+        oldest = min(int(first), self._reader.count - queued)
+        return {
+            "kind": "buffer",
+            "buffer": ordinals,
+            "hole": self._hole,
+            "queued": queued,
+            "step": self._step,
+            **self._reader.state(oldest),
+        }
+
+    def restore(self, state: State) -> None:
+        read = self._reader.restore(state)
+        kind = state["kind"]
+        if kind == "all":
+            self._queue = read
+            self._begin_rest()
+            self._out = state["out"]
+        elif kind == "rest":
+            self._rest = self._reader.chosen(read, np.asarray(state["rest"]))
+        elif kind == "buffer":
+            self._hole, self._step = state["hole"], state["step"]
+            self._buffer = self._reader.chosen(read, np.asarray(state["buffer"]))
+            self._queue = read[:, read.shape[1] - state["queued"] :]
+
+
+class _Slots:
+    """The random slots of all steps."""
+
+    def __init__(self, draws: Callable[[int], np.random.Generator], size: int) -> None:
+        self._draws = draws
+        self._size = size
+        self._chunk = -1
+        self._drawn: Rows = np.empty(0, np.int64)
+
+    def take(self, step: int, count: int) -> Rows:
+        """Returns int64 (count,), the slots of the steps from `step` on."""
+        parts: list[Rows] = []
+        while count > 0:
+            chunk, place = divmod(step, CHUNK)
+            if chunk != self._chunk:
+                self._chunk, self._drawn = chunk, self._draws(chunk).integers(0, self._size, CHUNK)
+            parts.append(self._drawn[place : place + count])
+            step, count = step + len(parts[-1]), count - len(parts[-1])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+class _Reader:
+    """Reads the upstream in pieces, and remembers how to read again what is still referred to."""
+
+    def __init__(self, upstream: Cursor, ahead: int) -> None:
+        self._upstream = upstream
+        self._ahead = ahead
+        self._ended = False
+        self.count = 0
+        # The ordinal of the first element of each piece, and the upstream's state before it.
+        self._marks: deque[tuple[int, State]] = deque()
+        self._numbers: dict[int, int] = {}
+        self._stores: dict[int, Store] = {}
+        self._live: dict[int, int] = {}
+        self._next_number = 0
+
+    def fill(self, queue: References, wanted: int) -> References:
+        """Returns `queue` with further elements, until it has so many or there are no more."""
+        parts = [queue]
+        missing = wanted - queue.shape[1]
+        while missing > 0 and (part := self._piece(max(min(missing, CHUNK), self._ahead))) is not None:
+            parts.append(part)
+            missing -= part.shape[1]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def _piece(self, limit: int) -> References | None:
+        mark = (self.count, None if self._ended else self._upstream.state())
+        block = None if self._ended else self._upstream.next(limit)
+        if block is None:
+            self._ended = True
+            return None
+        self._marks.append(mark)
+        number = self._number_of(block.store)
+        self._live[number] += len(block)
+        ordinals = np.arange(self.count, self.count + len(block))
+        self.count += len(block)
+        return np.stack([np.full(len(block), number), block.rows, ordinals])
+
+    def _number_of(self, store: Store) -> int:
+        number = self._numbers.get(id(store))
+        if number is None:
+            number = self._numbers[id(store)] = self._next_number
+            self._next_number += 1
+            self._stores[number], self._live[number] = store, 0
+        return number
+
+    def block(self, out: References) -> Block:
+        """Returns elements as a block, and forgets them."""
+        if len(self._stores) == 1:
+            return Block(next(iter(self._stores.values())), out[_ROW])
+        numbers, which, counts = np.unique(out[_STORE], return_inverse=True, return_counts=True)
+        result = mixed([self._stores[int(n)] for n in numbers], which, out[_ROW])
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            self._live[number] -= count
+            if self._live[number] == 0:
+                del self._live[number], self._numbers[id(self._stores.pop(number))]
+        return result
+
+    def chosen(self, read: References, ordinals: Rows) -> References:
+        """Returns what was read with these ordinals; those that were not (of a hole) are of the first."""
+        if not read.shape[1]:
+            return np.zeros((3, len(ordinals)), np.int64)
+        places = ordinals - (self.count - read.shape[1])
+        return read[:, np.clip(places, 0, read.shape[1] - 1)]
+
+    def state(self, oldest: int | None) -> dict[str, State]:
+        """Returns what it takes to read again from the element with ordinal `oldest`, or from here."""
+        if oldest is None or oldest >= self.count:
+            return {"first": self.count, "count": self.count, "upstream": self._upstream.state(), "ended": self._ended}
+        while len(self._marks) > 1 and self._marks[1][0] <= oldest:
+            self._marks.popleft()
+        first, before = self._marks[0]
+        return {"first": first, "count": self.count, "upstream": before, "ended": self._ended}
+
+    def restore(self, state: State) -> References:
+        """Reads again what was read; returns it."""
+        self._upstream.restore(state["upstream"])
+        self.count = state["first"]
+        parts = [_NONE]
+        while self.count < state["count"]:
+            part = self._piece(min(state["count"] - self.count, CHUNK))
+            if part is None:
+                break
+            parts.append(part)
+        self._ended = state["ended"]
+        return np.concatenate(parts, axis=1)

@@ -1,0 +1,3 @@
+"""Tests of lockstep.data."""
+
+from __future__ import annotations
