@@ -56,9 +56,13 @@ class Followed:
         batch = next(self._computed)
         return Marked(batch, self._computed.mark())
 
+    def mark(self) -> Any:
+        """Returns the position after the last batch."""
+        return self._computed.mark()
+
     def position(self, mark: Any) -> Any:
-        """Returns a mark (`None`: the beginning) for JSON."""
-        return self.pulled.position(mark or self._computed.mark())
+        """Returns a mark for JSON."""
+        return self.pulled.position(mark)
 
     def _compute(self, block: Block) -> list[Any]:
         return [self._finished(portion) for portion in portions(block, self._rows)]
@@ -173,8 +177,8 @@ class Combined:
         return [c.mark() for c in self._computed]
 
     def position(self, mark: Any) -> list[Any]:
-        """Returns a mark (`None`: the beginning) for JSON, one for each pipeline of this task."""
-        return [p.position(m) for p, m in zip(self._pulled, mark or self.mark(), strict=True)]
+        """Returns a mark for JSON, for each pipeline of this task."""
+        return [p.position(m) for p, m in zip(self._pulled, mark, strict=True)]
 
     def nothing(self) -> Any:
         """Returns a batch of no rows: a task without data still takes part in the others' steps."""

@@ -73,10 +73,12 @@ class Distribution:
             finish: What to make of computed rows.
             position: What `saved` returned, or `None`.
         """
-        run = self.next_run()
         runtime = self.replicas.runtime
         threads = self.dataset._threads
         positions = None if position is None else _checked(position, self._pipelines is not None)
+        if positions:
+            self.dataset._continue_after(positions[0])
+        run = self.next_run() if positions is None else Run(0)  # A position knows its own.
         if self._pipelines is None:
             return Followed(self.dataset._plan, run, rows, finish, positions and positions[0], threads)
         pipelines = self._pipelines(len(positions) if positions else len(runtime.tasks))

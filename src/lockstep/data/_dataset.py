@@ -522,7 +522,8 @@ class Dataset:
         return elements[0]
 
     def _iterator(self, shown: Callable[[Any], Any]) -> DatasetIterator:
-        return DatasetIterator(self._plan, self._next_run(), shown, self._threads, self._ahead)
+        run = self._next_run()
+        return DatasetIterator(self._plan, run, shown, self._threads, self._ahead, self._continue_after)
 
     def _next_run(self) -> Run:
         """The next pass over this dataset."""
@@ -531,6 +532,10 @@ class Dataset:
             self._entropy = random.getrandbits(62)
         self._passes += 1
         return Run(self._entropy, (self._passes - 1,))
+
+    def _continue_after(self, position: dict[str, Any]) -> None:
+        """Makes the next pass the one that follows a position's."""
+        self._entropy, self._passes = position["entropy"], position["iteration"][0] + 1
 
     @property
     def _threads(self) -> int:

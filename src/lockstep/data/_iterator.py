@@ -261,15 +261,25 @@ class DatasetIterator:
         shown: What to hand out for an element.
         threads: How many threads compute elements at most.
         ahead: How many elements are computed before they are asked for; 0 for none.
+        resumed: Told the position at which it continues.
 
     Source: tf.data.Iterator.
     """
 
-    def __init__(self, plan: Node, run: Run, shown: Callable[[Any], Any], threads: int, ahead: int) -> None:
+    def __init__(
+        self,
+        plan: Node,
+        run: Run,
+        shown: Callable[[Any], Any],
+        threads: int,
+        ahead: int,
+        resumed: Callable[[dict[str, Any]], None],
+    ) -> None:
         self._plan = plan
         self._shown = shown
         self._threads = threads
         self._size = ahead
+        self._resumed = resumed
         self._start(Pulled(plan, run))
 
     def _start(self, pulled: Pulled) -> None:
@@ -320,6 +330,7 @@ class DatasetIterator:
         pulled = pulled_at(self._plan, state)
         self.close()
         self._start(pulled)
+        self._resumed(state)
 
     def close(self) -> None:
         """Stops reading."""

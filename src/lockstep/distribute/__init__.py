@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from lockstep.distribute import experimental as experimental
 from lockstep.distribute._context import get_strategy as get_strategy
 from lockstep.distribute._context import has_strategy as has_strategy
@@ -10,22 +12,34 @@ from lockstep.distribute._cross_device_ops import CrossDeviceOps as CrossDeviceO
 from lockstep.distribute._cross_device_ops import HierarchicalCopyAllReduce as HierarchicalCopyAllReduce
 from lockstep.distribute._cross_device_ops import NcclAllReduce as NcclAllReduce
 from lockstep.distribute._cross_device_ops import ReductionToOneDevice as ReductionToOneDevice
+from lockstep.distribute._input import DistributedDataset as DistributedDataset
+from lockstep.distribute._input import DistributedIterator as DistributedIterator
+from lockstep.distribute._input import InputOptions as InputOptions
 from lockstep.distribute._mirrored import MirroredStrategy as MirroredStrategy
 from lockstep.distribute._multi_worker import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
 from lockstep.distribute._one_device import OneDeviceStrategy as OneDeviceStrategy
 from lockstep.distribute._options import CommunicationImplementation as CommunicationImplementation
 from lockstep.distribute._options import CommunicationOptions as CommunicationOptions
 from lockstep.distribute._strategy import Strategy as Strategy
+from lockstep.distribute._values import PerReplica as PerReplica
+
+if TYPE_CHECKING:
+    from lockstep.data import InputContext as InputContext
 
 __all__ = [
     "CommunicationImplementation",
     "CommunicationOptions",
     "CrossDeviceOps",
+    "DistributedDataset",
+    "DistributedIterator",
     "HierarchicalCopyAllReduce",
+    "InputContext",
+    "InputOptions",
     "MirroredStrategy",
     "MultiWorkerMirroredStrategy",
     "NcclAllReduce",
     "OneDeviceStrategy",
+    "PerReplica",
     "ReductionToOneDevice",
     "Strategy",
     "experimental",
@@ -33,3 +47,11 @@ __all__ = [
     "has_strategy",
     "in_cross_replica_context",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "InputContext":  # With `lockstep.data` comes Keras, which not every use of this package needs.
+        from lockstep.data import InputContext
+
+        return InputContext
+    raise AttributeError(f"module 'lockstep.distribute' has no attribute {name!r}; it has {', '.join(__all__)}")

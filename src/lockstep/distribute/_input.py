@@ -1,0 +1,198 @@
+"""Datasets distributed over the replicas of a strategy, for loops of one's own and for Keras."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from lockstep.distribute._values import per_replica
+from lockstep.errors import ArgumentError, UnsupportedError
+
+if TYPE_CHECKING:
+    from lockstep._feed.batch import Marked
+    from lockstep._feed.distributed import Distribution
+    from lockstep._step.replicas import Replicas
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """How a distributed dataset hands out its elements.
+
+    Attributes:
+        experimental_fetch_to_device: Whether values are put on their replicas' devices (default), or stay numpy arrays.
+        experimental_replication_mode: Must be "PER_WORKER" (or None): one pipeline per worker.
+        experimental_place_dataset_on_device: Must be False: elements are computed on the host.
+        experimental_per_replica_buffer_size: Must be 1 or None: what is read ahead is bounded anyway.
+
+    Raises:
+        UnsupportedError: For any other value.
+
+    Source: tf.distribute.InputOptions.
+    """
+
+    experimental_fetch_to_device: bool | None = None
+    experimental_replication_mode: str | None = None
+    experimental_place_dataset_on_device: bool = False
+    experimental_per_replica_buffer_size: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be done."""
+        mode = self.experimental_replication_mode
+        wrong = {
+            "experimental_replication_mode": str(mode).rsplit(".", 1)[-1] not in ("None", "PER_WORKER"),
+            "experimental_place_dataset_on_device": self.experimental_place_dataset_on_device,
+            "experimental_per_replica_buffer_size": self.experimental_per_replica_buffer_size not in (None, 1),
+        }
+        for name, refused in wrong.items():
+            if refused:
+                raise UnsupportedError(
+                    f"A distributed dataset reads one pipeline per worker on its host, a bounded number of batches "
+                    f"ahead. Received: {name}={getattr(self, name)!r}. Leave it out."
+                )
+
+
+class DistributedDataset:
+    """A dataset whose elements are divided over the replicas.
+
+    Iterating gives, in the structure of the elements, a `PerReplica` for each array (with one replica in this process:
+    the array itself). A batch is divided into shares of equal size, the last ones smaller or empty if it does not
+    divide. All workers must iterate alike. `fit`, `evaluate` and `predict` of a model of the same strategy take it, too.
+
+    Source: tf.distribute.DistributedDataset.
+    """
+
+    def __init__(self, distribution: Distribution, options: InputOptions | None) -> None:
+        self._distribution = distribution
+        self._input_options = options or InputOptions()
+
+    @property
+    def element_spec(self) -> Any:
+        """What the elements look like before they are divided."""
+        return self._distribution.dataset.element_spec
+
+    def __iter__(self) -> Iterator[Any]:
+        return DistributedIterator(self._distribution, self._input_options)
+
+
+class DistributedIterator:
+    """Gives each replica its share of the elements of a distributed dataset.
+
+    Source: tf.distribute.DistributedIterator.
+    """
+
+    def __init__(self, distribution: Distribution, options: InputOptions) -> None:
+        self._distribution = distribution
+        self._options = options
+        self._start(None)
+
+    def _start(self, position: Any) -> None:
+        from lockstep._feed.reader import Reader
+
+        distribution = self._distribution
+        runtime = distribution.replicas.runtime
+        shares = _Shares(distribution.replicas, self._options)
+        self._passing = distribution.begin(shares.rows, lambda data: data, position)
+        self._mark = self._passing.mark()
+        self._reader = Reader(iter(self._passing), None, shares.place, runtime, runtime.channel(distribution.name))
+        self._batches = iter(self._reader)
+        weakref.finalize(self, self._reader.close)
+
+    def __iter__(self) -> DistributedIterator:
+        return self
+
+    def __next__(self) -> Any:
+        value, self._mark = next(self._batches)
+        return value
+
+    def get_next(self) -> Any:
+        """Returns the next element.
+
+        Raises:
+            StopIteration: At the end.
+        """
+        return next(self)
+
+    def get_next_as_optional(self) -> Any:
+        """Returns the next element, or `None` at the end."""
+        return next(self, None)
+
+    def get_state(self) -> dict[str, Any]:
+        """Returns the position: what JSON can hold, good for any number of workers. All workers must call it."""
+        return self._distribution.saved(self._passing, self._mark)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continues at a position. All workers must call it, with the same one.
+
+        Raises:
+            ArgumentError: If it belongs to another dataset, or another auto-shard policy.
+        """
+        self._reader.close()
+        self._start(state)
+
+
+class _Shares:
+    """Divides batches over the replicas of this process, and puts them there."""
+
+    def __init__(self, replicas: Replicas, options: InputOptions) -> None:
+        self._replicas = replicas
+        self._to_devices = options.experimental_fetch_to_device is not False
+
+    def rows(self, count: int) -> slice | None:
+        """This process' rows of a batch: those of its first replica to those of its last."""
+        if len(self._replicas.local) == self._replicas.count:
+            return None
+        cuts = self._cuts(count)
+        return slice(cuts[0].start, cuts[-1].stop)
+
+    def place(self, marked: Marked) -> tuple[Any, Any]:
+        """Returns a batch as values for each replica, and the position after it."""
+        from lockstep._step.portions import Part, Share
+
+        batch = marked.batch
+        if isinstance(batch, Share):
+            cuts = self._cuts(batch.count)
+            first = cuts[0].start
+            cuts = [slice(c.start - first, c.stop - first) for c in cuts]
+        else:
+            rows = _rows_of(batch.data if isinstance(batch, Part) else batch)
+            cuts = _even(len(self._replicas.local), rows)
+        data = batch.data if isinstance(batch, (Part, Share)) else batch
+        values = [self._put(d, data, cut) for (_, d), cut in zip(self._replicas.local, cuts, strict=True)]
+        return per_replica(values), marked.mark
+
+    def _cuts(self, count: int) -> list[slice]:
+        """The rows of each replica of this process."""
+        cuts = _even(self._replicas.count, count)
+        return [cuts[i] for i, _ in self._replicas.local]
+
+    def _put(self, device: Any, data: Any, cut: slice) -> Any:
+        part = jax.tree.map(lambda a: a[cut], data)
+        return jax.tree.map(lambda a: self._on(device, a), part)
+
+    def _on(self, device: Any, array: Any) -> Any:
+        """Text stays on the host."""
+        from lockstep._step.placement import as_arrays
+
+        is_text = array.dtype == object
+        return jax.device_put(as_arrays(array), device) if self._to_devices and not is_text else array
+
+
+def _even(parts: int, count: int) -> list[slice]:
+    """Shares of equal size, the last ones smaller or empty."""
+    each = -(-count // parts)
+    return [slice(min(i * each, count), min((i + 1) * each, count)) for i in range(parts)]
+
+
+def _rows_of(data: Any) -> int:
+    lengths = {len(leaf) if getattr(leaf, "ndim", 0) else None for leaf in jax.tree.leaves(data)}
+    count = lengths.pop() if len(lengths) == 1 else None
+    if count is None:
+        raise ArgumentError(
+            "A distributed dataset must consist of batches, whose arrays have a common first axis. Received: elements "
+            "without one. Call batch(global_batch_size) on the dataset."
+        )
+    return count
