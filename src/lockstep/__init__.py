@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from lockstep import _backend as _backend
 
 if TYPE_CHECKING:
+    from lockstep import callbacks as callbacks
     from lockstep import cluster_resolver as cluster_resolver
+    from lockstep import compat as compat
     from lockstep import config as config
     from lockstep import data as data
     from lockstep import datasets as datasets
@@ -24,7 +26,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "__version__",
+    "callbacks",
     "cluster_resolver",
+    "compat",
     "config",
     "data",
     "datasets",

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from lockstep.datasets import _download, _keras_cache, _mnist, load_mnist
+from lockstep.datasets import (
+    _download,
+    _keras_cache,
+    _mnist,
+    builder,
+    disable_progress_bar,
+    enable_progress_bar,
+    load_mnist,
+)
+from lockstep.datasets._sets import california_housing
+from tests.datasets import files
 from tests.datasets.digits import npz
 
 CONTENT = npz()
@@ -26,6 +38,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.body = CONTENT
+        self.promised = len(CONTENT)
         self.status = 200
         self.pause: Callable[[], object] = lambda: None
         self.downloads = 0
@@ -41,7 +54,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(CONTENT)))
+        self.send_header("Content-Length", str(self.server.promised))
         self.end_headers()
 
     def do_GET(self) -> None:
@@ -145,9 +158,48 @@ def test_a_slow_download_is_given_up(server: Server, monkeypatch: pytest.MonkeyP
     assert "failed: not complete after 0.2 seconds" in load_mnist().source
 
 
+def test_a_large_file_may_take_longer(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_download, "TOTAL_SECONDS", 0.05)
+    server.pause = lambda: threading.Event().wait(0.06)
+    assert _download.download(_mnist._PUBLISHED.url, patience=1000) == CONTENT
+
+
+def test_progress_is_shown_in_a_terminal(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = _mnist._PUBLISHED.url
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    _download.download(url)
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"\r\x1b[K{url}: 0.0 of 0.0 MB")
+    assert shown.endswith("\r\x1b[K")
+    disable_progress_bar()
+    try:
+        _download.download(url)
+        assert not capsys.readouterr().err
+    finally:
+        enable_progress_bar()
+    _download.download(url)
+    assert capsys.readouterr().err.startswith(f"\r\x1b[K{url}: 0.0 of 0.0 MB")
+
+
+def test_other_data_sets_are_downloaded_too(server: Server, monkeypatch: pytest.MonkeyPatch, keras_home: Path) -> None:
+    server.body = files.npz(x=np.ones((10, 8)), y=np.ones(10))
+    server.promised = len(server.body)
+    url = f"http://127.0.0.1:{server.server_port}/california_housing.npz"
+    file = files.published(california_housing._PUBLISHED, server.body, url)
+    monkeypatch.setattr(california_housing, "_PUBLISHED", file)
+    for _ in range(2):
+        data_set = builder("california_housing")
+        data_set.download_and_prepare()
+        assert data_set.info.source == f"california_housing from {keras_home / 'datasets' / 'california_housing.npz'}"
+        assert data_set.info.splits.total_num_examples == 10
+    assert server.downloads == 1
+
+
 def test_waiting_for_another_process_ends(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(_keras_cache, "TOTAL_SECONDS", 0.2)
     path = tmp_path / "keras" / "datasets" / "mnist.npz"
-    with _keras_cache._one_process(path):
+    with _keras_cache.one_process(path, 1):
         assert f"another process holds {path}.lock" in load_mnist().source
     assert server.downloads == 0

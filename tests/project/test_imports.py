@@ -17,15 +17,18 @@ ALLOWED: dict[str, set[str]] = {
     "cluster_resolver": set(),
     "_runtime": {"cluster_resolver"},
     "_step": {"_runtime"},
-    "_feed": {"_runtime", "_step"},
+    "data": set(),
+    "_feed": {"_runtime", "_step", "data"},
     "_loop": {"_step", "_feed"},
     "_keras": {"_runtime", "_step", "_feed", "_loop"},
-    "distribute": {"cluster_resolver", "_runtime", "_step", "_keras"},
-    "datasets": set(),
+    "distribute": {"cluster_resolver", "data", "_runtime", "_step", "_feed", "_keras"},
+    "datasets": {"data"},
+    "callbacks": set(),
+    "compat": {"cluster_resolver", "callbacks", "config", "data", "datasets", "distribute", "_runtime"},
     "config": {"_runtime"},
     "_backend": {"_runtime"},
     "_launch": {"cluster_resolver"},
-    "__init__": {"_backend", "cluster_resolver", "config", "datasets", "distribute"},
+    "__init__": {"_backend", "cluster_resolver", "callbacks", "compat", "config", "data", "datasets", "distribute"},
 }
 
 

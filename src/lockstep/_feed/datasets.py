@@ -98,8 +98,9 @@ def _stack(store: StackedStore, batch: Block, wanted: slice | None) -> Any:
 def _cut(element: Any, rows: Rows) -> Any:
     lengths = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(element)}
     count = lengths.pop() if len(lengths) == 1 else ()
-    wanted = rows(count[0]) if count else None
-    return element if wanted is None else Share(jax.tree.map(lambda a: a[wanted], element), count[0])
+    if not count or (wanted := rows(count[0])) is None:
+        return element
+    return Share(jax.tree.map(lambda a: a[wanted], element), count[0])
 
 
 @dataclass(frozen=True)

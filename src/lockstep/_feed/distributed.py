@@ -10,6 +10,7 @@ from typing import Any
 from lockstep._feed.datasets import Combined, Followed, Pipelines, Rows
 from lockstep._step.replicas import Replicas
 from lockstep.data import AutoShardPolicy, Dataset, InputContext
+from lockstep.data import _inside as inside
 from lockstep.data._iterator import described
 from lockstep.data._plan import Node, Run
 from lockstep.data._sharding import by_files, by_hint, file_count, rebatched
@@ -55,14 +56,14 @@ class Distribution:
             MismatchError: On all tasks, if the datasets were made by different transformations.
         """
         runtime = self.replicas.runtime
-        run = self.dataset._next_run()
+        run = inside.begin_pass(self.dataset)
         if runtime.is_alone:
             return run
         answers = runtime.agree("the data of the next pass", [self._what, run.entropy, list(run.iteration)])
         advice = "Build the dataset alike on every worker; the strategy gives each its share."
         runtime.demand_equal("dataset", [{"made by": " < ".join(a[0])} for a in answers], advice)
         _, entropy, iteration = answers[0]
-        self.dataset._entropy = entropy
+        inside.follow(self.dataset, entropy)
         return Run(entropy, tuple(iteration))
 
     def begin(self, rows: Rows, finish: Callable[[Any], Any], position: Any = None) -> Followed | Combined:
@@ -74,13 +75,13 @@ class Distribution:
             position: What `saved` returned, or `None`.
         """
         runtime = self.replicas.runtime
-        threads = self.dataset._threads
+        threads = inside.threads_of(self.dataset)
         positions = None if position is None else _checked(position, self._pipelines is not None)
         if positions:
-            self.dataset._continue_after(positions[0])
+            inside.continue_after(self.dataset, positions[0])
         run = self.next_run() if positions is None else Run(0)  # A position knows its own.
         if self._pipelines is None:
-            return Followed(self.dataset._plan, run, rows, finish, positions and positions[0], threads)
+            return Followed(inside.plan_of(self.dataset), run, rows, finish, positions and positions[0], threads)
         pipelines = self._pipelines(len(positions) if positions else len(runtime.tasks))
         return Combined(pipelines, run, runtime.process, len(runtime.tasks), finish, positions, threads)
 
@@ -98,7 +99,7 @@ def of_dataset(dataset: Dataset, replicas: Replicas) -> Distribution:
     Raises:
         ArgumentError: If the policy does not fit the dataset.
     """
-    plan = dataset._plan
+    plan = inside.plan_of(dataset)
     policy = dataset.options().experimental_distribute.auto_shard_policy
     parts: dict[AutoShardPolicy, Callable[[Node, int, int], Node]] = {
         AutoShardPolicy.FILE: by_files,
@@ -127,7 +128,7 @@ def of_function(function: Callable[[InputContext], Dataset], replicas: Replicas)
 
     def dataset_for(index: int, count: int) -> Dataset:
         made = function(InputContext(count, index, replicas.count))
-        if not isinstance(made, Dataset):
+        if not isinstance(made, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ArgumentError(
                 "An input function must return a lockstep.data.Dataset. Received: "
                 f"{type(made).__name__}. Example: lambda context: Dataset.range(8).batch(2)"
@@ -146,7 +147,7 @@ def of_function(function: Callable[[InputContext], Dataset], replicas: Replicas)
 
         def plan_of(index: int) -> Node:
             mine = index == runtime.process and count == len(runtime.tasks)
-            return own._plan if mine else dataset_for(index, count)._plan
+            return inside.plan_of(own if mine else dataset_for(index, count))
 
         return Pipelines(count, plan_of, replicas.count // count)
 

@@ -20,6 +20,7 @@ from lockstep._feed.datasets import Rows
 from lockstep._step.placement import own_rows
 from lockstep._step.replicas import Replicas
 from lockstep.data import Dataset
+from lockstep.data._inside import plan_of
 from lockstep.data._keras_adapter import as_keras_batch
 from lockstep.data._peek import example_of
 from lockstep.errors import InputError
@@ -133,7 +134,7 @@ class _Distributed:
         pass
 
     def peek(self) -> Any:
-        element = example_of(self._distribution.dataset._plan)
+        element = example_of(plan_of(self._distribution.dataset))
         return self._finish(_not_empty(element))
 
 

@@ -9,6 +9,17 @@ from __future__ import annotations
 from lockstep.data import _keras_adapter
 from lockstep.data._context import InputContext as InputContext
 from lockstep.data._dataset import Dataset as Dataset
+from lockstep.data._file_datasets import ArrayRecordDataset as ArrayRecordDataset
+from lockstep.data._file_datasets import CsvDataset as CsvDataset
+from lockstep.data._file_datasets import FixedLengthRecordDataset as FixedLengthRecordDataset
+from lockstep.data._file_datasets import ParquetDataset as ParquetDataset
+from lockstep.data._file_datasets import TextLineDataset as TextLineDataset
+from lockstep.data._file_datasets import TFRecordDataset as TFRecordDataset
+from lockstep.data._file_datasets import image_dataset_from_directory as image_dataset_from_directory
+from lockstep.data._files.tfrecord_writer import TFRecordOptions as TFRecordOptions
+from lockstep.data._files.tfrecord_writer import TFRecordWriter as TFRecordWriter
+from lockstep.data._host_functions import numpy_function as numpy_function
+from lockstep.data._host_functions import py_function as py_function
 from lockstep.data._iterator import DatasetIterator as DatasetIterator
 from lockstep.data._options import AUTOTUNE as AUTOTUNE
 from lockstep.data._options import INFINITE_CARDINALITY as INFINITE_CARDINALITY
@@ -28,13 +39,24 @@ __all__ = [
     "INFINITE_CARDINALITY",
     "SHARD_HINT",
     "UNKNOWN_CARDINALITY",
+    "ArrayRecordDataset",
     "AutoShardPolicy",
+    "CsvDataset",
     "Dataset",
     "DatasetIterator",
     "DatasetSpec",
     "DistributeOptions",
+    "FixedLengthRecordDataset",
     "InputContext",
     "Options",
+    "ParquetDataset",
+    "TFRecordDataset",
+    "TFRecordOptions",
+    "TFRecordWriter",
     "TensorSpec",
+    "TextLineDataset",
     "ThreadingOptions",
+    "image_dataset_from_directory",
+    "numpy_function",
+    "py_function",
 ]

@@ -21,8 +21,10 @@ from lockstep.data._columns import Columns, Rows
 class Store(Protocol):
     """Elements by row. Safe to use from several threads."""
 
-    # Many rows at once cost little more than one: no user's function is called for each of them.
-    wholesale: bool
+    @property
+    def wholesale(self) -> bool:
+        """Whether many rows at once cost little more than one: no user's function is called for each."""
+        ...
 
     def take(self, rows: Rows) -> Columns:
         """Computes the elements of `rows`, at least one, in that order."""
@@ -48,7 +50,7 @@ class Block:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, part: slice | Rows) -> Block:
+    def __getitem__(self, part: Any) -> Block:
         return Block(self.store, self.rows[part])
 
     def take(self) -> Columns:
@@ -125,9 +127,7 @@ class ZippedStore:
         return all(s.wholesale for s in self.stores)
 
     def take(self, rows: Rows) -> Columns:
-        import jax
-
-        return jax.tree.unflatten(self.structure, [s.take(rows) for s in self.stores])
+            return jax.tree.unflatten(self.structure, [s.take(rows) for s in self.stores])
 
     def describe(self, row: int) -> str:
         return ", ".join(s.describe(row) for s in self.stores)
@@ -165,7 +165,8 @@ class Beside:
         rows = blocks[0].rows
         if all(b.rows is rows or np.array_equal(b.rows, rows) for b in blocks):
             return Block(self._zipped([b.store for b in blocks]), rows)
-        return Block(self._zipped([BlockStore(b) for b in blocks]), np.arange(len(rows)))
+        renumbered: list[Store] = [BlockStore(b) for b in blocks]
+        return Block(self._zipped(renumbered), np.arange(len(rows)))
 
     def _zipped(self, stores: list[Store]) -> Store:
         """The same store for the same stores, so that blocks of them can be joined."""
@@ -211,8 +212,6 @@ def held(columns: Columns, origin: str = "", first: int = 0) -> Block:
 
 def texts(element: Any) -> str:
     """What of an element can tell where it comes from: its text, such as a file's name."""
-    import jax
-
     found = [leaf.decode("utf-8", "replace") for leaf in jax.tree.leaves(element) if isinstance(leaf, bytes)]
     short = [text for text in found if 0 < len(text) < 300 and text.isprintable()]
     return f" ({', '.join(short)})" if short else ""

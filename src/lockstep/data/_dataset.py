@@ -150,7 +150,7 @@ class Dataset:
         """
         from lockstep.data._files.glob import matching_files
 
-        files = matching_files(_texts(file_pattern))
+        files = matching_files(texts_of(file_pattern))
         dataset = cls.from_tensor_slices(np.array(files, object))
         return dataset.shuffle(len(files), seed) if shuffle in (None, True) else dataset
 
@@ -482,7 +482,7 @@ class Dataset:
         Raises:
             ArgumentError: If `options` is not an `Options`.
         """
-        if not isinstance(options, Options):
+        if not isinstance(options, Options):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ArgumentError(f"with_options needs a lockstep.data.Options. Received: {type(options).__name__}.")
         return self._kind._of(self._plan, self._options.merge(options))
 
@@ -588,7 +588,7 @@ class Dataset:
         return plan
 
 
-Dataset._kind = Dataset
+Dataset._kind = Dataset  # pyright: ignore[reportPrivateUsage]
 
 
 def _signature(types: Any, shapes: Any) -> Any:
@@ -611,7 +611,8 @@ def _as_signature(signature: Any) -> Any:
     return signature and jax.tree.map(lambda s: TensorSpec(s.shape, s.dtype), signature)
 
 
-def _texts(value: Any) -> list[str]:
+def texts_of(value: Any) -> list[str]:
+    """Returns names as `str`: of one, several, or a dataset of them."""
     if isinstance(value, Dataset):
         return [v.decode() for v in value.as_numpy_iterator()]
     found = np.atleast_1d(_structure.as_array(value)).ravel()

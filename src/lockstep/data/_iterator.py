@@ -42,6 +42,11 @@ class Pulled:
         self._cursor: Cursor = plan.open(run)
         self.replayable = plan.replayable
 
+    def restore(self, state: State, passed: int) -> bool:
+        """Goes to a position; returns whether the data reaches it."""
+        self._cursor.restore(state)
+        return drop(self._cursor, passed)
+
     def next(self, limit: int) -> tuple[Block, State] | None:
         """Returns the next elements, and the cursor's state before them."""
         before = self._cursor.state()
@@ -88,9 +93,7 @@ def pulled_at(plan: Node, position: Any) -> Pulled:
     """
     _check(plan, position)
     result = Pulled(plan, Run(position["entropy"], tuple(position["iteration"])))
-    cursor = result._cursor  # noqa: SLF001  The same module.
-    cursor.restore(decoded(position["cursor"]))
-    if not drop(cursor, position["passed"]):
+    if not result.restore(decoded(position["cursor"]), position["passed"]):
         raise ArgumentError(
             f"A position must lie within the data. Received: one {position['passed']} elements after the last state "
             "that the data reaches. It has fewer elements than when the position was taken; use the same data."

@@ -15,6 +15,7 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from lockstep.data._dataset import Dataset
+from lockstep.data._inside import ahead_of
 from lockstep.errors import InputError, UnsupportedError
 
 _theirs = data_adapters.get_data_adapter
@@ -47,7 +48,7 @@ class DatasetAdapter(DataAdapter):
     @property
     def builtin_prefetch(self) -> bool:
         """Whether batches are computed ahead."""
-        return self._dataset._ahead > 0
+        return ahead_of(self._dataset) > 0
 
     @property
     def num_batches(self) -> int | None:

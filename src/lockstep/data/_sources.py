@@ -129,11 +129,13 @@ class _RandomStore:
 class Generated(Node):
     """What an iterable gives, anew on each pass."""
 
-    replayable = False
-
     def __init__(self, make: Callable[[], Iterable[Any]], signature: Any | None) -> None:
         self._make = make
         self._signature = signature
+
+    @property
+    def replayable(self) -> bool:
+        return False
 
     @property
     def has_signature(self) -> bool:

@@ -17,27 +17,61 @@ def data_dir() -> Path | None:
     return Path(os.path.expanduser(text)) if text else None
 
 
-def find(root: Path, data_set: str, names: Sequence[str]) -> list[Path]:
+def find(
+    root: Path,
+    data_set: str,
+    names: Sequence[str],
+    setting: str = VARIABLE,
+    published: str = "",
+    directly: bool = True,
+) -> list[Path]:
     """Returns the paths of a data set's files, each as it is or with ".gz" after its name.
 
-    They lie in the directory `data_set` of `root`, or directly in `root`.
+    Args:
+        root: The directory in which they lie in the directory `data_set`, or directly.
+        data_set: The name of the data set.
+        names: Of the files.
+        setting: What named `root`.
+        published: Where the files can be had, for the message.
+        directly: Whether they may lie directly in `root` although it has another name than the data set.
 
     Raises:
         DataNotFoundError: If one is missing; the message names where it was looked for.
     """
-    directories = [root / data_set, root]
+    directories = [root / data_set, root] if directly or root.name == data_set else [root / data_set]
     for directory in directories:
-        found = [_existing(directory / name) for name in names]
-        if all(found):
-            return [path for path in found if path]
+        found = _complete(directory, names)
+        if found:
+            return found
+    origin = f" of {published}" if published else ""
     missing = [[d / name for name in names if not _existing(d / name)] for d in directories]
     nearest = min(map(len, missing))
     paths = [str(path) for group in missing if len(group) == nearest for path in group]
-    raise DataNotFoundError(
-        f"{VARIABLE} must name a directory that holds the files of {data_set}, in {data_set}/ or directly. Received: "
-        f"{VARIABLE}={root}. Not there, with or without .gz: {', '.join(paths)}. Put the files there, or unset "
-        f"{VARIABLE}."
+    raise not_in(
+        root,
+        f"that holds the files of {data_set}, in {data_set}/{' or directly' if len(directories) > 1 else ''}",
+        f"Not there, with or without .gz: {', '.join(paths)}. Put the files{origin} there",
+        setting,
     )
+
+
+def find_directory(root: Path, data_set: str, alternatives: Sequence[str]) -> Path | None:
+    """Returns the first of some directories that lie in the directory `data_set` of `root`, or directly in `root`."""
+    paths = [directory / name for name in alternatives for directory in (root / data_set, root)]
+    return next((path for path in paths if path.is_dir()), None)
+
+
+def not_in(root: Path, rule: str, remedy: str, setting: str = VARIABLE) -> DataNotFoundError:
+    """The error for a directory that lacks a data set; `rule` and `remedy` are parts of sentences."""
+    otherwise = f"unset {VARIABLE}" if setting == VARIABLE else f"leave {setting} away"
+    return DataNotFoundError(
+        f"{setting} must name a directory {rule}. Received: {setting}={root}. {remedy}, or {otherwise}."
+    )
+
+
+def _complete(directory: Path, names: Sequence[str]) -> list[Path] | None:
+    found = [path for name in names if (path := _existing(directory / name))]
+    return found if len(found) == len(names) else None
 
 
 def _existing(path: Path) -> Path | None:

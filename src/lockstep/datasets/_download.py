@@ -9,6 +9,8 @@ import time
 import urllib.parse
 import urllib.request
 
+from lockstep.datasets._progress import Progress
+
 _ANSWER_SECONDS = 4.0
 _SILENCE_SECONDS = 10.0
 TOTAL_SECONDS = 120.0
@@ -31,18 +33,27 @@ def check_reachable(url: str) -> None:
         raise UnavailableError(f"{_host(url)} cannot be reached: {_reason(error)}") from error
 
 
-def download(url: str) -> bytes:
-    """Returns what `url` holds; raises `UnavailableError` if that fails or takes more than two minutes."""
-    deadline = time.monotonic() + TOTAL_SECONDS
-    content = bytearray()
+def download(url: str, patience: int = 1) -> bytes:
+    """Returns what `url` holds; raises `UnavailableError` if that fails or takes `patience` times two minutes."""
     try:
         with urllib.request.urlopen(url, timeout=_SILENCE_SECONDS) as response:
-            while chunk := response.read1(1 << 16):
-                content += chunk
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"not complete after {TOTAL_SECONDS:g} seconds")
+            return _received(response, url, TOTAL_SECONDS * patience)
     except (OSError, http.client.HTTPException) as error:
         raise UnavailableError(f"the download from {_host(url)} failed: {_reason(error)}") from error
+
+
+def _received(response: http.client.HTTPResponse, url: str, limit: float) -> bytes:
+    deadline = time.monotonic() + limit
+    content = bytearray()
+    progress = Progress(url, response.length)
+    try:
+        while chunk := response.read1(1 << 16):
+            content += chunk
+            progress.update(len(content))
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not complete after {limit:g} seconds")
+    finally:
+        progress.close()
     return bytes(content)
 
 

@@ -19,14 +19,22 @@ from lockstep.datasets._download import TOTAL_SECONDS, UnavailableError, check_r
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A file that Keras publishes under a URL, and the checksum that its content must have."""
+    """A file that is published under a URL, and the checksum that its content must have.
+
+    Attributes:
+        name: Where it lies in Keras' cache.
+        url: Where it is published.
+        sha256: The checksum, in hexadecimal digits.
+        patience: How many times longer than a small file its download may take.
+    """
 
     name: str
     url: str
     sha256: str
+    patience: int = 1
 
 
-def obtain(file: PublishedFile) -> tuple[bytes, Path]:
+def obtain(file: PublishedFile, may_download: bool = True) -> tuple[bytes, Path]:
     """Returns the content of a file, from Keras' cache or else downloaded into it, and where it is cached.
 
     The content is verified before it is used. Processes that start together download it once.
@@ -34,19 +42,24 @@ def obtain(file: PublishedFile) -> tuple[bytes, Path]:
     Raises:
         UnavailableError: If it is not in the cache and cannot be downloaded.
     """
-    path = _directory() / file.name
+    path = cached_path(file)
     content = _cached(path, file)
     try:
-        return content or _fetch(path, file), path
+        return content or _fetch(path, file, may_download), path
     except UnavailableError as error:
         if path.exists():
             raise UnavailableError(f"{path} is not as published; {error}") from error
         raise
 
 
-def _directory() -> Path:
-    """Where Keras keeps data sets."""
+def directory() -> Path:
+    """Returns where Keras keeps data sets."""
     return Path(os.path.expanduser(os.environ.get("KERAS_HOME") or "~/.keras"), "datasets")
+
+
+def cached_path(file: PublishedFile) -> Path:
+    """Returns where a file lies once it has been downloaded."""
+    return directory() / file.name
 
 
 def _cached(path: Path, file: PublishedFile) -> bytes | None:
@@ -61,17 +74,19 @@ def _is_genuine(content: bytes, file: PublishedFile) -> bool:
     return hashlib.sha256(content).hexdigest() == file.sha256
 
 
-def _fetch(path: Path, file: PublishedFile) -> bytes:
+def _fetch(path: Path, file: PublishedFile, may_download: bool) -> bytes:
+    if not may_download:
+        raise UnavailableError("download=False forbids downloads")
     if os.environ.get("LOCKSTEP_OFFLINE", "0") not in ("", "0"):
         raise UnavailableError("LOCKSTEP_OFFLINE forbids downloads")
     check_reachable(file.url)
-    with _one_process(path):
+    with one_process(path, TOTAL_SECONDS * file.patience):
         return _cached(path, file) or _download(path, file)
 
 
 def _download(path: Path, file: PublishedFile) -> bytes:
     print(f"lockstep: downloading {file.url} to {path}", file=sys.stderr)
-    content = download(file.url)
+    content = download(file.url, file.patience)
     if not _is_genuine(content, file):
         raise UnavailableError(f"what {file.url} sent has a wrong checksum")
     _store(path, content)
@@ -90,19 +105,19 @@ def _store(path: Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _one_process(path: Path) -> Generator[None]:
+def one_process(path: Path, seconds: float) -> Generator[None]:
     """Waits until no other process of this machine downloads to `path`; where files cannot be locked, does nothing."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = stack.enter_context(path.with_name(f"{path.name}.lock").open("ab"))
-            _acquire(lock)
+            _acquire(lock, seconds)
         yield
 
 
-def _acquire(lock: BinaryIO) -> None:
+def _acquire(lock: BinaryIO, seconds: float) -> None:
     """Locks an open file; closing it frees the lock."""
-    deadline = time.monotonic() + TOTAL_SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

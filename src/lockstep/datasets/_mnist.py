@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep.datasets import _keras_cache
-from lockstep.datasets._data_dir import data_dir, find
+from lockstep.datasets._data_dir import find
 from lockstep.datasets._download import UnavailableError
 from lockstep.datasets._idx import read_idx
+from lockstep.datasets._place import Place, place
 from lockstep.errors import InputError
 
 Bytes = NDArray[np.uint8]
@@ -22,6 +23,7 @@ Bytes = NDArray[np.uint8]
 _NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _SIDE = 28
 _CLASSES = 10
+_SAMPLE = "a sample of MNIST"
 _PUBLISHED = _keras_cache.PublishedFile(
     name="mnist.npz",
     url="https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",
@@ -73,12 +75,16 @@ def load_mnist() -> Mnist:
         DataNotFoundError: If `LOCKSTEP_DATA_DIR` is set and does not hold MNIST.
         InputError: If a file in it is damaged; the message names the file and what is wrong.
     """
-    root = data_dir()
-    if root is not None:
-        files = find(root, "mnist", _NAMES)
+    return load_from(place(None))
+
+
+def load_from(place: Place) -> Mnist:
+    """Returns MNIST from a place, as `load_mnist` does."""
+    if place.root is not None:
+        files = find(place.root, "mnist", _NAMES, place.setting)
         return _from_idx(files, f"MNIST from {files[0].parent}")
     try:
-        content, path = _keras_cache.obtain(_PUBLISHED)
+        content, path = _keras_cache.obtain(_PUBLISHED, place.may_download)
     except UnavailableError as reason:
         return _sample(reason)
     return _from_npz(content, f"MNIST from {path}")
@@ -96,10 +102,15 @@ def _from_npz(content: bytes, source: str) -> Mnist:
         return Mnist(arrays["x_train"], arrays["y_train"], arrays["x_test"], arrays["y_test"], source)
 
 
+def is_sample(mnist: Mnist) -> bool:
+    """Whether this is the sample that comes with lockstep, not MNIST."""
+    return mnist.source.startswith(_SAMPLE)
+
+
 def _sample(reason: UnavailableError) -> Mnist:
     directory = resources.files("lockstep.datasets") / "sample" / "mnist"
     files = [directory / f"{name}.gz" for name in _NAMES]
-    source = f"a sample of MNIST, 5,000 training and 1,000 test images, that comes with lockstep ({reason})"
+    source = f"{_SAMPLE}, 5,000 training and 1,000 test images, that comes with lockstep ({reason})"
     return _from_idx(files, source)
 
 

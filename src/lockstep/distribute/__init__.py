@@ -55,3 +55,7 @@ def __getattr__(name: str) -> Any:
 
         return InputContext
     raise AttributeError(f"module 'lockstep.distribute' has no attribute {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

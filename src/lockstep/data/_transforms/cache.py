@@ -83,7 +83,9 @@ class Kept:
 
     def __init__(self, node: Node, run: Run, file: CacheFile | None) -> None:
         self.run = run
-        self._lock = threading.RLock()
+        # One for whoever reads on, one for whoever computes: neither waits for the other.
+        self._reading = threading.RLock()
+        self._computing = threading.RLock()
         self._file = file
         self._memory = _Memory(max(node.cardinality, 0))
         # What is still to be read, and how much was.
@@ -99,7 +101,7 @@ class Kept:
 
     def available(self, wanted: int) -> int:
         """Reads on until there are `wanted` elements, or no more; returns how many there are."""
-        with self._lock:
+        with self._reading:
             while self._count < wanted and self._cursor is not None:
                 block = self._cursor.next(max(wanted - self._count, 1))
                 if block is None:
@@ -112,8 +114,10 @@ class Kept:
         if self._file is not None:
             self._file.append(_pool.computed(block).take())
         else:
+            if not self._memory.has_room(self._count + len(block)):
+                with self._computing:
+                    self._memory.reserve(self._count + len(block))
             self._pieces.append((self._count, block))
-            self._memory.reserve(self._count + len(block))
         self._count += len(block)
 
     def _finish(self) -> None:
@@ -131,35 +135,36 @@ class Kept:
 
     def _compute(self, missing: Rows) -> None:
         """Computes elements: the whole of their pieces if that is quick, else those alone."""
-        with self._lock:
-            missing = self._memory.missing(missing)  # Another thread may have been quicker, and let the pieces go.
-            firsts = np.array([first for first, _ in self._pieces])
-            numbers = np.searchsorted(firsts, missing, side="right") - 1
-            parts = [(self._pieces[n], missing[numbers == n]) for n in np.unique(numbers)]
-        for (first, block), rows in parts:
+        pieces = self._pieces
+        firsts = np.array([first for first, _ in pieces])
+        missing = self._memory.missing(missing)  # If another thread was quicker, the pieces may be gone.
+        numbers = np.searchsorted(firsts, missing, side="right") - 1
+        for number in np.unique(numbers):
+            first, block = pieces[number]
             if block.store.wholesale:
-                rows = np.arange(first, first + len(block))
-                with self._lock:
-                    rows = self._memory.missing(rows)
-                    if len(rows):
-                        self._memory.put(rows, block[rows - first].take())
+                self._compute_all(first, block)
             else:
+                rows = missing[numbers == number]
                 columns = block[rows - first].take()
-                with self._lock:
+                with self._computing:
                     self._memory.put(rows, columns)
         self._forget()
 
+    def _compute_all(self, first: int, block: Block) -> None:
+        with self._computing:
+            rows = self._memory.missing(np.arange(first, first + len(block)))
+            if len(rows):
+                self._memory.put(rows, block[rows - first].take())
+
     def _forget(self) -> None:
         """Lets go of what all was computed from, when everything is there."""
-        with self._lock:
-            if self._cursor is None and self._memory.is_full(self._count):
-                self._pieces = []
+        if self._cursor is None and self._memory.is_full(self._count):
+            self._pieces = []
 
     def describe(self, row: int) -> str:
-        with self._lock:
-            for first, block in reversed(self._pieces):
-                if first <= row:
-                    return block.store.describe(int(block.rows[row - first]))
+        for first, block in reversed(self._pieces):
+            if first <= row:
+                return block.store.describe(int(block.rows[row - first]))
         return f"element {row}"
 
 
@@ -172,9 +177,13 @@ class _Memory:
         self._structure: Any = None
         self._all = False
 
+    def has_room(self, count: int) -> bool:
+        """Whether there is room for `count` rows."""
+        return count <= len(self._filled)
+
     def reserve(self, count: int) -> None:
         """Makes room for `count` rows."""
-        if count > len(self._filled):
+        if not self.has_room(count):
             self._filled = _grown(self._filled, max(count, 2 * len(self._filled)))
             if self._columns is not None:
                 self._columns = [_grown(c, len(self._filled)) for c in self._columns]
@@ -220,9 +229,9 @@ def _like(leaf: Any, count: int) -> Any:
 
 def _with(mine: Any, rows: Rows, leaf: Any) -> Any:
     """Stores rows in a column, which becomes one of objects if they do not fit."""
-    fits = not isinstance(leaf, Ragged) and not isinstance(mine, _Objects)
-    if fits and leaf.shape[1:] == mine.shape[1:] and leaf.dtype == mine.dtype:
-        mine[rows] = leaf
+    uniform = isinstance(leaf, np.ndarray) and isinstance(mine, np.ndarray)
+    if uniform and leaf.shape[1:] == mine.shape[1:] and leaf.dtype == mine.dtype:
+        mine[_columns.as_slice(rows) or rows] = leaf
         return mine
     if not isinstance(mine, _Objects):
         old, mine = mine, _Objects(np.empty(len(mine), object))

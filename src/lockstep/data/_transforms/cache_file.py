@@ -134,7 +134,7 @@ class _Writer:
     def _append_row(self, row: Any) -> None:
         text = isinstance(row, bytes) or getattr(row, "dtype", None) == TEXT
         content = _packed(row) if text else np.ascontiguousarray(row).tobytes()
-        dtype = "text" if text else str(row.dtype)
+        dtype = "text" if isinstance(row, bytes) or text else str(row.dtype)
         if self._dtype not in (None, dtype):
             raise InputError(f"Cached elements must have one dtype. Received: {self._dtype} and {dtype}.")
         self._dtype = dtype
@@ -180,7 +180,7 @@ class _Reader:
 
     def take(self, rows: Rows) -> Any:
         if self._index is None:
-            whole = self._bytes.view(np.dtype(self._dtype)).reshape(self._count, *self._shape)
+            whole = self._bytes.view(np.dtype(self._dtype)).reshape(self._count, *(self._shape or ()))
             return np.asarray(_columns.take(whole, rows))
         return _columns.column([self._row(self._index[row]) for row in rows])
 

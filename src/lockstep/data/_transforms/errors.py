@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep.data import _pool
 from lockstep.data._blocks import Block, joined
-from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
+from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, Transformation
 from lockstep.errors import InputError
 
 _log = logging.getLogger("lockstep")

@@ -60,7 +60,7 @@ class _FilesCursor:
     def __init__(self, paths: Sequence[str], opened: Callable[[str], Reader]) -> None:
         self._paths = paths
         self._opened = opened
-        self._index = 0
+        self._index: int = 0
         self._reader: Reader | None = None
 
     def next(self, limit: int) -> Block | None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -115,9 +113,13 @@ class _ShuffleCursor:
         return out
 
     def _begin_rest(self) -> None:
-        left = self._queue if self._buffer is None else np.delete(self._buffer, [self._hole], axis=1)
+        left = self._queue if self._buffer is None else np.delete(self._buffer, self._holes, axis=1)
         self._is_all = self._buffer is None
         self._rest = left[:, self._draws(_REST_CHUNK).permutation(left.shape[1])]
+
+    @property
+    def _holes(self) -> list[int]:
+        return [] if self._hole is None else [self._hole]
 
     def _from_rest(self, limit: int) -> References:
         assert self._rest is not None
@@ -138,7 +140,7 @@ class _ShuffleCursor:
     def _state_of_buffer(self) -> State:
         assert self._buffer is not None
         ordinals = self._buffer[_ORDINAL].copy()
-        first = np.delete(ordinals, self._hole if self._hole is not None else []).min(initial=self._reader.count)
+        first = np.delete(ordinals, self._holes).min(initial=self._reader.count)
         queued = self._queue.shape[1]
         oldest = min(int(first), self._reader.count - queued)
         return {

@@ -1,0 +1,144 @@
+"""TensorFlow's names, for training programs: `import lockstep.compat.tensorflow as tf`.
+
+Functions compute with numpy on host arrays, with JAX on JAX arrays and when they are compiled, and with keras.ops on
+Keras' symbolic tensors. Importing this package gives JAX's arrays a `numpy()` method. What is covered, and how it
+differs from TensorFlow: docs/tensorflow.md.
+"""
+
+# Several hundred names: each module lists its own, and docs/tensorflow.md, which a test compares, lists them all.
+# ruff: noqa: F403
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+import lockstep as _lockstep  # noqa: F401  # pyright: ignore[reportUnusedImport]  It chooses the backend.
+from lockstep.compat.tensorflow import _dtypes, _jax_methods, _missing
+from lockstep.compat.tensorflow._dtypes import *
+from lockstep.compat.tensorflow._ops import arrays as _arrays
+from lockstep.compat.tensorflow._ops import control as _control
+from lockstep.compat.tensorflow._ops import create as _create
+from lockstep.compat.tensorflow._ops import elementwise as _elementwise
+from lockstep.compat.tensorflow._ops import indexing as _indexing
+from lockstep.compat.tensorflow._ops import mode as _mode
+from lockstep.compat.tensorflow._ops import products as _products
+from lockstep.compat.tensorflow._ops import variable as _variable
+from lockstep.compat.tensorflow._ops.arrays import *
+from lockstep.compat.tensorflow._ops.checks import Assert as Assert
+from lockstep.compat.tensorflow._ops.checks import assert_equal as assert_equal
+from lockstep.compat.tensorflow._ops.checks import assert_greater as assert_greater
+from lockstep.compat.tensorflow._ops.checks import assert_less as assert_less
+from lockstep.compat.tensorflow._ops.checks import assert_rank as assert_rank
+from lockstep.compat.tensorflow._ops.control import *
+from lockstep.compat.tensorflow._ops.create import *
+from lockstep.compat.tensorflow._ops.elementwise import *
+from lockstep.compat.tensorflow._ops.function import function as function
+from lockstep.compat.tensorflow._ops.indexing import *
+from lockstep.compat.tensorflow._ops.mode import *
+from lockstep.compat.tensorflow._ops.products import *
+from lockstep.compat.tensorflow._ops.reduce import argmax as argmax
+from lockstep.compat.tensorflow._ops.reduce import argmin as argmin
+from lockstep.compat.tensorflow._ops.reduce import cumsum as cumsum
+from lockstep.compat.tensorflow._ops.reduce import reduce_all as reduce_all
+from lockstep.compat.tensorflow._ops.reduce import reduce_any as reduce_any
+from lockstep.compat.tensorflow._ops.reduce import reduce_logsumexp as reduce_logsumexp
+from lockstep.compat.tensorflow._ops.reduce import reduce_max as reduce_max
+from lockstep.compat.tensorflow._ops.reduce import reduce_mean as reduce_mean
+from lockstep.compat.tensorflow._ops.reduce import reduce_min as reduce_min
+from lockstep.compat.tensorflow._ops.reduce import reduce_prod as reduce_prod
+from lockstep.compat.tensorflow._ops.reduce import reduce_sum as reduce_sum
+from lockstep.compat.tensorflow._ops.strings import as_string as as_string
+from lockstep.compat.tensorflow._ops.variable import *
+from lockstep.compat.tensorflow._shape import TensorShape as TensorShape
+from lockstep.compat.tensorflow._spec import TensorSpec as TensorSpec
+from lockstep.compat.tensorflow._spec import type_spec_from_value as type_spec_from_value
+from lockstep.compat.tensorflow._tensor import Tensor as Tensor
+from lockstep.compat.tensorflow._tensor import as_tensor as as_tensor
+from lockstep.compat.tensorflow._tensor import is_tensor as is_tensor
+from lockstep.compat.tensorflow.version import VERSION as __version__
+
+if _TYPE_CHECKING:
+    from lockstep.compat.tensorflow import config as config
+    from lockstep.compat.tensorflow import data as data
+    from lockstep.compat.tensorflow import distribute as distribute
+    from lockstep.compat.tensorflow import keras as keras
+
+newaxis = None
+_PARTS = (
+    *(
+        "autograph",
+        "bitwise",
+        "compat",
+        "config",
+        "data",
+        "debugging",
+        "distribute",
+        "dtypes",
+        "errors",
+        "experimental",
+    ),
+    *(
+        "image",
+        "io",
+        "keras",
+        "linalg",
+        "lookup",
+        "math",
+        "nn",
+        "random",
+        "signal",
+        "strings",
+        "test",
+        "train",
+        "version",
+    ),
+)
+# TensorFlow's short names for parts of Keras.
+_KERAS = ("initializers", "losses", "metrics", "optimizers")
+_LAZY = {
+    **{part: f"{__name__}.{part}" for part in _PARTS},
+    **{part: f"{__name__}.keras.{part}" for part in _KERAS},
+    **({"estimator": "lockstep.estimator"} if _missing.has_estimator() else {}),
+}
+
+__all__ = [
+    "Assert",
+    "Tensor",
+    "TensorShape",
+    "TensorSpec",
+    "__version__",
+    "argmax",
+    "argmin",
+    "as_string",
+    "as_tensor",
+    "assert_equal",
+    "assert_greater",
+    "assert_less",
+    "assert_rank",
+    "cumsum",
+    "function",
+    "is_tensor",
+    "newaxis",
+    "reduce_all",
+    "reduce_any",
+    "reduce_logsumexp",
+    "reduce_max",
+    "reduce_mean",
+    "reduce_min",
+    "reduce_prod",
+    "reduce_sum",
+    "type_spec_from_value",
+]
+__all__ += _dtypes.__all__
+__all__ += _arrays.__all__
+__all__ += _control.__all__
+__all__ += _create.__all__
+__all__ += _elementwise.__all__
+__all__ += _indexing.__all__
+__all__ += _mode.__all__
+__all__ += _products.__all__
+__all__ += _variable.__all__
+
+_jax_methods.install()
+__getattr__ = _missing.getter(__name__, _LAZY)
+__dir__ = _missing.lister(globals(), _LAZY)

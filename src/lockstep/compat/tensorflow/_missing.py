@@ -1,0 +1,176 @@
+"""What TensorFlow has and this package does not: the message says what to use instead."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Any
+
+ROOT = "lockstep.compat.tensorflow"
+_DEFAULT = "lockstep.compat.tensorflow covers what training programs use; see docs/tensorflow.md."
+_GRAPH = (
+    "There are no graphs and sessions: operations are carried out where they are written, and JAX compiles Keras' fit, "
+    "map functions of data sets and Estimator's model_fn by itself. Call functions with values instead."
+)
+_GRADIENT = (
+    "Derivatives are taken of functions: loss, grads = jax.value_and_grad(loss_fn)(weights). Let keras' "
+    "model.fit train; for a step of your own override the model's train_step with "
+    "model.stateless_call, as Keras' guide "
+    "'Custom training with JAX' shows."
+)
+_SPARSE = "Tensors are dense: use padded batches (Dataset.padded_batch), or indices and values in arrays of their own."
+_SUMMARY = "Use tf.keras.callbacks.TensorBoard(log_dir) in fit, which writes what TensorBoard reads."
+_SAVED_MODEL = "Use model.save('model.keras') and tf.keras.models.load_model; for serving, model.export(path)."
+_PS = (
+    "lockstep trains synchronously: use tf.distribute.MultiWorkerMirroredStrategy; tasks of type "
+    "ps wait and take no part."
+)
+_TPU = (
+    "Use tf.distribute.MirroredStrategy for the TPU cores of one host; MultiWorkerMirroredStrategy for several hosts."
+)
+_ESTIMATOR = "This version of lockstep has no Estimator. Use a tf.keras.Model, compile and fit under strategy.scope()."
+_V1_TRAIN = (
+    "It belongs to model functions of tf.estimator. {0} With Keras use tf.keras.optimizers, and tf.keras.callbacks "
+    "instead of hooks."
+)
+_FEATURES = (
+    "Use layers of Keras: tf.keras.layers.Normalization, StringLookup, IntegerLookup, Hashing, CategoryEncoding."
+)
+_LITE = (
+    "It serves models and does not train them. Save with model.export(path) and convert where TensorFlow is installed."
+)
+
+ADVICE: dict[str, str] = {
+    "tf.GradientTape": _GRADIENT,
+    "tf.gradients": _GRADIENT,
+    "tf.hessians": _GRADIENT,
+    "tf.AggregationMethod": _GRADIENT,
+    "tf.UnconnectedGradients": _GRADIENT,
+    "tf.RegisterGradient": _GRADIENT,
+    "tf.Session": _GRAPH,
+    "tf.InteractiveSession": _GRAPH,
+    "tf.placeholder": _GRAPH,
+    "tf.Graph": _GRAPH,
+    "tf.Operation": _GRAPH,
+    "tf.get_default_graph": _GRAPH,
+    "tf.init_scope": _GRAPH,
+    "tf.get_variable": "Use tf.Variable, or self.add_weight in a layer of Keras.",
+    "tf.variable_scope": "Use tf.name_scope, and hold variables in layers of Keras.",
+    "tf.global_variables_initializer": "Variables have their value from the start; leave it out.",
+    "tf.contrib": "It is gone from TensorFlow 2, too. Most of it lives on in tf.keras.",
+    "tf.layers": "Use tf.keras.layers.",
+    "tf.Module": "Derive from tf.keras.layers.Layer, which tracks variables and layers.",
+    "tf.CriticalSection": "Code runs in the order of the program; leave it out.",
+    "tf.IndexedSlices": _SPARSE,
+    "tf.SparseTensor": _SPARSE,
+    "tf.RaggedTensor": _SPARSE,
+    "tf.RaggedTensorSpec": _SPARSE,
+    "tf.SparseTensorSpec": _SPARSE,
+    "tf.sparse": _SPARSE,
+    "tf.ragged": _SPARSE,
+    "tf.queue": "Use a tf.data.Dataset, or Python's queue.",
+    "tf.TensorArray": "Collect tensors in a list and use tf.stack; under JAX's compilation use tf.map_fn or tf.scan.",
+    "tf.summary": _SUMMARY,
+    "tf.saved_model": _SAVED_MODEL,
+    "tf.estimator": _ESTIMATOR,
+    "tf.feature_column": _FEATURES,
+    "tf.lite": _LITE,
+    "tf.tpu": _TPU,
+    "tf.raw_ops": "Use the function of tf, tf.math, tf.nn or tf.image that stands for the operation.",
+    "tf.load_op_library": "JAX has custom calls: see jax.ffi.",
+    "tf.mixed_precision": "Use tf.keras.mixed_precision.",
+    "tf.profiler": "Use jax.profiler.start_trace(log_dir), or tf.keras.callbacks.TensorBoard.",
+    "tf.graph_util": _GRAPH,
+    "tf.nest": "Use jax.tree, or tf.keras.tree.",
+    "tf.quantization": "Use model.quantize('int8') of Keras.",
+    "tf.py_func": "Use tf.py_function or tf.numpy_function.",
+    "tf.to_float": "Use tf.cast(x, tf.float32).",
+    "tf.to_int32": "Use tf.cast(x, tf.int32).",
+    "tf.random_uniform": "Use tf.random.uniform.",
+    "tf.random_normal": "Use tf.random.normal.",
+    "tf.set_random_seed": "Use tf.random.set_seed.",
+    "tf.FixedLenFeature": "Use tf.io.FixedLenFeature.",
+    "tf.parse_single_example": "Use tf.io.parse_single_example.",
+    "tf.python_io": "Use tf.io.TFRecordWriter and tf.data.TFRecordDataset.",
+    "tf.gfile": "Use tf.io.gfile.",
+    "tf.image.sample_distorted_bounding_box": "Use tf.image.random_crop and tf.image.resize, or a "
+    "RandomCrop layer of Keras.",
+    "tf.image.non_max_suppression": "Use the functions of keras.ops.image and keras_hub.",
+    "tf.image.crop_and_resize": "Use tf.image.crop_to_bounding_box and tf.image.resize.",
+    "tf.config.experimental_connect_to_cluster": _TPU,
+    "tf.distribute.TPUStrategy": _TPU,
+    "tf.distribute.experimental.TPUStrategy": _TPU,
+    "tf.tpu.experimental": _TPU,
+    "tf.distribute.ParameterServerStrategy": _PS,
+    "tf.distribute.experimental.ParameterServerStrategy": _PS,
+    "tf.distribute.experimental.CentralStorageStrategy": "Use tf.distribute.MirroredStrategy.",
+    "tf.distribute.experimental.coordinator": _PS,
+    "tf.distribute.coordinator": _PS,
+    "tf.distribute.Server": "MultiWorkerMirroredStrategy starts what it needs from TF_CONFIG; leave it out.",
+    "tf.distribute.cluster_resolver.TPUClusterResolver": _TPU,
+    "tf.distribute.cluster_resolver.GCEClusterResolver": "Write the addresses into TF_CONFIG, or use "
+    "SimpleClusterResolver.",
+    "tf.train.Checkpoint": "Use model.save('model.keras') or model.save_weights('x.weights.h5'), and "
+    "ModelCheckpoint or "
+    "BackupAndRestore of tf.keras.callbacks, which keep the optimizer's state, too.",
+    "tf.train.Server": "MultiWorkerMirroredStrategy starts what it needs from TF_CONFIG; leave it out.",
+    "tf.train.ExponentialMovingAverage": "Use an optimizer with use_ema=True.",
+    "tf.compat.v1.Session": _GRAPH,
+    "tf.compat.v1.placeholder": _GRAPH,
+    "tf.compat.v1.ConfigProto": "JAX is set up by jax.config; for memory see "
+    "tf.config.experimental.set_memory_growth. Leave it out.",
+    "tf.compat.v1.GPUOptions": "Set XLA_PYTHON_CLIENT_MEM_FRACTION in the environment.",
+    "tf.compat.v1.get_variable": "Use tf.Variable, or self.add_weight in a layer of Keras.",
+    "tf.compat.v1.variable_scope": "Use tf.name_scope, and hold variables in layers of Keras.",
+    "tf.compat.v1.layers": "Use tf.keras.layers.",
+    "tf.compat.v1.summary": _SUMMARY,
+    "tf.compat.v1.saved_model": _SAVED_MODEL,
+    "tf.compat.v1.global_variables_initializer": "Variables have their value from the start; leave it out.",
+    "tf.compat.v1.flags": "Install absl-py, which it is another name of.",
+    "tf.compat.v1.metrics": "Use tf.keras.metrics, in eval_metric_ops too.",
+    "tf.compat.v1.losses": "Use tf.keras.losses.",
+    "tf.data.experimental.make_csv_dataset": "Use tf.data.TextLineDataset and tf.io.decode_csv.",
+    "tf.data.experimental.service": "Each worker reads its own part of the data: Dataset.shard.",
+    "tf.keras.estimator": _ESTIMATOR,
+}
+for _name in ("CheckpointManager", "load_checkpoint", "list_variables", "checkpoints_iterator"):
+    ADVICE[f"tf.train.{_name}"] = ADVICE["tf.train.Checkpoint"]
+for _name in ("Session", "placeholder", "Graph", "get_default_graph", "gradients"):
+    ADVICE.setdefault(f"tf.compat.v1.{_name}", ADVICE[f"tf.{_name}"])
+
+
+def has_estimator() -> bool:
+    """Whether this version of lockstep has `lockstep.estimator`."""
+    return importlib.util.find_spec("lockstep.estimator") is not None
+
+
+def describe(name: str) -> str:
+    """Returns the message for TensorFlow's name, such as "tf.Session", that is not there."""
+    if name.startswith("tf.compat.v1.train."):
+        where = "Use lockstep.estimator's." if has_estimator() else _ESTIMATOR
+        return f"{name} is not available. {_V1_TRAIN.format(where)}"
+    return f"{name} is not available. {ADVICE.get(name, _DEFAULT)}"
+
+
+def getter(module: str, lazy: Mapping[str, str] | None = None) -> Callable[[str], Any]:
+    """Returns the `__getattr__` of a module.
+
+    Args:
+        module: The module's `__name__`.
+        lazy: Names that are modules, imported when they are first used, and what they are called.
+    """
+
+    def __getattr__(name: str) -> Any:
+        if lazy and name in lazy:
+            return importlib.import_module(lazy[name])
+        if name.startswith("__"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        raise AttributeError(describe(f"tf{module.removeprefix(ROOT)}.{name}"))
+
+    return __getattr__
+
+
+def lister(names: dict[str, Any], lazy: Mapping[str, str]) -> Callable[[], list[str]]:
+    """Returns the `__dir__` of a module: what it has, and the modules it imports when they are first used."""
+    return lambda: sorted({*names, *lazy})

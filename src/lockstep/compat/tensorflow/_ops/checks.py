@@ -1,0 +1,228 @@
+"""tf.debugging: checks of values that are known, and of shapes and types always."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+from jax.core import Tracer
+
+from lockstep.compat.tensorflow._dtypes import as_dtype
+from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._tensor import as_host
+from lockstep.compat.tensorflow.errors import InvalidArgumentError
+from lockstep.errors import UnsupportedError
+
+__all__ = [
+    "Assert",
+    "assert_all_finite",
+    "assert_equal",
+    "assert_greater",
+    "assert_greater_equal",
+    "assert_integer",
+    "assert_less",
+    "assert_less_equal",
+    "assert_near",
+    "assert_negative",
+    "assert_non_negative",
+    "assert_non_positive",
+    "assert_none_equal",
+    "assert_positive",
+    "assert_rank",
+    "assert_rank_at_least",
+    "assert_rank_in",
+    "assert_scalar",
+    "assert_shapes",
+    "assert_type",
+    "check_numerics",
+    "enable_check_numerics",
+    "disable_check_numerics",
+    "is_numeric_tensor",
+]
+
+
+def _known(value: Any) -> np.ndarray[Any, Any]:
+    xp, x = dispatch.pick(value)
+    if xp is dispatch.SYMBOLIC or isinstance(x, Tracer):
+        raise UnsupportedError(
+            "Values are checked where they are known, and here JAX is compiling. Check before, or in a data set's map "
+            "function, or look for NaN with jax.config.update('jax_debug_nans', True)."
+        )
+    return np.asarray(x)
+
+
+def _check(holds: Any, rule: str, values: Any, message: str | None) -> None:
+    if not np.all(holds):
+        shown = ", ".join(repr(np.asarray(v)) for v in values)
+        raise InvalidArgumentError(f"{message + '. ' if message else ''}Elements must be {rule}. Received: {shown}.")
+
+
+def _pairwise(name: str, rule: str, compare: Callable[..., Any]) -> Any:
+    def check(
+        x: Any, y: Any, message: str | None = None, summarize: int | None = None, name: str | None = None
+    ) -> None:
+        a, b = _known(x), _known(y)
+        _check(compare(a, b), rule, (a, b), message)
+
+    check.__name__ = check.__qualname__ = name
+    check.__doc__ = f"Raises `InvalidArgumentError` unless all elements are {rule}. Source: tf.debugging.{name}."
+    return check
+
+
+def _single(name: str, rule: str, compare: Callable[..., Any]) -> Any:
+    def check(x: Any, message: str | None = None, summarize: int | None = None, name: str | None = None) -> None:
+        a = _known(x)
+        _check(compare(a), rule, (a,), message)
+
+    check.__name__ = check.__qualname__ = name
+    check.__doc__ = f"Raises `InvalidArgumentError` unless all elements are {rule}. Source: tf.debugging.{name}."
+    return check
+
+
+assert_equal = _pairwise("assert_equal", "equal", np.equal)
+assert_none_equal = _pairwise("assert_none_equal", "different", np.not_equal)
+assert_greater = _pairwise("assert_greater", "greater in the first", np.greater)
+assert_greater_equal = _pairwise("assert_greater_equal", "not less in the first", np.greater_equal)
+assert_less = _pairwise("assert_less", "less in the first", np.less)
+assert_less_equal = _pairwise("assert_less_equal", "not greater in the first", np.less_equal)
+assert_positive = _single("assert_positive", "positive", lambda x: x > 0)
+assert_negative = _single("assert_negative", "negative", lambda x: x < 0)
+assert_non_negative = _single("assert_non_negative", "not negative", lambda x: x >= 0)
+assert_non_positive = _single("assert_non_positive", "not positive", lambda x: x <= 0)
+
+
+def assert_near(
+    x: Any,
+    y: Any,
+    rtol: Any = None,
+    atol: Any = None,
+    message: str | None = None,
+    summarize: int | None = None,
+    name: str | None = None,
+) -> None:
+    """Raises `InvalidArgumentError` unless elements are close, by default to ten rounding errors.
+
+    Source: tf.debugging.assert_near.
+    """
+    a, b = _known(x), _known(y)
+    tolerance = 10 * float(np.finfo(a.dtype).eps)
+    r, t = (tolerance if v is None else v for v in (rtol, atol))
+    _check(np.abs(a - b) <= t + r * np.abs(b), "close", (a, b), message)
+
+
+def Assert(condition: Any, data: Any, summarize: int | None = None, name: str | None = None) -> None:
+    """Raises `InvalidArgumentError` with `data` unless the condition is true. Source: tf.debugging.Assert."""
+    if not bool(_known(condition)):
+        raise InvalidArgumentError(f"The condition must be true. Received: {[np.asarray(d) for d in data]!r}.")
+
+
+def assert_all_finite(x: Any, message: str, name: str | None = None) -> Any:
+    """Returns the tensor; raises `InvalidArgumentError` if an element is infinite or NaN.
+
+    Source: tf.debugging.assert_all_finite.
+    """
+    a = _known(x)
+    _check(np.isfinite(a), "finite", (a,), message)
+    return as_host(a) if dispatch.library(x) is dispatch.HOST else x
+
+
+def check_numerics(tensor: Any, message: str, name: str | None = None) -> Any:
+    """As `assert_all_finite`. Source: tf.debugging.check_numerics."""
+    return assert_all_finite(tensor, message)
+
+
+def enable_check_numerics(stack_height_limit: int = 30, path_length_limit: int = 50) -> None:
+    """Makes JAX raise FloatingPointError where a NaN appears; the limits must stay: JAX's traces are whole.
+
+    Source: tf.debugging.enable_check_numerics.
+    """
+    if (stack_height_limit, path_length_limit) != (30, 50):
+        raise UnsupportedError("JAX shows where a NaN appears by a whole trace. Leave the limits out.")
+    jax.config.update("jax_debug_nans", True)
+
+
+def disable_check_numerics() -> None:
+    """Undoes `enable_check_numerics`. Source: tf.debugging.disable_check_numerics."""
+    jax.config.update("jax_debug_nans", False)
+
+
+def _shape(x: Any) -> Any:
+    return tuple(x.shape) if isinstance(x, (keras.KerasTensor, jax.Array, keras.Variable)) else np.shape(x)
+
+
+def assert_rank(x: Any, rank: Any, message: str | None = None, name: str | None = None) -> None:
+    """Raises `InvalidArgumentError` unless the tensor has so many dimensions. Source: tf.debugging.assert_rank."""
+    assert_rank_in(x, [dispatch.static(rank)], message)
+
+
+def assert_rank_in(x: Any, ranks: Any, message: str | None = None, name: str | None = None) -> None:
+    """Raises `InvalidArgumentError` unless the number of dimensions is one of these.
+
+    Source: tf.debugging.assert_rank_in.
+    """
+    if len(_shape(x)) not in list(ranks):
+        raise InvalidArgumentError(
+            f"{message or ''} Dimensions must be {list(ranks)}. Received shape: {_shape(x)}.".strip()
+        )
+
+
+def assert_rank_at_least(x: Any, rank: Any, message: str | None = None, name: str | None = None) -> None:
+    """Raises `InvalidArgumentError` unless there are at least so many dimensions.
+
+    Source: tf.debugging.assert_rank_at_least.
+    """
+    if len(_shape(x)) < dispatch.static(rank):
+        raise InvalidArgumentError(
+            f"{message or ''} There must be {rank} dimensions or more. Received: {_shape(x)}.".strip()
+        )
+
+
+def assert_scalar(tensor: Any, message: str | None = None, name: str | None = None) -> Any:
+    """Returns the tensor; raises `InvalidArgumentError` if it has dimensions. Source: tf.debugging.assert_scalar."""
+    assert_rank(tensor, 0, message)
+    return tensor
+
+
+def assert_shapes(
+    shapes: Any, data: Any = None, summarize: int | None = None, message: str | None = None, name: str | None = None
+) -> None:
+    """Raises `InvalidArgumentError` unless tensors have their shapes; a name is the same size everywhere.
+
+    Source: tf.debugging.assert_shapes.
+    """
+    sizes: dict[Any, Any] = {}
+    for tensor, dims in shapes.items() if isinstance(shapes, dict) else shapes:
+        found = _shape(tensor)
+        if len(found) != len(tuple(dims)):
+            raise InvalidArgumentError(f"{message or ''} The shape must be {dims}. Received: {found}.".strip())
+        for size, dim in zip(found, dims, strict=True):
+            wanted = sizes.setdefault(dim, size) if isinstance(dim, str) and dim != "." else dim
+            if wanted not in (None, ".", size):
+                raise InvalidArgumentError(
+                    f"{message or ''} Dimension {dim!r} must be {wanted}. Received: {found}.".strip()
+                )
+
+
+def assert_type(tensor: Any, tf_type: Any, message: str | None = None, name: str | None = None) -> None:
+    """Raises `InvalidArgumentError` unless the elements are of a type. Source: tf.debugging.assert_type."""
+    found = as_dtype(str(tensor.dtype).replace("object", "string"))
+    if found != as_dtype(tf_type):
+        raise InvalidArgumentError(
+            f"{message or ''} Elements must be {as_dtype(tf_type).name}. Received: {found.name}.".strip()
+        )
+
+
+def assert_integer(x: Any, message: str | None = None, name: str | None = None) -> None:
+    """Raises `InvalidArgumentError` unless the elements are integers. Source: tf.debugging.assert_integer."""
+    if not as_dtype(str(dispatch.pick(x)[1].dtype).replace("object", "string")).is_integer:
+        raise InvalidArgumentError(f"{message or ''} Elements must be integers. Received: {x!r}.".strip())
+
+
+def is_numeric_tensor(tensor: Any) -> bool:
+    """Whether it is a tensor of numbers. Source: tf.debugging.is_numeric_tensor."""
+    from lockstep.compat.tensorflow._tensor import is_tensor
+
+    return is_tensor(tensor) and as_dtype(str(tensor.dtype).replace("object", "string")).is_numeric

@@ -1,0 +1,415 @@
+"""Functions that decide, repeat and map; contexts that other systems need; printing."""
+
+# ruff: noqa: D417
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Generator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+from jax.core import Tracer
+
+from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._tensor import as_host, as_tensor
+from lockstep.errors import ArgumentError
+
+__all__ = [
+    "case",
+    "cond",
+    "control_dependencies",
+    "custom_gradient",
+    "device",
+    "foldl",
+    "foldr",
+    "group",
+    "map_fn",
+    "name_scope",
+    "no_gradient",
+    "no_op",
+    "numpy_function",
+    "print",
+    "py_function",
+    "scan",
+    "switch_case",
+    "timestamp",
+    "tuple",
+    "vectorized_map",
+    "while_loop",
+]
+
+_leaves: Any = jax.tree.leaves
+_map: Any = jax.tree.map
+
+
+def _traced(*trees: Any) -> bool:
+    return any(isinstance(leaf, Tracer) for leaf in _leaves(trees))
+
+
+def _value(x: Any) -> Any:
+    return dispatch.pick(x)[1]
+
+
+def cond(pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any], name: str | None = None) -> Any:
+    """Calls one of two functions, whichever `pred` says; under JAX's compilation both are compiled. Source: tf.cond."""
+    if _traced(pred):
+        return keras.ops.cond(pred, lambda: _on_device(true_fn()), lambda: _on_device(false_fn()))
+    return true_fn() if bool(_value(pred)) else false_fn()
+
+
+def _on_device(tree: Any) -> Any:
+    return _map(lambda leaf: dispatch.array(dispatch.DEVICE, leaf), tree)
+
+
+def switch_case(
+    branch_index: Any, branch_fns: Any, default: Callable[[], Any] | None = None, name: str | None = None
+) -> Any:
+    """Calls the function of a list or dict that `branch_index` selects, or else `default`. Source: tf.switch_case."""
+    pairs = branch_fns.items() if isinstance(branch_fns, dict) else _pairs(branch_fns)
+    functions = dict(pairs)
+    fallback = default or functions[max(functions)]
+    if not _traced(branch_index):
+        return functions.get(int(_value(branch_index)), fallback)()
+    table = [functions.get(i, fallback) for i in range(max(functions) + 1)] + [fallback]
+    inside = (branch_index >= 0) & (branch_index < len(table))
+    return jax.lax.switch(jnp.where(inside, branch_index, len(table) - 1), [_deferred(f) for f in table])
+
+
+def _pairs(branches: Any) -> Any:
+    return branches if branches and isinstance(branches[0], (list, _tuple)) else enumerate(branches)
+
+
+def _deferred(function: Callable[[], Any]) -> Callable[[], Any]:
+    return lambda: _on_device(function())
+
+
+def case(
+    pred_fn_pairs: Any,
+    default: Callable[[], Any] | None = None,
+    exclusive: bool = False,
+    strict: bool = False,
+    name: str | None = None,
+) -> Any:
+    """Calls the function of the first true condition, or else `default`. Source: tf.case.
+
+    `exclusive` checks that no other is true, on the host only; `strict` is refused.
+    """
+    if strict:
+        raise ArgumentError("strict=True builds a graph of TensorFlow; leave it out.")
+    pairs = list(pred_fn_pairs.items() if isinstance(pred_fn_pairs, dict) else pred_fn_pairs)
+    if exclusive and not _traced([p for p, _ in pairs]) and sum(bool(_value(p)) for p, _ in pairs) > 1:
+        raise ArgumentError("exclusive=True allows one true condition. Received more.")
+    *others, (last, last_fn) = pairs
+    rest: Callable[[], Any] = (lambda: cond(last, last_fn, default)) if default else last_fn
+    for predicate, function in reversed(others):
+        rest = _either(predicate, function, rest)
+    return rest()
+
+
+def _either(predicate: Any, function: Callable[[], Any], rest: Callable[[], Any]) -> Callable[[], Any]:
+    return lambda: cond(predicate, function, rest)
+
+
+def while_loop(
+    cond: Callable[..., Any],
+    body: Callable[..., Any],
+    loop_vars: Any,
+    shape_invariants: Any = None,
+    parallel_iterations: int = 10,
+    back_prop: bool = True,
+    swap_memory: bool = False,
+    maximum_iterations: Any = None,
+    name: str | None = None,
+) -> Any:
+    """Calls `body` as long as `cond` is true; both take the variables as their arguments.
+
+    Args:
+        cond: From the variables to a truth value.
+        body: From the variables to new ones.
+        loop_vars: Tensors, in a list or tuple.
+        shape_invariants: Refused: shapes must not change.
+        parallel_iterations: The order of computation is JAX's; must be left as it is.
+        back_prop: Must be true: derivatives are taken of whatever JAX can.
+        swap_memory: Refused.
+        maximum_iterations: Limits the number of calls.
+
+    Source: tf.while_loop.
+    """
+    if shape_invariants is not None or swap_memory or not back_prop or parallel_iterations != 10:
+        raise ArgumentError(
+            "tf.while_loop takes no shape_invariants, parallel_iterations, back_prop or swap_memory: leave them out. "
+            "Use tf.stop_gradient instead of back_prop=False."
+        )
+    variables = _tuple(loop_vars)
+    if _traced(variables) or dispatch.is_traced():
+        done = dispatch.SYMBOLIC.while_loop(cond, body, _on_device(variables), maximum_iterations=maximum_iterations)
+        return type(loop_vars)(done) if isinstance(loop_vars, (list, _tuple)) else done
+    count, limit = 0, dispatch.static(maximum_iterations)
+    variables = _map(as_tensor, variables)
+    while (limit is None or count < limit) and bool(_value(cond(*variables))):
+        found = body(*variables)
+        variables = _tuple(found) if isinstance(found, (list, _tuple)) else (found,)
+        count += 1
+    return list(variables) if isinstance(loop_vars, list) else variables
+
+
+_tuple = tuple  # The name is taken below, as TensorFlow's.
+
+
+def map_fn(
+    fn: Callable[[Any], Any],
+    elems: Any,
+    dtype: Any = None,
+    parallel_iterations: Any = None,
+    fn_output_signature: Any = None,
+    name: str | None = None,
+) -> Any:
+    """Calls `fn` with each slice of `elems` along the first dimension and stacks the results.
+
+    `elems` may be a nested structure of tensors. `fn_output_signature`, or its old name `dtype`, gives the type of the
+    result where it is not nested. `parallel_iterations` is refused: JAX computes slices together.
+
+    Source: tf.map_fn.
+    """
+    if parallel_iterations is not None:
+        raise ArgumentError("parallel_iterations has no meaning here: JAX computes the slices together. Leave it out.")
+    wanted = fn_output_signature if fn_output_signature is not None else dtype
+    xp = dispatch.library(*_leaves(elems))
+    arrays = _map(lambda e: dispatch.array(xp, e), elems)
+    if xp is dispatch.DEVICE:
+        return _retyped(jax.lax.map(lambda e: _on_device(fn(e)), arrays), wanted)
+    slices = [fn(_map(lambda e: as_host(e[i]), arrays)) for i in range(_leaves(arrays)[0].shape[0])]  # noqa: B023
+    stacked = _map(lambda *s: dispatch.give(xp, np.stack([dispatch.array(xp, e) for e in s])), *slices)
+    return _retyped(stacked, wanted)
+
+
+def _retyped(result: Any, dtype: Any) -> Any:
+    from lockstep.compat.tensorflow._ops.create import cast
+
+    wanted = getattr(dtype, "dtype", dtype)
+    return result if wanted is None or isinstance(result, (dict, list, _tuple)) else cast(result, wanted)
+
+
+def vectorized_map(fn: Callable[[Any], Any], elems: Any, fallback_to_while_loop: bool = True, warn: bool = True) -> Any:
+    """Calls `fn` with all slices of `elems` at once, through jax.vmap, which always can.
+
+    Source: tf.vectorized_map.
+    """
+    return jax.vmap(fn)(_on_device(elems))
+
+
+def foldl(fn: Callable[[Any, Any], Any], elems: Any, initializer: Any = None, name: str | None = None) -> Any:
+    """Combines slices from first to last: `fn(accumulated, slice)`. Source: tf.foldl."""
+    parts = _slices(elems)
+    total = parts.pop(0) if initializer is None else initializer
+    for part in parts:
+        total = fn(total, part)
+    return total
+
+
+def foldr(fn: Callable[[Any, Any], Any], elems: Any, initializer: Any = None, name: str | None = None) -> Any:
+    """Combines slices from last to first: `fn(accumulated, slice)`. Source: tf.foldr."""
+    return foldl(fn, _stacked_reverse(elems), initializer)
+
+
+def scan(
+    fn: Callable[[Any, Any], Any], elems: Any, initializer: Any = None, reverse: bool = False, name: str | None = None
+) -> Any:
+    """Combines slices one after the other and stacks what there is after each. Source: tf.scan."""
+    parts = _slices(elems)
+    parts = parts[::-1] if reverse else parts
+    total = parts[0] if initializer is None else initializer
+    results = [total] if initializer is None else []
+    for part in parts[1:] if initializer is None else parts:
+        total = fn(total, part)
+        results.append(total)
+    return _map(lambda *r: _stack(r), *(results[::-1] if reverse else results))
+
+
+def _stack(values: Any) -> Any:
+    from lockstep.compat.tensorflow._ops.arrays import stack
+
+    return stack(list(values))
+
+
+def _slices(elems: Any) -> list[Any]:
+    xp = dispatch.library(*_leaves(elems))
+    arrays = _map(lambda e: dispatch.array(xp, e), elems)
+    return [_map(lambda e: dispatch.give(xp, e[i]), arrays) for i in range(_leaves(arrays)[0].shape[0])]  # noqa: B023
+
+
+def _stacked_reverse(elems: Any) -> Any:
+    from lockstep.compat.tensorflow._ops.arrays import reverse
+
+    return _map(lambda e: reverse(e, [0]), elems)
+
+
+def py_function(func: Callable[..., Any], inp: Any = None, Tout: Any = None, name: str | None = None) -> Any:
+    """Calls a Python function with tensors of the host, and returns its results as types `Tout`.
+
+    Inside of code that JAX compiles the function cannot be called: as map function of a data set it runs per element.
+
+    Source: tf.py_function.
+    """
+    return _call_python(func, [as_host(_host_only(i)) for i in inp or ()], Tout)
+
+
+def numpy_function(
+    func: Callable[..., Any], inp: Any = None, Tout: Any = None, stateful: bool = True, name: str | None = None
+) -> Any:
+    """As `py_function`, with numpy arrays; numbers and text of no dimensions come as scalars.
+
+    Source: tf.numpy_function.
+    """
+    return _call_python(func, [np.asarray(_host_only(i))[()] for i in inp or ()], Tout)
+
+
+def _host_only(value: Any) -> Any:
+    if _traced(value):
+        from lockstep.errors import UnsupportedError
+
+        raise UnsupportedError(
+            "A Python function needs values, which do not exist while JAX compiles. Call it outside, or use "
+            "jax.pure_callback for a pure function of numpy."
+        )
+    return np.asarray(value) if isinstance(value, (jax.Array, keras.Variable)) else dispatch.array(dispatch.HOST, value)
+
+
+def _call_python(function: Callable[..., Any], arguments: list[Any], types: Any) -> Any:
+    from lockstep.compat.tensorflow._ops.create import convert_to_tensor
+
+    found = function(*arguments)
+    if isinstance(types, (list, _tuple)):
+        results = found if isinstance(found, (list, _tuple)) else [found]
+        if len(results) != len(types):
+            raise ArgumentError(
+                f"The function must return {len(types)} values, as Tout says. Received: {len(results)}."
+            )
+        return [convert_to_tensor(r, t) for r, t in zip(results, types, strict=True)]
+    return None if types is None or found is None else convert_to_tensor(found, getattr(types, "dtype", types))
+
+
+def print(
+    *inputs: Any,
+    output_stream: Any = sys.stderr,
+    sep: str = " ",
+    end: str = "\n",
+    summarize: int = 3,
+    name: str | None = None,
+) -> None:
+    """Prints values, to stderr unless `output_stream` (a stream, or "file://PATH" to append to) says otherwise.
+
+    Values that JAX computes are printed when they are known. `summarize` elements of each end of an array; -1 all.
+
+    Source: tf.print.
+    """
+    if _traced(inputs):
+        parts = [_pattern(i) for i in inputs]
+        jax.debug.callback(
+            lambda values: _write(_filled(inputs, values), output_stream, sep, end, summarize),
+            [i for i, p in zip(inputs, parts, strict=True) if p],
+        )
+        return
+    _write(list(inputs), output_stream, sep, end, summarize)
+
+
+def _pattern(value: Any) -> bool:
+    return _traced(value)
+
+
+def _filled(inputs: Any, values: list[Any]) -> list[Any]:
+    waiting = iter(values)
+    return [next(waiting) if _pattern(i) else i for i in inputs]
+
+
+def _write(values: list[Any], stream: Any, sep: str, end: str, summarize: int) -> None:
+    line = sep.join(shown(v, summarize) for v in values) + end
+    if isinstance(stream, str):
+        with open(stream.removeprefix("file://"), "a") as file:
+            file.write(line)
+        return
+    stream.write(line)
+    stream.flush()
+
+
+def shown(value: Any, summarize: int) -> str:
+    if isinstance(value, (jax.Array, keras.Variable, np.ndarray, np.generic)):
+        found = np.asarray(value)
+        if found.ndim == 0:
+            item = found.item()
+            return item.decode(errors="replace") if isinstance(item, bytes) else str(found)
+        limits: Any = {"threshold": sys.maxsize} if summarize < 0 else {"threshold": 0, "edgeitems": summarize}
+        return np.array2string(found, **limits)
+    if isinstance(value, (list, _tuple)):
+        return f"[{', '.join(shown(v, summarize) for v in value)}]"
+    return str(value)
+
+
+def group(*inputs: Any, name: str | None = None) -> None:
+    """Does nothing: operations have been carried out when they return. Source: tf.group."""
+
+
+def no_op(name: str | None = None) -> None:
+    """Does nothing. Source: tf.no_op."""
+
+
+def tuple(tensors: Any, control_inputs: Any = None, name: str | None = None) -> list[Any]:
+    """Returns the tensors of a list; what they wait for has been carried out. Source: tf.tuple."""
+    return [as_tensor(t) for t in tensors]
+
+
+@contextlib.contextmanager
+def control_dependencies(control_inputs: Any) -> Generator[None]:
+    """A context that changes nothing: operations are carried out in the order of the program.
+
+    Source: tf.control_dependencies.
+    """
+    yield
+
+
+def name_scope(name: str | None) -> Any:
+    """Opens a context whose name is put before those of Keras' variables made in it. Source: tf.name_scope."""
+    return keras.name_scope(name or "scope")
+
+
+@contextlib.contextmanager
+def device(device_name: Any) -> Generator[None]:
+    """Opens a context whose JAX arrays are made on a device, such as "/CPU:0"; `None` chooses none.
+
+    Raises:
+        ArgumentError: If there is no such device.
+
+    Source: tf.device.
+    """
+    if device_name is None:
+        yield
+        return
+    from lockstep.distribute._devices import device_named
+
+    with jax.default_device(device_named(device_name)):
+        yield
+
+
+def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a function of which JAX takes the derivative that it returns: `(result, gradient function)`.
+
+    Source: tf.custom_gradient.
+    """
+    return keras.ops.custom_gradient(f)
+
+
+def no_gradient(op_type: str) -> None:
+    """Has no meaning without TensorFlow's operations; raises `ArgumentError`. Source: tf.no_gradient."""
+    raise ArgumentError(f"JAX has no registry of gradients of operations. Received: {op_type!r}. Use tf.stop_gradient.")
+
+
+def timestamp(name: str | None = None) -> Any:
+    """Returns the seconds since 1970, as float64. Source: tf.timestamp."""
+    import time
+
+    return as_host(np.float64(time.time()))

@@ -1,0 +1,150 @@
+"""Which library computes: numpy for arrays of the host, jax.numpy for JAX's, keras.ops for Keras' symbolic tensors.
+
+An operation asks `pick` with its tensors, calls the library's function, and hands the result to `give`:
+
+    xp, x = pick(input_tensor)
+    return give(xp, xp.sum(x, axis=axis))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+from jax.core import Tracer
+
+from lockstep.compat.tensorflow import _tensor
+from lockstep.compat.tensorflow._dtypes import DType, as_dtype
+from lockstep.errors import UnsupportedError
+
+HOST: Any = np
+DEVICE: Any = jnp
+SYMBOLIC: Any = keras.ops
+
+_PLAIN = {np.ndarray, _tensor.HostTensor, float, int, bool, str, bytes, type(None)}
+
+
+def library(*values: Any) -> Any:
+    """Returns numpy, jax.numpy or keras.ops, whichever computes with these values, nested in lists or not."""
+    found = HOST
+    for value in values:
+        if type(value) in _PLAIN:
+            continue
+        if isinstance(value, keras.KerasTensor):
+            return SYMBOLIC
+        if isinstance(value, (jax.Array, keras.Variable)):
+            found = DEVICE
+        elif isinstance(value, (list, tuple)):
+            inner = library(*value)
+            if inner is SYMBOLIC:
+                return inner
+            found = found if inner is HOST else inner
+    return found
+
+
+def is_traced() -> bool:
+    """Whether JAX is tracing this code, so that it runs once and its effects are lost."""
+    from jax._src import core
+
+    return not core.trace_state_clean()
+
+
+def pick(*values: Any) -> Any:
+    """Returns the library for these values, and each of them as an array of it; Python's numbers become arrays."""
+    xp = library(*values)
+    return (xp, *(array(xp, v) for v in values))
+
+
+def pick_loose(*values: Any) -> Any:
+    """As `pick`, but Python's numbers stay as they are if something else is an array, so that its type decides."""
+    xp = library(*values)
+    if all(isinstance(v, (bool, int, float, complex)) for v in values):
+        return (xp, *(array(xp, v) for v in values))
+    return (xp, *(v if isinstance(v, (bool, int, float, complex)) else array(xp, v) for v in values))
+
+
+def pick_list(values: Iterable[Any]) -> tuple[Any, list[Any]]:
+    """Returns the library for a list of tensors, and them as its arrays of one type."""
+    listed = list(values)
+    xp = library(*listed)
+    arrays = [array(xp, v) for v in listed]
+    if xp is SYMBOLIC or len({a.dtype for a in arrays}) < 2:
+        return xp, arrays
+    common = jnp.result_type(*(a for a in arrays))
+    return xp, [a.astype(common) for a in arrays]
+
+
+def array(xp: Any, value: Any) -> Any:
+    """Returns `value` as an array that `xp` computes with; `None` stays."""
+    if value is None or isinstance(value, keras.KerasTensor):
+        return value
+    if isinstance(value, keras.Variable):
+        value = value.value
+    if xp is HOST:
+        return _tensor.constant_array(value)
+    if isinstance(value, jax.Array):
+        return value
+    if isinstance(value, (list, tuple)) and library(value) is SYMBOLIC:
+        return keras.ops.stack([array(xp, v) for v in value])
+    if isinstance(value, (list, tuple)) and library(value) is DEVICE:
+        return jnp.asarray([array(xp, v) for v in value])
+    return jnp.asarray(numeric(_tensor.constant_array(value)))
+
+
+def numeric(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns `value`; raises `UnsupportedError` if it is text."""
+    if value.dtype == object:
+        raise UnsupportedError(
+            "Text stays on the host: JAX computes with numbers only. Look text up (tf.keras.layers.StringLookup) or "
+            f"convert it (tf.strings.to_number) before. Received: {value.ravel()[:3]!r}."
+        )
+    return value
+
+
+def floating(xp: Any, value: Any) -> Any:
+    """Returns integers of the host as float32, where numpy would compute in 16 or 64 bits."""
+    if xp is HOST and value.dtype.kind in "iub":
+        return value.astype(np.float32)
+    return value
+
+
+def give(xp: Any, value: Any) -> Any:
+    """Returns a result of `xp` to the program: numpy's as tensors of ours."""
+    return _tensor.host(value) if xp is HOST else value
+
+
+def usable(xp: Any, dtype: Any) -> Any:
+    """Returns the numpy type that `xp` computes with for `dtype`: 64 bits become 32 unless `jax_enable_x64` is set."""
+    wanted = dtype.dtype if isinstance(dtype, DType) else as_dtype(dtype).dtype
+    if wanted.kind == "O":
+        return wanted
+    found = jax.dtypes.canonicalize_dtype(wanted)
+    return found.name if xp is SYMBOLIC else found
+
+
+def static(value: Any) -> Any:
+    """Returns sizes (a number, a shape, an array of the host) as Python integers or a tuple of them.
+
+    Raises:
+        UnsupportedError: If a size is computed by JAX, which needs to know it beforehand.
+    """
+    if value is None or isinstance(value, (int, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return tuple(-1 if v is None else static(v) for v in value)
+    if isinstance(value, keras.Variable):
+        value = value.value
+    if isinstance(value, Tracer):
+        raise UnsupportedError(
+            "JAX must know sizes, axes and the like when it compiles. Received one that is computed by the compiled "
+            "code itself. Compute it from tensor.shape, or outside of the function."
+        )
+    return _as_integers(np.asarray(value).tolist())
+
+
+def _as_integers(value: Any) -> Any:
+    return tuple(map(_as_integers, value)) if isinstance(value, list) else int(value)

@@ -1,0 +1,131 @@
+"""Products, norms, and clipping by them."""
+
+# ruff: noqa: D417
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.errors import ArgumentError
+
+__all__ = [
+    "clip_by_global_norm",
+    "clip_by_norm",
+    "clip_by_value",
+    "einsum",
+    "global_norm",
+    "matmul",
+    "matvec",
+    "norm",
+    "tensordot",
+]
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    adjoint_a: bool = False,
+    adjoint_b: bool = False,
+    name: str | None = None,
+) -> Any:
+    """Multiplies matrices, the last two dimensions; each may be transposed, or adjoint, first. Source: tf.matmul."""
+    xp, a, b = dispatch.pick(a, b)
+    if (transpose_a and adjoint_a) or (transpose_b and adjoint_b):
+        raise ArgumentError("A matrix is either transposed or adjoint. Received both.")
+    a = _turned(xp, a, transpose_a, adjoint_a)
+    b = _turned(xp, b, transpose_b, adjoint_b)
+    return dispatch.give(xp, xp.matmul(a, b))
+
+
+def _turned(xp: Any, x: Any, transposed: bool, adjoint: bool) -> Any:
+    turned = xp.swapaxes(x, -1, -2) if transposed or adjoint else x
+    return xp.conj(turned) if adjoint else turned
+
+
+def matvec(a: Any, b: Any, transpose_a: bool = False, adjoint_a: bool = False, name: str | None = None) -> Any:
+    """Multiplies matrices and vectors, the last dimensions. Source: tf.linalg.matvec."""
+    xp, a, b = dispatch.pick(a, b)
+    a = _turned(xp, a, transpose_a, adjoint_a)
+    return dispatch.give(xp, xp.squeeze(xp.matmul(a, xp.expand_dims(b, -1)), -1))
+
+
+def tensordot(a: Any, b: Any, axes: Any, name: str | None = None) -> Any:
+    """Sums products over the axes, of `a` and of `b`. Source: tf.tensordot."""
+    xp, a, b = dispatch.pick(a, b)
+    return dispatch.give(xp, xp.tensordot(a, b, axes=dispatch.static(axes)))
+
+
+def einsum(equation: str, *inputs: Any, name: str | None = None) -> Any:
+    """Sums products as the equation says. Source: tf.einsum."""
+    xp, *tensors = dispatch.pick(*inputs)
+    return dispatch.give(xp, xp.einsum(equation, *tensors))
+
+
+def norm(tensor: Any, ord: Any = "euclidean", axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
+    """Computes norms.
+
+    Args:
+        tensor: Real or complex numbers.
+        ord: "euclidean", 1, 2, infinity, any positive number, and "fro" for matrices.
+        axis: One axis for vectors, two for matrices, `None` for all elements as one vector.
+        keepdims: Whether the axes stay, with one element each.
+
+    Source: tf.norm.
+    """
+    xp, x = dispatch.pick(tensor)
+    x, axis = dispatch.floating(xp, x), dispatch.static(axis)
+    kind = 2 if ord == "euclidean" and not isinstance(axis, tuple) else "fro" if ord == "euclidean" else ord
+    if axis is None:
+        flat = xp.reshape(x, (-1,))
+        found = xp.linalg.norm(flat, ord=2 if kind == "fro" else kind)
+        return dispatch.give(xp, xp.reshape(found, (1,) * len(x.shape)) if keepdims else found)
+    return dispatch.give(xp, xp.linalg.norm(x, ord=kind, axis=axis, keepdims=keepdims))
+
+
+def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any, name: str | None = None) -> Any:
+    """Limits elements to a range. Source: tf.clip_by_value."""
+    xp, x, low, high = dispatch.pick_loose(t, clip_value_min, clip_value_max)
+    return dispatch.give(xp, xp.minimum(xp.maximum(x, low), high))
+
+
+def clip_by_norm(t: Any, clip_norm: Any, axes: Any = None, name: str | None = None) -> Any:
+    """Scales a tensor down so that its Euclidean norm is at most `clip_norm`. Source: tf.clip_by_norm."""
+    xp, x, limit = dispatch.pick_loose(t, clip_norm)
+    length = xp.sqrt(xp.sum(xp.square(x), axis=dispatch.static(axes), keepdims=True))
+    return dispatch.give(xp, x * (limit / xp.maximum(length, limit)))
+
+
+def global_norm(t_list: Any, name: str | None = None) -> Any:
+    """Computes the Euclidean norm of all tensors of a list together; `None`s are left out.
+
+    Source: tf.linalg.global_norm.
+    """
+    xp, tensors = dispatch.pick_list([t for t in t_list if t is not None])
+    return dispatch.give(xp, xp.sqrt(sum(xp.sum(xp.square(t)) for t in tensors)))
+
+
+def clip_by_global_norm(
+    t_list: Any, clip_norm: Any, use_norm: Any = None, name: str | None = None
+) -> tuple[list[Any], Any]:
+    """Scales all tensors of a list so that their norm together is at most `clip_norm`.
+
+    Returns:
+        The tensors (`None`s stay), and the norm before.
+
+    Source: tf.clip_by_global_norm.
+    """
+    length = global_norm(t_list) if use_norm is None else use_norm
+    scale = clip_norm / keras.ops.maximum(length, clip_norm) if dispatch.library(length) is not dispatch.HOST else None
+    if scale is None:
+        scale = clip_norm / max(float(length), float(clip_norm))
+    return [t if t is None else _scaled(t, scale) for t in t_list], length
+
+
+def _scaled(tensor: Any, scale: Any) -> Any:
+    xp, x, s = dispatch.pick_loose(tensor, scale)
+    return dispatch.give(xp, x * s)

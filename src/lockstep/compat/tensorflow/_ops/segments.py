@@ -1,0 +1,151 @@
+"""Sums and the like over segments of the first dimension, and confusion matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from lockstep.compat.tensorflow._ops import dispatch
+
+__all__ = [
+    "confusion_matrix",
+    "segment_max",
+    "segment_mean",
+    "segment_min",
+    "segment_prod",
+    "segment_sum",
+    "unsorted_segment_max",
+    "unsorted_segment_mean",
+    "unsorted_segment_min",
+    "unsorted_segment_prod",
+    "unsorted_segment_sqrt_n",
+    "unsorted_segment_sum",
+]
+
+_START: dict[str, Any] = {
+    "sum": lambda t: 0,
+    "prod": lambda t: 1,
+    "max": lambda t: _limits(t).min,
+    "min": lambda t: _limits(t).max,
+}
+_AT: dict[str, Any] = {"sum": np.add.at, "prod": np.multiply.at, "max": np.maximum.at, "min": np.minimum.at}
+
+
+def _limits(dtype: Any) -> Any:
+    return np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else jnp.finfo(dtype)
+
+
+def _segment(how: str, data: Any, ids: Any, count: int) -> Any:
+    """Elements of negative numbers are left out, and empty segments hold what TensorFlow has for them."""
+    xp, x, i = dispatch.pick(data, ids)
+    i, rest = i.reshape(-1), x.shape[len(i.shape) :]
+    x = x.reshape(-1, *rest)
+    start = _START[how](x.dtype)
+    if xp is dispatch.DEVICE:
+        target = jnp.full((count + 1, *rest), start, x.dtype).at[jnp.where(i < 0, count, i)]
+        found: Any = {"sum": target.add, "prod": target.multiply, "max": target.max, "min": target.min}[how](x)
+        return found[:count]
+    result = np.full((count, *rest), start, x.dtype)
+    _AT[how](result, i[i >= 0], x[i >= 0])
+    return dispatch.give(xp, result)
+
+
+def _sorted(how: str, data: Any, ids: Any) -> Any:
+    numbers = dispatch.pick(ids)[1]
+    count = dispatch.static(numbers[-1]) + 1
+    found = _segment(how, data, ids, count)
+    if how in ("sum", "prod"):
+        return found
+    xp, x = dispatch.pick(found)
+    filled = np.isin(np.arange(count), np.asarray(numbers)).reshape(-1, *(1,) * (x.ndim - 1))
+    return dispatch.give(xp, xp.where(filled, x, xp.zeros((), x.dtype)))
+
+
+def segment_sum(data: Any, segment_ids: Any, name: str | None = None) -> Any:
+    """Adds the slices of each segment; the numbers, sorted, must be known. Source: tf.math.segment_sum."""
+    return _sorted("sum", data, segment_ids)
+
+
+def segment_prod(data: Any, segment_ids: Any, name: str | None = None) -> Any:
+    """Multiplies the slices of each segment. Source: tf.math.segment_prod."""
+    return _sorted("prod", data, segment_ids)
+
+
+def segment_max(data: Any, segment_ids: Any, name: str | None = None) -> Any:
+    """Takes the maximum of each segment. Source: tf.math.segment_max."""
+    return _sorted("max", data, segment_ids)
+
+
+def segment_min(data: Any, segment_ids: Any, name: str | None = None) -> Any:
+    """Takes the minimum of each segment. Source: tf.math.segment_min."""
+    return _sorted("min", data, segment_ids)
+
+
+def segment_mean(data: Any, segment_ids: Any, name: str | None = None) -> Any:
+    """Takes the mean of each segment. Source: tf.math.segment_mean."""
+    return unsorted_segment_mean(data, segment_ids, dispatch.static(dispatch.pick(segment_ids)[1][-1]) + 1)
+
+
+def unsorted_segment_sum(data: Any, segment_ids: Any, num_segments: Any, name: str | None = None) -> Any:
+    """Adds the slices of each segment, in any order. Source: tf.math.unsorted_segment_sum."""
+    return _segment("sum", data, segment_ids, dispatch.static(num_segments))
+
+
+def unsorted_segment_prod(data: Any, segment_ids: Any, num_segments: Any, name: str | None = None) -> Any:
+    """Multiplies the slices of each segment, in any order. Source: tf.math.unsorted_segment_prod."""
+    return _segment("prod", data, segment_ids, dispatch.static(num_segments))
+
+
+def unsorted_segment_max(data: Any, segment_ids: Any, num_segments: Any, name: str | None = None) -> Any:
+    """Takes the maximum of each segment, in any order. Source: tf.math.unsorted_segment_max."""
+    return _segment("max", data, segment_ids, dispatch.static(num_segments))
+
+
+def unsorted_segment_min(data: Any, segment_ids: Any, num_segments: Any, name: str | None = None) -> Any:
+    """Takes the minimum of each segment, in any order. Source: tf.math.unsorted_segment_min."""
+    return _segment("min", data, segment_ids, dispatch.static(num_segments))
+
+
+def _divided(data: Any, segment_ids: Any, num_segments: Any, power: float) -> Any:
+    xp, x, i = dispatch.pick(data, segment_ids)
+    total = dispatch.array(xp, unsorted_segment_sum(data, segment_ids, num_segments))
+    ones = xp.ones(i.shape, x.dtype)
+    count = dispatch.array(xp, unsorted_segment_sum(dispatch.give(xp, ones), segment_ids, num_segments))
+    count = xp.maximum(count, 1).reshape(-1, *(1,) * (total.ndim - 1))
+    return dispatch.give(xp, (total / count**power).astype(total.dtype))
+
+
+def unsorted_segment_mean(data: Any, segment_ids: Any, num_segments: Any, name: str | None = None) -> Any:
+    """Takes the mean of each segment, in any order. Source: tf.math.unsorted_segment_mean."""
+    return _divided(data, segment_ids, num_segments, 1)
+
+
+def unsorted_segment_sqrt_n(data: Any, segment_ids: Any, num_segments: Any, name: str | None = None) -> Any:
+    """Divides the sum of each segment by the root of its size. Source: tf.math.unsorted_segment_sqrt_n."""
+    return _divided(data, segment_ids, num_segments, 0.5)
+
+
+def confusion_matrix(
+    labels: Any,
+    predictions: Any,
+    num_classes: Any = None,
+    weights: Any = None,
+    dtype: Any = "int32",
+    name: str | None = None,
+) -> Any:
+    """Counts pairs: row is the label, column the prediction; or adds up their weights.
+
+    Source: tf.math.confusion_matrix.
+    """
+    xp, y, p, w = dispatch.pick(labels, predictions, weights)
+    size = dispatch.static(num_classes) if num_classes is not None else int(max(y.max(), p.max())) + 1
+    wanted = dispatch.usable(xp, dtype)
+    values = xp.ones(y.shape, wanted) if w is None else w.astype(wanted)
+    at = (y.reshape(-1), p.reshape(-1))
+    if xp is dispatch.DEVICE:
+        return jnp.zeros((size, size), wanted).at[at].add(values.reshape(-1))
+    counts = np.zeros((size, size), wanted)
+    np.add.at(counts, at, values.reshape(-1))
+    return dispatch.give(xp, counts)

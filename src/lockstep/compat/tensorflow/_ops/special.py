@@ -1,0 +1,161 @@
+"""Functions that compute element by element, and that TensorFlow has in `tf.math` only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import special as scipy
+
+from lockstep.compat.tensorflow._ops.make import binary, unary
+
+__all__ = [
+    "bessel_i0",
+    "bessel_i0e",
+    "bessel_i1",
+    "bessel_i1e",
+    "betainc",
+    "digamma",
+    "divide_no_nan",
+    "erf",
+    "erfc",
+    "erfcinv",
+    "erfinv",
+    "floordiv",
+    "floormod",
+    "igamma",
+    "igammac",
+    "is_finite",
+    "is_inf",
+    "is_nan",
+    "lbeta",
+    "lgamma",
+    "log_sigmoid",
+    "multiply_no_nan",
+    "ndtri",
+    "nextafter",
+    "polygamma",
+    "reciprocal",
+    "reciprocal_no_nan",
+    "rint",
+    "softplus",
+    "softsign",
+    "squared_difference",
+    "xdivy",
+    "xlog1py",
+    "xlogy",
+    "zeta",
+]
+
+_js: Any = jax.scipy.special
+
+
+def _unary(name: str, what: str, keras: str, host: Any = None, device: Any = None) -> Any:
+    return unary(f"tf.math.{name}", what, keras, host=host, device=device)
+
+
+def _binary(name: str, what: str, keras: str, host: Any = None, device: Any = None) -> Any:
+    return binary(f"tf.math.{name}", what, keras, host=host, device=device, floats=host is not None)
+
+
+bessel_i0 = _unary("bessel_i0", "the modified Bessel function of order 0", "i0", scipy.i0, _js.i0)
+bessel_i0e = _unary("bessel_i0e", "bessel_i0(x) * exp(-|x|)", "i0e", scipy.i0e, _js.i0e)
+bessel_i1 = _unary("bessel_i1", "the modified Bessel function of order 1", "i1", scipy.i1, _js.i1)
+bessel_i1e = _unary("bessel_i1e", "bessel_i1(x) * exp(-|x|)", "i1e", scipy.i1e, _js.i1e)
+digamma = _unary("digamma", "the derivative of lgamma", "digamma", scipy.digamma, _js.digamma)
+erf = _unary("erf", "the error function", "erf", scipy.erf, _js.erf)
+erfc = _unary("erfc", "1 - erf(x)", "erfc", scipy.erfc, _js.erfc)
+erfinv = _unary("erfinv", "the inverse of erf", "erfinv", scipy.erfinv, _js.erfinv)
+erfcinv = _unary("erfcinv", "the inverse of erfc", "erfcinv", scipy.erfcinv, lambda x: _js.erfinv(1 - x))
+is_finite = unary("tf.math.is_finite", "whether elements are neither infinite nor NaN", "isfinite", floats=False)
+is_inf = unary("tf.math.is_inf", "whether elements are infinite", "isinf", floats=False)
+is_nan = unary("tf.math.is_nan", "whether elements are NaN", "isnan", floats=False)
+lgamma = _unary("lgamma", "the logarithm of the absolute gamma function", "lgamma", scipy.gammaln, _js.gammaln)
+log_sigmoid = _unary(
+    "log_sigmoid", "the logarithm of the sigmoid", "log_sigmoid", lambda x: -np.logaddexp(0, -x), jax.nn.log_sigmoid
+)
+ndtri = _unary("ndtri", "quantiles of the normal distribution", "ndtri", scipy.ndtri, _js.ndtri)
+reciprocal = _unary("reciprocal", "1 / x", "reciprocal")
+rint = unary("tf.math.rint", "the nearest integers, halves to even ones", "rint", floats=False)
+softplus = _unary("softplus", "log(1 + exp(x))", "softplus", lambda x: np.logaddexp(x, 0), jax.nn.softplus)
+softsign = _unary("softsign", "x / (1 + |x|)", "softsign", lambda x: x / (1 + np.abs(x)), jax.nn.soft_sign)
+
+floordiv = binary("tf.math.floordiv", "quotients, rounded down", "floor_divide")
+floormod = binary("tf.math.floormod", "remainders that have the sign of y", "mod")
+igamma = _binary("igamma", "the lower regularised incomplete gamma function", "igamma", scipy.gammainc, _js.gammainc)
+igammac = _binary(
+    "igammac", "the upper regularised incomplete gamma function", "igammac", scipy.gammaincc, _js.gammaincc
+)
+nextafter = binary("tf.math.nextafter", "the next number after x towards y", "nextafter", floats=True)
+polygamma = _binary(
+    "polygamma",
+    "the polygamma function",
+    "polygamma",
+    scipy.polygamma,
+    lambda n, x: _js.polygamma(jnp.asarray(n, "int32"), x),
+)
+squared_difference = binary(
+    "tf.math.squared_difference",
+    "(x - y) squared",
+    "squared_difference",
+    host=lambda x, y: np.square(np.subtract(x, y)),
+    device=lambda x, y: jnp.square(jnp.subtract(x, y)),
+)
+xlogy = _binary("xlogy", "x * log(y), 0 where x is 0", "xlogy", scipy.xlogy, _js.xlogy)
+xlog1py = _binary("xlog1py", "x * log(1 + y), 0 where x is 0", "xlog1py", scipy.xlog1py, _js.xlog1py)
+zeta = _binary("zeta", "the Hurwitz zeta function", "zeta", scipy.zeta, _js.zeta)
+
+
+def _over(xp: Any, safe_when: str) -> Any:
+    """Divides or multiplies where `y` (or `x`) is not zero, else gives zero."""
+
+    def divide(x: Any, y: Any) -> Any:
+        y = xp.asarray(y)
+        return xp.where(y == 0, xp.zeros((), y.dtype), xp.divide(x, xp.where(y == 0, xp.ones((), y.dtype), y)))
+
+    def multiply(x: Any, y: Any) -> Any:
+        y = xp.asarray(y)
+        return xp.where(y == 0, xp.zeros((), y.dtype), xp.multiply(x, y))
+
+    return divide if safe_when == "divide" else multiply
+
+
+divide_no_nan = _binary(
+    "divide_no_nan", "x / y, 0 where y is 0", "divide_no_nan", _over(np, "divide"), _over(jnp, "divide")
+)
+multiply_no_nan = _binary(
+    "multiply_no_nan", "x * y, 0 where y is 0", "multiply_no_nan", _over(np, "multiply"), _over(jnp, "multiply")
+)
+xdivy = _binary(
+    "xdivy",
+    "x / y, 0 where x is 0",
+    "xdivy",
+    lambda x, y: np.where(np.equal(x, 0), 0, np.divide(x, np.where(np.equal(x, 0), 1, y))),
+    lambda x, y: jnp.where(jnp.equal(x, 0), 0, jnp.divide(x, jnp.where(jnp.equal(x, 0), 1, y))),
+)
+reciprocal_no_nan = _unary(
+    "reciprocal_no_nan",
+    "1 / x, 0 where x is 0",
+    "reciprocal_no_nan",
+    lambda x: _over(np, "divide")(1, x),
+    lambda x: _over(jnp, "divide")(1, x),
+)
+
+
+def betainc(a: Any, b: Any, x: Any, name: str | None = None) -> Any:
+    """Computes the regularised incomplete beta function. Source: tf.math.betainc."""
+    from lockstep.compat.tensorflow._ops import dispatch
+
+    xp, a, b, x = dispatch.pick(a, b, x)
+    return dispatch.give(xp, (scipy.betainc if xp is dispatch.HOST else _js.betainc)(a, b, x))
+
+
+def lbeta(x: Any, name: str | None = None) -> Any:
+    """Computes the logarithm of the absolute beta function, over the last dimension. Source: tf.math.lbeta."""
+    from lockstep.compat.tensorflow._ops import dispatch
+
+    xp, x = dispatch.pick(x)
+    gammaln = scipy.gammaln if xp is dispatch.HOST else _js.gammaln
+    return dispatch.give(xp, gammaln(x).sum(-1) - gammaln(x.sum(-1)))

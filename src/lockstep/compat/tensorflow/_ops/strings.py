@@ -1,0 +1,295 @@
+"""Functions of text, held as bytes in arrays of objects."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep.compat.tensorflow._dtypes import as_dtype, float32
+from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._tensor import HostTensor, as_host
+from lockstep.compat.tensorflow._tensor import text as _text
+from lockstep.errors import ArgumentError, InputError, UnsupportedError
+
+__all__ = [
+    "as_string",
+    "decode_base64",
+    "encode_base64",
+    "format",
+    "join",
+    "length",
+    "lower",
+    "reduce_join",
+    "regex_full_match",
+    "regex_replace",
+    "split",
+    "strip",
+    "substr",
+    "to_hash_bucket",
+    "to_hash_bucket_fast",
+    "to_hash_bucket_strong",
+    "to_number",
+    "unicode_transcode",
+    "upper",
+]
+
+
+def _bytes(value: Any) -> np.ndarray[Any, Any]:
+    if isinstance(value, jax.Array):
+        raise UnsupportedError("Text functions take text, which is kept on the host. Received an array of JAX.")
+    found = _text(value)
+    if any(not isinstance(e, bytes) for e in found.ravel()):
+        raise ArgumentError(f"Text functions take text. Received: {value!r}. Use tf.strings.as_string for numbers.")
+    return found
+
+
+def each(function: Callable[[bytes], Any], value: Any, dtype: Any = object) -> HostTensor:
+    found = _bytes(value)
+    result = np.empty(found.size, dtype)
+    for index, element in enumerate(found.ravel()):
+        result[index] = function(element)
+    return as_host(result.reshape(found.shape))
+
+
+def lower(input: Any, encoding: str = "", name: str | None = None) -> Any:
+    """Returns text in lower case; only ASCII letters unless `encoding` is "utf-8". Source: tf.strings.lower."""
+    return each((lambda b: b.decode().lower().encode()) if _is_utf8(encoding) else bytes.lower, input)
+
+
+def upper(input: Any, encoding: str = "", name: str | None = None) -> Any:
+    """Returns text in upper case; only ASCII letters unless `encoding` is "utf-8". Source: tf.strings.upper."""
+    return each((lambda b: b.decode().upper().encode()) if _is_utf8(encoding) else bytes.upper, input)
+
+
+def _is_utf8(encoding: str) -> bool:
+    if encoding not in ("", "utf-8"):
+        raise ArgumentError(f'encoding must be "" or "utf-8". Received: {encoding!r}.')
+    return bool(encoding)
+
+
+def strip(input: Any, name: str | None = None) -> Any:
+    """Removes white space at both ends. Source: tf.strings.strip."""
+    return each(bytes.strip, input)
+
+
+def length(input: Any, unit: str = "BYTE", name: str | None = None) -> Any:
+    """Counts bytes, or characters with `unit="UTF8_CHAR"`, as int32. Source: tf.strings.length."""
+    return each((lambda b: len(b.decode())) if _is_char(unit) else len, input, np.int32)
+
+
+def _is_char(unit: str) -> bool:
+    if unit not in ("BYTE", "UTF8_CHAR"):
+        raise ArgumentError(f'unit must be "BYTE" or "UTF8_CHAR". Received: {unit!r}.')
+    return unit == "UTF8_CHAR"
+
+
+def substr(input: Any, pos: Any, len: Any, unit: str = "BYTE", name: str | None = None) -> Any:
+    """Takes `len` bytes or characters from `pos` on; a negative `pos` counts from the end.
+
+    Source: tf.strings.substr.
+    """
+    chars = _is_char(unit)
+    texts, starts, sizes = np.broadcast_arrays(_bytes(input), np.asarray(pos), np.asarray(len))
+    cut = [_cut(*part, chars) for part in zip(texts.ravel(), starts.ravel(), sizes.ravel(), strict=True)]
+    return as_host(_text(cut).reshape(texts.shape))
+
+
+def _cut(value: bytes, start: int, size: int, chars: bool) -> bytes:
+    whole: Any = value.decode() if chars else value
+    total = whole.__len__()
+    if not -total <= start <= total:
+        raise ArgumentError(f"pos must lie in the text, of length {total}. Received: {start}.")
+    first = start + total if start < 0 else start
+    found = whole[first : first + size]
+    return found.encode() if chars else found
+
+
+def split(input: Any, sep: Any = None, maxsplit: int = -1, name: str | None = None) -> Any:
+    """Splits a text into a tensor of its parts, at `sep` or by default at white space.
+
+    Several texts give several numbers of parts, which is a ragged tensor in TensorFlow; here they must give the same
+    number. As in TensorFlow, `""` splits at white space.
+
+    Raises:
+        UnsupportedError: If the texts have different numbers of parts.
+
+    Source: tf.strings.split.
+    """
+    texts = _bytes(input)
+    mark = None if sep is None else _bytes(sep).item() or None
+    parts = [t.split(mark, maxsplit) for t in texts.ravel()]
+    if texts.ndim == 0:
+        return as_host(_text(parts[0]).reshape(-1))
+    if {len(p) for p in parts} - {len(parts[0])}:
+        raise UnsupportedError(
+            "tf.strings.split of several texts gives a ragged tensor, which do not exist here, unless all have as many "
+            "parts. Split one text at a time: in a data set before batch."
+        )
+    return as_host(_text(parts).reshape(*texts.shape, -1))
+
+
+def join(inputs: Any, separator: Any = "", name: str | None = None) -> Any:
+    """Joins the texts of several tensors, element by element. Source: tf.strings.join."""
+    parts = np.broadcast_arrays(*(_bytes(i) for i in inputs))
+    mark = _bytes(separator).item()
+    rows = [mark.join(row) for row in zip(*(p.ravel() for p in parts), strict=True)]
+    return as_host(_text(rows).reshape(parts[0].shape))
+
+
+def reduce_join(
+    inputs: Any, axis: Any = None, keepdims: bool = False, separator: Any = "", name: str | None = None
+) -> Any:
+    """Joins the texts along an axis, or all of them. Source: tf.strings.reduce_join."""
+    texts, mark = _bytes(inputs), _bytes(separator).item()
+    if axis is None:
+        whole = _text([mark.join(texts.ravel())])
+        return as_host(whole.reshape((1,) * texts.ndim) if keepdims else whole.reshape(()))
+    moved = np.moveaxis(texts, dispatch.static(axis), -1)
+    rows = _text([mark.join(r) for r in moved.reshape(-1, moved.shape[-1])]).reshape(moved.shape[:-1])
+    return as_host(np.expand_dims(rows, dispatch.static(axis)) if keepdims else rows)
+
+
+def regex_replace(input: Any, pattern: Any, rewrite: Any, replace_global: bool = True, name: str | None = None) -> Any:
+    r"""Replaces what matches, all or the first; `\1` in `rewrite` is the first group.
+
+    Source: tf.strings.regex_replace.
+    """
+    expression, new = _compiled(pattern), _bytes(rewrite).item()
+    new = re.sub(rb"\\0", rb"\\g<0>", new)
+    return each(lambda b: expression.sub(new, b, count=0 if replace_global else 1), input)
+
+
+def regex_full_match(input: Any, pattern: Any, name: str | None = None) -> Any:
+    """Whether the whole text matches. Source: tf.strings.regex_full_match."""
+    expression = _compiled(pattern)
+    return each(lambda b: expression.fullmatch(b) is not None, input, np.bool_)
+
+
+def _compiled(pattern: Any) -> re.Pattern[bytes]:
+    found = _bytes(pattern).item()
+    try:
+        return re.compile(found.replace(rb"[:punct:]", re.escape(b"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")))
+    except re.error as error:
+        raise ArgumentError(
+            f"The pattern must be a regular expression of Python's re. Received: {found!r} ({error})."
+        ) from error
+
+
+def to_number(input: Any, out_type: Any = float32, name: str | None = None) -> Any:
+    """Reads numbers: float32, float64, int32 or int64. Source: tf.strings.to_number.
+
+    Raises:
+        InputError: If a text is no such number.
+    """
+    kind = as_dtype(out_type)
+    return each(lambda b: _number(b, kind), input, kind.dtype)
+
+
+def _number(value: bytes, kind: Any) -> Any:
+    try:
+        number = int(value) if kind.is_integer else float(value)
+        if kind.is_integer and not kind.min <= number <= kind.max:
+            raise ValueError
+        return number
+    except ValueError:
+        raise InputError(f"The text must be a number of type {kind.name}. Received: {value!r}.") from None
+
+
+def as_string(
+    input: Any,
+    precision: int = -1,
+    scientific: bool = False,
+    shortest: bool = False,
+    width: int = -1,
+    fill: str = "",
+    name: str | None = None,
+) -> Any:
+    """Writes numbers as text: floating-point ones with `precision` (6) digits. Source: tf.strings.as_string."""
+    values = np.asarray(dispatch.pick(input)[1])
+    if scientific and shortest:
+        raise ArgumentError("as_string writes either scientific or shortest. Received both.")
+    letter = "e" if scientific else "g" if shortest else "f"
+    places = f".{precision}" if precision >= 0 else ""
+    pad = f"{fill}{width}" if width >= 0 else ""
+    one = {"b": lambda v: ("true" if v else "false").rjust(max(width, 0)), "f": lambda v: f"%{pad}{places}{letter}" % v}
+    write = one.get(values.dtype.kind, lambda v: v if isinstance(v, bytes) else f"%{pad}d" % v)
+    return as_host(_text([write(v) for v in values.ravel().tolist()]).reshape(values.shape))
+
+
+def format(
+    template: str, inputs: Any = (), placeholder: str = "{}", summarize: int = 3, name: str | None = None
+) -> Any:
+    """Puts tensors, as tf.print shows them, where the placeholders are. Source: tf.strings.format."""
+    from lockstep.compat.tensorflow._ops.control import shown
+
+    values = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+    first, *rest = template.split(placeholder)
+    if len(rest) != len(values):
+        raise ArgumentError(f"There must be one tensor per placeholder, {len(rest)}. Received: {len(values)}.")
+    return as_host(first + "".join(shown(v, summarize) + r for v, r in zip(values, rest, strict=True)))
+
+
+def encode_base64(input: Any, pad: bool = False, name: str | None = None) -> Any:
+    """Writes bytes as web-safe base64. Source: tf.io.encode_base64."""
+    return each(lambda b: base64.urlsafe_b64encode(b).rstrip(b"" if pad else b"="), input)
+
+
+def decode_base64(input: Any, name: str | None = None) -> Any:
+    """Reads web-safe base64. Source: tf.io.decode_base64."""
+    return each(lambda b: base64.urlsafe_b64decode(b + b"=" * (-len(b) % 4)), input)
+
+
+def unicode_transcode(
+    input: Any,
+    input_encoding: str,
+    output_encoding: str,
+    errors: str = "replace",
+    replacement_char: int = 65533,
+    replace_control_characters: bool = False,
+    name: str | None = None,
+) -> Any:
+    """Changes the encoding of text. Source: tf.strings.unicode_transcode.
+
+    `errors` is "strict" or "ignore", or "replace", with U+FFFD only. Control characters stay.
+    """
+    if replacement_char != 65533 or replace_control_characters:
+        raise ArgumentError(
+            "What cannot be decoded is replaced by U+FFFD, and control characters stay. Leave the options out."
+        )
+    return each(lambda b: b.decode(input_encoding, errors).encode(output_encoding), input)
+
+
+def to_hash_bucket_fast(input: Any, num_buckets: Any, name: str | None = None) -> Any:
+    """Returns a number from 0 up to but without `num_buckets` for each text: the same always, but not TensorFlow's.
+
+    Source: tf.strings.to_hash_bucket_fast.
+    """
+    return _bucket(input, num_buckets, b"")
+
+
+def to_hash_bucket(input: Any, num_buckets: Any, name: str | None = None) -> Any:
+    """As `to_hash_bucket_fast`. Source: tf.strings.to_hash_bucket."""
+    return _bucket(input, num_buckets, b"")
+
+
+def to_hash_bucket_strong(input: Any, num_buckets: Any, key: Any, name: str | None = None) -> Any:
+    """As `to_hash_bucket_fast`, by a key of two integers. Source: tf.strings.to_hash_bucket_strong."""
+    return _bucket(input, num_buckets, b"".join((int(k) % 2**64).to_bytes(8, "little") for k in key))
+
+
+def _bucket(value: Any, num_buckets: Any, key: bytes) -> Any:
+    import hashlib
+
+    count = dispatch.static(num_buckets)
+    if count < 1:
+        raise ArgumentError(f"num_buckets must be at least 1. Received: {count}.")
+
+    def hashed(text: bytes) -> int:
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8, key=key).digest(), "little") % count
+
+    return each(hashed, value, np.int64)

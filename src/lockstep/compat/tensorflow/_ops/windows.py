@@ -1,0 +1,325 @@
+"""Convolutions, pooling, normalisation: what tf.nn has with windows and channels, by keras.ops on any array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.errors import ArgumentError
+
+__all__ = [
+    "atrous_conv2d",
+    "avg_pool",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "batch_normalization",
+    "conv1d",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "convolution",
+    "depth_to_space",
+    "depthwise_conv2d",
+    "local_response_normalization",
+    "max_pool",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "separable_conv2d",
+    "space_to_depth",
+]
+
+
+def _format(data_format: str | None, dims: int) -> str:
+    if data_format is None or (data_format.startswith("N") and data_format.endswith("C")):
+        return "channels_last"
+    if data_format.startswith("NC") and len(data_format) == dims + 2:
+        return "channels_first"
+    raise ArgumentError(f'data_format must be "NHWC" or "NCHW", or the like of them. Received: {data_format!r}.')
+
+
+def _spatial(value: Any, dims: int, data_format: str) -> Any:
+    """Strides or sizes of the spatial dimensions, out of TensorFlow's one, `dims` or `dims + 2` numbers."""
+    numbers = dispatch.static(value)
+    if isinstance(numbers, int):
+        return (numbers,) * dims
+    if len(numbers) == 1:
+        return numbers * dims
+    if len(numbers) == dims + 2:
+        inner = slice(1, -1) if data_format == "channels_last" else slice(2, None)
+        rest = [n for i, n in enumerate(numbers) if i not in range(dims + 2)[inner]]
+        if rest != [1, 1]:
+            raise ArgumentError(
+                f"Windows and strides go over space only: 1 for batch and channels. Received: {list(numbers)}."
+            )
+        return numbers[inner]
+    return numbers
+
+
+def _padding(padding: Any) -> str:
+    if isinstance(padding, str) and padding.upper() in ("SAME", "VALID"):
+        return padding.lower()
+    raise ArgumentError(f'padding must be "SAME" or "VALID". Received: {padding!r}. Pad explicitly with tf.pad.')
+
+
+def _computed(function: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    xp, *arrays = dispatch.pick(*tensors)
+    found = function(*arrays, *args, **kwargs)
+    return dispatch.give(xp, np.asarray(found) if xp is dispatch.HOST else found)
+
+
+def _conv(dims: int, x: Any, filters: Any, strides: Any, padding: Any, data_format: Any, dilations: Any) -> Any:
+    layout = _format(data_format, dims)
+    return _computed(
+        keras.ops.conv,
+        (x, filters),
+        strides=_spatial(strides, dims, layout),
+        padding=_padding(padding),
+        data_format=layout,
+        dilation_rate=_spatial(1 if dilations is None else dilations, dims, layout),
+    )
+
+
+def conv1d(
+    input: Any,
+    filters: Any,
+    stride: Any,
+    padding: Any,
+    data_format: str | None = "NWC",
+    dilations: Any = None,
+    name: str | None = None,
+) -> Any:
+    """Convolves sequences `[batch, width, channels]`. Source: tf.nn.conv1d."""
+    return _conv(1, input, filters, stride, padding, data_format, dilations)
+
+
+def conv2d(
+    input: Any,
+    filters: Any,
+    strides: Any,
+    padding: Any,
+    data_format: str | None = "NHWC",
+    dilations: Any = None,
+    name: str | None = None,
+) -> Any:
+    """Convolves images `[batch, height, width, channels]`. Source: tf.nn.conv2d."""
+    return _conv(2, input, filters, strides, padding, data_format, dilations)
+
+
+def conv3d(
+    input: Any,
+    filters: Any,
+    strides: Any,
+    padding: Any,
+    data_format: str | None = "NDHWC",
+    dilations: Any = None,
+    name: str | None = None,
+) -> Any:
+    """Convolves volumes `[batch, depth, height, width, channels]`. Source: tf.nn.conv3d."""
+    return _conv(3, input, filters, strides, padding, data_format, dilations)
+
+
+def convolution(
+    input: Any,
+    filters: Any,
+    strides: Any = None,
+    padding: Any = "VALID",
+    data_format: str | None = None,
+    dilations: Any = None,
+    name: str | None = None,
+) -> Any:
+    """Convolves over as many dimensions as the input has between batch and channels. Source: tf.nn.convolution."""
+    dims = len(np.shape(input)) - 2
+    return _conv(dims, input, filters, 1 if strides is None else strides, padding, data_format, dilations)
+
+
+def atrous_conv2d(value: Any, filters: Any, rate: int, padding: Any, name: str | None = None) -> Any:
+    """Convolves images with gaps of `rate` between the elements of the filter. Source: tf.nn.atrous_conv2d."""
+    return _conv(2, value, filters, 1, padding, "NHWC", rate)
+
+
+def depthwise_conv2d(
+    input: Any,
+    filter: Any,
+    strides: Any,
+    padding: Any,
+    data_format: str | None = None,
+    dilations: Any = None,
+    name: str | None = None,
+) -> Any:
+    """Convolves each channel by itself. Source: tf.nn.depthwise_conv2d."""
+    layout = _format(data_format, 2)
+    return _computed(
+        keras.ops.depthwise_conv,
+        (input, filter),
+        strides=_spatial(strides, 2, layout),
+        padding=_padding(padding),
+        data_format=layout,
+        dilation_rate=_spatial(1 if dilations is None else dilations, 2, layout),
+    )
+
+
+def separable_conv2d(
+    input: Any,
+    depthwise_filter: Any,
+    pointwise_filter: Any,
+    strides: Any,
+    padding: Any,
+    data_format: str | None = None,
+    dilations: Any = None,
+    name: str | None = None,
+) -> Any:
+    """Convolves each channel by itself, then mixes channels. Source: tf.nn.separable_conv2d."""
+    inner = depthwise_conv2d(input, depthwise_filter, strides, padding, data_format, dilations)
+    return _conv(2, inner, pointwise_filter, 1, "VALID", data_format, None)
+
+
+def conv2d_transpose(
+    input: Any,
+    filters: Any,
+    output_shape: Any,
+    strides: Any,
+    padding: Any = "SAME",
+    data_format: str | None = "NHWC",
+    dilations: Any = None,
+    name: str | None = None,
+) -> Any:
+    """Convolves backwards, to the shape that a convolution would come from. Source: tf.nn.conv2d_transpose.
+
+    Raises:
+        ArgumentError: If `output_shape` is not the one that follows from strides and padding.
+    """
+    layout = _format(data_format, 2)
+    wanted = tuple(dispatch.static(output_shape))
+    found = _computed(
+        keras.ops.conv_transpose,
+        (input, filters),
+        strides=_spatial(strides, 2, layout),
+        padding=_padding(padding),
+        data_format=layout,
+        dilation_rate=_spatial(1 if dilations is None else dilations, 2, layout),
+    )
+    if tuple(found.shape)[1:] != wanted[1:]:
+        raise ArgumentError(
+            f"output_shape must be {tuple(found.shape)} with these strides and padding. Received: {wanted}."
+        )
+    return found
+
+
+def _pool(function: Any, dims: int, x: Any, ksize: Any, strides: Any, padding: Any, data_format: Any) -> Any:
+    layout = _format(data_format, dims)
+    return _computed(
+        function, (x,), _spatial(ksize, dims, layout), _spatial(strides, dims, layout), _padding(padding), layout
+    )
+
+
+def max_pool1d(
+    input: Any, ksize: Any, strides: Any, padding: Any, data_format: str = "NWC", name: str | None = None
+) -> Any:
+    """Takes the maximum of windows of sequences. Source: tf.nn.max_pool1d."""
+    return _pool(keras.ops.max_pool, 1, input, ksize, strides, padding, data_format)
+
+
+def max_pool2d(
+    input: Any, ksize: Any, strides: Any, padding: Any, data_format: str = "NHWC", name: str | None = None
+) -> Any:
+    """Takes the maximum of windows of images. Source: tf.nn.max_pool2d."""
+    return _pool(keras.ops.max_pool, 2, input, ksize, strides, padding, data_format)
+
+
+def max_pool3d(
+    input: Any, ksize: Any, strides: Any, padding: Any, data_format: str = "NDHWC", name: str | None = None
+) -> Any:
+    """Takes the maximum of windows of volumes. Source: tf.nn.max_pool3d."""
+    return _pool(keras.ops.max_pool, 3, input, ksize, strides, padding, data_format)
+
+
+def max_pool(
+    input: Any, ksize: Any, strides: Any, padding: Any, data_format: str | None = None, name: str | None = None
+) -> Any:
+    """Takes the maximum of windows, over the dimensions between batch and channels. Source: tf.nn.max_pool."""
+    return _pool(keras.ops.max_pool, len(np.shape(input)) - 2, input, ksize, strides, padding, data_format)
+
+
+def avg_pool1d(
+    input: Any, ksize: Any, strides: Any, padding: Any, data_format: str = "NWC", name: str | None = None
+) -> Any:
+    """Takes the mean of windows of sequences. Source: tf.nn.avg_pool1d."""
+    return _pool(keras.ops.average_pool, 1, input, ksize, strides, padding, data_format)
+
+
+def avg_pool2d(
+    input: Any, ksize: Any, strides: Any, padding: Any, data_format: str = "NHWC", name: str | None = None
+) -> Any:
+    """Takes the mean of windows of images. Source: tf.nn.avg_pool2d."""
+    return _pool(keras.ops.average_pool, 2, input, ksize, strides, padding, data_format)
+
+
+def avg_pool3d(
+    input: Any, ksize: Any, strides: Any, padding: Any, data_format: str = "NDHWC", name: str | None = None
+) -> Any:
+    """Takes the mean of windows of volumes. Source: tf.nn.avg_pool3d."""
+    return _pool(keras.ops.average_pool, 3, input, ksize, strides, padding, data_format)
+
+
+def avg_pool(
+    input: Any, ksize: Any, strides: Any, padding: Any, data_format: str | None = None, name: str | None = None
+) -> Any:
+    """Takes the mean of windows, over the dimensions between batch and channels. Source: tf.nn.avg_pool."""
+    return _pool(keras.ops.average_pool, len(np.shape(input)) - 2, input, ksize, strides, padding, data_format)
+
+
+def batch_normalization(
+    x: Any, mean: Any, variance: Any, offset: Any, scale: Any, variance_epsilon: float, name: str | None = None
+) -> Any:
+    """Computes (x - mean) / sqrt(variance + epsilon) * scale + offset. Source: tf.nn.batch_normalization."""
+    xp, x, m, v, o, s = dispatch.pick(x, mean, variance, offset, scale)
+    factor = 1 / xp.sqrt(v + variance_epsilon)
+    factor = factor if s is None else factor * s
+    shift = -m * factor if o is None else o - m * factor
+    return dispatch.give(xp, x * factor + shift)
+
+
+def local_response_normalization(
+    input: Any, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5, name: str | None = None
+) -> Any:
+    """Divides by powers of the sums of squares of near channels. Source: tf.nn.local_response_normalization."""
+    xp, x = dispatch.pick(input)
+    channels = x.shape[-1]
+    near = np.abs(np.arange(channels)[:, None] - np.arange(channels)) <= depth_radius
+    total = xp.matmul(xp.square(x), near.astype(np.float32))
+    return dispatch.give(xp, x / xp.power(bias + alpha * total, beta))
+
+
+def space_to_depth(input: Any, block_size: int, data_format: str = "NHWC", name: str | None = None) -> Any:
+    """Moves blocks of space into channels. Source: tf.nn.space_to_depth."""
+    _only_nhwc(data_format)
+    xp, x = dispatch.pick(input)
+    n, h, w, c = x.shape
+    blocks = xp.reshape(x, (-1 if n is None else n, h // block_size, block_size, w // block_size, block_size, c))
+    moved = xp.transpose(blocks, (0, 1, 3, 2, 4, 5))
+    return dispatch.give(
+        xp, xp.reshape(moved, (-1 if n is None else n, h // block_size, w // block_size, block_size**2 * c))
+    )
+
+
+def depth_to_space(input: Any, block_size: int, data_format: str = "NHWC", name: str | None = None) -> Any:
+    """Moves channels into blocks of space. Source: tf.nn.depth_to_space."""
+    _only_nhwc(data_format)
+    xp, x = dispatch.pick(input)
+    n, h, w, c = x.shape
+    n, depth = -1 if n is None else n, c // block_size**2
+    blocks = xp.reshape(x, (n, h, w, block_size, block_size, depth))
+    moved = xp.transpose(blocks, (0, 1, 3, 2, 4, 5))
+    return dispatch.give(xp, xp.reshape(moved, (n, h * block_size, w * block_size, depth)))
+
+
+def _only_nhwc(data_format: str) -> None:
+    if data_format != "NHWC":
+        raise ArgumentError(
+            f'data_format must be "NHWC". Received: {data_format!r}. Use tf.transpose before and after.'
+        )

@@ -1,0 +1,239 @@
+"""Tensors on the host: numpy arrays with the methods that TensorFlow's have."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep.compat.tensorflow._shape import TensorShape
+from lockstep.errors import ArgumentError
+
+_NARROW = {np.dtype(w): np.dtype(n) for w, n in (("f8", "f4"), ("i8", "i4"), ("u8", "u4"), ("c16", "c8"))}
+_HOST = (np.ndarray, np.generic, bool, int, float, complex, str, bytes, list, tuple)
+
+
+class HostTensor(np.ndarray):
+    """A numpy array that has `numpy()`, `get_shape()` and `set_shape()`, and computes with JAX's type rules.
+
+    It cannot be changed: `x += 1` makes a new one. Text is an array of `bytes` objects, and compares with `str` too.
+
+    Source: tf.Tensor.
+    """
+
+    @property
+    def shape(self) -> TensorShape:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The size of each dimension."""
+        return TensorShape(np.ndarray.shape.__get__(self))
+
+    @shape.setter
+    def shape(self, value: Any) -> None:
+        np.ndarray.shape.__set__(self, value)  # pyright: ignore[reportDeprecated]
+
+    def numpy(self) -> Any:
+        """Returns a numpy array, or for a single value a numpy scalar or `bytes`."""
+        return _base(self)[()] if self.ndim == 0 else _base(self)
+
+    def get_shape(self) -> TensorShape:
+        """Returns the shape."""
+        return self.shape
+
+    def set_shape(self, shape: Any) -> None:
+        """Checks that the tensor has this shape, of which `None` sizes are not checked.
+
+        Raises:
+            ArgumentError: If it has not.
+        """
+        check_shape(self, shape)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if not all(isinstance(i, _HOST) for i in inputs) or "out" in kwargs:
+            return NotImplemented
+        return host(getattr(ufunc, method)(*map(_operand, inputs), **kwargs))
+
+    def __getitem__(self, key: Any) -> HostTensor:
+        return as_host(_base(self)[_key(key)])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TypeError("A tensor cannot be changed. Use tf.tensor_scatter_nd_update, tf.where, or a numpy array.")
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.ndim == 0:
+            raise TypeError("A tensor of no dimensions has no elements to iterate over. Use its numpy().")
+        return (as_host(e) for e in _base(self))
+
+    def __format__(self, spec: str) -> str:
+        return format(self.numpy(), spec) if self.ndim == 0 and spec else str(self)
+
+    def __repr__(self) -> str:
+        return f"<tf.Tensor: shape={self.shape}, dtype={_type_name(self)}, numpy={self.numpy()!r}>"
+
+    def __str__(self) -> str:
+        return f"tf.Tensor({self.numpy()}, shape={self.shape}, dtype={_type_name(self)})"
+
+
+def _type_name(value: np.ndarray[Any, Any]) -> str:
+    return "string" if value.dtype == object else value.dtype.name
+
+
+def _base(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return value.view(np.ndarray)
+
+
+def _key(key: Any) -> Any:
+    """An index without tensors of ours, whose class would slow numpy down."""
+    if isinstance(key, tuple):
+        return tuple(map(_key, key))
+    return _base(key) if isinstance(key, HostTensor) else key
+
+
+def _operand(value: Any) -> Any:
+    """What a ufunc of numpy computes with; text becomes bytes."""
+    if isinstance(value, np.ndarray):
+        return text(value) if value.dtype.kind in "SU" else _base(value)
+    if isinstance(value, (str, bytes)):
+        return text(value)
+    return constant_array(value) if isinstance(value, (list, tuple)) else value
+
+
+def text(value: Any) -> np.ndarray[Any, Any]:
+    """Returns text (`str`, `bytes`, lists or arrays of them) as an array of `bytes` objects."""
+    found = _base(value) if isinstance(value, np.ndarray) else np.array(value, object)
+    flat = [e.encode() if isinstance(e, str) else bytes(e) if isinstance(e, bytes) else e for e in found.ravel()]
+    result = np.empty(len(flat), object)
+    result[:] = flat
+    return result.reshape(np.ndarray.shape.__get__(found))
+
+
+def narrow(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns 64-bit values as 32-bit ones, as JAX computes with, unless `jax_enable_x64` is set.
+
+    Raises:
+        ArgumentError: If integers do not fit; JAX would wrap them around.
+    """
+    target = _NARROW.get(value.dtype)
+    if target is None or jax.config.read("jax_enable_x64"):
+        return value
+    result = value.astype(target)
+    if target.kind in "iu" and not np.array_equal(result, value):
+        raise ArgumentError(
+            f"JAX computes with 32-bit integers, and values must fit into them. Received {value.max()} (smallest "
+            f'{value.min()}). Set jax.config.update("jax_enable_x64", True) right after the imports for 64 bits.'
+        )
+    return result
+
+
+def as_host(value: Any) -> HostTensor:
+    """Returns `value` (an array, a number, `bytes`) as a tensor of the same type; an array is not copied."""
+    if isinstance(value, HostTensor):
+        return value
+    if isinstance(value, (str, bytes)):
+        return text(value).view(HostTensor)
+    found = np.asarray(value)
+    return (text(found) if found.dtype.kind in "SU" else found).view(HostTensor)
+
+
+def host(value: Any) -> Any:
+    """Returns what numpy computed (an array, or a tuple or list of them) as tensors of 32 bits."""
+    if isinstance(value, (tuple, list)):
+        return type(value)([host(v) for v in value])
+    return as_host(narrow(np.asarray(value)))
+
+
+def constant_array(value: Any) -> np.ndarray[Any, Any]:
+    """Returns Python values as an array of TensorFlow's types: float32, int32, bool, text; arrays keep theirs."""
+    if isinstance(value, np.ndarray):
+        return text(value) if value.dtype.kind in "SU" else _base(value)
+    if isinstance(value, np.generic):
+        return text(value.item()) if value.dtype.kind in "SU" else np.asarray(value)
+    found = _rectangular(value)
+    if found.dtype.kind in "SUO":
+        return text(found)
+    if _first_leaf_is_typed(value) or (found.dtype.kind in "iu" and not _fits(found)):
+        return found
+    return found.astype(_NARROW.get(found.dtype, found.dtype))
+
+
+def _rectangular(value: Any) -> np.ndarray[Any, Any]:
+    if isinstance(value, (str, bytes)) or _first_leaf(value).__class__ in (str, bytes):
+        return np.array(value, object)  # Its own type would cut trailing zero bytes off.
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ArgumentError(f"A tensor must be rectangular: {error}. Received: {value!r}.") from error
+
+
+def _first_leaf(value: Any) -> Any:
+    while isinstance(value, (list, tuple)) and value:
+        value = value[0]
+    return value
+
+
+def _first_leaf_is_typed(value: Any) -> bool:
+    return isinstance(_first_leaf(value), (np.ndarray, np.generic))
+
+
+def _fits(value: np.ndarray[Any, Any]) -> bool:
+    return value.size == 0 or (value.min() >= -(2**31) and value.max() < 2**31)
+
+
+def as_tensor(value: Any) -> Any:
+    """Views an array or a single value of the host as a tensor that has TensorFlow's methods; others pass unchanged."""
+    if isinstance(value, (np.ndarray, np.generic, str, bytes)):
+        return as_host(value)
+    return as_host(constant_array(value)) if isinstance(value, (bool, int, float, complex)) else value
+
+
+def check_shape(value: Any, shape: Any) -> None:
+    """Raises `ArgumentError` unless `value` can have `shape`; `None` instead of a shape fits everything."""
+    if shape is None:
+        return
+    actual = TensorShape(np.shape(value))
+    if not actual.is_compatible_with(shape):
+        raise ArgumentError(f"The tensor must have shape {TensorShape(shape)}. Received one of shape {actual}.")
+
+
+def _binary(name: str, reflected: bool) -> Callable[[Any, Any], Any]:
+    function = getattr(operator, name)
+
+    def method(self: Any, other: Any) -> Any:
+        if not isinstance(other, _HOST):
+            return NotImplemented
+        a, b = _operand(self), _operand(other)
+        return host(function(b, a) if reflected else function(a, b))
+
+    method.__doc__ = f"Computes `operator.{name}` element by element."
+    return method
+
+
+def _add_operators() -> None:
+    """Gives the class operators; those in place are left to Python, which makes `a += b` of `a = a + b`."""
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor"):
+        plain = name.rstrip("_")
+        setattr(HostTensor, f"__{plain}__", _binary(name, reflected=False))
+        setattr(HostTensor, f"__r{plain}__", _binary(name, reflected=True))
+        setattr(HostTensor, f"__i{plain}__", _binary(name, reflected=False))
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+        setattr(HostTensor, f"__{name}__", _binary(name, reflected=False))
+
+
+_add_operators()
+
+
+class _TensorType(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, (HostTensor, jax.Array))
+
+
+class Tensor(metaclass=_TensorType):
+    """What `isinstance(x, tf.Tensor)` asks for: arrays of JAX, and tensors on the host. Source: tf.Tensor."""
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether `x` is a tensor, a variable or a symbolic tensor of Keras. Source: tf.is_tensor."""
+    import keras
+
+    return isinstance(x, (Tensor, keras.KerasTensor, keras.Variable))

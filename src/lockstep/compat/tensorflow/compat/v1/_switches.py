@@ -1,0 +1,61 @@
+"""Switches between TensorFlow 1 and 2, and casts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstep.compat.tensorflow._dtypes import float32, float64, int32, int64
+from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops.create import cast
+
+
+def _switch(name: str, effect: str) -> Any:
+    def switch() -> None:
+        return None
+
+    switch.__name__ = switch.__qualname__ = name
+    switch.__doc__ = f"Changes nothing: {effect}. Source: tf.compat.v1.{name}."
+    return switch
+
+
+_MODE = "there are no graphs to switch to; Estimator compiles model functions by itself"
+_ONLY = "there is one behaviour, that of TensorFlow 2"
+
+disable_control_flow_v2 = _switch("disable_control_flow_v2", _ONLY)
+disable_eager_execution = _switch("disable_eager_execution", _MODE)
+disable_resource_variables = _switch("disable_resource_variables", _ONLY)
+disable_tensor_equality = _switch("disable_tensor_equality", _ONLY)
+disable_v2_behavior = _switch("disable_v2_behavior", _MODE)
+disable_v2_tensorshape = _switch("disable_v2_tensorshape", _ONLY)
+enable_control_flow_v2 = _switch("enable_control_flow_v2", _ONLY)
+enable_eager_execution = _switch("enable_eager_execution", "operations are carried out where they are written")
+enable_resource_variables = _switch("enable_resource_variables", _ONLY)
+enable_tensor_equality = _switch("enable_tensor_equality", _ONLY)
+enable_v2_behavior = _switch("enable_v2_behavior", _ONLY)
+enable_v2_tensorshape = _switch("enable_v2_tensorshape", _ONLY)
+reset_default_graph = _switch("reset_default_graph", "there is no graph")
+
+
+def executing_eagerly_outside_functions() -> bool:
+    """Whether values are known here. Source: tf.compat.v1.executing_eagerly_outside_functions."""
+    return not dispatch.is_traced()
+
+
+def to_float(x: Any, name: str | None = None) -> Any:
+    """Converts to float32. Source: tf.compat.v1.to_float."""
+    return cast(x, float32)
+
+
+def to_double(x: Any, name: str | None = None) -> Any:
+    """Converts to float64, which is float32 unless `jax_enable_x64` is set. Source: tf.compat.v1.to_double."""
+    return cast(x, float64)
+
+
+def to_int32(x: Any, name: str | None = None) -> Any:
+    """Converts to int32. Source: tf.compat.v1.to_int32."""
+    return cast(x, int32)
+
+
+def to_int64(x: Any, name: str | None = None) -> Any:
+    """Converts to int64, which is int32 unless `jax_enable_x64` is set. Source: tf.compat.v1.to_int64."""
+    return cast(x, int64)

@@ -1,0 +1,33 @@
+"""tf.compat.v1.app: runs a program's main function."""
+
+from __future__ import annotations
+
+import importlib as _importlib
+import importlib.util as _util
+import sys as _sys
+from collections.abc import Callable as _Callable
+from typing import Any as _Any
+from typing import NoReturn as _NoReturn
+
+from lockstep.compat.tensorflow._missing import getter as _getter
+
+__all__ = ["run"]
+
+
+def run(main: _Callable[[list[str]], _Any] | None = None, argv: list[str] | None = None) -> _NoReturn:
+    """Parses absl's flags, if absl is installed, and ends the program with what `main(argv)` returns.
+
+    Args:
+        main: By default the main of `__main__`.
+        argv: By default that of the process.
+
+    Source: tf.compat.v1.app.run.
+    """
+    function = main or getattr(_sys.modules["__main__"], "main")  # noqa: B009
+    arguments = _sys.argv if argv is None else argv
+    if _util.find_spec("absl"):
+        _importlib.import_module("absl.app").run(function, arguments)
+    _sys.exit(function(arguments))
+
+
+__getattr__ = _getter(__name__)

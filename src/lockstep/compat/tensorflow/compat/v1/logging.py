@@ -1,0 +1,89 @@
+"""tf.compat.v1.logging: Python's logging, under lockstep's logger."""
+
+from __future__ import annotations
+
+import logging as _logging
+from typing import Any as _Any
+
+from lockstep.compat.tensorflow._missing import getter as _getter
+from lockstep.compat.tensorflow._ops.mode import get_logger as _get_logger
+
+DEBUG = _logging.DEBUG
+INFO = _logging.INFO
+WARN = _logging.WARNING
+ERROR = _logging.ERROR
+FATAL = _logging.FATAL
+
+__all__ = [
+    "DEBUG",
+    "ERROR",
+    "FATAL",
+    "INFO",
+    "WARN",
+    "debug",
+    "error",
+    "fatal",
+    "get_verbosity",
+    "info",
+    "log",
+    "log_every_n",
+    "set_verbosity",
+    "warn",
+    "warning",
+]
+
+_counts: dict[str, int] = {}
+
+
+def set_verbosity(v: int) -> None:
+    """Sets from which level on messages are logged. Source: tf.compat.v1.logging.set_verbosity."""
+    _get_logger().setLevel(v)
+
+
+def get_verbosity() -> int:
+    """Returns from which level on messages are logged. Source: tf.compat.v1.logging.get_verbosity."""
+    return _get_logger().getEffectiveLevel()
+
+
+def debug(msg: str, *args: _Any, **kwargs: _Any) -> None:
+    """Logs at level DEBUG. Source: tf.compat.v1.logging.debug."""
+    _get_logger().debug(msg, *args, **kwargs)
+
+
+def info(msg: str, *args: _Any, **kwargs: _Any) -> None:
+    """Logs at level INFO. Source: tf.compat.v1.logging.info."""
+    _get_logger().info(msg, *args, **kwargs)
+
+
+def warning(msg: str, *args: _Any, **kwargs: _Any) -> None:
+    """Logs at level WARN. Source: tf.compat.v1.logging.warning."""
+    _get_logger().warning(msg, *args, **kwargs)
+
+
+warn = warning
+
+
+def error(msg: str, *args: _Any, **kwargs: _Any) -> None:
+    """Logs at level ERROR. Source: tf.compat.v1.logging.error."""
+    _get_logger().error(msg, *args, **kwargs)
+
+
+def fatal(msg: str, *args: _Any, **kwargs: _Any) -> None:
+    """Logs at level FATAL, and goes on. Source: tf.compat.v1.logging.fatal."""
+    _get_logger().critical(msg, *args, **kwargs)
+
+
+def log(level: int, msg: str, *args: _Any, **kwargs: _Any) -> None:
+    """Logs at a level. Source: tf.compat.v1.logging.log."""
+    _get_logger().log(level, msg, *args, **kwargs)
+
+
+def log_every_n(level: int, msg: str, n: int, *args: _Any) -> None:
+    """Logs the first and then each `n`-th time the message is given. Source: tf.compat.v1.logging.log_every_n."""
+    count = _counts.get(msg, 0)
+    _counts[msg] = count + 1
+    if count % n == 0:
+        _get_logger().log(level, msg, *args)
+
+
+__getattr__ = _getter(__name__)

@@ -1,0 +1,201 @@
+"""The devices of this machine, found without starting JAX, so that a strategy can still be created."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lockstep.errors import ArgumentError, UnsupportedError
+
+_KINDS = ("CPU", "GPU", "TPU")
+_NVIDIA = Path("/proc/driver/nvidia/gpus")
+
+
+class PhysicalDevice(NamedTuple):
+    """A device of this machine. Source: tf.config.PhysicalDevice."""
+
+    name: str
+    device_type: str
+
+
+class LogicalDevice(NamedTuple):
+    """A device that JAX computes on. Source: tf.config.LogicalDevice."""
+
+    name: str
+    device_type: str
+
+
+class LogicalDeviceConfiguration(NamedTuple):
+    """How one part of a device is made. Memory cannot be limited for a part.
+
+    Source: tf.config.LogicalDeviceConfiguration.
+    """
+
+    memory_limit: Any = None
+    experimental_priority: Any = None
+    experimental_device_ordinal: Any = None
+
+
+def started() -> bool:
+    """Whether JAX has looked for devices."""
+    from jax._src import xla_bridge
+
+    return xla_bridge.backends_are_initialized()
+
+
+def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice]:
+    """Returns the devices of this machine, "CPU" or "GPU" or "TPU" only if asked for.
+
+    The CPU is one device, however it is divided.
+
+    Source: tf.config.list_physical_devices.
+    """
+    counts = {"CPU": 1, "GPU": _count("GPU"), "TPU": _count("TPU")}
+    return [PhysicalDevice(f"/physical_device:{k}:{i}", k) for k in _asked(device_type) for i in range(counts[k])]
+
+
+def list_logical_devices(device_type: str | None = None) -> list[LogicalDevice]:
+    """Returns the devices that JAX computes on, which starts JAX: create strategies for several workers before.
+
+    Source: tf.config.list_logical_devices.
+    """
+    from lockstep._runtime import cpu
+
+    cpu.prepare_thread_pool()
+    return [LogicalDevice(f"/device:{k}:{i}", k) for k in _asked(device_type) for i in range(_found_by_jax(k))]
+
+
+def _asked(device_type: str | None) -> tuple[str, ...]:
+    if device_type is None:
+        return _KINDS
+    return (device_type.upper(),) if device_type.upper() in _KINDS else ()
+
+
+def _count(kind: str) -> int:
+    if started():
+        return _found_by_jax(kind)
+    return _usable_gpus() if kind == "GPU" else 0
+
+
+def _found_by_jax(kind: str) -> int:
+    import jax
+
+    try:
+        return len(jax.local_devices(backend=kind.lower()))
+    except RuntimeError:
+        return 0
+
+
+def _usable_gpus() -> int:
+    """NVIDIA's that JAX has a plugin for, and that the environment does not hide."""
+    plugins = ("jax_cuda12_plugin", "jax_cuda13_plugin")
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    if not any(importlib.util.find_spec(p) for p in plugins) or (
+        platforms and not {"cuda", "gpu"} & {*platforms.split(",")}
+    ):
+        return 0
+    present = len(list(_NVIDIA.iterdir())) if _NVIDIA.is_dir() else 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return present
+    named = [v for v in visible.split(",") if v.strip()]
+    return min(present, len(named)) if "-1" not in named else 0
+
+
+def set_visible_devices(devices: Any, device_type: str | None = None) -> None:
+    """Hides the other GPUs from JAX, or all with an empty list.
+
+    Args:
+        devices: Of `list_physical_devices`.
+        device_type: "GPU"; the CPU is always there.
+
+    Raises:
+        ArgumentError: If devices are named that do not exist.
+        StartupOrderError: If JAX has looked for devices already.
+
+    Source: tf.config.set_visible_devices.
+    """
+    chosen: list[Any] = [devices] if isinstance(devices, PhysicalDevice) else list(devices)
+    kinds = {device_type.upper()} if device_type else {d.device_type for d in chosen}
+    if kinds <= {"CPU"} and chosen:
+        return
+    if kinds != {"GPU"} and kinds != {"CPU", "GPU"}:
+        raise UnsupportedError(f"GPUs can be hidden, and nothing else. Received device_type {device_type!r}.")
+    gpus = list_physical_devices("GPU")
+    unknown = [d for d in chosen if d.device_type == "GPU" and d not in gpus]
+    if unknown:
+        raise ArgumentError(f"Devices must be of tf.config.list_physical_devices('GPU'). Received: {unknown}.")
+    numbers = [g.name.rpartition(":")[2] for g in gpus if g in chosen]
+    if len(numbers) < len(gpus):
+        _hide_others(numbers)
+
+
+def _hide_others(numbers: list[str]) -> None:
+    import jax
+
+    _check_not_started("Devices are hidden")
+    if numbers:
+        jax.config.update("jax_cuda_visible_devices", ",".join(numbers))
+    else:
+        jax.config.update("jax_platforms", "cpu")
+
+
+def get_visible_devices(device_type: str | None = None) -> list[PhysicalDevice]:
+    """Returns the devices of this machine that are not hidden. Source: tf.config.get_visible_devices."""
+    import jax
+
+    hidden = jax.config.read("jax_platforms") == "cpu"
+    chosen = jax.config.read("jax_cuda_visible_devices")
+    numbers = None if chosen in (None, "", "all") else set(str(chosen).split(","))
+    devices = list_physical_devices(device_type)
+    return [
+        d
+        for d in devices
+        if d.device_type != "GPU" or (not hidden and (numbers is None or d.name.rpartition(":")[2] in numbers))
+    ]
+
+
+def set_logical_device_configuration(device: Any, logical_devices: Any) -> None:
+    """Divides the CPU into several devices; memory limits are refused, and so are GPUs.
+
+    Source: tf.config.set_logical_device_configuration.
+    """
+    if device.device_type != "CPU" or any(any(v is not None for v in c) for c in logical_devices):
+        raise UnsupportedError(
+            "Only the CPU can be divided, and no part has a memory limit. Received: "
+            f"{device}. For GPU memory set XLA_PYTHON_CLIENT_MEM_FRACTION in the environment."
+        )
+    from lockstep.config import set_logical_cpu_devices
+
+    set_logical_cpu_devices(len(logical_devices))
+
+
+def set_memory_growth(device: Any, enable: bool) -> None:
+    """Makes JAX take GPU memory as it needs it, or (the default) three quarters at the start; for all GPUs alike.
+
+    It sets XLA_PYTHON_CLIENT_PREALLOCATE.
+
+    Raises:
+        StartupOrderError: If JAX has taken the memory already.
+
+    Source: tf.config.experimental.set_memory_growth.
+    """
+    if device.device_type != "GPU":
+        raise ArgumentError(f"Memory growth is a setting of GPUs. Received: {device}.")
+    if get_memory_growth(device) != bool(enable):
+        _check_not_started("Memory growth is set")
+        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false" if enable else "true"
+
+
+def get_memory_growth(device: Any) -> bool:
+    """Whether JAX takes GPU memory as it needs it. Source: tf.config.experimental.get_memory_growth."""
+    return os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE", "true").lower() in ("false", "0")
+
+
+def _check_not_started(what: str) -> None:
+    if started():
+        from lockstep.errors import StartupOrderError
+
+        raise StartupOrderError(f"{what} before JAX computes anything. Move the call up, right below the imports.")

@@ -1,0 +1,49 @@
+"""tf.data: lockstep.data, with tensors that have `numpy()`."""
+
+# What is imported late is in __all__, too.
+# pyright: reportUnsupportedDunderAll=false
+
+from __future__ import annotations
+
+from typing import Any as _Any
+
+from lockstep.compat.tensorflow import _missing
+from lockstep.compat.tensorflow._spec import TensorSpec as TensorSpec
+from lockstep.compat.tensorflow.data import _dataset
+from lockstep.compat.tensorflow.data._dataset import Dataset as Dataset
+from lockstep.data import AUTOTUNE as AUTOTUNE
+from lockstep.data import INFINITE_CARDINALITY as INFINITE_CARDINALITY
+from lockstep.data import UNKNOWN_CARDINALITY as UNKNOWN_CARDINALITY
+from lockstep.data import DatasetIterator as Iterator
+from lockstep.data import DatasetSpec as DatasetSpec
+from lockstep.data import Options as Options
+from lockstep.data import ThreadingOptions as ThreadingOptions
+
+_LAZY = {"experimental": f"{__name__}.experimental"}
+_FILES = ("FixedLengthRecordDataset", "TFRecordDataset", "TextLineDataset")
+
+__all__ = [
+    "AUTOTUNE",
+    "Dataset",
+    "DatasetSpec",
+    "FixedLengthRecordDataset",
+    "INFINITE_CARDINALITY",
+    "Iterator",
+    "Options",
+    "TFRecordDataset",
+    "TensorSpec",
+    "TextLineDataset",
+    "ThreadingOptions",
+    "UNKNOWN_CARDINALITY",
+    "experimental",
+]
+
+_other = _missing.getter(__name__, _LAZY)
+
+
+def __getattr__(name: str) -> _Any:
+    found = _dataset.of_kind(name) if name in _FILES else None
+    return _other(name) if found is None else found
+
+
+__dir__ = _missing.lister(globals(), {**_LAZY, **dict.fromkeys(_FILES, "")})

@@ -1,0 +1,66 @@
+"""lockstep.data.Dataset, whose elements and map functions have tensors with TensorFlow's methods."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+import lockstep.data as _data
+from lockstep.compat.tensorflow._tensor import HostTensor, as_host, as_tensor
+
+
+class Dataset(_data.Dataset):
+    """Elements, as a plan of where they come from and what is done to them: `lockstep.data.Dataset`.
+
+    What it yields, and what its functions are called with, are tensors that have `numpy()`.
+
+    Source: tf.data.Dataset.
+    """
+
+    def cardinality(self) -> Any:
+        """Returns the number of elements, -1 if there is no end, -2 if it is unknown; as a tensor of int64."""
+        return as_host(np.int64(super().cardinality()))
+
+    def __len__(self) -> int:
+        return int(super().__len__())
+
+    def _called(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return _with_tensors(function) if callable(function) else function
+
+    def _shown(self, element: Any) -> Any:
+        return jax.tree.map(as_tensor, element)
+
+
+Dataset._kind = Dataset  # pyright: ignore[reportPrivateUsage]
+
+
+def from_lockstep(dataset: _data.Dataset) -> Dataset:
+    """Returns a dataset of `lockstep.data` as one of this package."""
+    return Dataset._of(dataset._plan, dataset._options)  # pyright: ignore[reportPrivateUsage, reportReturnType]
+
+
+def _with_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
+    # As wraps tells, the function's own code decides whether it may be called for many elements at once.
+    @functools.wraps(function)
+    def called(*values: Any) -> Any:
+        return jax.tree.map(_plain, function(*[jax.tree.map(as_tensor, v) for v in values]))
+
+    return called
+
+
+def _plain(leaf: Any) -> Any:
+    """Arrays leave as numpy's, so that nothing of this package reaches lockstep."""
+    return leaf.view(np.ndarray) if isinstance(leaf, HostTensor) else leaf
+
+
+@functools.cache
+def of_kind(name: str) -> Any:
+    """Returns the class of `lockstep.data` of that name as a kind of `Dataset`, or `None` if there is no such class."""
+    base = getattr(_data, name, None)
+    if base is None:
+        return None
+    return type(name, (Dataset, base), {"__doc__": base.__doc__, "__module__": "lockstep.compat.tensorflow.data"})

@@ -1,0 +1,29 @@
+"""tf.distribute.experimental: lockstep.distribute.experimental itself."""
+
+from __future__ import annotations
+
+from typing import Any as _Any
+
+import lockstep.distribute.experimental as _experimental
+from lockstep.compat.tensorflow import _missing
+from lockstep.distribute.experimental import CollectiveCommunication as CollectiveCommunication
+from lockstep.distribute.experimental import CommunicationImplementation as CommunicationImplementation
+from lockstep.distribute.experimental import CommunicationOptions as CommunicationOptions
+from lockstep.distribute.experimental import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
+
+CollectiveHints = CommunicationOptions
+
+__all__ = [
+    "CollectiveCommunication",
+    "CollectiveHints",
+    "CommunicationImplementation",
+    "CommunicationOptions",
+    "MultiWorkerMirroredStrategy",
+]
+
+_other = _missing.getter(__name__)
+
+
+def __getattr__(name: str) -> _Any:
+    """What lockstep.distribute.experimental has under TensorFlow's name in later versions."""
+    return getattr(_experimental, name) if name in _experimental.__all__ else _other(name)

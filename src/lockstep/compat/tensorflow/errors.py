@@ -1,0 +1,59 @@
+"""tf.errors: what programs catch. lockstep raises its own errors, of which `InvalidArgumentError` is one."""
+
+from __future__ import annotations
+
+from jax.errors import JaxRuntimeError as ResourceExhaustedError
+
+from lockstep.compat.tensorflow._missing import getter as _getter
+from lockstep.errors import ArgumentError as InvalidArgumentError
+from lockstep.errors import DataNotFoundError as NotFoundError
+from lockstep.errors import InputError as DataLossError
+from lockstep.errors import LockstepError as OpError
+from lockstep.errors import MissingTaskError as DeadlineExceededError
+from lockstep.errors import PeerError as UnavailableError
+from lockstep.errors import UnsupportedError as UnimplementedError
+
+__all__ = [
+    "AbortedError",
+    "AlreadyExistsError",
+    "CancelledError",
+    "DataLossError",
+    "DeadlineExceededError",
+    "FailedPreconditionError",
+    "InternalError",
+    "InvalidArgumentError",
+    "NotFoundError",
+    "OpError",
+    "OutOfRangeError",
+    "PermissionDeniedError",
+    "ResourceExhaustedError",
+    "UnavailableError",
+    "UnimplementedError",
+    "UnknownError",
+]
+
+AlreadyExistsError = FileExistsError
+PermissionDeniedError = PermissionError
+# The end of a data set: an iterator raises StopIteration.
+OutOfRangeError = StopIteration
+# What happened at another task, with the first cause.
+AbortedError = UnavailableError
+
+
+class CancelledError(OpError):
+    """For `except` clauses: lockstep never raises it. Source: tf.errors.CancelledError."""
+
+
+class FailedPreconditionError(OpError):
+    """For `except` clauses: lockstep never raises it. Source: tf.errors.FailedPreconditionError."""
+
+
+class InternalError(OpError):
+    """For `except` clauses: lockstep never raises it. Source: tf.errors.InternalError."""
+
+
+class UnknownError(OpError):
+    """For `except` clauses: lockstep never raises it. Source: tf.errors.UnknownError."""
+
+
+__getattr__ = _getter(__name__)

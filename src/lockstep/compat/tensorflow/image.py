@@ -1,0 +1,48 @@
+"""tf.image: functions of images `[height, width, channels]`, or batches of them."""
+
+# ruff: noqa: F403, F405
+
+# What is imported late is in __all__, too.
+# pyright: reportUnsupportedDunderAll=false
+
+from __future__ import annotations
+
+from typing import Any as _Any
+
+from lockstep.compat.tensorflow import _missing
+from lockstep.compat.tensorflow._bound import bound as _bound
+from lockstep.compat.tensorflow._bound import on_host as _on_host
+from lockstep.compat.tensorflow._ops import colours as _colours
+from lockstep.compat.tensorflow._ops import pictures as _pictures
+from lockstep.compat.tensorflow._ops.colours import *
+from lockstep.compat.tensorflow._ops.pictures import *
+
+# lockstep.data's functions, which get and give tensors here.
+_FUNCTIONS = (
+    *("decode_bmp", "decode_gif", "decode_image", "decode_jpeg", "decode_png", "encode_jpeg", "encode_png"),
+    *("decode_and_crop_jpeg", "extract_jpeg_shape", "is_jpeg", "resize"),
+)
+_CLASSES = ("ResizeMethod",)
+
+__all__ = [
+    "ResizeMethod",
+    "decode_gif",
+    "decode_image",
+    "decode_jpeg",
+    "decode_png",
+    "encode_jpeg",
+    "encode_png",
+    "resize",
+]
+__all__ += _pictures.__all__
+__all__ += _colours.__all__
+
+_other = _missing.getter(__name__)
+
+
+def __getattr__(name: str) -> _Any:
+    found = _on_host(name) if name in _FUNCTIONS else _bound(name) if name in _CLASSES else None
+    return _other(name) if found is None else found
+
+
+__dir__ = _missing.lister(globals(), dict.fromkeys((*_FUNCTIONS, *_CLASSES), ""))

@@ -1,0 +1,172 @@
+"""Files as a whole, and what bytes mean."""
+
+# ruff: noqa: D417
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jax.core import Tracer
+
+from lockstep.compat.tensorflow._dtypes import as_dtype
+from lockstep.compat.tensorflow._ops.strings import each
+from lockstep.compat.tensorflow._tensor import HostTensor, as_host, text
+from lockstep.errors import ArgumentError, DataNotFoundError, InputError
+
+
+def path_of(name: Any) -> str:
+    """Returns a path out of text: `str`, `bytes`, a path, or a tensor of one of them."""
+    if isinstance(name, Tracer) or (
+        isinstance(name, np.ndarray) and name.dtype != object and name.dtype.kind not in "SU"
+    ):
+        raise ArgumentError(f"A file name must be text. Received: {name!r}.")
+    if isinstance(name, np.ndarray):
+        name = text(name).item()
+    return name.decode() if isinstance(name, bytes) else str(Path(name))
+
+
+def read_file(filename: Any, name: str | None = None) -> Any:
+    """Returns the content of a file, as text.
+
+    Raises:
+        DataNotFoundError: If there is no such file.
+
+    Source: tf.io.read_file.
+    """
+    path = path_of(filename)
+    try:
+        return as_host(Path(path).read_bytes())
+    except FileNotFoundError:
+        raise DataNotFoundError(f"The file must exist. Received: {path}.") from None
+
+
+def write_file(filename: Any, contents: Any, name: str | None = None) -> None:
+    """Writes a file; makes its directory if need be. Source: tf.io.write_file."""
+    path = Path(path_of(filename))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text(contents).item())
+
+
+def decode_raw(
+    input_bytes: Any,
+    out_type: Any,
+    little_endian: bool = True,
+    fixed_length: int | None = None,
+    name: str | None = None,
+) -> Any:
+    """Reads bytes as numbers of a type, one more dimension; of `fixed_length` bytes, cut or filled up with zeros.
+
+    Raises:
+        InputError: If the bytes are no whole number of elements, or differ in length.
+
+    Source: tf.io.decode_raw.
+    """
+    kind = np.dtype(as_dtype(out_type).dtype).newbyteorder("<" if little_endian else ">")
+    found = text(input_bytes)
+    rows = [r if fixed_length is None else r[:fixed_length].ljust(fixed_length, b"\0") for r in found.ravel()]
+    if len({len(r) for r in rows}) > 1 or any(len(r) % kind.itemsize for r in rows):
+        raise InputError(
+            f"Bytes of {kind.itemsize} per element must come in whole elements, as many in each text. Received lengths "
+            f"{sorted({len(r) for r in rows})}."
+        )
+    numbers = np.frombuffer(b"".join(rows), kind).astype(as_dtype(out_type).dtype)
+    return as_host(numbers.reshape(*np.shape(found), -1))
+
+
+def decode_compressed(bytes: Any, compression_type: str = "", name: str | None = None) -> HostTensor:
+    """Unpacks bytes: "" (none), "ZLIB" or "GZIP". Source: tf.io.decode_compressed."""
+    unpack = {"": lambda b: b, "ZLIB": zlib.decompress, "GZIP": gzip.decompress}.get(compression_type)
+    if unpack is None:
+        raise ArgumentError(f'compression_type must be "", "ZLIB" or "GZIP". Received: {compression_type!r}.')
+    return each(unpack, bytes)
+
+
+def decode_csv(
+    records: Any,
+    record_defaults: Any,
+    field_delim: str = ",",
+    use_quote_delim: bool = True,
+    na_value: str = "",
+    select_cols: Any = None,
+    name: str | None = None,
+) -> list[Any]:
+    """Reads lines of fields, one tensor per column.
+
+    Args:
+        records: Lines, of any shape.
+        record_defaults: For each column its type, or the value of an empty field, which gives the type; an empty list
+            or an empty tensor means that there must be a value.
+        field_delim: The character between fields.
+        use_quote_delim: Whether double quotes may enclose a field.
+        na_value: What stands for no value, beside nothing.
+        select_cols: Which columns are read, in rising order.
+
+    Raises:
+        InputError: If a line has another number of fields, or one that is no value of its type.
+
+    Source: tf.io.decode_csv.
+    """
+    import csv
+
+    lines = text(records)
+    rules = [_rule(d) for d in record_defaults]
+    quoting = csv.QUOTE_MINIMAL if use_quote_delim else csv.QUOTE_NONE
+    rows = [
+        next(csv.reader([b.decode().rstrip("\r\n")], delimiter=field_delim, quoting=quoting), [""])
+        for b in lines.ravel()
+    ]
+    rows = rows if select_cols is None else [[_column(r, c) for c in select_cols] for r in rows]
+    for row in rows:
+        if len(row) != len(rules):
+            raise InputError(f"A line must have {len(rules)} fields. Received {len(row)}: {field_delim.join(row)!r}.")
+    columns = [[_field(r[i], rule, na_value) for r in rows] for i, rule in enumerate(rules)]
+    return [_array(c, rule[0], np.shape(lines)) for c, rule in zip(columns, rules, strict=True)]
+
+
+def _column(row: list[str], column: int) -> str:
+    if column >= len(row):
+        raise InputError(f"A line must have a column {column}. Received one of {len(row)} fields.")
+    return row[column]
+
+
+def _rule(default: Any) -> tuple[Any, Any]:
+    """The type of a column and its default, `None` if it has none."""
+    if hasattr(default, "is_floating") or isinstance(default, (type, np.dtype)):
+        return as_dtype(default), None
+    from lockstep.compat.tensorflow._tensor import constant_array
+
+    found = np.atleast_1d(constant_array(default))
+    return as_dtype(found.dtype), found[0] if found.size else None
+
+
+def _field(value: str, rule: tuple[Any, Any], na_value: str) -> Any:
+    kind, default = rule
+    if value in ("", na_value):
+        if default is None:
+            raise InputError(
+                f"A field must have a value: its column of type {kind.name} has no default. Received: {value!r}."
+            )
+        return default
+    if kind.dtype == object:
+        return value.encode()
+    try:
+        return int(value) if kind.is_integer else float(value)
+    except ValueError:
+        raise InputError(f"A field must be a number of type {kind.name}. Received: {value!r}.") from None
+
+
+def _array(values: list[Any], kind: Any, shape: Any) -> Any:
+    found = text(values) if kind.dtype == object else np.array(values, kind.dtype)
+    return as_host(found.reshape(shape))
+
+
+def matching_files(pattern: Any, name: str | None = None) -> Any:
+    """Returns the names of files that match patterns, sorted. Source: tf.io.matching_files."""
+    import glob
+
+    found = {p for part in np.atleast_1d(text(pattern)).ravel() for p in glob.glob(part.decode())}
+    return as_host(text(sorted(found)).reshape(-1))

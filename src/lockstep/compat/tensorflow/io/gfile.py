@@ -1,0 +1,129 @@
+"""tf.io.gfile: files of this machine, by Python's own means."""
+
+from __future__ import annotations
+
+import glob as _glob
+import os as _os
+import shutil as _shutil
+from collections.abc import Iterator as _Iterator
+from pathlib import Path as _Path
+from typing import IO as _IO
+from typing import Any as _Any
+
+from lockstep.compat.tensorflow._missing import getter as _getter
+from lockstep.compat.tensorflow.io._files import path_of as _path_of
+from lockstep.errors import DataNotFoundError as _DataNotFoundError
+
+__all__ = [
+    "GFile",
+    "copy",
+    "exists",
+    "glob",
+    "isdir",
+    "isfile",
+    "join",
+    "listdir",
+    "makedirs",
+    "mkdir",
+    "remove",
+    "rename",
+    "rmtree",
+    "stat",
+    "walk",
+]
+
+
+def GFile(name: _Any, mode: str = "r") -> _IO[_Any]:
+    """Opens a file, as `open` does. Source: tf.io.gfile.GFile.
+
+    Raises:
+        DataNotFoundError: If it is to be read and is not there.
+    """
+    try:
+        return open(_path_of(name), mode)
+    except FileNotFoundError:
+        raise _DataNotFoundError(f"The file must exist. Received: {_path_of(name)}.") from None
+
+
+def exists(path: _Any) -> bool:
+    """Whether there is such a file or directory. Source: tf.io.gfile.exists."""
+    return _os.path.exists(_path_of(path))
+
+
+def isdir(path: _Any) -> bool:
+    """Whether it is a directory. Source: tf.io.gfile.isdir."""
+    return _os.path.isdir(_path_of(path))
+
+
+def isfile(path: _Any) -> bool:
+    """Whether it is a file."""
+    return _os.path.isfile(_path_of(path))
+
+
+def glob(pattern: _Any) -> list[str]:
+    """Returns what matches a pattern, or a list of patterns, sorted. Source: tf.io.gfile.glob."""
+    patterns = pattern if isinstance(pattern, (list, tuple)) else [pattern]
+    return [p for part in patterns for p in sorted(_glob.glob(_path_of(part)))]
+
+
+def listdir(path: _Any) -> list[str]:
+    """Returns the names in a directory. Source: tf.io.gfile.listdir."""
+    return _os.listdir(_path_of(path))
+
+
+def makedirs(path: _Any) -> None:
+    """Makes a directory, and those above it; it may be there already. Source: tf.io.gfile.makedirs."""
+    _os.makedirs(_path_of(path), exist_ok=True)
+
+
+def mkdir(path: _Any) -> None:
+    """Makes a directory. Source: tf.io.gfile.mkdir."""
+    _os.mkdir(_path_of(path))
+
+
+def remove(path: _Any) -> None:
+    """Removes a file. Source: tf.io.gfile.remove."""
+    _os.remove(_path_of(path))
+
+
+def rmtree(path: _Any) -> None:
+    """Removes a directory and all in it. Source: tf.io.gfile.rmtree."""
+    _shutil.rmtree(_path_of(path))
+
+
+def copy(src: _Any, dst: _Any, overwrite: bool = False) -> None:
+    """Copies a file; raises FileExistsError if the target exists, unless `overwrite`. Source: tf.io.gfile.copy."""
+    _refuse_existing(dst, overwrite)
+    _shutil.copyfile(_path_of(src), _path_of(dst))
+
+
+def rename(src: _Any, dst: _Any, overwrite: bool = False) -> None:
+    """Moves a file or directory; raises FileExistsError if the target exists, unless `overwrite`.
+
+    Source: tf.io.gfile.rename.
+    """
+    _refuse_existing(dst, overwrite)
+    _os.replace(_path_of(src), _path_of(dst))
+
+
+def _refuse_existing(path: _Any, overwrite: bool) -> None:
+    if not overwrite and exists(path):
+        raise FileExistsError(f"{_path_of(path)} exists. Give overwrite=True to replace it.")
+
+
+def join(path: _Any, *paths: _Any) -> str:
+    """Joins parts of a path. Source: tf.io.gfile.join."""
+    return _os.path.join(_path_of(path), *map(_path_of, paths))
+
+
+def stat(path: _Any) -> _os.stat_result:
+    """Returns what the system knows of a file. Source: tf.io.gfile.stat."""
+    return _Path(_path_of(path)).stat()
+
+
+def walk(top: _Any, topdown: bool = True, onerror: _Any = None) -> _Iterator[tuple[str, list[str], list[str]]]:
+    """Walks through a tree of directories, as `os.walk`. Source: tf.io.gfile.walk."""
+    return _os.walk(_path_of(top), topdown, onerror)
+
+
+__getattr__ = _getter(__name__)

@@ -1,0 +1,69 @@
+"""Classes of Keras that take Keras 2's arguments, and make objects of Keras' own class."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+Translate = Callable[[str, dict[str, Any]], dict[str, Any]]
+
+
+class _Alias(type):
+    """Calling the alias makes an object of the class behind it; `isinstance` and `issubclass` mean that class.
+
+    Thus what is saved names Keras' class, and loads without this package. A class that a user derives from the alias is
+    an ordinary class, whose constructor takes Keras 2's arguments too.
+    """
+
+    _lockstep_behind: type
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if "_lockstep_translate" not in vars(cls):
+            return super().__call__(*args, **kwargs)
+        named = _named(cls._lockstep_behind, args, kwargs)
+        return cls._lockstep_behind(**vars(cls)["_lockstep_translate"](cls.__name__, named))
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        if "_lockstep_translate" not in vars(cls):
+            return super().__instancecheck__(instance)
+        return isinstance(instance, cls._lockstep_behind)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        if "_lockstep_translate" not in vars(cls):
+            return super().__subclasscheck__(subclass)
+        return issubclass(subclass, cls._lockstep_behind)
+
+
+def _named(behind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Returns all arguments by name; as many as the class takes may be given by position."""
+    names = list(inspect.signature(behind.__init__).parameters)[1:]
+    if len(args) > len(names) or any(name in kwargs for name in names[: len(args)]):
+        raise TypeError(f"{behind.__name__} takes {names} by position, each once: received {len(args)}, and {kwargs}.")
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def alias(behind: type, translate: Translate, name: str | None = None) -> Any:
+    """Returns a class that stands for `behind` and hands it its arguments as `translate(name, arguments)` gives them.
+
+    Args:
+        behind: The class of Keras.
+        translate: Makes Keras 3's keyword arguments of Keras 2's.
+        name: The name of the alias, if it is not that of `behind`.
+    """
+    name = name or behind.__name__
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        behind.__init__(self, **translate(name, _named(behind, args, kwargs)))
+
+    return _Alias(
+        name,
+        (behind,),
+        {
+            "__init__": __init__,
+            "__doc__": behind.__doc__,
+            "__module__": behind.__module__,
+            "_lockstep_behind": behind,
+            "_lockstep_translate": staticmethod(translate),
+        },
+    )

@@ -1,0 +1,123 @@
+"""Choices and functions of Keras 2's backend, and what graphs and sessions were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import keras
+import numpy as np
+from keras import ops
+
+from lockstep.errors import ArgumentError, UnsupportedError
+
+
+def switch(condition: Any, then_expression: Any, else_expression: Any) -> Any:
+    """Returns one of two values, or of what two functions return.
+
+    Args:
+        condition: One truth value, or one for each element or for each of the first axes.
+        then_expression: A value, or a function without arguments.
+        else_expression: Likewise, of the same shape.
+    """
+    chosen: Any = ops.cast(condition, "bool")
+    if not chosen.shape and callable(then_expression) and callable(else_expression):
+        return ops.cond(chosen, then_expression, else_expression)
+    then = then_expression() if callable(then_expression) else then_expression
+    other = else_expression() if callable(else_expression) else else_expression
+    rank = len(getattr(then, "shape", ()))
+    if 1 < len(chosen.shape) < rank:
+        chosen = ops.reshape(chosen, (*chosen.shape, *[1] * (rank - len(chosen.shape))))
+    return ops.where(chosen, then, other)
+
+
+def in_train_phase(x: Any, alt: Any, training: Any = None) -> Any:
+    """Returns `x` when training, else `alt`; either may be a function.
+
+    Raises:
+        UnsupportedError: If `training` is None.
+    """
+    if training is None:
+        learning_phase()
+    if isinstance(training, (bool, int, np.bool_)):
+        chosen = x if training else alt
+        return chosen() if callable(chosen) else chosen
+    return switch(training, x, alt)
+
+
+def in_test_phase(x: Any, alt: Any, training: Any = None) -> Any:
+    """Returns `x` when not training, else `alt`; either may be a function.
+
+    Raises:
+        UnsupportedError: If `training` is None.
+    """
+    return in_train_phase(alt, x, training)
+
+
+def function(
+    inputs: Any, outputs: Any, updates: Any = None, name: str | None = None, **kwargs: Any
+) -> Callable[[Any], Any]:
+    """Returns a function that computes some of a model's tensors from others.
+
+    Args:
+        inputs: A tensor of a functional model, or a list.
+        outputs: A tensor, or a list.
+        updates: Must be empty.
+        name: The name of the function.
+        **kwargs: None.
+
+    Returns:
+        A function of a list of arrays (or of one), which returns numpy arrays in the form of `outputs`.
+
+    Raises:
+        ArgumentError: If `updates`, or an argument of sessions, is given.
+    """
+    if updates or kwargs:
+        refused = ", ".join(["updates"] * bool(updates) + list(kwargs))
+        raise ArgumentError(
+            f"K.function computes, and changes nothing: received {refused}. Assign to variables after the call."
+        )
+    model = keras.Model(inputs if isinstance(inputs, (list, tuple)) else [inputs], outputs, name=name)
+
+    def call(values: Any) -> Any:
+        given = list(values) if isinstance(values, (list, tuple)) else [values]
+        computed = model([ops.convert_to_tensor(value) for value in given], training=False)
+        return keras.tree.map_structure(ops.convert_to_numpy, computed)
+
+    return call
+
+
+def placeholder(shape: Any = None, ndim: int | None = None, dtype: Any = None, name: str | None = None) -> Any:
+    """Returns the input of a functional model; the shape has the axis of the batch.
+
+    Raises:
+        ArgumentError: If neither `shape` nor `ndim` is given.
+    """
+    if shape is None and ndim is None:
+        raise ArgumentError("K.placeholder needs shape= or ndim=: received neither.")
+    return keras.Input(batch_shape=tuple(shape or (None,) * (ndim or 0)), dtype=dtype, name=name)
+
+
+def map_fn(fn: Callable[[Any], Any], elems: Any, name: str | None = None, dtype: Any = None) -> Any:
+    """Applies a function to each element along the first axis."""
+    mapped = ops.map(fn, elems)
+    return mapped if dtype is None else ops.cast(mapped, dtype)
+
+
+def _gone(name: str, instead: str) -> Callable[..., NoReturn]:
+    def function(*args: Any, **kwargs: Any) -> NoReturn:
+        raise UnsupportedError(f"keras.backend.{name} belongs to graphs and sessions, which Keras 3 has not. {instead}")
+
+    function.__name__ = name
+    function.__doc__ = f"Says what to do instead. {instead}\n\nRaises:\n    UnsupportedError: Always."
+    return function
+
+
+_TRAINING = "Give the call training=True or training=False, and take it as an argument of call()."
+get_session = _gone("get_session", "Everything runs at once: call model(x), or model.predict(x).")
+set_session = _gone("set_session", "Set devices and threads through lockstep.config or a strategy.")
+learning_phase = _gone("learning_phase", _TRAINING)
+set_learning_phase = _gone("set_learning_phase", _TRAINING)
+learning_phase_scope = _gone("learning_phase_scope", _TRAINING)
+gradients = _gone("gradients", "Use jax.grad of a function that calls model.stateless_call.")
+manual_variable_initialization = _gone("manual_variable_initialization", "Variables have values once they exist.")

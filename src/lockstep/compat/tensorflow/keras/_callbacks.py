@@ -1,0 +1,121 @@
+"""`tf.keras.callbacks`: callbacks that write, with the paths and arguments of Keras 2.
+
+They derive from Keras' own, by which lockstep knows them as callbacks that only the chief of a cluster runs.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import keras
+
+from lockstep.callbacks import TensorBoard as TensorBoard
+from lockstep.errors import ArgumentError, UnsupportedError
+
+__all__ = ["BackupAndRestore", "ModelCheckpoint", "TensorBoard"]
+
+
+class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
+    """Saves the model, or its weights, while it trains.
+
+    Args:
+        filepath: Where. Fields in braces (`{epoch:02d}`, `{val_loss:.2f}`) are filled. What `model.save`, or
+            `model.save_weights`, takes: a directory, a `.keras` file, HDF5; for weights also a prefix (`cp.ckpt`).
+        monitor: The quantity that tells which model is best.
+        verbose: 1 to say when it saves.
+        save_best_only: Whether to save only what is better than everything before.
+        save_weights_only: Whether to save weights instead of a whole model.
+        mode: `"min"`, `"max"`, or `"auto"`: by the name of the quantity.
+        save_freq: `"epoch"`, or after how many batches.
+        options: Must be None; what TensorFlow's options can say has no meaning here.
+        initial_value_threshold: What the first model must be better than.
+        period: After how many epochs, if `save_freq` is `"epoch"`.
+        load_weights_on_restart: Must be false: `BackupAndRestore` does that.
+
+    Source: `tf.keras.callbacks.ModelCheckpoint`.
+
+    Raises:
+        ArgumentError: If `period` is not positive, or `options` is given.
+        UnsupportedError: If `load_weights_on_restart` is set.
+    """
+
+    def __init__(
+        self,
+        filepath: str | os.PathLike[str],
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_best_only: bool = False,
+        save_weights_only: bool = False,
+        mode: str = "auto",
+        save_freq: Any = "epoch",
+        options: Any = None,
+        initial_value_threshold: float | None = None,
+        *,
+        period: int = 1,
+        load_weights_on_restart: bool = False,
+    ) -> None:
+        _check(options, period, load_weights_on_restart)
+        # Keras refuses most names; what they mean here, model.save and model.save_weights know.
+        super().__init__(
+            "any.weights.h5" if save_weights_only else "any.keras",
+            monitor=monitor,
+            verbose=verbose,
+            save_best_only=save_best_only,
+            save_weights_only=save_weights_only,
+            mode=mode,
+            save_freq=save_freq,
+            initial_value_threshold=initial_value_threshold,
+        )
+        self.filepath = os.fspath(filepath)
+        self.period = period
+        self._epochs_since_saving = 0
+
+    def _save_model(self, epoch: int, batch: int | None, logs: Any) -> None:
+        if batch is None:
+            self._epochs_since_saving += 1
+            if self._epochs_since_saving < self.period:
+                return
+            self._epochs_since_saving = 0
+        super()._save_model(epoch=epoch, batch=batch, logs=logs)
+
+
+def _check(options: Any, period: Any, load_weights_on_restart: bool) -> None:
+    if options is not None:
+        raise ArgumentError(f"ModelCheckpoint takes no options: received {options!r}. Leave options= out.")
+    if isinstance(period, bool) or not isinstance(period, int) or period < 1:
+        raise ArgumentError(f"period is a positive number of epochs: received {period!r}.")
+    if load_weights_on_restart:
+        raise UnsupportedError(
+            "ModelCheckpoint does not restore: load_weights_on_restart=True was given. Use callbacks.BackupAndRestore, "
+            "or model.load_weights(latest_checkpoint(directory)) before fit."
+        )
+
+
+class BackupAndRestore(keras.callbacks.BackupAndRestore):
+    """Backs training up after each epoch or some batches, and continues from there in the next run.
+
+    Args:
+        backup_dir: Where; no other callback may write there.
+        save_freq: `"epoch"`, or after how many batches.
+        delete_checkpoint: Whether to delete the backup when training has ended.
+        save_before_preemption: Must be false.
+
+    Source: `tf.keras.callbacks.BackupAndRestore`.
+
+    Raises:
+        UnsupportedError: If `save_before_preemption` is set, or `save_freq` is False, which needs it.
+    """
+
+    def __init__(
+        self,
+        backup_dir: str | os.PathLike[str],
+        save_freq: Any = "epoch",
+        delete_checkpoint: bool = True,
+        save_before_preemption: bool = False,
+    ) -> None:
+        if save_before_preemption or save_freq is False:
+            raise UnsupportedError(
+                "BackupAndRestore has no save_before_preemption in Keras 3. Give save_freq= a number of batches."
+            )
+        super().__init__(os.fspath(backup_dir), save_freq=save_freq, delete_checkpoint=delete_checkpoint)

@@ -1,0 +1,44 @@
+"""Functions of `tf.keras` that make data sets: those of `lockstep.data`, where it has them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from lockstep.errors import UnsupportedError
+
+__all__ = [
+    "audio_dataset_from_directory",
+    "image_dataset_from_directory",
+    "text_dataset_from_directory",
+    "timeseries_dataset_from_array",
+]
+
+
+def _bound(name: str) -> Callable[..., Any]:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return _found(name)(*args, **kwargs)
+
+    function.__name__ = name
+    function.__doc__ = (
+        f"Calls `lockstep.data.{name}`. Source: `tf.keras.utils.{name}`.\n\nRaises:\n"
+        f"    UnsupportedError: If this version of lockstep has no such function."
+    )
+    return function
+
+
+def _found(name: str) -> Callable[..., Any]:
+    try:
+        return getattr(importlib.import_module("lockstep.data"), name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise UnsupportedError(
+            f"keras.utils.{name} needs lockstep.data.{name}, which this version of lockstep lacks. Write the data set "
+            "with lockstep.data.Dataset: list_files or from_tensor_slices, map, batch."
+        ) from error
+
+
+audio_dataset_from_directory = _bound("audio_dataset_from_directory")
+image_dataset_from_directory = _bound("image_dataset_from_directory")
+text_dataset_from_directory = _bound("text_dataset_from_directory")
+timeseries_dataset_from_array = _bound("timeseries_dataset_from_array")

@@ -1,0 +1,119 @@
+"""`tf.keras.layers`: layers whose constructors Keras 3 changed, and small ones that it dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from lockstep.compat.tensorflow.keras._alias import alias
+from lockstep.compat.tensorflow.keras._patches.noted import warn_once
+from lockstep.errors import ArgumentError, UnsupportedError
+
+__all__ = [
+    "GRU",
+    "LSTM",
+    "BatchNormalization",
+    "CuDNNGRU",
+    "CuDNNLSTM",
+    "Embedding",
+    "InputLayer",
+    "SimpleRNN",
+    "ThresholdedReLU",
+]
+
+
+def _batch_normalization(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Statistics are those of the global batch already, which is what `synchronized=True` asks for."""
+    kwargs = dict(arguments)
+    kwargs.pop("fused", None)  # How it is computed is the compiler's to choose.
+    kwargs.pop("synchronized", None)
+    if kwargs.pop("virtual_batch_size", None) is not None:
+        raise UnsupportedError(f"{name} has no virtual_batch_size in Keras 3. Use layers.GroupNormalization.")
+    if kwargs.pop("adjustment", None) is not None:
+        raise UnsupportedError(f"{name} has no adjustment in Keras 3. Leave it out.")
+    return kwargs
+
+
+def _input_layer(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    kwargs = dict(arguments)
+    if "input_shape" in kwargs:
+        kwargs["shape"] = kwargs.pop("input_shape")
+    if "batch_input_shape" in kwargs:
+        kwargs["batch_shape"] = kwargs.pop("batch_input_shape")
+    for absent in ("ragged", "type_spec"):
+        if kwargs.pop(absent, None):
+            raise UnsupportedError(f"{name} takes dense inputs: {absent}= was given. Pad them to one shape.")
+    return kwargs
+
+
+def _embedding(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    kwargs = dict(arguments)
+    length = kwargs.pop("input_length", None)
+    if length is not None and "input_shape" not in kwargs and "batch_input_shape" not in kwargs:
+        kwargs["input_shape"] = tuple(length) if isinstance(length, (tuple, list)) else (length,)
+    return kwargs
+
+
+def _recurrent(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    kwargs = dict(arguments)
+    if kwargs.pop("time_major", False):
+        raise UnsupportedError(f"{name} takes (batch, time, features): time_major=True was given. Transpose the input.")
+    return kwargs
+
+
+_CUDNN_REFUSED = ("activation", "recurrent_activation", "dropout", "recurrent_dropout", "unroll", "use_bias")
+
+
+def _cudnn(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """CuDNN has one form of each layer, which is that of the layer's defaults; JAX chooses cuDNN where it can."""
+    refused = [key for key in _CUDNN_REFUSED if key in arguments]
+    if refused:
+        raise ArgumentError(f"{name} has no argument {', '.join(refused)}: use {name[5:]}, which has.")
+    warn_once(f"{name} is {name[5:]}, which uses cuDNN where that is possible.")
+    return _recurrent(name, arguments)
+
+
+BatchNormalization = alias(keras.layers.BatchNormalization, _batch_normalization)
+InputLayer = alias(keras.layers.InputLayer, _input_layer)
+Embedding = alias(keras.layers.Embedding, _embedding)
+SimpleRNN = alias(keras.layers.SimpleRNN, _recurrent)
+GRU = alias(keras.layers.GRU, _recurrent)
+LSTM = alias(keras.layers.LSTM, _recurrent)
+CuDNNGRU = alias(keras.layers.GRU, _cudnn, "CuDNNGRU")
+CuDNNLSTM = alias(keras.layers.LSTM, _cudnn, "CuDNNLSTM")
+
+
+@keras.saving.register_keras_serializable(package="lockstep")
+class ThresholdedReLU(keras.layers.Layer):
+    """Passes inputs above a threshold, and gives zero for the others.
+
+    Args:
+        theta: The threshold, not below 0.
+        **kwargs: Those of every layer.
+
+    Shapes: any in, the same out. Source: `tf.keras.layers.ThresholdedReLU`.
+
+    Raises:
+        ArgumentError: If `theta` is below 0.
+    """
+
+    def __init__(self, theta: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not theta >= 0:
+            raise ArgumentError(f"theta of ThresholdedReLU is at least 0: received {theta!r}.")
+        self.supports_masking = True
+        self.theta = float(theta)
+
+    def call(self, inputs: Any) -> Any:
+        """Returns the inputs, with zeros where they do not exceed the threshold."""
+        return inputs * ops.cast(ops.greater(inputs, self.theta), inputs.dtype)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Returns the shape of the input."""
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments of the constructor."""
+        return {**super().get_config(), "theta": self.theta}

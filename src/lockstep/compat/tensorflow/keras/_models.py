@@ -1,0 +1,66 @@
+"""`tf.keras.models` and `tf.keras.saving`: loading and saving with the arguments of Keras 2."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import keras
+from keras.src.legacy.saving import legacy_h5_format
+
+from lockstep.compat.tensorflow.keras._saves import recover
+from lockstep.errors import ArgumentError, UnsupportedError
+
+__all__ = ["load_model", "save_model"]
+
+
+def save_model(model: Any, filepath: Any, overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
+    """Saves a model to a `.keras` file, an HDF5 file, or a directory; the same as `model.save`.
+
+    Source: `tf.keras.models.save_model`.
+    """
+    model.save(filepath, overwrite, *args, **kwargs)
+
+
+def load_model(
+    filepath: str | os.PathLike[str],
+    custom_objects: dict[str, Any] | None = None,
+    compile: bool = True,
+    options: Any = None,
+    safe_mode: bool = True,
+) -> Any:
+    """Loads what `model.save` saved: a `.keras` file, an HDF5 file of any name, or a directory.
+
+    Args:
+        filepath: Where the model lies.
+        custom_objects: The classes and functions that its configuration names.
+        compile: Whether to compile it as it was compiled.
+        options: Must be None; what TensorFlow's `LoadOptions` can say has no meaning here.
+        safe_mode: Whether to refuse lambda functions, which are code of whoever wrote the file.
+
+    Returns:
+        The model. Source: `tf.keras.models.load_model`.
+
+    Raises:
+        ArgumentError: If `options` is given.
+        UnsupportedError: If it is a SavedModel of TensorFlow.
+    """
+    if options is not None:
+        raise ArgumentError(f"load_model takes no options: received {options!r}. Leave options= out.")
+    recover(filepath)
+    path = Path(filepath)
+    if (path / "saved_model.pb").exists() and not (path / "config.json").exists():
+        raise UnsupportedError(
+            f"{path} is a SavedModel of TensorFlow, which only TensorFlow runs. Load it there, save it with "
+            "model.save('name.keras') or model.save('name.h5'), and load that file here."
+        )
+    if _is_nameless_hdf5(path):
+        return legacy_h5_format.load_model_from_hdf5(str(path), custom_objects, compile, safe_mode=safe_mode)
+    return keras.models.load_model(filepath, custom_objects=custom_objects, compile=compile, safe_mode=safe_mode)
+
+
+def _is_nameless_hdf5(path: Path) -> bool:
+    named = str(path).endswith((".h5", ".hdf5", ".keras"))
+    return not named and path.is_file() and bool(h5py.is_hdf5(path))

@@ -1,0 +1,69 @@
+"""`tf.keras.optimizers`, also as `legacy` and `experimental`: Keras 3's optimizers with Keras 2's arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from lockstep.compat.tensorflow.keras._alias import alias
+from lockstep.compat.tensorflow.keras._patches.noted import warn_once
+from lockstep.compat.tensorflow.keras._patches.optimizer import as_rate
+from lockstep.errors import ArgumentError
+
+__all__ = [
+    "SGD",
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "Ftrl",
+    "Lion",
+    "Nadam",
+    "Optimizer",
+    "RMSprop",
+]
+
+# The learning rate that decays if none is given.
+_DEFAULT_RATES = {"SGD": 0.01}
+
+
+def _translate(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    kwargs = dict(arguments)
+    if "lr" in kwargs:
+        kwargs["learning_rate"] = kwargs.pop("lr")
+    if kwargs.pop("jit_compile", True) is False:
+        warn_once("Every step is compiled: jit_compile=False of an optimizer has no meaning here.")
+    if "epsilon" in kwargs and kwargs["epsilon"] is None:
+        kwargs["epsilon"] = keras.config.epsilon()
+    if kwargs.pop("mesh", None) is not None:
+        raise ArgumentError("Optimizers take no mesh=: create the model under a strategy's scope.")
+    _decay(name, kwargs)
+    return kwargs
+
+
+def _decay(name: str, kwargs: dict[str, Any]) -> None:
+    """Turns `decay=` into the schedule that it meant: `learning_rate / (1 + decay * step)`."""
+    decay = kwargs.pop("decay", None)
+    if not decay:
+        return
+    rate = as_rate(kwargs.get("learning_rate", _DEFAULT_RATES.get(name, 0.001)))
+    if not isinstance(rate, float):
+        raise ArgumentError(f"decay= goes with a learning rate that is a number: received {rate!r}. Leave decay= out.")
+    kwargs["learning_rate"] = keras.optimizers.schedules.InverseTimeDecay(rate, decay_steps=1, decay_rate=float(decay))
+
+
+Adadelta = alias(keras.optimizers.Adadelta, _translate)
+Adafactor = alias(keras.optimizers.Adafactor, _translate)
+Adagrad = alias(keras.optimizers.Adagrad, _translate)
+Adam = alias(keras.optimizers.Adam, _translate)
+AdamW = alias(keras.optimizers.AdamW, _translate)
+Adamax = alias(keras.optimizers.Adamax, _translate)
+Ftrl = alias(keras.optimizers.Ftrl, _translate)
+Lion = alias(keras.optimizers.Lion, _translate)
+Nadam = alias(keras.optimizers.Nadam, _translate)
+RMSprop = alias(keras.optimizers.RMSprop, _translate)
+SGD = alias(keras.optimizers.SGD, _translate)
+Optimizer = keras.optimizers.Optimizer

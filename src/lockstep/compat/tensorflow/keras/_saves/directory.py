@@ -1,0 +1,61 @@
+"""A whole model in a directory, as Keras 2 saved to a path without extension.
+
+The content is that of Keras 3's own unzipped format (`config.json`, `metadata.json`, `model.weights.h5`, `assets/`), so
+that `keras.models.load_model` reads it everywhere, without this package.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from keras.src.saving import saving_lib
+
+from lockstep.compat.tensorflow.keras._saves.exchange import remove, take_place
+from lockstep.compat.tensorflow.keras._saves.whole_file import unfinished
+
+# In the order in which they may be replaced one by one: the configuration is of no use without the weights.
+_PARTS = ("assets", "model.weights.h5", "metadata.json", "config.json")
+
+
+def save_directory(model: Any, path: str | os.PathLike[str]) -> None:
+    """Saves `model`, its optimizer's state included, as the directory `path`.
+
+    A model that was saved there before is replaced when the new one is complete; other files in the directory stay.
+    """
+    target = Path(os.path.abspath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staged = unfinished(target)
+    staged.mkdir()
+    try:
+        saving_lib.save_model(model, str(staged), zipped=False)
+        _put(staged, target)
+    finally:
+        remove(staged)
+
+
+def _put(staged: Path, target: Path) -> None:
+    if target.is_dir() and any(entry.name not in _PARTS for entry in target.iterdir()):
+        _replace_parts(staged, target)
+    else:
+        take_place(staged, target, _aside(target))
+
+
+def _replace_parts(staged: Path, target: Path) -> None:
+    """Replaces the model that lies among other files, each file in one step."""
+    for name in _PARTS:
+        if (staged / name).exists():
+            take_place(staged / name, target / name, target / f".{name}.previous")
+
+
+def recover(path: str | os.PathLike[str]) -> None:
+    """Puts back what a process that ended between the two renames of a replacement left aside."""
+    target = Path(os.path.abspath(path))
+    aside = _aside(target)
+    if not target.exists() and aside.exists():
+        aside.replace(target)
+
+
+def _aside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.previous")

@@ -1,0 +1,167 @@
+"""Modules that show a module of Keras, and what this package has in its place.
+
+A view holds no copies. It asks, in this order: the module of this package that belongs to it, the module of `keras`,
+and for some `keras._tf_keras.keras`, where Keras keeps old names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+from lockstep.compat.tensorflow.keras._absent import advice
+
+_HERE = "lockstep.compat.tensorflow.keras"
+
+# What this package has in place of, or beside, a module of Keras.
+_OURS = {
+    "": "_top",
+    "backend": "_backend",
+    "backend.experimental": "_nothing",
+    "callbacks": "_callbacks",
+    "callbacks.experimental": "_callbacks_experimental",
+    "estimator": "_estimator",
+    "experimental": "_experimental",
+    "layers": "_layers",
+    "layers.experimental": "_layers_experimental",
+    "layers.experimental.preprocessing": "_layers_preprocessing",
+    "metrics.experimental": "_nothing",
+    "mixed_precision.experimental": "_mixed_precision",
+    "models": "_models",
+    "models.experimental": "_nothing",
+    "optimizers": "_optimizers",
+    "optimizers.experimental": "_optimizers",
+    "optimizers.legacy": "_optimizers",
+    "preprocessing": "_preprocessing",
+    "preprocessing.text": "_nothing",
+    "saving": "_models",
+    "utils": "_utils",
+    "utils.experimental": "_nothing",
+    "wrappers.scikit_learn": "_nothing",
+}
+# Keras' old names there work without TensorFlow.
+_OLD_NAMES = ("losses", "metrics", "preprocessing.image", "preprocessing.sequence", "preprocessing.text")
+
+
+class View(ModuleType):
+    """A module that looks its names up elsewhere, each time."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lookup(_inner(self.__name__), name)
+
+    def __dir__(self) -> list[str]:
+        return names(_inner(self.__name__))
+
+
+def lookup(inner: str, name: str) -> Any:
+    """Returns what `name` is in the view of `keras.<inner>`.
+
+    Raises:
+        AttributeError: If there is no such name; it says what to use instead, if that is known.
+    """
+    if name == "__all__":
+        return [n for n in names(inner) if not n.startswith("_")]
+    if (name.startswith("_") and name != "__version__") or name == "src":
+        raise AttributeError(f"module {_full(inner)!r} has no attribute {name!r}")
+    ours = _ours(inner)
+    if ours is not None and name in ours.__all__:
+        return getattr(ours, name)
+    if _is_view(_join(inner, name)):
+        return importlib.import_module(_full(_join(inner, name)))
+    for theirs in _theirs(inner):
+        if name in vars(theirs) or hasattr(theirs, name):
+            return getattr(theirs, name)
+    raise AttributeError(f"module {_full(inner)!r} has no attribute {name!r}. {advice(inner, name)}".rstrip())
+
+
+def names(inner: str) -> list[str]:
+    """Returns the names in the view of `keras.<inner>`."""
+    ours = _ours(inner)
+    found: set[str] = set(ours.__all__ if ours is not None else ())
+    for theirs in _theirs(inner):
+        found.update(name for name in dir(theirs) if not name.startswith("_") and name != "src")
+    inside = [other for other in _OURS if other.rpartition(".")[0] == inner and other]
+    return sorted(found | {other.rpartition(".")[2] for other in inside})
+
+
+def _ours(inner: str) -> ModuleType | None:
+    return importlib.import_module(f"{_HERE}.{_OURS[inner]}") if inner in _OURS else None
+
+
+def _theirs(inner: str) -> Iterator[ModuleType]:
+    for root in ("keras", "keras._tf_keras.keras") if inner in _OLD_NAMES else ("keras",):
+        name = f"{root}.{inner}" if inner else root
+        if _exists(name):
+            yield importlib.import_module(name)
+
+
+def _is_view(inner: str) -> bool:
+    parts = inner.split(".")
+    if any(part.startswith("_") for part in parts) or parts[0] == "src":
+        return False
+    return inner in _OURS or _exists(f"keras.{inner}")
+
+
+def _exists(module: str) -> bool:
+    if module in sys.modules:
+        return True
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _inner(module: str) -> str:
+    return module[len(_HERE) + 1 :]
+
+
+def _full(inner: str) -> str:
+    return f"{_HERE}.{inner}" if inner else _HERE
+
+
+def _join(inner: str, name: str) -> str:
+    return f"{inner}.{name}" if inner else name
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Makes a view for `import lockstep.compat.tensorflow.keras.<module of keras>`."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if not fullname.startswith(_HERE + "."):
+            return None
+        inner = _inner(fullname)
+        if _is_view(inner):
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        _explain(inner)
+        return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return View(spec.name, f"What `keras.{_inner(spec.name)}` has, and what Keras 2 had there.")
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Does nothing: a view has no content of its own."""
+
+
+def _explain(inner: str) -> None:
+    """Raises an error with advice for a name that `from ... import` does not find, if there is any.
+
+    Python drops the message of the `AttributeError` in that case, but asks for a module of that name before.
+    """
+    parent, _, name = inner.rpartition(".")
+    text = advice(parent, name)
+    if text and (parent == "" or _is_view(parent)):
+        raise ImportError(f"cannot import name {name!r} from {_full(parent)!r}. {text}")
+
+
+def install() -> None:
+    """Lets the views be imported, once per process."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())

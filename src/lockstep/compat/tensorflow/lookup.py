@@ -1,0 +1,154 @@
+"""tf.lookup: tables from keys to values, on the host."""
+
+from __future__ import annotations
+
+from pathlib import Path as _Path
+from typing import Any as _Any
+
+import numpy as _np
+
+from lockstep.compat.tensorflow._dtypes import as_dtype as _as_dtype
+from lockstep.compat.tensorflow._missing import getter as _getter
+from lockstep.compat.tensorflow._ops.dispatch import DEVICE as _DEVICE
+from lockstep.compat.tensorflow._ops.dispatch import library as _library
+from lockstep.compat.tensorflow._tensor import HostTensor as _HostTensor
+from lockstep.compat.tensorflow._tensor import as_host as _as_host
+from lockstep.compat.tensorflow._tensor import constant_array as _constant_array
+from lockstep.compat.tensorflow._tensor import text as _text
+from lockstep.errors import ArgumentError as _ArgumentError
+from lockstep.errors import DataNotFoundError as _DataNotFoundError
+from lockstep.errors import UnsupportedError as _UnsupportedError
+
+__all__ = [
+    "KeyValueTensorInitializer",
+    "StaticHashTable",
+    "StaticVocabularyTable",
+    "TextFileInitializer",
+    "TextFileIndex",
+]
+
+
+class TextFileIndex:
+    """Which part of a line is a key or a value. Source: tf.lookup.TextFileIndex."""
+
+    WHOLE_LINE = -2
+    LINE_NUMBER = -1
+
+
+class KeyValueTensorInitializer:
+    """Keys and values, as many. Source: tf.lookup.KeyValueTensorInitializer."""
+
+    def __init__(
+        self, keys: _Any, values: _Any, key_dtype: _Any = None, value_dtype: _Any = None, name: str | None = None
+    ) -> None:
+        """Takes two lists or tensors, and the types of their elements if they shall be others."""
+        self.keys = _typed(keys, key_dtype)
+        self.values = _typed(values, value_dtype)
+        if len(self.keys) != len(self.values):
+            raise _ArgumentError(
+                f"There must be as many values as keys. Received: {len(self.values)} and {len(self.keys)}."
+            )
+
+
+class TextFileInitializer(KeyValueTensorInitializer):
+    """Keys and values of the lines of a file. Source: tf.lookup.TextFileInitializer."""
+
+    def __init__(
+        self,
+        filename: _Any,
+        key_dtype: _Any,
+        key_index: int,
+        value_dtype: _Any,
+        value_index: int,
+        vocab_size: int | None = None,
+        delimiter: str = "\t",
+        name: str | None = None,
+    ) -> None:
+        """Reads a file; an index is a column, or one of `TextFileIndex`. `vocab_size` takes the first lines only.
+
+        Raises:
+            DataNotFoundError: If there is no such file.
+        """
+        path = _Path(_text(filename).item().decode())
+        if not path.exists():
+            raise _DataNotFoundError(f"The file must exist. Received: {path}.")
+        lines = path.read_bytes().splitlines()[:vocab_size]
+        keys = _parts(lines, key_index, delimiter, key_dtype)
+        super().__init__(keys, _parts(lines, value_index, delimiter, value_dtype), key_dtype, value_dtype)
+
+
+def _parts(lines: list[bytes], index: int, delimiter: str, dtype: _Any) -> _Any:
+    if index == TextFileIndex.LINE_NUMBER:
+        return _np.arange(len(lines))
+    found = lines if index == TextFileIndex.WHOLE_LINE else [line.split(delimiter.encode())[index] for line in lines]
+    return found if _as_dtype(dtype).dtype == object else [_as_dtype(dtype).as_numpy_dtype(float(f)) for f in found]
+
+
+def _typed(values: _Any, dtype: _Any) -> _Any:
+    found = _constant_array(_np.asarray(values) if isinstance(values, _np.ndarray) else values)
+    wanted = None if dtype is None else _as_dtype(dtype).dtype
+    return found.ravel() if wanted is None or wanted == found.dtype else found.ravel().astype(wanted)
+
+
+class StaticHashTable:
+    """Finds values of keys. Keys are looked up on the host: in data sets, not in models.
+
+    Source: tf.lookup.StaticHashTable.
+    """
+
+    def __init__(self, initializer: KeyValueTensorInitializer, default_value: _Any, name: str | None = None) -> None:
+        """Makes a table; `default_value` is what a key has that is not in it."""
+        self._table = dict(zip(initializer.keys.tolist(), initializer.values.tolist(), strict=True))
+        self._dtype = initializer.values.dtype
+        self._default = _text(default_value).item() if self._dtype.kind == "O" else default_value
+
+    def lookup(self, keys: _Any, name: str | None = None) -> _Any:
+        """Returns the values of keys, in a tensor of the same shape."""
+        if _library(keys) is not _np:
+            kind = "an array of JAX" if _library(keys) is _DEVICE else "a symbolic tensor of Keras"
+            raise _UnsupportedError(
+                f"Tables are on the host. Received {kind}. Use tf.keras.layers.StringLookup or IntegerLookup."
+            )
+        found = _constant_array(keys)
+        values = _np.empty(found.size, self._dtype)
+        for number, key in enumerate(found.ravel().tolist()):
+            values[number] = self._value(key)
+        return _as_host(values.reshape(_np.shape(found)))
+
+    def _value(self, key: _Any) -> _Any:
+        return self._table.get(key, self._default)
+
+    def __getitem__(self, keys: _Any) -> _Any:
+        return self.lookup(keys)
+
+    def size(self, name: str | None = None) -> _HostTensor:
+        """Returns the number of keys."""
+        return _as_host(_np.int64(len(self._table)))
+
+
+class StaticVocabularyTable(StaticHashTable):
+    """Finds numbers of text; unknown text gets one of further numbers, by its hash, which is not TensorFlow's.
+
+    Source: tf.lookup.StaticVocabularyTable.
+    """
+
+    def __init__(
+        self,
+        initializer: KeyValueTensorInitializer | None,
+        num_oov_buckets: int,
+        lookup_key_dtype: _Any = None,
+        name: str | None = None,
+    ) -> None:
+        """Makes a table of an initializer, with so many numbers for unknown text."""
+        super().__init__(initializer or KeyValueTensorInitializer([], [], "string", "int64"), -1)
+        self._buckets = num_oov_buckets
+
+    def _value(self, key: _Any) -> _Any:
+        from lockstep.compat.tensorflow._ops.strings import to_hash_bucket_fast
+
+        if key in self._table:
+            return self._table[key]
+        return len(self._table) + int(to_hash_bucket_fast(key if isinstance(key, bytes) else str(key), self._buckets))
+
+
+__getattr__ = _getter(__name__)

@@ -1,0 +1,32 @@
+"""tf.nn: activations, losses on logits, convolutions and pooling."""
+
+# ruff: noqa: F403
+
+from __future__ import annotations
+
+from lockstep.compat.tensorflow._missing import getter as _getter
+from lockstep.compat.tensorflow._ops import activations as _activations
+from lockstep.compat.tensorflow._ops import windows as _windows
+from lockstep.compat.tensorflow._ops.activations import *
+from lockstep.compat.tensorflow._ops.elementwise import sigmoid as sigmoid
+from lockstep.compat.tensorflow._ops.elementwise import tanh as tanh
+from lockstep.compat.tensorflow._ops.indexing import top_k as top_k
+from lockstep.compat.tensorflow._ops.reduce import zero_fraction as zero_fraction
+from lockstep.compat.tensorflow._ops.special import log_sigmoid as log_sigmoid
+from lockstep.compat.tensorflow._ops.special import softplus as softplus
+from lockstep.compat.tensorflow._ops.special import softsign as softsign
+from lockstep.compat.tensorflow._ops.windows import *
+
+__all__ = [
+    "log_sigmoid",
+    "sigmoid",
+    "softplus",
+    "softsign",
+    "tanh",
+    "top_k",
+    "zero_fraction",
+]
+__all__ += _activations.__all__
+__all__ += _windows.__all__
+
+__getattr__ = _getter(__name__)

@@ -1,0 +1,63 @@
+"""tf.test: a test case with TensorFlow's comparisons."""
+
+from __future__ import annotations
+
+import tempfile as _tempfile
+import unittest as _unittest
+from importlib.util import find_spec as _find_spec
+from typing import Any as _Any
+
+import numpy as _np
+
+from lockstep.compat.tensorflow._missing import getter as _getter
+
+__all__ = ["TestCase", "get_temp_dir", "gpu_device_name", "is_built_with_cuda", "is_gpu_available", "main"]
+
+main = _unittest.main
+
+
+class TestCase(_unittest.TestCase):
+    """unittest's, with comparisons of tensors. Source: tf.test.TestCase."""
+
+    def assertAllClose(self, a: _Any, b: _Any, rtol: float = 1e-6, atol: float = 1e-6, msg: str | None = None) -> None:
+        """Fails unless elements are close."""
+        _np.testing.assert_allclose(_np.asarray(a), _np.asarray(b), rtol=rtol, atol=atol, err_msg=msg or "")
+
+    def assertAllEqual(self, a: _Any, b: _Any, msg: str | None = None) -> None:
+        """Fails unless elements are equal."""
+        _np.testing.assert_array_equal(_np.asarray(a), _np.asarray(b), err_msg=msg or "")
+
+    def assertShapeEqual(self, input_a: _Any, input_b: _Any, msg: str | None = None) -> None:
+        """Fails unless shapes are equal."""
+        self.assertEqual(tuple(input_a.shape), tuple(input_b.shape), msg)
+
+    def get_temp_dir(self) -> str:
+        """Returns a new directory, removed after the test."""
+        directory = _tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        return directory.name
+
+
+def get_temp_dir() -> str:
+    """Returns a new directory. Source: tf.test.get_temp_dir."""
+    return _tempfile.mkdtemp()
+
+
+def is_built_with_cuda() -> bool:
+    """Whether JAX has a plugin for CUDA. Source: tf.test.is_built_with_cuda."""
+    return any(_find_spec(p) is not None for p in ("jax_cuda12_plugin", "jax_cuda13_plugin"))
+
+
+def is_gpu_available() -> bool:
+    """Whether there is a GPU that JAX can use. Source: tf.test.is_gpu_available."""
+    from lockstep.compat.tensorflow.config import list_physical_devices
+
+    return bool(list_physical_devices("GPU"))
+
+
+def gpu_device_name() -> str:
+    """Returns "/device:GPU:0" if there is one, else "". Source: tf.test.gpu_device_name."""
+    return "/device:GPU:0" if is_gpu_available() else ""
+
+
+__getattr__ = _getter(__name__)

@@ -1,0 +1,185 @@
+"""Arrays as bytes: raw, and as TensorFlow's TensorProto.
+
+Source: tf.io.decode_raw, serialize_tensor, parse_tensor; tensorflow/core/framework/types.proto.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from lockstep.data._files.reader import texts
+from lockstep.errors import ArgumentError, InputError
+
+_Array = np.ndarray[Any, np.dtype[Any]]
+_TEXT = np.dtype(object)
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+# DataType, and the field that holds values one by one.
+_TYPES: dict[np.dtype[Any], tuple[int, str]] = {
+    np.dtype(np.float32): (1, "float_val"),
+    np.dtype(np.float64): (2, "double_val"),
+    np.dtype(np.int32): (3, "int_val"),
+    np.dtype(np.uint8): (4, "int_val"),
+    np.dtype(np.int16): (5, "int_val"),
+    np.dtype(np.int8): (6, "int_val"),
+    _TEXT: (7, "string_val"),
+    np.dtype(np.complex64): (8, "scomplex_val"),
+    np.dtype(np.int64): (9, "int64_val"),
+    np.dtype(np.bool_): (10, "bool_val"),
+    _BFLOAT16: (14, "half_val"),
+    np.dtype(np.uint16): (17, "int_val"),
+    np.dtype(np.complex128): (18, "dcomplex_val"),
+    np.dtype(np.float16): (19, "half_val"),
+    np.dtype(np.uint32): (22, "uint32_val"),
+    np.dtype(np.uint64): (23, "uint64_val"),
+}
+
+
+def decode_raw(input_bytes: Any, out_type: Any, little_endian: bool = True, fixed_length: int | None = None) -> _Array:
+    """Reads bytes as numbers.
+
+    Args:
+        input_bytes: `bytes`, or an array of them that all have one length.
+        out_type: The type of the numbers.
+        little_endian: Whether the least significant byte comes first.
+        fixed_length: To how many bytes to cut or, with zeros, pad; `None`: not.
+
+    Returns:
+        The shape of `input_bytes`, and a last axis of the numbers.
+
+    Raises:
+        InputError: If the bytes are no whole number of numbers, or differ in length.
+        ArgumentError: If an argument is wrong.
+
+    Source: tf.io.decode_raw.
+    """
+    dtype = np.dtype(out_type)
+    rows = np.asarray(input_bytes, object)
+    if dtype.hasobject or any(not isinstance(row, (bytes, bytearray)) for row in rows.flat):
+        raise ArgumentError(
+            f"decode_raw takes bytes and the type of numbers; received {dtype} and {input_bytes!r:.80}."
+        )
+    pieces = [bytes(row) if fixed_length is None else _fitted(bytes(row), fixed_length) for row in rows.flat]
+    lengths = {len(piece) for piece in pieces}
+    if len(lengths) > 1 or any(length % dtype.itemsize for length in lengths):
+        raise InputError(
+            f"decode_raw: {sorted(lengths)[:5]} bytes must be one length, a multiple of the {dtype.itemsize} bytes of "
+            f"{dtype}. Check out_type, or pass fixed_length."
+        )
+    order = "<" if little_endian else ">"
+    numbers = np.frombuffer(b"".join(pieces), dtype.newbyteorder(order)).astype(dtype)
+    return numbers.reshape(*rows.shape, max(lengths, default=0) // dtype.itemsize)
+
+
+def serialize_tensor(tensor: Any) -> bytes:
+    """Returns an array of numbers or text as a serialised TensorProto, the same bytes as TensorFlow's.
+
+    Raises:
+        ArgumentError: If TensorFlow has no such type.
+
+    Source: tf.io.serialize_tensor.
+    """
+    array = _as_array(tensor)
+    message = _proto(array.dtype, array.shape)
+    if array.dtype == _TEXT:
+        message.string_val.extend([_as_bytes(value) for value in array.flat])
+    else:
+        message.tensor_content = array.astype(array.dtype.newbyteorder("<")).tobytes()
+    return message.SerializeToString()
+
+
+def parse_tensor(serialized: Any, out_type: Any) -> _Array:
+    """Returns the array that a serialised TensorProto holds.
+
+    Args:
+        serialized: `bytes`.
+        out_type: The type that it has; text is `object`, `bytes` or "string".
+
+    Raises:
+        InputError: If it is no TensorProto, or one of another type.
+
+    Source: tf.io.parse_tensor.
+    """
+    messages = importlib.import_module("lockstep.data._example.messages")
+    if isinstance(serialized, np.ndarray) and serialized.ndim == 0:
+        serialized = serialized.item()
+    if not isinstance(serialized, (bytes, bytearray)):
+        raise ArgumentError(f"a serialised tensor is bytes, not {type(serialized).__name__}.")
+    try:
+        message = messages.TensorProto.FromString(bytes(serialized))
+    except importlib.import_module("google.protobuf.message").DecodeError as error:
+        raise _no_tensor(serialized, "it cannot be parsed") from error
+    dtype = _wanted(out_type)
+    if message.dtype != _TYPES[dtype][0]:
+        held = next((str(known) for known, (number, _) in _TYPES.items() if number == message.dtype), "no known type")
+        raise InputError(f"the serialised tensor holds {held}, not {dtype}. Pass that out_type.")
+    return _content(message, dtype, serialized)
+
+
+def _content(message: Any, dtype: np.dtype[Any], serialized: Any) -> _Array:
+    shape = tuple(dim.size for dim in message.tensor_shape.dim)
+    count = math.prod(shape)
+    if message.tensor_content:
+        if len(message.tensor_content) != count * dtype.itemsize or dtype == _TEXT:
+            raise _no_tensor(serialized, f"its content is not of {dtype} {shape}")
+        return np.frombuffer(message.tensor_content, dtype.newbyteorder("<")).astype(dtype).reshape(shape)
+    values = _listed(getattr(message, _TYPES[dtype][1]), dtype)
+    if len(values) > count or min(shape, default=0) < 0:
+        raise _no_tensor(serialized, f"it has {len(values)} values for shape {shape}")
+    if len(values) < count:  # TensorFlow leaves out repetitions of the last value
+        last = values[-1:] if len(values) else _listed([b""] if dtype == _TEXT else [0, 0], dtype)[:1]
+        values = np.concatenate([values, np.repeat(last, count - len(values))])
+    return values.reshape(shape)
+
+
+def _listed(values: Any, dtype: np.dtype[Any]) -> _Array:
+    if dtype == _TEXT:
+        return texts(values)
+    if dtype.kind == "c":
+        return np.array(values, np.float64).reshape(-1, 2).astype(dtype.type(0).real.dtype).view(dtype)[:, 0]
+    if dtype in (np.float16, _BFLOAT16):
+        return np.array(values, np.uint16).view(dtype)
+    return np.array(values, dtype)
+
+
+def _proto(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+    messages = importlib.import_module("lockstep.data._example.messages")
+    message = messages.TensorProto(dtype=_TYPES[dtype][0])
+    message.tensor_shape.SetInParent()
+    for size in shape:
+        message.tensor_shape.dim.add(size=size)
+    return message
+
+
+def _as_array(tensor: Any) -> _Array:
+    array = np.asarray(tensor)
+    if array.dtype.kind in "SU":
+        array = array.astype(object)
+    return array.astype(_wanted(array.dtype), copy=False)
+
+
+def _wanted(dtype: Any) -> np.dtype[Any]:
+    if dtype in (bytes, str) or getattr(dtype, "name", dtype) == "string":
+        return _TEXT
+    found = np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).newbyteorder("=")
+    if found not in _TYPES:
+        raise ArgumentError(f"TensorFlow has no type {dtype!r}. Use one of {', '.join(map(str, _TYPES))}.")
+    return found
+
+
+def _as_bytes(value: object) -> bytes:
+    if isinstance(value, (bytes, str)):
+        return value.encode() if isinstance(value, str) else value
+    raise ArgumentError(f"an object array holds text (bytes or str), not {type(value).__name__}.")
+
+
+def _fitted(data: bytes, length: int) -> bytes:
+    return data[:length].ljust(length, b"\0")
+
+
+def _no_tensor(serialized: Any, reason: str) -> InputError:
+    return InputError(f"{len(serialized)} bytes are no serialised tensor: {reason}. Write them with serialize_tensor.")

@@ -1,0 +1,300 @@
+"""Datasets of the records of files."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lockstep.data import _check
+from lockstep.data._columns import Columns, Rows
+from lockstep.data._dataset import Dataset, texts_of
+from lockstep.data._files import array_record, csv, fixed, parquet, text, tfrecord
+from lockstep.data._files.reader import Reader
+from lockstep.data._inside import plan_of
+from lockstep.data._options import AUTOTUNE
+from lockstep.data._plan import Node
+from lockstep.data._spec import TensorSpec
+from lockstep.data._structure import TEXT
+from lockstep.data._transforms.files import Files
+from lockstep.data._transforms.interleave import Interleave
+from lockstep.data._transforms.stored import Stored
+
+_SCALAR_TEXT = TensorSpec((), TEXT)
+
+
+class TFRecordDataset(Dataset):
+    """The records of TFRecord files, `bytes`. Their checksums are verified.
+
+    Args:
+        filenames: A file, several, or a dataset of file names.
+        compression_type: "" or None, "GZIP" or "ZLIB".
+        buffer_size: Any: files are read in large pieces.
+        num_parallel_reads: From how many files records are taken in turns; None or AUTOTUNE: one file after another.
+        name: For messages.
+
+    Raises:
+        DataNotFoundError: While iterating, if a file is missing.
+        InputError: While iterating, if a record is broken; the message names file and record.
+
+    Source: tf.data.TFRecordDataset.
+    """
+
+    def __init__(
+        self,
+        filenames: Any,
+        compression_type: str | None = None,
+        buffer_size: int | None = None,
+        num_parallel_reads: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        opened = functools.partial(tfrecord.open_tfrecord, compression_type=compression_type)
+        self._begin(_records(filenames, opened, "TFRecords", _SCALAR_TEXT, num_parallel_reads))
+
+
+class TextLineDataset(Dataset):
+    r"""The lines of text files, `bytes` without the line's end ("\n" or "\r\n").
+
+    Args:
+        filenames: A file, several, or a dataset of file names.
+        compression_type: "" or None, "GZIP" or "ZLIB".
+        buffer_size: Any: files are read in large pieces.
+        num_parallel_reads: From how many files lines are taken in turns; None or AUTOTUNE: one file after another.
+        name: For messages.
+
+    Source: tf.data.TextLineDataset.
+    """
+
+    def __init__(
+        self,
+        filenames: Any,
+        compression_type: str | None = None,
+        buffer_size: int | None = None,
+        num_parallel_reads: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        opened = functools.partial(text.open_text, compression_type=compression_type)
+        self._begin(_records(filenames, opened, "TextLines", _SCALAR_TEXT, num_parallel_reads))
+
+
+class FixedLengthRecordDataset(Dataset):
+    """The records of files of records of one length, `bytes`.
+
+    Args:
+        filenames: A file, several, or a dataset of file names.
+        record_bytes: The length of a record.
+        header_bytes: How many bytes come before the first.
+        footer_bytes: How many come after the last.
+        buffer_size: Any: files are read in large pieces.
+        compression_type: "" or None, "GZIP" or "ZLIB".
+        num_parallel_reads: From how many files records are taken in turns; None or AUTOTUNE: one file after another.
+        name: For messages.
+
+    Source: tf.data.FixedLengthRecordDataset.
+    """
+
+    def __init__(
+        self,
+        filenames: Any,
+        record_bytes: int,
+        header_bytes: int | None = None,
+        footer_bytes: int | None = None,
+        buffer_size: int | None = None,
+        compression_type: str | None = None,
+        num_parallel_reads: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        opened = functools.partial(
+            fixed.open_fixed,
+            record_bytes=record_bytes,
+            header_bytes=header_bytes or 0,
+            footer_bytes=footer_bytes or 0,
+            compression_type=compression_type,
+        )
+        self._begin(_records(filenames, opened, "FixedLengthRecords", _SCALAR_TEXT, num_parallel_reads))
+
+
+class CsvDataset(Dataset):
+    """The rows of CSV files, tuples with a scalar for each column.
+
+    Args:
+        filenames: A file, several, or a dataset of file names.
+        record_defaults: For each column that is read, a default value, or a dtype if it must have a value.
+        compression_type: "" or None, "GZIP" or "ZLIB".
+        buffer_size: Any: files are read in large pieces.
+        header: Whether the first line of each file is passed over.
+        field_delim: What separates fields.
+        use_quote_delim: Whether double quotes enclose fields.
+        na_value: A further text for a missing value.
+        select_cols: The numbers of the columns to read; all by default.
+        exclude_cols: The numbers of the columns to leave out.
+
+    Raises:
+        InputError: While iterating, if a value is wrong; the message names file, line and column.
+
+    Source: tf.data.experimental.CsvDataset.
+    """
+
+    def __init__(
+        self,
+        filenames: Any,
+        record_defaults: Sequence[Any],
+        compression_type: str | None = None,
+        buffer_size: int | None = None,
+        header: bool = False,
+        field_delim: str = ",",
+        use_quote_delim: bool = True,
+        na_value: str = "",
+        select_cols: Sequence[int] | None = None,
+        exclude_cols: Sequence[int] | None = None,
+    ) -> None:
+        if exclude_cols is not None:
+            count = len(record_defaults) + len(exclude_cols)
+            select_cols = [i for i in range(count) if i not in set(exclude_cols)]
+        opened = functools.partial(
+            csv.open_csv,
+            record_defaults=record_defaults,
+            compression_type=compression_type,
+            header=header,
+            field_delim=field_delim,
+            use_quote_delim=use_quote_delim,
+            na_value=na_value,
+            select_cols=select_cols,
+        )
+        self._begin(_records(filenames, opened, "Csv", None, None))
+
+
+class ParquetDataset(Dataset):
+    """The rows of Parquet files, dicts with a value for each column. Needs the package `pyarrow`.
+
+    Args:
+        filenames: A file, several, or a dataset of file names.
+        columns: The columns to read; all by default.
+        name: For messages.
+
+    Raises:
+        UnsupportedError: While iterating, if a column holds what no array can hold, or `pyarrow` is not installed.
+    """
+
+    def __init__(self, filenames: Any, columns: Sequence[str] | None = None, name: str | None = None) -> None:
+        self._begin(_records(filenames, functools.partial(parquet.open_parquet, columns=columns), "Parquet", None, None))
+
+
+class ArrayRecordDataset(Dataset):
+    """The records of ArrayRecord files, `bytes`, with random access: a shuffle over all of them reads only what it needs.
+
+    Needs the package `array_record`.
+
+    Args:
+        filenames: A file, or several.
+        name: For messages.
+
+    Raises:
+        DataNotFoundError: If a file is missing.
+        InputError: If one is no ArrayRecord file.
+    """
+
+    def __init__(self, filenames: Any, name: str | None = None) -> None:
+        store = _ArrayRecordStore(texts_of(filenames))
+        self._begin(Stored(store, store.count, _SCALAR_TEXT, "ArrayRecords"))
+
+
+class _ArrayRecordStore:
+    """Reads records by number; each thread has the files open for itself."""
+
+    wholesale = False
+
+    def __init__(self, paths: list[str]) -> None:
+        self._paths = paths
+        self._own = threading.local()
+        self.count = len(self._records)
+
+    @property
+    def _records(self) -> array_record.ArrayRecords:
+        if not hasattr(self._own, "records"):
+            self._own.records = array_record.ArrayRecords(self._paths)
+        return self._own.records
+
+    def take(self, rows: Rows) -> Columns:
+        return self._records.take(rows.tolist())
+
+    def describe(self, row: int) -> str:
+        return f"{', '.join(self._paths)}, record {row}"
+
+
+def _records(
+    filenames: Any, opened: Callable[[str], Reader], kind: str, spec: Any, turns: int | None
+) -> Node:
+    """Returns the plan that reads files: one after another, or several in turns."""
+    cycle = 1 if turns in (None, AUTOTUNE) else _check.at_least(1, turns, "num_parallel_reads")
+
+    def one(name: Any) -> Node:
+        return Files([name.decode()], opened, kind, spec)
+
+    if isinstance(filenames, Dataset):
+        return Interleave(plan_of(filenames), one, cycle, 1)
+    names = texts_of(filenames)
+    if cycle == 1:
+        return Files(names, opened, kind, spec)
+    return Interleave(plan_of(Dataset.from_tensor_slices(np.array(names, object))), one, cycle, 1)
+
+
+def image_dataset_from_directory(
+    directory: Any,
+    labels: Any = "inferred",
+    label_mode: str | None = "int",
+    class_names: Sequence[str] | None = None,
+    color_mode: str = "rgb",
+    batch_size: int | None = 32,
+    image_size: tuple[int, int] = (256, 256),
+    shuffle: bool = True,
+    seed: int | None = None,
+    validation_split: float | None = None,
+    subset: str | None = None,
+    interpolation: str = "bilinear",
+    follow_links: bool = False,
+    crop_to_aspect_ratio: bool = False,
+) -> Any:
+    """Returns a dataset of the images in a directory: (images, labels), or images if `label_mode` is None.
+
+    Images are float32 (batch, height, width, channels), from 0 to 255. The dataset has an attribute `class_names`.
+
+    Args:
+        directory: With a directory per class, if labels are inferred.
+        labels: "inferred", None, or a label per file in the order of their sorted names.
+        label_mode: "int" (int32), "categorical" (one-hot float32), "binary" (float32 0 or 1), or None.
+        class_names: The classes in order; by default those found, sorted.
+        color_mode: "grayscale", "rgb" or "rgba".
+        batch_size: None for single images.
+        image_size: Height and width.
+        shuffle: Whether each pass has another order.
+        seed: Of the order and the split.
+        validation_split: The fraction of files kept for validation.
+        subset: "training", "validation", or "both" for a pair of datasets.
+        interpolation: As `method` of tf.image.resize.
+        follow_links: Whether links to directories are followed.
+        crop_to_aspect_ratio: Whether images are cropped instead of distorted.
+
+    Raises:
+        ArgumentError: If arguments do not go together.
+        DataNotFoundError: If there is no image.
+
+    Source: keras.utils.image_dataset_from_directory.
+    """
+    from lockstep.data._image_folder import ImageFolder
+
+    folder = ImageFolder(
+        directory,
+        labels,
+        label_mode,
+        class_names,
+        color_mode,
+        image_size,
+        interpolation,
+        follow_links,
+        crop_to_aspect_ratio,
+    )
+    return folder.datasets(batch_size, shuffle, seed, validation_split, subset)

@@ -1,0 +1,115 @@
+"""Files of records that all have the same length.
+
+Source: tf.data.FixedLengthRecordDataset.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from lockstep.data._files.block_reader import BlockReader
+from lockstep.data._files.stream import Stream, as_path
+from lockstep.errors import ArgumentError, InputError
+
+_CHUNK = 1 << 18
+
+
+def open_fixed(
+    path: Any,
+    record_bytes: int,
+    header_bytes: int = 0,
+    footer_bytes: int = 0,
+    compression_type: str | None = "",
+) -> FixedLengthReader:
+    """Opens a file of records of `record_bytes` bytes, between a header and a footer that are skipped.
+
+    Raises:
+        ArgumentError: If a length is negative, or that of the records is not positive.
+        DataNotFoundError: If there is no such file.
+        InputError: If what lies between header and footer is no whole number of records. Of a compressed file this
+            shows only at its end.
+    """
+    for name, value, least in (("record", record_bytes, 1), ("header", header_bytes, 0), ("footer", footer_bytes, 0)):
+        if value < least:
+            raise ArgumentError(f"{name}_bytes is at least {least}; received {value}.")
+    reader = FixedLengthReader(Stream(as_path(path), compression_type), record_bytes, header_bytes, footer_bytes)
+    reader.check_size()
+    return reader
+
+
+def count(path: Any, record_bytes: int, header_bytes: int = 0, footer_bytes: int = 0) -> int:
+    """Returns the number of records in an uncompressed file; raises what `open_fixed` raises."""
+    reader = open_fixed(path, record_bytes, header_bytes, footer_bytes)
+    try:
+        return reader.check_size() or 0
+    finally:
+        reader.close()
+
+
+class FixedLengthReader(BlockReader):
+    """Reads records of a fixed length; a record is `bytes`."""
+
+    def __init__(self, stream: Stream, record_bytes: int, header_bytes: int, footer_bytes: int) -> None:
+        super().__init__(stream, header_bytes)
+        self._lengths = (record_bytes, header_bytes, footer_bytes)
+        self._cut = re.compile(b".{%d}" % record_bytes, re.DOTALL).findall if record_bytes < 1 << 16 else None
+        self._chunk = b""
+        self._offset = 0  # of the chunk; the header has yet to be skipped
+        self._ended = False
+
+    def check_size(self) -> int | None:
+        """Returns the number of records, if it can be told without reading."""
+        size = self._stream.size()
+        return None if size is None else self._checked_count(size)
+
+    def parse(self) -> tuple[Sequence[bytes], Sequence[int], int]:
+        """Returns the records that are whole and surely no part of the footer."""
+        record, header, footer = self._lengths
+        while True:
+            if self._offset < header:
+                self._skip_header(header)
+            whole = max(len(self._chunk) - footer, 0) // record
+            if whole:
+                return self._records_of(whole)
+            if self._ended:
+                return (), (), self._offset
+            self._fill(record + footer)
+
+    def forget(self, position: int) -> None:
+        """Drops the chunk."""
+        self._chunk, self._offset, self._ended = b"", position, False
+
+    def reopened(self) -> FixedLengthReader:
+        """Returns another reader of the file."""
+        return FixedLengthReader(Stream(self.path, self._stream.compression), *self._lengths)
+
+    def _records_of(self, whole: int) -> tuple[Sequence[bytes], Sequence[int], int]:
+        record, start = self._lengths[0], self._offset
+        body = self._chunk[: whole * record]
+        records = self._cut(body) if self._cut else [body[at : at + record] for at in range(0, len(body), record)]
+        self._chunk, self._offset = self._chunk[len(body) :], start + len(body)
+        return records, range(start, self._offset, record), self._offset
+
+    def _skip_header(self, header: int) -> None:
+        skipped = len(self._stream.read(header - self._offset))
+        self._offset += skipped
+        if self._offset < header:
+            self._checked_count(self._offset)
+
+    def _fill(self, needed: int) -> None:
+        self._chunk += self._stream.read(max(needed - len(self._chunk), _CHUNK))
+        self._ended = len(self._chunk) < needed
+        if self._ended:
+            self._checked_count(self._offset + len(self._chunk))
+
+    def _checked_count(self, size: int) -> int:
+        record, header, footer = self._lengths
+        body = size - header - footer
+        if body < 0 or body % record:
+            raise InputError(
+                f"{self.path} has {size} bytes, which is not {header} of a header, {footer} of a footer and a whole "
+                f"number of records of {record} bytes. Give the lengths that it was written with, or write it again."
+            )
+        return body // record

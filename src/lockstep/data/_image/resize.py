@@ -1,0 +1,201 @@
+"""Resizing images.
+
+Source: tf.image.resize.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lockstep.data._image.weights import Taps, taps
+from lockstep.errors import ArgumentError
+
+_Array = np.ndarray[Any, np.dtype[Any]]
+_FLOAT = np.dtype(np.float32)
+_FEW = 4  # taps, up to which gathering beats a matrix product on devices
+_BLOCK = 1 << 20  # elements of scratch memory
+# mode="wrap": no index is out of range, and numpy is fastest if told to wrap those that are.
+
+
+class ResizeMethod:
+    """The methods of `resize`. Source: tf.image.ResizeMethod."""
+
+    BILINEAR = "bilinear"
+    NEAREST_NEIGHBOR = "nearest"
+    BICUBIC = "bicubic"
+    AREA = "area"
+    LANCZOS3 = "lanczos3"
+    LANCZOS5 = "lanczos5"
+    GAUSSIAN = "gaussian"
+    MITCHELLCUBIC = "mitchellcubic"
+
+
+METHODS = ("bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "gaussian", "mitchellcubic")
+
+
+def resize(
+    images: Any,
+    size: Any,
+    method: str = ResizeMethod.BILINEAR,
+    preserve_aspect_ratio: bool = False,
+    antialias: bool = False,
+) -> Any:
+    """Resizes an image or a batch of images.
+
+    Args:
+        images: (height, width, channels) or (batch, height, width, channels), of any number type; numpy, or jax,
+            traced too.
+        size: The new height and width.
+        method: One of `ResizeMethod`.
+        preserve_aspect_ratio: Whether to take the largest size within `size` of the same proportions.
+        antialias: Whether to average over more pixels where the image shrinks ("nearest" and "area" never do).
+
+    Returns:
+        Images of float32, not rounded or clipped; for "nearest", of the type of `images`. Numpy if `images` was, else
+        jax. TensorFlow returns an image that has the size already as it is; here it becomes float32 like others.
+
+    Raises:
+        ArgumentError: If an argument is wrong.
+
+    Source: tf.image.resize.
+    """
+    images = images if isinstance(images, (np.ndarray, jax.Array)) else np.asarray(images)
+    _check(images, method)
+    height, width = images.shape[-3:-1]
+    new_height, new_width = _new_size(size, height, width, preserve_aspect_ratio)
+    rows = taps(method, bool(antialias), height, new_height)
+    columns = taps(method, bool(antialias), width, new_width)
+    if isinstance(images, jax.Array):
+        return _with_jax(images, rows, columns, method == "nearest")
+    if method == "nearest":
+        return images.take(rows.index[0], axis=-3).take(columns.index[0], axis=-2)
+    return _with_numpy(images, rows, columns, method == "bilinear" and not antialias)
+
+
+def _check(images: Any, method: object) -> None:
+    if images.ndim not in (3, 4) or 0 in images.shape[-3:-1]:
+        raise ArgumentError(
+            f"an image is (height, width, channels), a batch (batch, height, width, channels), with pixels; received "
+            f"shape {images.shape}. Add an axis of channels to a grey image."
+        )
+    if images.dtype == object:
+        raise ArgumentError("images are numbers; received text or objects. Decode the images first.")
+    if method not in METHODS:
+        raise ArgumentError(f"method is one of {', '.join(METHODS)}, not {method!r}.")
+
+
+def _new_size(size: Any, height: int, width: int, preserve_aspect_ratio: bool) -> tuple[int, int]:
+    wanted = _two_sizes(size)
+    if not preserve_aspect_ratio:
+        return wanted
+    one = np.float32
+    scale = min(one(wanted[0]) / one(height), one(wanted[1]) / one(width))
+    fitting = int(np.rint(scale * one(height))), int(np.rint(scale * one(width)))
+    return max(fitting[0], 1), max(fitting[1], 1)
+
+
+def _two_sizes(size: Any) -> tuple[int, int]:
+    try:
+        height, width = (int(length) for length in size)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"size is (height, width), known when the program is traced; received {size!r}.") from error
+    if height < 1 or width < 1:
+        raise ArgumentError(f"height and width of size are at least 1; received {size!r}.")
+    return height, width
+
+
+def _with_numpy(images: _Array, rows: Taps, columns: Taps, between_two: bool) -> _Array:
+    height, width, channels = images.shape[-3:]
+    elements = columns.of_elements(channels)
+    result = np.empty((*images.shape[:-3], rows.index.shape[1], columns.index.shape[1], channels), np.float32)
+    targets = result.reshape(-1, rows.index.shape[1], elements.index.shape[1])
+    for image, target in zip(images.reshape(-1, height, width * channels), targets, strict=True):
+        between = _scratch("between", (len(target), image.shape[1]), _FLOAT)
+        _rows(image, rows, between)
+        if between_two:
+            _interpolated(between, elements, target)
+        else:
+            _summed(between, elements, target)
+    return result
+
+
+def _rows(image: _Array, rows: Taps, target: _Array) -> None:
+    """Writes weighted sums of rows: small matrix products, which take less time than products and sums of arrays."""
+    count, width = len(rows.index), image.shape[1]
+    index, weight = rows.in_order
+    block = max(_BLOCK // (count * width), 1)
+    for begin in range(0, len(target), block):
+        end = min(begin + block, len(target))
+        gathered = _scratch("gathered", ((end - begin) * count, width), image.dtype)
+        image.take(index[begin * count : end * count], axis=0, out=gathered, mode="wrap")
+        values = _scratch("values", gathered.shape, _FLOAT)
+        np.copyto(values, gathered, casting="unsafe")
+        sums = target[begin:end].reshape(-1, 1, width)
+        np.matmul(weight[begin:end], values.reshape(-1, count, width), out=sums)
+
+
+def _interpolated(image: _Array, columns: Taps, target: _Array) -> None:
+    """Writes a + (b - a) * share of two elements of each row."""
+    part = _scratch("values", target.shape, _FLOAT)
+    image.take(columns.index[0], axis=1, out=target, mode="wrap")
+    image.take(columns.index[1], axis=1, out=part, mode="wrap")
+    np.subtract(part, target, out=part)
+    np.multiply(part, columns.weight[1], out=part)
+    np.add(target, part, out=target)
+
+
+def _summed(image: _Array, columns: Taps, target: _Array) -> None:
+    """Writes weighted sums of elements of each row."""
+    part = _scratch("values", target.shape, _FLOAT)
+    target[...] = 0
+    for index, weight in zip(columns.index, columns.weight, strict=True):
+        image.take(index, axis=1, out=part, mode="wrap")
+        np.multiply(part, weight, out=part)
+        np.add(target, part, out=target)
+
+
+_local = threading.local()
+
+
+def _scratch(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Array:
+    """Returns memory of this thread: fresh memory costs more than the arithmetic, as each page is cleared first."""
+    size = math.prod(shape) * dtype.itemsize
+    memory: _Array | None = getattr(_local, name, None)
+    if memory is None or memory.size < size:
+        memory = np.empty(size, np.uint8)
+        setattr(_local, name, memory)
+    return memory[:size].view(dtype).reshape(shape)
+
+
+def _with_jax(images: jax.Array, rows: Taps, columns: Taps, nearest: bool) -> jax.Array:
+    axes: Sequence[tuple[int, Taps]] = ((images.ndim - 3, rows), (images.ndim - 2, columns))
+    if nearest:
+        for axis, chosen in axes:
+            images = jnp.take(images, chosen.index[0], axis=axis)
+        return images
+    images = images.astype(jnp.float32)
+    for axis, weighted in axes:
+        images = _along(images, axis, weighted)
+    return images
+
+
+def _along(images: jax.Array, axis: int, weighted: Taps) -> jax.Array:
+    if len(weighted.index) > _FEW:
+        matrix = jnp.asarray(weighted.matrix(images.shape[axis]))
+        product = jnp.tensordot(images, matrix, axes=((axis,), (1,)), precision=jax.lax.Precision.HIGHEST)
+        return jnp.moveaxis(product, -1, axis)
+    shape = [1] * images.ndim
+    shape[axis] = -1
+    parts = [
+        jnp.take(images, index, axis=axis) * weight.reshape(shape)
+        for index, weight in zip(weighted.index, weighted.weight, strict=True)
+    ]
+    return functools.reduce(jnp.add, parts)

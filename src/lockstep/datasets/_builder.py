@@ -1,0 +1,184 @@
+"""A data set by name: found once, read as often as wanted."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+from typing import Any, TypeAlias
+
+from lockstep.datasets import _elements
+from lockstep.datasets._data_set import Loaded
+from lockstep.datasets._elements import WHOLE, Reading
+from lockstep.datasets._info import DatasetInfo, Splits
+from lockstep.datasets._place import place
+from lockstep.datasets._read_config import ReadConfig
+from lockstep.datasets._registry import look_up
+from lockstep.datasets._split import Part, SplitLike, resolve
+from lockstep.errors import ArgumentError
+
+# A split, or a list, tuple or dict of splits.
+Splitting: TypeAlias = "SplitLike | list[Any] | tuple[Any, ...] | dict[Any, Any]"
+
+_told: set[str] = set()
+_told_lock = threading.Lock()
+
+
+class DatasetBuilder:
+    """A data set by name (tfds.core.DatasetBuilder); `builder` makes one.
+
+    Args:
+        name: One of `names()`.
+        data_dir: The only directory to look in. Defaults to `$LOCKSTEP_DATA_DIR`; without it, Keras' cache and the
+            network are used.
+
+    Raises:
+        ArgumentError: If there is no data set of that name.
+    """
+
+    def __init__(self, name: str, *, data_dir: str | os.PathLike[str] | None = None) -> None:
+        self._data_set = look_up(name)
+        self._data_dir = data_dir
+        self._loaded: Loaded | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the data set."""
+        return self._data_set.name
+
+    @property
+    def info(self) -> DatasetInfo:
+        """What is known of the data set; once it has been loaded, with the sizes that it has on this machine."""
+        known, loaded = self._data_set, self._loaded
+        sizes = {k: len(t) for k, t in loaded.tables.items()} if loaded else known.sizes
+        return DatasetInfo(
+            name=known.name,
+            description=known.description,
+            homepage=known.homepage,
+            features=loaded.features if loaded and loaded.features else known.features,
+            supervised_keys=known.supervised_keys,
+            splits=Splits(sizes),
+            source=loaded.source if loaded else None,
+        )
+
+    def download_and_prepare(self, *, download: bool = True) -> None:
+        """Finds the data: in the user's directory, else in Keras' cache, else in the network.
+
+        Args:
+            download: Whether the network may be used.
+
+        Raises:
+            DataNotFoundError: If it is nowhere.
+            InputError: If it is damaged.
+        """
+        if self._loaded is None:
+            self._loaded = self._data_set.load(place(self._data_dir, download))
+        if self._loaded.substitute:
+            _tell(f"{self.name} is {self._loaded.source}")
+
+    def as_dataset(
+        self,
+        split: Splitting | None = None,
+        *,
+        batch_size: int | None = None,
+        shuffle_files: bool = False,
+        read_config: ReadConfig | None = None,
+        as_supervised: bool = False,
+    ) -> Any:
+        """Returns examples, as `load` does, which describes the arguments."""
+        self.download_and_prepare()
+        keys = self._data_set.supervised_keys if as_supervised else None
+        reading = Reading(keys, shuffle_files, _checked(batch_size), read_config or ReadConfig())
+        if split is None:
+            return {name: self._one(name, reading) for name in self.info.splits}
+        return self._nested(split, reading)
+
+    def _nested(self, split: Any, reading: Reading) -> Any:
+        if isinstance(split, dict):
+            return {key: self._nested(value, reading) for key, value in split.items()}
+        if isinstance(split, (list, tuple)):
+            return type(split)(self._nested(value, reading) for value in split)
+        return self._one(split, reading)
+
+    def _one(self, split: SplitLike, reading: Reading) -> Any:
+        assert self._loaded is not None
+        tables = self._loaded.tables
+        parts = resolve(split, {name: len(table) for name, table in tables.items()})
+        table = _elements.chosen(tables, _not_empty(parts, split))
+        return _elements.whole(table, reading) if reading.batch_size == WHOLE else _elements.dataset(table, reading)
+
+
+def builder(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> DatasetBuilder:
+    """Returns a data set by name without loading it (tfds.builder). The arguments are those of `DatasetBuilder`."""
+    return DatasetBuilder(name, data_dir=data_dir)
+
+
+def load(
+    name: str,
+    split: Splitting | None = None,
+    *,
+    as_supervised: bool = False,
+    with_info: bool = False,
+    shuffle_files: bool = False,
+    batch_size: int | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    download: bool = True,
+    read_config: ReadConfig | None = None,
+) -> Any:
+    """Returns a data set by name (tfds.load).
+
+    Args:
+        name: One of `names()`: "mnist", "cifar10", "cats_vs_dogs" and others.
+        split: Which examples: "train", "test[:80%]", "train[100:200]+test", a `ReadInstruction`; or a list, tuple or
+            dict of such. Defaults to a dict of all splits.
+        as_supervised: Whether elements are `(input, label)`, by `info.supervised_keys`, not dicts of all features.
+        with_info: Whether to return `(data, DatasetInfo)`.
+        shuffle_files: Whether the examples come in random order, another one each time.
+        batch_size: The size of batches, in which arrays of different sizes are filled up with zeros; -1 for arrays of
+            all examples instead of a dataset. Defaults to single examples.
+        data_dir: The only directory to look in. Defaults to `$LOCKSTEP_DATA_DIR`; without it, Keras' cache and the
+            network are used.
+        download: Whether the network may be used.
+        read_config: More about how to read.
+
+    Returns:
+        A `lockstep.data.Dataset`, or a structure of them like that of `split`.
+
+    Raises:
+        ArgumentError: If there is no such data set or split.
+        DataNotFoundError: If the data is nowhere; the message says where it was looked for and what to do.
+        InputError: If a file is damaged; the message names it.
+    """
+    data_set = builder(name, data_dir=data_dir)
+    data_set.download_and_prepare(download=download)
+    data = data_set.as_dataset(
+        split,
+        batch_size=batch_size,
+        shuffle_files=shuffle_files,
+        read_config=read_config,
+        as_supervised=as_supervised,
+    )
+    return (data, data_set.info) if with_info else data
+
+
+def _checked(batch_size: int | None) -> int | None:
+    if batch_size is not None and (isinstance(batch_size, bool) or (batch_size < 1 and batch_size != WHOLE)):
+        raise ArgumentError(f"batch_size must be at least 1, or -1 for all examples. Received: {batch_size!r}.")
+    return batch_size
+
+
+def _not_empty(parts: list[Part], split: SplitLike) -> list[Part]:
+    found = [part for part in parts if part.stop > part.start]
+    if not found:
+        raise ArgumentError(f"A split must hold at least one example. Received: {split!r}, which holds none: {parts}.")
+    return found
+
+
+def _tell(message: str) -> None:
+    """Prints a line once in the process that the user started, not in those that read for it."""
+    with _told_lock:
+        if message in _told or multiprocessing.parent_process() is not None:
+            return
+        _told.add(message)
+    print(f"lockstep: {message}", file=sys.stderr)

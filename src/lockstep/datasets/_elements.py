@@ -1,0 +1,95 @@
+"""Makes a dataset, or whole arrays, of the examples that were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lockstep.datasets._data_set import Table
+from lockstep.datasets._read_config import ReadConfig
+from lockstep.datasets._split import Part
+
+if TYPE_CHECKING:
+    from lockstep.data import Dataset
+
+WHOLE = -1
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the examples are handed over.
+
+    Attributes:
+        keys: The features of a tuple; `None` for a dict of all.
+        shuffle: Whether in random order.
+        batch_size: In batches of so many; `WHOLE` for arrays of all examples; `None` for single examples.
+        config: More.
+    """
+
+    keys: tuple[str, ...] | None
+    shuffle: bool
+    batch_size: int | None
+    config: ReadConfig
+
+
+def chosen(tables: Mapping[str, Table], parts: Sequence[Part]) -> Table:
+    """Returns the examples of some parts of splits, one part after another."""
+    first = tables[parts[0].split]
+    pieces = [{k: v[p.start : p.stop] for k, v in tables[p.split].columns.items()} for p in parts]
+    if len(pieces) == 1:
+        return Table(pieces[0], first.decode)
+    return Table({k: np.concatenate([piece[k] for piece in pieces]) for k in pieces[0]}, first.decode)
+
+
+def whole(table: Table, reading: Reading) -> Any:
+    """Returns all examples as arrays; sizes that differ are filled up with zeros."""
+    if not table.decode and not reading.shuffle and reading.config.input_context is None:
+        return _structure({name: column.copy() for name, column in table.columns.items()}, reading.keys)
+    count = len(table)
+    return next(iter(_examples(table, reading).padded_batch(count)))
+
+
+def dataset(table: Table, reading: Reading) -> Dataset:
+    """Returns a dataset of the examples."""
+    examples = _examples(table, reading)
+    if reading.batch_size is None:
+        return examples
+    if table.decode:
+        return examples.padded_batch(reading.batch_size)
+    return examples.batch(reading.batch_size)
+
+
+def _examples(table: Table, reading: Reading) -> Dataset:
+    from lockstep.data import AUTOTUNE, Dataset
+
+    config, context = reading.config, reading.config.input_context
+    result = Dataset.from_tensor_slices(_structure(table.columns, reading.keys))
+    if context is not None:
+        result = result.shard(context.num_input_pipelines, context.input_pipeline_id)
+    if reading.shuffle:
+        again = config.shuffle_reshuffle_each_iteration
+        result = result.shuffle(len(table), config.shuffle_seed, True if again is None else again)
+    if table.decode:
+        result = result.map(_decoding(table.decode, reading.keys), num_parallel_calls=AUTOTUNE)
+    return result if config.options is None else result.with_options(config.options)
+
+
+def _structure(columns: Mapping[str, Any], keys: tuple[str, ...] | None) -> Any:
+    return dict(columns) if keys is None else tuple(columns[key] for key in keys)
+
+
+def _decoding(decode: Mapping[str, Callable[[Any], Any]], keys: tuple[str, ...] | None) -> Callable[..., Any]:
+    if keys is None:
+
+        def decode_features(features: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: decode[name](value) if name in decode else value for name, value in features.items()}
+
+        return decode_features
+
+    def decode_pair(*values: Any) -> tuple[Any, ...]:
+        return tuple(decode[key](v) if key in decode else v for key, v in zip(keys, values, strict=True))
+
+    return decode_pair

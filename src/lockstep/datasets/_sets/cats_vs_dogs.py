@@ -1,0 +1,97 @@
+"""Photographs of cats and dogs, JPEG files that are decoded when they are read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lockstep.datasets._arrays import mixed
+from lockstep.datasets._data_dir import find_directory, not_in
+from lockstep.datasets._data_set import DataSet, Loaded, Table
+from lockstep.datasets._features import ClassLabel, FeaturesDict, Image
+from lockstep.datasets._place import Place, read
+from lockstep.datasets._sets import _pet_images
+from lockstep.errors import InputError
+
+_NAMES = ["cat", "dog"]
+
+
+def _load(place: Place) -> Loaded:
+    if place.root is None:
+        return _as_published(_pet_images.obtain(place))
+    published = find_directory(place.root, "cats_vs_dogs", [_pet_images.DIRECTORY])
+    if published is not None:
+        return _as_published(published)
+    directory = find_directory(place.root, "cats_vs_dogs", ["."])
+    if directory is None or not any((directory / split).is_dir() for split in ("train", "test")):
+        raise not_in(
+            place.root,
+            "that holds cats_vs_dogs/train/cat/*.jpg and so on, or cats_vs_dogs/PetImages/Cat/*.jpg and so on, as in "
+            f"{_pet_images.URL}",
+            "Put the files there",
+            place.setting,
+        )
+    return _by_split(directory)
+
+
+def _by_split(directory: Path) -> Loaded:
+    """The layout {train,test}/{cat,dog}/*.jpg."""
+    splits = [split for split in ("train", "test") if (directory / split).is_dir()]
+    tables = {split: _table(directory / split, _NAMES) for split in splits}
+    return Loaded(tables, f"cats_vs_dogs from {directory}")
+
+
+def _as_published(directory: Path) -> Loaded:
+    """The layout PetImages/{Cat,Dog}/*.jpg, of which tensorflow_datasets leaves out the files that are no JFIF."""
+    table = _table(directory, [name.title() for name in _NAMES], _pet_images.is_usable)
+    return Loaded({"train": table}, f"cats_vs_dogs from {directory}")
+
+
+def _table(directory: Path, kinds: Sequence[str], usable: Any = None) -> Table:
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, kind in enumerate(kinds):
+        found = sorted(filter(usable, (directory / kind).glob("*.jpg")))
+        if not found:
+            raise InputError(f"{directory / kind} must hold JPEG files, *.jpg. Received: none. Put them there.")
+        files += found
+        labels += [label] * len(found)
+    order = mixed(len(files))
+    return Table(
+        {"image": _paths(files[i] for i in order), "label": np.array(labels, np.int64)[order]}, {"image": _picture}
+    )
+
+
+def _paths(files: Iterable[Path]) -> NDArray[np.object_]:
+    paths = [os.fsencode(file) for file in files]
+    result = np.empty(len(paths), object)
+    result[:] = paths
+    return result
+
+
+def _picture(path: bytes) -> Any:
+    """Returns the picture in a file, uint8 (height, width, 3)."""
+    from lockstep.data._image.decode import decode_jpeg
+
+    file = Path(os.fsdecode(path))
+    content = read(file)
+    try:
+        return decode_jpeg(content, channels=3)
+    except ValueError as error:
+        raise InputError(f"{file} is no picture that can be read: {error}") from error
+
+
+DATA_SET = DataSet(
+    name="cats_vs_dogs",
+    description="Photographs of cats and dogs of many sizes. As published there is one split, train.",
+    homepage="https://www.microsoft.com/en-us/download/details.aspx?id=54765",
+    features=FeaturesDict({"image": Image((None, None, 3)), "label": ClassLabel(names=_NAMES)}),
+    supervised_keys=("image", "label"),
+    sizes={"train": 23_262},
+    load=_load,
+)

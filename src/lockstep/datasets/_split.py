@@ -1,0 +1,228 @@
+"""The names and the arithmetic of splits: "train", "train[:80%]", "train[100:200]+test".
+
+The language is that of tensorflow_datasets: percentages are rounded to the nearest example, so that adjoining slices
+neither share an example nor lose one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from lockstep.datasets._unknown import UnknownNameError
+from lockstep.errors import ArgumentError, UnsupportedError
+
+_ALL = "all"
+_PART = re.compile(r"(?P<split>[\w-]+)(?:\[(?P<start>[^\[\]:]*):(?P<stop>[^\[\]:]*)\])?")
+_BOUND = re.compile(r"(?P<number>-?\d[\d_]*)(?P<unit>%|shard)?")
+_LANGUAGE = (
+    'A split is a name, "train", or a slice of it, "train[100:200]", "train[-10%:]", in examples or in whole percent; '
+    '"+" joins several.'
+)
+
+
+class Split(str):
+    """The name of a split, a `str` (tfds.Split).
+
+    Attributes:
+        TRAIN: "train".
+        TEST: "test".
+        VALIDATION: "validation".
+        ALL: "all", the splits of a data set one after another.
+    """
+
+    TRAIN: ClassVar[Split]
+    TEST: ClassVar[Split]
+    VALIDATION: ClassVar[Split]
+    ALL: ClassVar[Split]
+
+
+Split.TRAIN = Split("train")
+Split.TEST = Split("test")
+Split.VALIDATION = Split("validation")
+Split.ALL = Split(_ALL)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Examples `start` to `stop` (not included) of one split."""
+
+    split: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class ReadInstruction:
+    """A slice of one split, as an object (tfds.core.ReadInstruction); `+` joins several.
+
+    Args:
+        split_name: Which split.
+        from_: The first example, or a percentage; negative numbers count from the end. Defaults to the beginning.
+        to: Where to stop, in the same way, not included. Defaults to the end.
+        unit: "abs", examples (the default), or "%".
+        rounding: How percentages become examples: "closest" (the default), or "pct1_dropremainder", which makes all
+            slices of one percent equally large and leaves out what remains.
+
+    Raises:
+        ArgumentError: If unit, rounding or bounds are none of these.
+    """
+
+    split_name: str
+    from_: float | None = None
+    to: float | None = None
+    unit: str = "abs"
+    rounding: str = "closest"
+
+    def __post_init__(self) -> None:
+        """Refuses bounds that mean nothing."""
+        _check_choice("unit", self.unit, ("abs", "%"))
+        _check_choice("rounding", self.rounding, ("closest", "pct1_dropremainder"))
+        for bound in (self.from_, self.to):
+            if bound is not None and self.unit == "%" and abs(bound) > 100:
+                raise ArgumentError(f"Percentages must be from -100 to 100. Received: {bound:g}%. {_LANGUAGE}")
+            if bound is not None and self.unit == "abs" and bound != int(bound):
+                raise ArgumentError(f"Examples are counted in whole numbers. Received: {bound}. {_LANGUAGE}")
+
+    def __add__(self, other: object) -> Sum:
+        """Joins two splits."""
+        return Sum((self,)) + other
+
+    def __radd__(self, other: object) -> Sum:
+        """Joins two splits."""
+        return _sum(other) + self
+
+    @classmethod
+    def from_spec(cls, spec: str) -> Sum:
+        """Returns what a text such as "train[:80%]+test" means."""
+        return _parse(spec)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Several slices, one after another."""
+
+    instructions: tuple[ReadInstruction, ...]
+
+    def __add__(self, other: object) -> Sum:
+        """Joins two splits."""
+        return Sum(self.instructions + _sum(other).instructions)
+
+    def __radd__(self, other: object) -> Sum:
+        """Joins two splits."""
+        return _sum(other) + self
+
+
+SplitLike: TypeAlias = str | ReadInstruction | Sum
+
+
+def resolve(split: SplitLike, sizes: Mapping[str, int]) -> list[Part]:
+    """Returns which examples a split means.
+
+    Args:
+        split: A text, or what a text stands for.
+        sizes: How many examples each split of the data set has.
+
+    Raises:
+        ArgumentError: If it is no split of this data set.
+    """
+    return [
+        part
+        for instruction in _sum(split).instructions
+        for name in (sizes if instruction.split_name == _ALL else [instruction.split_name])
+        for part in [_part(instruction, name, sizes)]
+    ]
+
+
+def _sum(split: object) -> Sum:
+    if isinstance(split, Sum):
+        return split
+    if isinstance(split, ReadInstruction):
+        return Sum((split,))
+    if isinstance(split, str):
+        return _parse(split)
+    raise ArgumentError(f"{_LANGUAGE} Received: {split!r}. Pass a text, a Split or a ReadInstruction.")
+
+
+def _parse(spec: str) -> Sum:
+    return Sum(tuple(_parse_one(part.strip(), spec) for part in str(spec).split("+")))
+
+
+def _parse_one(text: str, spec: str) -> ReadInstruction:
+    match = _PART.fullmatch(text)
+    if match is None:
+        raise ArgumentError(f"{_LANGUAGE} Received: {spec!r}; this part is no such thing: {text!r}.")
+    if match["start"] is None:
+        return ReadInstruction(match["split"])
+    start, stop = (_parse_bound(match[side].strip(), spec) for side in ("start", "stop"))
+    if match["split"] == _ALL:
+        raise UnsupportedError(
+            f'"{_ALL}" cannot be sliced. Received: {spec!r}. Slice each split: "train[:10%]+test[:10%]".'
+        )
+    return ReadInstruction(match["split"], start.number, stop.number, _unit(start, stop, spec))
+
+
+@dataclass(frozen=True)
+class _Bound:
+    number: int | None
+    unit: str | None
+
+
+def _parse_bound(text: str, spec: str) -> _Bound:
+    if not text:
+        return _Bound(None, None)
+    match = _BOUND.fullmatch(text)
+    if match is None:
+        raise ArgumentError(f"{_LANGUAGE} Received: {spec!r}; this is no bound of a slice: {text!r}.")
+    if match["unit"] == "shard":
+        raise UnsupportedError(
+            f"Slices are in examples or percent; the data sets of lockstep have no shards. Received: {spec!r}. Write "
+            'percentages, "train[:50%]".'
+        )
+    return _Bound(int(match["number"]), match["unit"] or "abs")
+
+
+def _unit(start: _Bound, stop: _Bound, spec: str) -> str:
+    """The unit of a slice; a plain 0 is the same in each."""
+    units = {bound.unit for bound in (start, stop) if bound.number or bound.unit == "%"}
+    if len(units) > 1:
+        raise ArgumentError(f"Both bounds of a slice have the same unit, examples or percent. Received: {spec!r}.")
+    return "%" if "%" in units else "abs"
+
+
+def _part(instruction: ReadInstruction, name: str, sizes: Mapping[str, int]) -> Part:
+    if name not in sizes:
+        raise UnknownNameError(f"There is no split {name!r}; the splits are {', '.join(map(repr, sizes))}, and 'all'.")
+    size = sizes[name]
+    start = 0 if instruction.from_ is None else _position(instruction.from_, instruction, size)
+    stop = size if instruction.to is None else _position(instruction.to, instruction, size)
+    return Part(name, start, max(start, stop))
+
+
+def _position(bound: float, instruction: ReadInstruction, size: int) -> int:
+    position = int(bound) if instruction.unit == "abs" else _examples(bound, instruction.rounding, size)
+    if abs(position) > size:
+        raise ArgumentError(
+            f"A slice lies within its split. Received: a bound of {position} in {instruction.split_name!r}, which has "
+            f"{size} examples. Write a smaller number or a percentage."
+        )
+    return position + size if position < 0 else position
+
+
+def _examples(percent: float, rounding: str, size: int) -> int:
+    """A percentage in examples, rounded as tensorflow_datasets does: to the nearest, a half to the even one."""
+    if rounding == "closest":
+        return round(percent * size / 100)
+    if size < 100:
+        raise ArgumentError(
+            f"rounding='pct1_dropremainder' leaves nothing of a split with fewer than 100 examples. Received: {size} "
+            "examples. Use rounding='closest'."
+        )
+    return int(percent * (size // 100))
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ArgumentError(f"{name} must be one of {', '.join(map(repr, choices))}. Received: {value!r}.")
