@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check lock clean
+.PHONY: setup demo test check bench-input lock clean
 
 setup: $(READY)
 
@@ -17,6 +17,15 @@ test: $(READY)
 
 check: $(READY)
 	scripts/check
+
+# lockstep.data beside tf.data, which gets an environment of its own; it needs Python 3.11 or older.
+bench-input: $(READY) $(VENV)/tensorflow/.ready
+	$(BIN)/python benchmarks/input.py
+
+$(VENV)/tensorflow/.ready:
+	$(PYTHON) -m venv --clear $(VENV)/tensorflow
+	$(VENV)/tensorflow/bin/python -m pip install --quiet tensorflow-cpu==2.15.1 "numpy<2"
+	@touch $@
 
 # Chooses the newest versions that fit, for every supported Python.
 lock: $(READY)

@@ -6,12 +6,14 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 from lockstep._feed.feed import Feed
 from lockstep._feed.source import source_of
 from lockstep._runtime.runtime import Runtime
+from lockstep._step.replicas import Replicas
 
 
 class _Program:
@@ -21,8 +23,12 @@ class _Program:
         return batch
 
 
+def _one() -> Replicas:
+    return Replicas(Runtime(), jax.devices()[:1])
+
+
 def _feed(x: Any, steps: int | None = None, **arguments: Any) -> Feed:
-    source = source_of(x, shuffle=False, steps_per_epoch=steps, **arguments)
+    source = source_of(x, _one(), True, shuffle=False, steps_per_epoch=steps, **arguments)
     return Feed(source, _Program(), Runtime(), steps)  # pyright: ignore[reportArgumentType]
 
 
@@ -97,7 +103,7 @@ def test_a_generator_that_ends_in_mid_epoch() -> None:
 
 
 def test_peeking_consumes_nothing() -> None:
-    source = source_of(_numbers(3))
+    source = source_of(_numbers(3), _one(), True)
     assert source.peek()[0][0] == 0 == source.peek()[0][0]
     feed = Feed(source, _Program(), Runtime(), None)  # pyright: ignore[reportArgumentType]
     assert _epoch(feed) == [0, 1, 2]

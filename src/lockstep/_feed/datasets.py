@@ -82,17 +82,22 @@ def portions(block: Block, rows: Rows) -> list[Any]:
     wanted = [rows(len(batch)) for batch in batches]
     if all(w is None for w in wanted):
         return _columns.elements(block.take())
-    return [_stack(store, batch, w) for batch, w in zip(batches, wanted, strict=True)]
+    return [_share(batch, w) for batch, w in zip(batches, wanted, strict=True)]
 
 
-def _stack(store: StackedStore, batch: Block, wanted: slice | None) -> Any:
+def _share(batch: Block, wanted: slice | None) -> Any:
     if wanted is None:
-        return store.stack(batch)
+        return _stacked(batch)
     part = batch[wanted]
     if len(part):
-        return Share(store.stack(part), len(batch))
+        return Share(_stacked(part), len(batch))
     # Of no rows, their shapes and dtypes.
-    return Share(jax.tree.map(lambda a: a[:0], store.stack(batch[:1])), len(batch))
+    return Share(jax.tree.map(lambda a: a[:0], _stacked(batch[:1])), len(batch))
+
+
+def _stacked(block: Block) -> Any:
+    """Computes elements as one batch."""
+    return StackedStore(block, len(block), None).element(0)
 
 
 def _cut(element: Any, rows: Rows) -> Any:
@@ -206,10 +211,12 @@ def _no_rows(plans: Sequence[Node], pipelines: Pipelines) -> Any:
     spec = spec_if_known(plans[0])
     if spec is not None and all(s.shape and None not in s.shape[1:] for s in jax.tree.leaves(spec)):
         return jax.tree.map(lambda s: np.empty((0, *s.shape[1:]), s.dtype), spec)
-    for number in range(pipelines.count):
-        element = example_of(pipelines.plan_of(number))
-        if element is not None:
-            return jax.tree.map(lambda a: np.asarray(a)[:0], element)
+    every = [pipelines.plan_of(number) for number in range(pipelines.count)]
+    element = next((e for e in map(example_of, every) if e is not None), None)
+    if element is not None:
+        return jax.tree.map(lambda a: np.asarray(a)[:0], element)
+    if all(plan.replayable for plan in every):  # There is no example at all.
+        return ()
     raise InputError(
         "A task without any data needs to know what the others' batches look like. Received: a dataset that only tells "
         "by its elements. Give from_generator an output_signature."

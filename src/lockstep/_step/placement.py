@@ -31,10 +31,18 @@ class Split(Enum):
 
 @dataclass(frozen=True)
 class Placed:
-    """A global batch on the devices."""
+    """A global batch on the devices.
+
+    Attributes:
+        data: The arrays.
+        split: How they lie there.
+        counts: Of a batch that the processes put together of different numbers of rows, these numbers; the arrays are
+            filled up until the step.
+    """
 
     data: Any
     split: Split
+    counts: tuple[int, ...] = ()
 
 
 def place_batch(replicas: Replicas, batch: Any) -> Placed:
@@ -65,23 +73,32 @@ def own_rows(replicas: Replicas, count: int) -> slice | None:
     return slice(mine[0] * share, (mine[-1] + 1) * share)
 
 
-def place_parts(replicas: Replicas, data: Any, counts: Sequence[int], shared: bool = True) -> Placed:
+def place_parts(replicas: Replicas, data: Any, counts: Sequence[int]) -> Placed:
     """Places the rows that each process adds, as one batch in the order of the processes.
 
-    Processes that all add the same number of rows, a multiple of their replicas', keep them. Otherwise everybody gets
-    all rows: each is filled up to the same number for the way, which is cut off again there. Unless `shared`,
-    everybody gets all rows in any case.
+    Processes that all add the same number of rows, a multiple of their replicas', keep them. Otherwise each fills its
+    rows up to the same number for the way; the step program cuts that off again (`cut_parts`). It must be the step that
+    does, because all processes have to exchange data in the same order.
     """
     rows = sum(counts)
     per_process = replicas.count // len(counts)
-    if shared and len(set(counts)) == 1 and counts[0] % per_process == 0:
+    if len(set(counts)) == 1 and counts[0] % per_process == 0:
         return Placed(jax.tree.map(lambda a: _own_share(replicas, a, rows), data), Split.EVEN)
     each = -(-max(counts) // per_process)
     padded = jax.tree.map(lambda a: _filled_up(a, each * per_process), data)
     sent = jax.tree.map(lambda a: _own_share(replicas, a, each * replicas.count), padded)
-    even = shared and rows % replicas.count == 0
-    gathered = _gather(replicas, sent, tuple(counts), even)
-    return Placed(gathered, Split.EVEN if even else _split_of(replicas, rows))
+    split = Split.EVEN if rows % replicas.count == 0 else _split_of(replicas, rows)
+    return Placed(sent, split, tuple(counts))
+
+
+def cut_parts(data: Any, counts: tuple[int, ...]) -> Any:
+    """Cuts out each process' rows, and puts them after each other."""
+
+    def cut(array: jax.Array) -> jax.Array:
+        each = array.shape[0] // len(counts)
+        return jnp.concatenate([array[i * each : i * each + n] for i, n in enumerate(counts)])
+
+    return jax.tree.map(lambda a: cut(a) if a.ndim else a, data)
 
 
 def _split_of(replicas: Replicas, rows: int) -> Split:
@@ -100,17 +117,6 @@ def _own_share(replicas: Replicas, rows: Any, count: int) -> jax.Array:
 def _filled_up(rows: Any, count: int) -> Any:
     rows = np.asarray(rows)
     return np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]), rows.dtype)])
-
-
-def _gather(replicas: Replicas, sent: Any, counts: tuple[int, ...], even: bool) -> Any:
-    """Cuts out each process' rows, and puts them after each other."""
-
-    def cut(array: jax.Array) -> jax.Array:
-        each = array.shape[0] // len(counts)
-        return jnp.concatenate([array[i * each : i * each + n] for i, n in enumerate(counts)])
-
-    sharding = replicas.by_example if even else replicas.whole
-    return jax.jit(lambda tree: jax.tree.map(cut, tree), out_shardings=sharding)(sent)
 
 
 def as_arrays(batch: Any) -> Any:

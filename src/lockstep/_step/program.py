@@ -19,6 +19,7 @@ from lockstep._step.placement import (
     Placed,
     Split,
     as_arrays,
+    cut_parts,
     from_chief,
     local_copy,
     place_batch,
@@ -69,11 +70,11 @@ class CompiledProgram:
         self._replicas = replicas
         self._step = step
         self._replica_step = replica_step
-        self._run = jax.jit(self._traced, static_argnums=0, donate_argnums=1, out_shardings=replicas.whole)
+        self._run = jax.jit(self._traced, static_argnums=(0, 1), donate_argnums=2, out_shardings=replicas.whole)
 
     def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
         """Runs one step; `state` is donated."""
-        return self._run(batch.split, state, batch.data)
+        return self._run(batch.split, batch.counts, state, batch.data)
 
     def place_batch(self, batch: Any) -> Placed:
         """Puts a global batch on the devices."""
@@ -91,7 +92,10 @@ class CompiledProgram:
         """Returns this process' copy."""
         return jax.tree.map(local_copy, value)
 
-    def _traced(self, split: Split, state: Any, data: Any) -> tuple[Any, Any]:
+    def _traced(self, split: Split, counts: tuple[int, ...], state: Any, data: Any) -> tuple[Any, Any]:
+        if counts:
+            sharding = self._replicas.by_example if split is Split.EVEN else self._replicas.whole
+            data = jax.lax.with_sharding_constraint(cut_parts(data, counts), sharding)
         if split is Split.EVEN and self._replica_step is not None:
             return self._on_each_replica(state, data)
         if split is Split.UNEVEN:
@@ -124,13 +128,20 @@ class EagerProgram:
 
     def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
         """Runs one step."""
-        return self._step(state, batch.data)
+        data = self._gather(batch.data, batch.counts) if batch.counts else batch.data
+        return self._step(state, data)
+
+    def _gather(self, data: Any, counts: tuple[int, ...]) -> Any:
+        """All rows of a batch that the processes put together, on this process' first device."""
+        whole = jax.jit(cut_parts, static_argnums=1, out_shardings=self._replicas.whole)(data, counts)
+        return jax.device_put(jax.tree.map(local_copy, whole), self._device)
 
     def place_batch(self, batch: Any) -> Placed:
         """Puts a global batch on this process' first device."""
         if isinstance(batch, Part):
-            gathered = place_parts(self._replicas, as_arrays(batch.data), batch.counts, shared=False)
-            batch = jax.tree.map(local_copy, gathered.data)
+            # Without `counts` the rows of a batch in equal parts would stay where they are.
+            parts = place_parts(self._replicas, as_arrays(batch.data), batch.counts)
+            return Placed(parts.data, parts.split, tuple(batch.counts))
         return Placed(jax.device_put(batch, self._device), Split.WHOLE)
 
     def place_state(self, value: jax.Array) -> jax.Array:

@@ -104,7 +104,7 @@ class MixedStore:
         order = np.argsort(which, kind="stable")
         cuts = np.flatnonzero(np.diff(which[order])) + 1
         groups = np.split(order, cuts)
-        parts = [self.stores[which[g[0]]].take(inner[g]) for g in groups]
+        parts = [self.stores[int(which[g[0]])].take(inner[g]) for g in groups]
         if len(groups) == 1:
             return parts[0]
         back = np.empty_like(order)
@@ -127,7 +127,7 @@ class ZippedStore:
         return all(s.wholesale for s in self.stores)
 
     def take(self, rows: Rows) -> Columns:
-            return jax.tree.unflatten(self.structure, [s.take(rows) for s in self.stores])
+        return jax.tree.unflatten(self.structure, [s.take(rows) for s in self.stores])
 
     def describe(self, row: int) -> str:
         return ", ".join(s.describe(row) for s in self.stores)
@@ -197,7 +197,9 @@ def mixed(stores: Sequence[Store], which: Rows, rows: Rows) -> Block:
     from lockstep.data._mapped import MappedStore
 
     first = stores[0]
-    if isinstance(first, MappedStore) and all(isinstance(s, MappedStore) and s.program is first.program for s in stores):
+    if isinstance(first, MappedStore) and all(
+        isinstance(s, MappedStore) and s.program is first.program for s in stores
+    ):
         inner = mixed([s.upstream for s in stores if isinstance(s, MappedStore)], which, rows)
         return Block(MappedStore(first.program, inner.store), inner.rows)
     if len(stores) == 1:

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
 from lockstep.data._options import AUTOTUNE
@@ -39,6 +40,32 @@ def at_least(least: int, value: Any, name: str) -> int:
     return number
 
 
+def sizes(value: Any) -> list[int]:
+    """Returns one or more sizes of batches.
+
+    Raises:
+        ArgumentError: If there is none, or one is less than 1.
+    """
+    found = [at_least(1, size, "batch_size") for size in np.atleast_1d(value).tolist()]
+    if not found:
+        raise ArgumentError("batch_size must be a whole number, or several of them. Received: none.")
+    return found
+
+
+def numbers(*args: Any) -> range:
+    """Returns the range with these arguments: stop, or start and stop, or start, stop and step.
+
+    Raises:
+        ArgumentError: If there is no such range.
+    """
+    found = [whole(a, "Each argument of range") for a in args]
+    if not 1 <= len(found) <= 3 or found[2:] == [0]:
+        raise ArgumentError(
+            f"range takes stop, or start and stop, or start, stop and a step other than 0. Received: {args}."
+        )
+    return range(*found)
+
+
 def seed(value: Any) -> int | None:
     """Returns a seed that is not negative, or `None`."""
     return None if value is None else whole(value, "seed") % 2**64
@@ -61,6 +88,32 @@ def weights(value: Any, count: int) -> Sequence[float]:
             f"weights must be {count} numbers, one for each dataset, not negative and not all 0. Received: {value!r}."
         )
     return array.tolist()
+
+
+def structure_of_datasets(args: tuple[Any, ...], datasets: Any) -> tuple[list[Dataset], Any]:
+    """Returns the datasets that `zip` was given, and the structure that holds them.
+
+    Raises:
+        ArgumentError: If there is none, something else, or a list.
+    """
+    if bool(args) == (datasets is not None):
+        raise ArgumentError("zip needs datasets, as arguments or as datasets=. Received: both, or neither.")
+    given = datasets if not args else (args[0] if len(args) == 1 else args)
+    leaves, structure = jax.tree.flatten(given, is_leaf=lambda v: isinstance(v, list))
+    if not leaves:
+        raise ArgumentError(f"zip needs at least one dataset. Received: {given!r}.")
+    return [dataset(leaf) for leaf in leaves], structure
+
+
+def several(datasets: Sequence[Any]) -> list[Dataset]:
+    """Returns one or more datasets.
+
+    Raises:
+        ArgumentError: If there is none, or something else.
+    """
+    if not len(datasets):
+        raise ArgumentError("datasets must hold at least one dataset. Received: none.")
+    return [dataset(d) for d in datasets]
 
 
 def function(value: Any) -> Callable[..., Any]:

@@ -78,6 +78,9 @@ def stacked(items: Sequence[Any]) -> Columns:
 def column(values: Sequence[Any]) -> Any:
     """Returns leaves of several elements as a column."""
     first = values[0]
+    odd = next((v for v in values if v is None or isinstance(v, (tuple, dict))), first)
+    if odd is not first:
+        raise ValueError(f"A value is {type(first).__name__} in one element and {type(odd).__name__} in another")
     if isinstance(first, bytes):
         return _objects(values)
     if isinstance(first, np.generic):

@@ -12,7 +12,7 @@ import numpy as np
 
 from lockstep.data import _check, _columns, _pool, _structure
 from lockstep.data._iterator import DatasetIterator
-from lockstep.data._options import AUTOTUNE, INFINITE_CARDINALITY, SHARD_HINT, Options
+from lockstep.data._options import AUTOTUNE, INFINITE_CARDINALITY, SHARD_HINT, UNKNOWN_CARDINALITY, Options
 from lockstep.data._plan import Node, Run, walk
 from lockstep.data._sources import Arrays, Generated, RandomNumbers, Range
 from lockstep.data._spec import TensorSpec
@@ -109,13 +109,16 @@ class Dataset:
                 "from_generator needs a function that returns a new iterable on each call. Received: "
                 f"{type(generator).__name__}. Example: Dataset.from_generator(lambda: iter(values), ...)"
             )
-        signature = output_signature if output_types is None else _signature(output_types, output_shapes)
+        if output_types is None and output_shapes is None:
+            signature = output_signature
+        else:
+            signature = _signature(output_types, output_shapes, output_signature)
         return cls._of(Generated(lambda: generator(*args), _as_signature(signature)))
 
     @classmethod
     def range(cls, *args: Any, output_type: Any = np.int64, name: str | None = None) -> Dataset:
         """Returns a dataset of whole numbers: `range(stop)`, `range(start, stop)` or `range(start, stop, step)`."""
-        numbers = range(*map(int, args))
+        numbers = _check.numbers(*args)
         return cls._of(Range(numbers.start, numbers.stop, numbers.step, np.dtype(output_type)))
 
     @classmethod
@@ -131,7 +134,8 @@ class Dataset:
     @classmethod
     def counter(cls, start: int = 0, step: int = 1, dtype: Any = np.int64, name: str | None = None) -> Dataset:
         """Returns an endless dataset that counts."""
-        return cls._of(Range(start, start + step * 2**60, step, np.dtype(dtype)))
+        first, distance = _check.whole(start, "start"), _check.whole(step, "step")
+        return cls._of(Range(first, 0, distance, np.dtype(dtype), endless=True))
 
     @classmethod
     def list_files(
@@ -163,9 +167,8 @@ class Dataset:
             datasets: The same structure by name.
             name: For messages.
         """
-        given = datasets if datasets is not None else (args[0] if len(args) == 1 else args)
-        leaves, structure = jax.tree.flatten(given)
-        return cls._of(Zip([_check.dataset(d)._plan for d in leaves], structure))
+        found, structure = _check.structure_of_datasets(args, datasets)
+        return cls._of(Zip([d._plan for d in found], structure))
 
     @classmethod
     def sample_from_datasets(
@@ -185,7 +188,7 @@ class Dataset:
             stop_on_empty_dataset: Whether it ends with the first that ends; otherwise with the last.
             rerandomize_each_iteration: Whether each pass makes other choices.
         """
-        plans = [_check.dataset(d)._plan for d in datasets]
+        plans = [d._plan for d in _check.several(datasets)]
         chances = _check.weights([1.0] * len(plans) if weights is None else weights, len(plans))
         node = Choose(plans, chances, _check.seed(seed), stop_on_empty_dataset, bool(rerandomize_each_iteration))
         return cls._of(node)
@@ -195,7 +198,7 @@ class Dataset:
         cls, datasets: Sequence[Dataset], choice_dataset: Dataset, stop_on_empty_dataset: bool = True
     ) -> Dataset:
         """Returns a dataset that takes each element from the one whose number `choice_dataset` gives."""
-        plans = [_check.dataset(d)._plan for d in (*datasets, choice_dataset)]
+        plans = [d._plan for d in (*_check.several(datasets), _check.dataset(choice_dataset))]
         return cls._of(Choose(plans, None, None, stop_on_empty_dataset))
 
     # Functions of elements.
@@ -344,10 +347,7 @@ class Dataset:
 
     def rebatch(self, batch_size: Any, drop_remainder: bool = False, name: str | None = None) -> Dataset:
         """Returns the same rows in batches of another size, or of several sizes in turns."""
-        sizes = [int(s) for s in np.atleast_1d(batch_size)]
-        for size in sizes:
-            _check.at_least(1, size, "batch_size")
-        return self._then(Rebatch(self._plan, sizes, bool(drop_remainder)))
+        return self._then(Rebatch(self._plan, _check.sizes(batch_size), bool(drop_remainder)))
 
     def window(
         self, size: int, shift: int | None = None, stride: int = 1, drop_remainder: bool = False, name: str | None = None
@@ -387,7 +387,7 @@ class Dataset:
             reshuffle_each_iteration: Whether each pass has another order. Default: True.
             name: For messages.
         """
-        whole = buffer_size is None or buffer_size in (-1, -2)
+        whole = buffer_size in (None, UNKNOWN_CARDINALITY)
         size = None if whole else _check.at_least(1, buffer_size, "buffer_size")
         return self._then(Shuffle(self._plan, size, _check.seed(seed), reshuffle_each_iteration is not False))
 
@@ -502,11 +502,11 @@ class Dataset:
     # Reading it.
 
     def __iter__(self) -> Iterator[Any]:
-        return self._iterator(self._shown)
+        return self._iterator(self._shown, self._next_run())
 
     def as_numpy_iterator(self) -> DatasetIterator:
         """Returns an iterator over elements of numpy arrays and `bytes`."""
-        return self._iterator(lambda element: element)
+        return self._iterator(lambda element: element, self._next_run())
 
     def get_single_element(self, name: str | None = None) -> Any:
         """Returns the only element.
@@ -521,8 +521,7 @@ class Dataset:
             )
         return elements[0]
 
-    def _iterator(self, shown: Callable[[Any], Any]) -> DatasetIterator:
-        run = self._next_run()
+    def _iterator(self, shown: Callable[[Any], Any], run: Run) -> DatasetIterator:
         return DatasetIterator(self._plan, run, shown, self._threads, self._ahead, self._continue_after)
 
     def _next_run(self) -> Run:
@@ -591,11 +590,19 @@ class Dataset:
 Dataset._kind = Dataset  # pyright: ignore[reportPrivateUsage]
 
 
-def _signature(types: Any, shapes: Any) -> Any:
+def _signature(types: Any, shapes: Any, signature: Any) -> Any:
+    """The signature that `output_types` and `output_shapes` stand for."""
+    if types is None or signature is not None:
+        raise ArgumentError(
+            "from_generator takes output_types, and output_shapes with them, or output_signature. Received: both, or "
+            "output_shapes alone. Give output_signature alone."
+        )
     if shapes is None:
         return jax.tree.map(lambda t: TensorSpec(None, t), types)
     leaves, structure = jax.tree.flatten(types)
     flat = jax.tree.leaves(shapes, is_leaf=lambda s: s is None or _is_shape(s))
+    if len(flat) != len(leaves):
+        raise ArgumentError(f"output_shapes must have a shape for each dtype of {types}. Received: {shapes}.")
     return structure.unflatten([TensorSpec(s, t) for s, t in zip(flat, leaves, strict=True)])
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from lockstep.data._dataset import Dataset
+from lockstep.data._iterator import DatasetIterator
 from lockstep.data._plan import Node, Run
 
 
@@ -28,6 +29,11 @@ def ahead_of(dataset: Dataset) -> int:
 def begin_pass(dataset: Dataset) -> Run:
     """Begins the next pass."""
     return dataset._next_run()
+
+
+def iterator_of(dataset: Dataset, run: Run) -> DatasetIterator:
+    """Returns an iterator over the host elements of a pass."""
+    return dataset._iterator(lambda element: element, run)
 
 
 def follow(dataset: Dataset, entropy: int) -> None:

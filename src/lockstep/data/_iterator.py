@@ -65,6 +65,7 @@ class Pulled:
             "plan": described(self._plan),
             "entropy": self.run.entropy,
             "iteration": list(self.run.iteration),
+            "path": list(self.run.path),
             "cursor": encoded(before),
             "passed": passed,
         }
@@ -92,7 +93,7 @@ def pulled_at(plan: Node, position: Any) -> Pulled:
         ArgumentError: If the position is not one of this plan.
     """
     _check(plan, position)
-    result = Pulled(plan, Run(position["entropy"], tuple(position["iteration"])))
+    result = Pulled(plan, Run(position["entropy"], tuple(position["iteration"]), tuple(position["path"])))
     if not result.restore(decoded(position["cursor"]), position["passed"]):
         raise ArgumentError(
             f"A position must lie within the data. Received: one {position['passed']} elements after the last state "

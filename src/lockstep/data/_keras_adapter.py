@@ -15,7 +15,8 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from lockstep.data._dataset import Dataset
-from lockstep.data._inside import ahead_of
+from lockstep.data._inside import ahead_of, begin_pass, iterator_of
+from lockstep.data._plan import Run
 from lockstep.errors import InputError, UnsupportedError
 
 _theirs = data_adapters.get_data_adapter
@@ -27,11 +28,15 @@ class DatasetAdapter(DataAdapter):
     def __init__(self, dataset: Dataset, class_weight: Any) -> None:
         self._dataset = dataset
         self._class_weight = class_weight
+        self._run: Run | None = None
 
     def get_numpy_iterator(self) -> Iterator[Any]:
-        """Returns the batches of a pass."""
-        batches = self._dataset.as_numpy_iterator()
-        return (as_keras_batch(b, self._class_weight) for b in batches)
+        """Returns the batches of a pass: of the same one again, if only its first batch was looked at."""
+        self._run = self._run or begin_pass(self._dataset)
+        for batch in iterator_of(self._dataset, self._run):
+            yield as_keras_batch(batch, self._class_weight)
+            self._run = None
+        self._run = None
 
     def get_jax_iterator(self) -> Iterator[Any]:
         """Returns the batches of a pass."""

@@ -17,7 +17,7 @@ from lockstep.data._columns import Columns, Ragged, Rows
 from lockstep.data._purity import has_side_effects
 from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT
-from lockstep.data._tracing import Traced, UnsteadyError, Vectorised, trace
+from lockstep.data._tracing import Traced, UnsteadyError, Vectorised, trace, unfit
 from lockstep.errors import InputError, LockstepError
 
 
@@ -38,7 +38,7 @@ class MapProgram:
         self._given = spec
         self._example = example
         self._lock = threading.RLock()
-        self._traced: dict[Any, Traced | None] = {}
+        self._traced: dict[Any, Traced | UnsteadyError | None] = {}
 
     @cached_property
     def in_order(self) -> bool:
@@ -80,6 +80,7 @@ class MapProgram:
         """Maps elements; `describe` says where the i-th of them comes from."""
         many = None if self.in_order else self.vectorised
         if many is not None and _matches(columns, self._given()):
+            self._check_width(many.traced, jax.tree.leaves(columns), describe)
             return many(columns, _columns.length(columns))
         elements = enumerate(_columns.elements(columns))
         return self.columns([self.at(element, describe(i)) for i, element in elements])
@@ -92,7 +93,7 @@ class MapProgram:
         """
         try:
             result = _structure.normalised(_structure.call(self.function, _structure.copied(element)))
-            return self._with_jax_types(element, result)
+            return self._with_jax_types(element, result, where)
         except Exception as error:
             raise self._failure(error, where) from error
 
@@ -106,14 +107,29 @@ class MapProgram:
         name = _structure.name_of(self.function)
         return InputError(f"The function {name} failed at {where}: {type(error).__name__}: {error}")
 
-    def _with_jax_types(self, element: Any, result: Any) -> Any:
-        """What numpy computed in 64 bits has the dtype that JAX would have given it."""
+    def _check_width(self, traced: Traced, columns: list[Any], describe: Callable[[int], str]) -> None:
+        for leaf in traced.reads:
+            row = unfit(columns[leaf])
+            if row is not None:
+                raise InputError(
+                    f"The function {_structure.name_of(self.function)} computes with whole numbers of 64 bits, which "
+                    f"JAX computes with in 32. Received: {columns[leaf][row]} at {describe(row)}. Pass such numbers on "
+                    "as they are, compute with them before they enter the dataset, or set JAX_ENABLE_X64=1."
+                )
+
+    def _with_jax_types(self, element: Any, result: Any, where: str) -> Any:
+        """What numpy computed has the dtype that JAX would have given it."""
         leaves, structure = jax.tree.flatten(result)
-        if not any(getattr(leaf, "dtype", None) in _WIDE for leaf in leaves):
+        given = jax.tree.leaves(element)
+        if not any(getattr(leaf, "dtype", None) in _NUMPYS for leaf in (*leaves, *given)):
             return result
-        traced = None if self.in_order else self._traced_for(element)
+        try:
+            traced = self._traced_for(element)
+        except UnsteadyError:
+            return result
         if traced is None or traced.structure != structure:
             return result
+        self._check_width(traced, [np.asarray(leaf)[None] for leaf in given], lambda _: where)
         return structure.unflatten(
             [
                 leaf if source is not None else leaf.astype(spec.dtype)
@@ -128,10 +144,18 @@ class MapProgram:
         with self._lock:
             if key not in self._traced:
                 specs = [TensorSpec(np.shape(v), getattr(v, "dtype", TEXT)) for v in leaves]
-                self._traced[key] = trace(self.function, structure.unflatten(specs))
-        return self._traced[key]
+                try:
+                    self._traced[key] = trace(self.function, structure.unflatten(specs))
+                except UnsteadyError as error:
+                    self._traced[key] = error
+            found = self._traced[key]
+        if isinstance(found, UnsteadyError):
+            raise found
+        return found
 
-_WIDE = frozenset(np.dtype(t) for t in (np.float64, np.int64, np.uint64, np.complex128))
+
+# What numpy gives where JAX may give another dtype; int8 is the square of a bool.
+_NUMPYS = frozenset(np.dtype(t) for t in (np.float64, np.int64, np.uint64, np.complex128, np.int8))
 
 
 @dataclass(frozen=True, eq=False)

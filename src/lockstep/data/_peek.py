@@ -20,7 +20,7 @@ def peeked_spec(node: Node) -> Any:
     Raises:
         InputError: If there is none.
     """
-    elements = _first(node, _ELEMENTS)
+    elements = first_elements(node, _ELEMENTS)
     if not elements:
         raise InputError(
             "What the elements look like is known only from the first of them, and there is none. Check the source of "
@@ -44,7 +44,7 @@ def spec_if_known(node: Node) -> Any:
 
 def example_of(node: Node) -> Any:
     """Returns the first element, or `None` if looking for it has side effects or finds none."""
-    elements = _first(node, 1) if node.replayable else []
+    elements = first_elements(node, 1) if node.replayable else []
     return elements[0] if elements else None
 
 
@@ -54,7 +54,8 @@ def _can_look(node: Node) -> bool:
     return node.replayable or (isinstance(node, Generated) and node.has_signature)
 
 
-def _first(node: Node, count: int) -> list[Any]:
+def first_elements(node: Node, count: int) -> list[Any]:
+    """Returns up to `count` elements, computed for this purpose."""
     cursor = node.open(_RUN)
     elements: list[Any] = []
     try:

@@ -1,9 +1,9 @@
 """Finds map functions with side effects before they are traced.
 
 JAX traces a function once and computes with what it recorded. A function that counts, collects, prints or draws random
-numbers must instead be called for every element. Its code shows most of that: it stores to a name outside, calls a
-method that changes something outside, or uses a module that is never the same twice. What the code hides (a random
-number in a library), tracing twice finds.
+numbers must instead be called for every element. Its code shows most of that: it stores to a name or in a container
+outside, calls a method that changes something outside, or uses a module that is never the same twice. What the code
+hides (a random number in a library), tracing twice finds.
 """
 
 from __future__ import annotations
@@ -16,17 +16,27 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-_CHANGES = frozenset(
-    "append extend insert add update pop popitem remove discard clear setdefault write writelines put put_nowait send "
-    "appendleft popleft sort reverse assign assign_add assign_sub assign_moving_average inc increment log info warning "
-    "debug error".split()
+# fmt: off
+_CHANGES = frozenset({
+    "append", "extend", "insert", "add", "update", "subtract", "pop", "popitem", "remove", "discard", "clear",
+    "setdefault", "write", "writelines", "put", "put_nowait", "send", "appendleft", "popleft", "sort",
+    "reverse", "fill", "assign", "assign_add", "assign_sub", "assign_moving_average", "inc", "increment", "log",
+    "info", "warning", "debug", "error", "__setitem__", "__delitem__", "__iadd__",
+})
+# fmt: on
+_FUNCTIONS = frozenset(
+    id(getattr(builtins, n)) for n in ("print", "open", "input", "next", "setattr", "delattr", "globals")
 )
-_FUNCTIONS = frozenset(id(getattr(builtins, n)) for n in ("print", "open", "input", "next", "setattr", "delattr"))
 _UNSTEADY = ("random", "numpy.random", "time", "datetime", "os", "subprocess", "socket", "secrets", "uuid", "logging")
 _STORES = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR"})
-_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLASSDEREF"})
+_ITEM_STORES = {"STORE_SUBSCR": 2, "DELETE_SUBSCR": 2, "STORE_SLICE": 3}
+_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
-_MISSING = object()
+_SUBSCRIPTS = frozenset({"BINARY_SUBSCR", "BINARY_SLICE"})
+# What a function made itself, or was given.
+_OWN = object()
+# Something outside, whose value is not known.
+_OUTSIDE = object()
 _DEPTH = 4
 
 
@@ -36,74 +46,135 @@ def has_side_effects(function: Callable[..., Any]) -> bool:
 
 
 def _affects(function: Any, depth: int, seen: set[int]) -> bool:
-    while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
-        function = function.func if isinstance(function, functools.partial) else function.__wrapped__
-    if isinstance(function, types.MethodType):
-        function = function.__func__
-    if not isinstance(function, types.FunctionType):
-        called = getattr(type(function), "__call__", None)
-        if not isinstance(called, types.FunctionType) or _is_library(called):
-            return False
-        function = called
-    if id(function) in seen or depth == 0 or _is_library(function):
+    if id(function) in seen or depth == 0:
         return False
     seen.add(id(function))
-    names = _Names(function)
-    return any(_code_affects(code, names, depth, seen) for code in _codes(function.__code__))
+    if isinstance(function, functools.partial):
+        return _affects(function.func, depth, seen)
+    if hasattr(function, "__wrapped__") and _affects(function.__wrapped__, depth, seen):
+        return True
+    found, owner = _code_of(function)
+    if found is None or _is_library(found):
+        return False
+    names = _Names(found, owner)
+    return any(_Reading(names, depth, seen).affects(code) for code in _codes(found.__code__))
+
+
+def _code_of(function: Any) -> tuple[types.FunctionType | None, Any]:
+    """The function that is called, and the object that it is a method of."""
+    owner = _OWN
+    if isinstance(function, types.MethodType):
+        function, owner = function.__func__, function.__self__
+    elif not isinstance(function, types.FunctionType):
+        function, owner = type(function).__dict__.get("__call__"), function
+    return (function, owner) if isinstance(function, types.FunctionType) else (None, _OWN)
 
 
 class _Names:
-    """What the free and global names of a function stand for."""
+    """What the names of a function stand for, of those that are not its own."""
 
-    def __init__(self, function: types.FunctionType) -> None:
+    def __init__(self, function: types.FunctionType, owner: Any) -> None:
+        code = function.__code__
+        defaults = function.__defaults__ or ()
+        parameters = code.co_varnames[: code.co_argcount]
+        self.bound: dict[str, Any] = dict(zip(parameters[len(parameters) - len(defaults) :], defaults, strict=True))
+        self.bound.update(function.__kwdefaults__ or {})
+        if owner is not _OWN and parameters:
+            self.bound[parameters[0]] = owner
         self.free: dict[str, Any] = {}
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             try:
                 self.free[name] = cell.cell_contents
             except ValueError:  # Not assigned yet.
-                self.free[name] = _MISSING
+                self.free[name] = _OWN
         self._globals = function.__globals__
 
-    def value(self, name: str) -> Any:
-        if name in self.free:
-            return self.free[name]
-        return self._globals.get(name, getattr(builtins, name, _MISSING))
+    def value(self, name: str, is_global: bool) -> Any:
+        if not is_global:
+            return self.free.get(name, self.bound.get(name, _OWN))
+        return self._globals.get(name, getattr(builtins, name, _OWN))
 
 
-def _code_affects(code: types.CodeType, names: _Names, depth: int, seen: set[int]) -> bool:
-    instructions = list(dis.get_instructions(code))
-    for i, step in enumerate(instructions):
-        if step.opname in _STORES or (step.opname in ("STORE_DEREF", "DELETE_DEREF") and step.argval in names.free):
-            return True
-        if step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR") and _stores_outside(instructions[:i], names):
-            return True
-        if step.opname in _LOADS and _use_affects(step.argval, instructions[i + 1 :], names, depth, seen):
-            return True
-    return False
+class _Reading:
+    """Follows code from its first instruction to its last, with what lies on the stack as far as it is from outside."""
 
+    def __init__(self, names: _Names, depth: int, seen: set[int]) -> None:
+        self._names = names
+        self._depth = depth
+        self._seen = seen
+        self._stack: list[Any] = []
+        self._locals: dict[str, Any] = dict(names.bound)
 
-def _use_affects(name: str, following: list[dis.Instruction], names: _Names, depth: int, seen: set[int]) -> bool:
-    """Whether what a name stands for, or its attribute that is used here, changes something."""
-    value = names.value(name)
-    if value is _MISSING:
-        return False
-    owner = value
-    for step in following:
-        if step.opname not in _ATTRIBUTES:
-            break
-        owner, attribute = value, str(step.argval)
-        if not isinstance(owner, types.ModuleType) and attribute in _CHANGES:
+    def affects(self, code: types.CodeType) -> bool:
+        """Whether the code has side effects."""
+        return any(self._step_affects(step) for step in dis.get_instructions(code))
+
+    def _step_affects(self, step: dis.Instruction) -> bool:
+        name = step.opname
+        if name in _STORES or (name in ("STORE_DEREF", "DELETE_DEREF") and step.argval in self._names.free):
+            return name not in ("STORE_ATTR", "DELETE_ATTR") or self._top() is not _OWN
+        if name in _ITEM_STORES and self._top(_ITEM_STORES[name]) is not _OWN:
             return True
-        value = getattr(owner, attribute, _MISSING)
-        if value is _MISSING:
+        if name in _ATTRIBUTES and self._attribute_affects(str(step.argval)):
+            return True
+        before = len(self._stack)
+        self._move(step)
+        loaded = self._stack[before:] if name in _LOADS or name.startswith("LOAD_FAST") else []
+        return any(self._use_affects(value) for value in loaded)
+
+    def _attribute_affects(self, attribute: str) -> bool:
+        owner = self._top()
+        if owner is _OWN or isinstance(owner, types.ModuleType):
+            value = getattr(owner, attribute, _OWN)
+            return owner is not _OWN and self._use_affects(value)
+        return attribute in _CHANGES or (owner is not _OUTSIDE and self._use_affects(getattr(owner, attribute, _OWN)))
+
+    def _use_affects(self, value: Any) -> bool:
+        if value is _OWN or value is _OUTSIDE or isinstance(value, types.ModuleType):
             return False
-    return _is_unsteady(value) or id(value) in _FUNCTIONS or (callable(value) and _affects(value, depth - 1, seen))
+        affects = callable(value) and not isinstance(value, type) and _affects(value, self._depth - 1, self._seen)
+        return affects or _is_unsteady(value) or id(value) in _FUNCTIONS
+
+    def _top(self, place: int = 1) -> Any:
+        return self._stack[-place] if len(self._stack) >= place else _OWN
+
+    def _move(self, step: dis.Instruction) -> None:
+        """Does to the stack what the instruction does."""
+        name, stack = step.opname, self._stack
+        effect = dis.stack_effect(step.opcode, step.arg if step.opcode >= dis.HAVE_ARGUMENT else None, jump=False)
+        if name in _LOADS:
+            null = [_OWN] * (effect - 1)
+            stack += [*null, self._names.value(str(step.argval), name in ("LOAD_GLOBAL", "LOAD_NAME"))]
+        elif name.startswith("LOAD_FAST"):
+            given = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+            stack += [self._locals.get(n, _OWN) for n in given]
+        elif name == "COPY":
+            stack.append(self._top(step.arg or 1))
+        elif name == "SWAP" and len(stack) >= (step.arg or 1):
+            stack[-1], stack[-(step.arg or 1)] = stack[-(step.arg or 1)], stack[-1]
+        elif name in _ATTRIBUTES:
+            owner = stack.pop() if stack else _OWN
+            known = owner is not _OWN and owner is not _OUTSIDE
+            stack += [getattr(owner, str(step.argval), _OWN) if known else owner] + [_OWN] * effect
+        else:
+            self._move_other(step, effect)
+
+    def _move_other(self, step: dis.Instruction, effect: int) -> None:
+        kept = self._top(2) if step.opname in _SUBSCRIPTS else _OWN
+        stored = self._top()
+        if effect < 0:
+            del self._stack[effect:]
+        self._stack += [_OWN] * max(effect, 0)
+        if step.opname == "STORE_FAST":
+            self._locals[step.argval] = stored
+        elif effect < 0 and self._stack:
+            # Whatever was computed is new, but for an item of something outside.
+            outside = kept is not _OWN and not hasattr(kept, "dtype")
+            self._stack[-1] = _OUTSIDE if outside else (_OWN if _computes(step.opname) else self._stack[-1])
 
 
-def _stores_outside(before: list[dis.Instruction], names: _Names) -> bool:
-    """Whether an item is stored in something that the function did not make or get: `outside[key] = value`."""
-    loads = [s for s in before[-4:] if s.opname in _LOADS or s.opname.startswith("LOAD_FAST")]
-    return any(s.opname in _LOADS and isinstance(names.value(s.argval), (list, dict, set)) for s in loads)
+def _computes(name: str) -> bool:
+    return name.startswith(("BINARY", "CALL", "COMPARE", "BUILD", "FORMAT", "CONTAINS", "IS_OP"))
 
 
 def _is_unsteady(value: Any) -> bool:
@@ -117,9 +188,9 @@ def _is_unsteady(value: Any) -> bool:
 
 def _is_library(function: types.FunctionType) -> bool:
     """Installed packages and Python's own modules keep their effects to themselves, or tracing finds them."""
-    module = sys.modules.get(function.__module__ or "")
-    root = (function.__module__ or "").partition(".")[0]
-    path = getattr(module, "__file__", None) or ""
+    name = str(function.__globals__.get("__name__", ""))
+    root = name.partition(".")[0]
+    path = getattr(sys.modules.get(name), "__file__", None) or ""
     return root in ("lockstep", "jax", "keras", "numpy") or "site-packages" in path or root in sys.stdlib_module_names
 
 

@@ -50,12 +50,16 @@ class Arrays(Node):
 class Range(Node):
     """Whole numbers at a distance; int64."""
 
-    def __init__(self, start: int, stop: int, step: int, dtype: np.dtype[Any]) -> None:
-        self._range = range(start, stop, step)
+    def __init__(self, start: int, stop: int, step: int, dtype: np.dtype[Any], endless: bool = False) -> None:
+        # Nobody counts to the end of this, and numbers of 64 bits do not either.
+        self._count = 2**62 if endless else len(range(start, stop, step))
+        self._endless = endless
+        self._first = (start, step)
+        self._range = range(start, stop, step) if not endless else None
         self._dtype = dtype
 
     def open(self, run: Run) -> Cursor:
-        return StoreCursor(_RangeStore(self._range, self._dtype), len(self._range))
+        return StoreCursor(_RangeStore(*self._first, self._dtype), self._count)
 
     @property
     def spec(self) -> Any:
@@ -63,22 +67,23 @@ class Range(Node):
 
     @property
     def cardinality(self) -> int:
-        return len(self._range)
+        return INFINITE if self._endless else self._count
 
     @property
     def label(self) -> str:
-        return repr(self._range)
+        return f"Counter{self._first}" if self._endless else repr(self._range)
 
 
 class _RangeStore:
     wholesale = True
 
-    def __init__(self, numbers: range, dtype: np.dtype[Any]) -> None:
-        self._numbers = numbers
+    def __init__(self, start: int, step: int, dtype: np.dtype[Any]) -> None:
+        self._start = start
+        self._step = step
         self._dtype = dtype
 
     def take(self, rows: _columns.Rows) -> Columns:
-        return (self._numbers.start + rows * self._numbers.step).astype(self._dtype)
+        return (self._start + rows * self._step).astype(self._dtype)
 
     def describe(self, row: int) -> str:
         return f"element {row}"
@@ -172,11 +177,20 @@ class _GeneratedCursor:
 
     def next(self, limit: int) -> Block | None:
         if self._values is None:
-            self._values = iter(self._make())
+            self._values = self._begun()
             self._skip()
         first = self._taken
         elements = self._take(limit)
         return held(_stacked(elements), "element of the generator", first) if elements else None
+
+    def _begun(self) -> Iterator[Any]:
+        made: Any = self._make()
+        if not isinstance(made, Iterable):
+            raise InputError(
+                f"The function of from_generator must return an iterable. Received: {type(made).__name__}. Use yield "
+                "in it, or return iter(...)."
+            )
+        return iter(made)
 
     def _take(self, limit: int) -> list[Any]:
         """The next elements; an error that follows some of them is raised when they are used up."""
@@ -216,13 +230,19 @@ class _GeneratedCursor:
     def _checked(self, value: Any) -> Any:
         if self._signature is None:
             return normalised(value)
-        element = normalised(_as_declared(value, self._signature))
+        try:
+            element = normalised(_as_declared(value, self._signature))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self._mismatch(repr(value)[:200], error) from error
         if not _matches(element, self._signature):
-            raise InputError(
-                f"A generator must give elements of its output_signature, {self._signature}. Received as number "
-                f"{self._taken}: {_describe(element)}. Change one of the two."
-            )
+            raise self._mismatch(_spec.spec_of(element))
         return element
+
+    def _mismatch(self, received: Any, error: Exception | None = None) -> InputError:
+        return InputError(
+            f"A generator must give elements of its output_signature, {self._signature}. Received as number "
+            f"{self._taken}: {received}{f' ({error})' if error else ''}. Change one of the two."
+        )
 
 
 def _stacked(elements: list[Any]) -> Columns:
@@ -233,12 +253,11 @@ def _stacked(elements: list[Any]) -> Columns:
 
 
 def _as_declared(value: Any, signature: Any) -> Any:
-    """Numbers of Python take the dtype that the signature says, as in TensorFlow."""
+    """Numbers take the dtype that the signature says, as in TensorFlow."""
     if isinstance(signature, tuple) and isinstance(value, list):
         value = tuple(value)
     if isinstance(signature, _spec.TensorSpec):
-        plain = not isinstance(value, (np.ndarray, np.generic)) and signature.dtype != TEXT
-        return np.asarray(value, signature.dtype)[()] if plain else value
+        return value if signature.dtype == TEXT else np.asarray(value, signature.dtype)[()]
     if isinstance(signature, dict) and isinstance(value, dict) and signature.keys() == value.keys():
         return {k: _as_declared(value[k], signature[k]) for k in signature}
     if isinstance(signature, tuple) and isinstance(value, tuple) and len(signature) == len(value):
@@ -252,10 +271,6 @@ def _matches(element: Any, signature: Any) -> bool:
         return False
     pairs = zip(jax.tree.leaves(element), jax.tree.leaves(signature), strict=True)
     return all(not isinstance(s, _spec.TensorSpec) or s.is_compatible_with(leaf) for leaf, s in pairs)
-
-
-def _describe(element: Any) -> Any:
-    return _spec.spec_of(element)
 
 
 def _rows(leaf: Any) -> int:

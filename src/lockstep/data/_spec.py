@@ -31,7 +31,9 @@ class TensorSpec:
     name: str | None
 
     def __init__(self, shape: Any, dtype: Any = np.float32, name: str | None = None) -> None:
-        object.__setattr__(self, "shape", None if shape is None else tuple(None if s is None else int(s) for s in shape))
+        object.__setattr__(
+            self, "shape", None if shape is None else tuple(None if s is None else int(s) for s in shape)
+        )
         object.__setattr__(self, "dtype", as_dtype(dtype))
         object.__setattr__(self, "name", name)
 

@@ -6,6 +6,7 @@ tf.data; `None` holds nothing.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -41,9 +42,10 @@ def normalised(value: Any) -> Any:
 
 def as_array(value: Any) -> np.ndarray[Any, Any]:
     """Returns a host array with text as `bytes` objects; otherwise as `normalised`."""
-    array = np.asarray(value)
+    array = _uniform(value)
     if array.dtype.kind in "US":
-        return _as_text(array)
+        listed = not isinstance(value, (str, bytes, np.ndarray, np.generic))
+        return _listed_text(value, array) if listed else _as_text(array)
     if array.dtype == TEXT:
         return _checked_text(array)
     if isinstance(value, (np.ndarray, np.generic, jax.Array)) or array.dtype.kind not in "if":
@@ -52,8 +54,12 @@ def as_array(value: Any) -> np.ndarray[Any, Any]:
 
 
 def call(function: Callable[..., Any], element: Any) -> Any:
-    """Calls a user's function on an element; a tuple is spread over its arguments, a named tuple is not."""
-    return function(*element) if type(element) is tuple else function(element)
+    """Calls a user's function on an element; a tuple is spread over its arguments, a named tuple is not.
+
+    A list that it returns is a tuple, as in tf.data; lists inside of its result are arrays.
+    """
+    result = function(*element) if type(element) is tuple else function(element)
+    return tuple(cast("list[Any]", result)) if isinstance(result, list) else result
 
 
 def copied(element: Any) -> Any:
@@ -69,7 +75,7 @@ def name_of(function: Callable[..., Any]) -> str:
 def _stays(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.dtype.kind not in "USO" or (value.dtype == TEXT and value.ndim > 0 and _all_bytes(value))
-    return isinstance(value, (bytes, np.number, np.bool_)) or hasattr(value, "element_spec")
+    return type(value) is bytes or isinstance(value, (np.number, np.bool_)) or hasattr(value, "element_spec")
 
 
 def _as_host(value: Any) -> Any:
@@ -90,23 +96,46 @@ def _from_python(value: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any
     return array.astype(np.int32) if fits else array
 
 
+def _uniform(value: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise InputError(
+            f"A list in an element must be of one shape, because it becomes an array. {error}. Pad what differs in "
+            "length, or use a tuple."
+        ) from error
+
+
+def _listed_text(value: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A list of text; numpy would turn numbers in it into text."""
+    objects = np.empty(array.shape, object)
+    objects[...] = np.asarray(value, object)
+    return _checked_text(objects)
+
+
 def _as_text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     encoded = np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array
     return encoded.astype(object)
 
 
 def _checked_text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    flat = [v.encode() if isinstance(v, str) else v for v in array.ravel()]
+    flat = [_as_bytes(v) for v in array.ravel()]
     odd = next((v for v in flat if not isinstance(v, bytes)), None)
-    if odd is not None or not flat:
+    if odd is not None:
         raise InputError(
             "An element must hold numbers, text, or tuples and dicts of them, and a list must be of one shape. "
-            f"Received: {type(odd).__name__ if flat else 'an empty array of objects'}. Convert it to a numpy array, "
-            "and pad what differs in length."
+            f"Received: {type(odd).__name__}. Convert it to a numpy array, and pad what differs in length."
         )
     result = np.empty(len(flat), object)
     result[:] = flat
     return result.reshape(array.shape)
+
+
+def _as_bytes(value: Any) -> Any:
+    """Text and paths as `bytes`; anything else as it is."""
+    if isinstance(value, os.PathLike):
+        return os.fsencode(cast("os.PathLike[str]", value))
+    return value.encode() if isinstance(value, str) else bytes(value) if isinstance(value, bytes) else value
 
 
 def _all_bytes(array: np.ndarray[Any, Any]) -> bool:

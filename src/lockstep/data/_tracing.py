@@ -45,6 +45,7 @@ class Traced:
         structure: Of its result.
         sources: For each leaf of the result, the leaf of the element that it is, or `None` if it is computed.
         specs: The specs of the result's leaves.
+        reads: Which of the leaves it computes with; others it may pass on.
     """
 
     compute: Callable[..., list[Any]]
@@ -52,6 +53,7 @@ class Traced:
     structure: Any
     sources: tuple[int | None, ...]
     specs: tuple[TensorSpec, ...]
+    reads: tuple[int, ...]
 
 
 def trace(function: Callable[..., Any], spec: Any) -> Traced | None:
@@ -66,24 +68,46 @@ def trace(function: Callable[..., Any], spec: Any) -> Traced | None:
         raise UnsteadyError("its code has side effects")
     if not numeric:
         return None
-    call = _Call(function, structure, len(leaves), numeric)
+    call = _Call(function, structure, len(leaves), numeric, _passed_on(function, leaves, structure, numeric))
     shapes = [jax.ShapeDtypeStruct(leaves[i].shape, jax.dtypes.canonicalize_dtype(leaves[i].dtype)) for i in numeric]
     try:
-        computed = _recorded(call, shapes)
+        computed, used = _recorded(call, shapes)
     except UnsteadyError:
         raise
-    except Exception:  # Whatever it is, calling the function for an element shows it, or succeeds.
+    except Exception as error:  # Whatever it is, calling the function for an element shows it, or succeeds.
+        if "SeedGenerator" in str(error):  # Keras' random numbers without a seed of their own.
+            raise UnsteadyError("it draws random numbers") from error
         return None
     assert call.sources is not None
     found = iter(computed)
     specs = tuple(leaves[s] if s is not None else _spec_of(next(found)) for s in call.sources)
-    return Traced(call.compute, numeric, call.structure, call.sources, specs)
+    reads = tuple(numeric[i] for i in used)
+    return Traced(call.compute, numeric, call.structure, call.sources, specs, reads)
+
+
+def _passed_on(function: Callable[..., Any], leaves: list[Any], structure: Any, numeric: tuple[int, ...]) -> Any:
+    """Which leaves of the result are leaves of the element, where JAX's narrow dtypes would not show it.
+
+    To JAX, a float64 array is a float32 one, and its cast to float32 the same array. `None` if it need not be asked.
+    """
+    if all(jax.dtypes.canonicalize_dtype(leaves[i].dtype) == leaves[i].dtype for i in numeric):
+        return None
+    call = _Call(function, structure, len(leaves), numeric)
+    try:
+        with _watched(), jax.enable_x64(True):
+            jax.eval_shape(call.compute, *[jax.ShapeDtypeStruct(leaves[i].shape, leaves[i].dtype) for i in numeric])
+    except Exception:  # It may not like them so wide.
+        return None
+    return call.sources
 
 
 class _Call:
     """The function as one of flat lists; remembers the structure of its result."""
 
-    def __init__(self, function: Callable[..., Any], structure: Any, count: int, numeric: tuple[int, ...]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], structure: Any, count: int, numeric: tuple[int, ...], passed_on: Any = None
+    ) -> None:
+        self._passed_on = passed_on
         self._function = function
         self._structure = structure
         self._count = count
@@ -99,32 +123,40 @@ class _Call:
         result = _lists_stacked(_structure.call(self._function, jax.tree.unflatten(self._structure, given)))
         found, structure = jax.tree.flatten(result, is_leaf=lambda v: isinstance(v, _Opaque))
         sources = tuple(next((i for i, g in enumerate(given) if g is leaf), None) for leaf in found)
+        if self._passed_on is not None and len(self._passed_on) == len(sources):
+            sources = tuple(s if s == wide else None for s, wide in zip(sources, self._passed_on, strict=True))
         if self.sources is not None and (sources, structure) != (self.sources, self.structure):
             raise NotTraceableError("its result changes its structure")
         self.sources, self.structure = sources, structure
         return [_as_jax(leaf) for leaf, source in zip(found, sources, strict=True) if source is None]
 
 
-def _recorded(call: _Call, shapes: list[Any]) -> list[Any]:
-    """Traces twice; a function that is pure leaves the same record, changes no variable and has no effects."""
+def _recorded(call: _Call, shapes: list[Any]) -> tuple[list[Any], list[int]]:
+    """Traces twice; a function that is pure leaves the same record, changes no variable and has no effects.
+
+    Returns the shapes of its results, and which of its arguments it computes with.
+    """
     records: list[tuple[str, list[Any]]] = []
     computed: list[Any] = []
+    used: list[int] = []
     for _ in range(2):
         with _watched() as changed:
             # A new function each time, because JAX remembers what it has traced.
             record, computed = jax.make_jaxpr(lambda *leaves: call.compute(*leaves), return_shape=True)(*shapes)
         if changed() or record.effects:
             raise UnsteadyError("it changes variables, or has effects")
+        inputs = {id(v) for step in record.jaxpr.eqns for v in step.invars}
+        used = [i for i, v in enumerate(record.jaxpr.invars) if id(v) in inputs]
         records.append((str(record.jaxpr), [np.asarray(c) for c in record.consts]))
     (first, constants), (second, others) = records
     if first != second or any(a.tobytes() != b.tobytes() for a, b in zip(constants, others, strict=True)):
         raise UnsteadyError("it is not the same twice")
     many = [jax.ShapeDtypeStruct((2, *s.shape), s.dtype) for s in shapes]
     jax.eval_shape(jax.vmap(call.compute, out_axes=0), *many)
-    return computed
+    return computed, used
 
 
-class _watched:  # noqa: N801  A context manager.
+class _watched:
     """Keeps changes to Keras variables from happening, and tells whether there were any."""
 
     def __enter__(self) -> Callable[[], bool]:
@@ -154,7 +186,21 @@ def _lists_stacked(value: Any) -> Any:
 def _as_jax(leaf: Any) -> Any:
     if isinstance(leaf, (str, bytes)) or hasattr(leaf, "element_spec"):
         raise NotTraceableError("its result holds text or datasets")
+    if isinstance(leaf, (np.ndarray, np.generic)) and unfit(np.atleast_1d(leaf)) is not None:
+        raise NotTraceableError("its result holds whole numbers that JAX cannot")
     return jax.numpy.asarray(_structure.as_array(leaf) if isinstance(leaf, (int, float, np.ndarray)) else leaf)
+
+
+def unfit(column: np.ndarray[Any, Any]) -> int | None:
+    """Returns the first row with a whole number that JAX's dtype for the column has no room for, or `None`."""
+    dtype = jax.dtypes.canonicalize_dtype(column.dtype)
+    if column.dtype.kind not in "iu" or dtype == column.dtype or column.size == 0:
+        return None
+    limits = np.iinfo(dtype)
+    if column.min() >= limits.min and column.max() <= limits.max:
+        return None
+    rows = ((column < limits.min) | (column > limits.max)).reshape(len(column), -1).any(axis=1)
+    return int(np.flatnonzero(rows)[0])
 
 
 def _spec_of(shape: Any) -> TensorSpec:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.data._image import jpeg, pillow
+from lockstep.data._image import jpeg, opencv
 from lockstep.data._image.contents import as_bytes, check_channels, check_format
 from lockstep.errors import ArgumentError, InputError
 
@@ -66,7 +66,6 @@ def decode_png(contents: Any, channels: int = 0, dtype: Any = np.uint8) -> _Arra
     Raises:
         InputError: If it is no such image, or one that is damaged or incomplete.
         ArgumentError: If an argument is wrong.
-        UnsupportedError: If colours of 16 bits are to be read as uint16.
 
     Source: tf.io.decode_png.
     """
@@ -90,7 +89,7 @@ def decode_bmp(contents: Any, channels: int = 0) -> _Array:
     contents = as_bytes(contents)
     check_channels(channels, (0, 1, 3, 4))
     check_format(contents, ("BMP",))
-    return pillow.decode_bmp(contents, channels)
+    return opencv.decode_bmp(contents, channels)
 
 
 def decode_gif(contents: Any) -> _Array:
@@ -103,7 +102,7 @@ def decode_gif(contents: Any) -> _Array:
     """
     contents = as_bytes(contents)
     check_format(contents, ("GIF",))
-    return pillow.decode_gif(contents)
+    return opencv.decode_gif(contents)
 
 
 def decode_image(contents: Any, channels: int = 0, dtype: Any = np.uint8, expand_animations: bool = True) -> _Array:
@@ -132,7 +131,7 @@ def decode_image(contents: Any, channels: int = 0, dtype: Any = np.uint8, expand
     kind = check_format(contents, ("JPEG", "PNG", "GIF", "BMP"))
     if kind == "PNG":
         depth = np.dtype(np.uint8 if wanted == np.uint8 else np.uint16)
-        return _as_type(pillow.decode_png(contents, channels, depth), wanted)
+        return _as_type(opencv.decode_png(contents, channels, depth), wanted)
     return _as_type(_pixels(contents, kind, channels, expand_animations), wanted)
 
 
@@ -140,10 +139,10 @@ def _pixels(contents: bytes, kind: str, channels: int, expand_animations: bool) 
     if kind == "GIF":
         if channels not in (0, 3):
             raise ArgumentError(f"a GIF image has 3 channels; received channels={channels}.")
-        frames = pillow.decode_gif(contents, None if expand_animations else 1)
+        frames = opencv.decode_gif(contents, None if expand_animations else 1)
         return frames if expand_animations else frames[0]
     if kind == "BMP":
-        return pillow.decode_bmp(contents, channels)
+        return opencv.decode_bmp(contents, channels)
     check_channels(channels, (0, 1, 3))
     return jpeg.decode(contents, channels, 1, True, "")
 
@@ -152,14 +151,14 @@ def _other(contents: bytes, channels: int, dtype: np.dtype[Any]) -> _Array:
     """Decodes any format that the functions for JPEG and PNG share."""
     kind = check_format(contents, ("JPEG", "PNG", "GIF"))
     if kind == "PNG":
-        return pillow.decode_png(contents, channels, dtype)
+        return opencv.decode_png(contents, channels, dtype)
     if kind == "JPEG":
         check_channels(channels, (0, 1, 3))
         return _as_type(jpeg.decode(contents, channels, 1, True, ""), dtype)
-    frames = pillow.decode_gif(contents, 2)
+    frames = opencv.decode_gif(contents, 2)
     if len(frames) > 1:
         raise InputError("the image is an animated GIF. Use decode_gif, or decode_image(expand_animations=False).")
-    return _as_type(pillow.with_channels(frames[0], channels), dtype)
+    return _as_type(opencv.with_channels(frames[0], channels), dtype)
 
 
 def _as_type(pixels: _Array, dtype: np.dtype[Any]) -> _Array:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.data._image import jpeg, pillow
-from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.data._image import jpeg, png
+from lockstep.errors import ArgumentError
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -38,23 +38,18 @@ def encode_png(image: Any, compression: int = -1) -> bytes:
     """Encodes an image as PNG.
 
     Args:
-        image: uint8 (height, width, 1 to 4), or uint16 (height, width, 1).
-        compression: 0 (none) to 9 (smallest); -1 is the library's default.
+        image: uint8 or uint16 (height, width, 1 to 4): grey or colours, the even numbers with alpha.
+        compression: 0 (none) to 9 (smallest); -1 is zlib's default, 6.
 
     Raises:
         ArgumentError: If an argument is wrong.
-        UnsupportedError: If colours have 16 bits.
 
     Source: tf.io.encode_png.
     """
     if not -1 <= compression <= 9:
         raise ArgumentError(f"compression is -1 to 9; received {compression!r}.")
     pixels = _checked(image, (1, 2, 3, 4), (np.uint8, np.uint16))
-    if pixels.dtype == np.uint16 and pixels.shape[-1] != 1:
-        raise UnsupportedError(
-            f"PNG images of uint16 can be written if they are grey; received shape {pixels.shape}. Convert to uint8."
-        )
-    return pillow.encode_png(pixels, int(compression))
+    return png.encode(pixels, int(compression))
 
 
 def _checked(image: Any, channels: tuple[int, ...], dtypes: tuple[Any, ...]) -> _Array:

@@ -5,13 +5,12 @@ Source: tf.io.decode_jpeg, tf.io.encode_jpeg; tensorflow/core/lib/jpeg/jpeg_mem.
 
 from __future__ import annotations
 
-import importlib
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from lockstep.data._image.contents import broken
+from lockstep.data._image.libraries import simplejpeg
 from lockstep.errors import ArgumentError
 
 _Array = np.ndarray[Any, np.dtype[Any]]
@@ -24,24 +23,25 @@ def decode(contents: bytes, channels: int, ratio: int, fancy_upscaling: bool, dc
         raise ArgumentError(f"ratio is 1, 2, 4 or 8; received {ratio!r}.")
     if dct_method not in ("", "INTEGER_FAST", "INTEGER_ACCURATE"):
         raise ArgumentError(f'dct_method is "", "INTEGER_FAST" or "INTEGER_ACCURATE"; received {dct_method!r}.')
-    options: dict[str, Any] = {"fastdct": dct_method != "INTEGER_ACCURATE", "fastupsample": not fancy_upscaling}
-    grey = channels == 1
-    if channels == 0 or ratio > 1:
-        height, width, colours, _ = _header(contents)
-        grey = grey or (channels == 0 and colours == "Gray")
-        options |= {"min_height": -(-height // ratio), "min_width": -(-width // ratio)}
+    height, width, stored, _ = _header(contents)
+    grey, inks = channels == 1 or (channels == 0 and stored == "Gray"), stored in ("CMYK", "YCCK")
+    options = {
+        "min_height": -(-height // ratio),
+        "min_width": -(-width // ratio),
+        "fastdct": dct_method != "INTEGER_ACCURATE",
+        "fastupsample": not fancy_upscaling,
+    }
     try:
-        return _decoded(contents, "GRAY" if grey else "RGB", options)
+        pixels = _decoded(contents, "CMYK" if inks else "GRAY" if grey else "RGB", options)
     except (ValueError, KeyError) as error:
-        if _header(contents)[2] in ("CMYK", "YCCK"):
-            return _from_inks(_decoded(contents, "CMYK", options), contents, grey)
         raise broken("JPEG", contents, error) from error
+    return _from_inks(pixels, contents, grey) if inks else pixels
 
 
 def encode(image: _Array, quality: int, subsampling: str) -> bytes:
     """Returns an image of uint8, (height, width, 1 or 3), as JPEG."""
     grey = image.shape[-1] == 1
-    return _library().encode_jpeg(
+    return simplejpeg().encode_jpeg(
         np.ascontiguousarray(image), quality, "GRAY" if grey else "RGB", "Gray" if grey else subsampling
     )
 
@@ -53,15 +53,16 @@ def shape(contents: bytes) -> tuple[int, int, int]:
 
 
 def _header(contents: bytes) -> tuple[int, int, str, str]:
+    reader = simplejpeg().decode_jpeg_header
     try:
-        return _library().decode_jpeg_header(contents, strict=False)
+        return reader(contents, strict=False)
     except (ValueError, KeyError) as error:  # simplejpeg looks colours up that it does not know
         raise broken("JPEG", contents, error) from error
 
 
 def _decoded(contents: bytes, colours: str, options: dict[str, Any]) -> _Array:
     """Decodes; like TensorFlow, puts up with oddities that leave a whole image, but not with one that ends early."""
-    decoder = _library().decode_jpeg
+    decoder = simplejpeg().decode_jpeg
     try:
         return decoder(contents, colours, **options)
     except ValueError as error:
@@ -86,8 +87,3 @@ def _from_inks(inks: _Array, contents: bytes, grey: bool) -> _Array:
     if not grey:
         return colours
     return np.rint(colours @ np.array([0.299, 0.587, 0.114])).astype(np.uint8)[..., None]
-
-
-@cache
-def _library() -> Any:
-    return importlib.import_module("simplejpeg")

@@ -6,8 +6,6 @@ Source: tf.image.resize.
 from __future__ import annotations
 
 import functools
-import math
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep.data._image import bilinear
+from lockstep.data._image.scratch import scratch
 from lockstep.data._image.weights import Taps, taps
 from lockstep.errors import ArgumentError
 
@@ -64,6 +64,7 @@ def resize(
 
     Raises:
         ArgumentError: If an argument is wrong.
+        UnsupportedError: If OpenCV is needed, for "bilinear" of numpy images without `antialias`, and not installed.
 
     Source: tf.image.resize.
     """
@@ -71,13 +72,15 @@ def resize(
     _check(images, method)
     height, width = images.shape[-3:-1]
     new_height, new_width = _new_size(size, height, width, preserve_aspect_ratio)
+    if isinstance(images, np.ndarray) and method == "bilinear" and not antialias:
+        return bilinear.resized(images, new_height, new_width)
     rows = taps(method, bool(antialias), height, new_height)
     columns = taps(method, bool(antialias), width, new_width)
     if isinstance(images, jax.Array):
         return _with_jax(images, rows, columns, method == "nearest")
     if method == "nearest":
         return images.take(rows.index[0], axis=-3).take(columns.index[0], axis=-2)
-    return _with_numpy(images, rows, columns, method == "bilinear" and not antialias)
+    return _with_numpy(images, rows, columns)
 
 
 def _check(images: Any, method: object) -> None:
@@ -112,18 +115,15 @@ def _two_sizes(size: Any) -> tuple[int, int]:
     return height, width
 
 
-def _with_numpy(images: _Array, rows: Taps, columns: Taps, between_two: bool) -> _Array:
+def _with_numpy(images: _Array, rows: Taps, columns: Taps) -> _Array:
     height, width, channels = images.shape[-3:]
     elements = columns.of_elements(channels)
     result = np.empty((*images.shape[:-3], rows.index.shape[1], columns.index.shape[1], channels), np.float32)
     targets = result.reshape(-1, rows.index.shape[1], elements.index.shape[1])
     for image, target in zip(images.reshape(-1, height, width * channels), targets, strict=True):
-        between = _scratch("between", (len(target), image.shape[1]), _FLOAT)
+        between = scratch("between", (len(target), image.shape[1]), _FLOAT)
         _rows(image, rows, between)
-        if between_two:
-            _interpolated(between, elements, target)
-        else:
-            _summed(between, elements, target)
+        _summed(between, elements, target)
     return result
 
 
@@ -134,45 +134,22 @@ def _rows(image: _Array, rows: Taps, target: _Array) -> None:
     block = max(_BLOCK // (count * width), 1)
     for begin in range(0, len(target), block):
         end = min(begin + block, len(target))
-        gathered = _scratch("gathered", ((end - begin) * count, width), image.dtype)
+        gathered = scratch("gathered", ((end - begin) * count, width), image.dtype)
         image.take(index[begin * count : end * count], axis=0, out=gathered, mode="wrap")
-        values = _scratch("values", gathered.shape, _FLOAT)
+        values = scratch("values", gathered.shape, _FLOAT)
         np.copyto(values, gathered, casting="unsafe")
         sums = target[begin:end].reshape(-1, 1, width)
         np.matmul(weight[begin:end], values.reshape(-1, count, width), out=sums)
 
 
-def _interpolated(image: _Array, columns: Taps, target: _Array) -> None:
-    """Writes a + (b - a) * share of two elements of each row."""
-    part = _scratch("values", target.shape, _FLOAT)
-    image.take(columns.index[0], axis=1, out=target, mode="wrap")
-    image.take(columns.index[1], axis=1, out=part, mode="wrap")
-    np.subtract(part, target, out=part)
-    np.multiply(part, columns.weight[1], out=part)
-    np.add(target, part, out=target)
-
-
 def _summed(image: _Array, columns: Taps, target: _Array) -> None:
     """Writes weighted sums of elements of each row."""
-    part = _scratch("values", target.shape, _FLOAT)
+    part = scratch("values", target.shape, _FLOAT)
     target[...] = 0
     for index, weight in zip(columns.index, columns.weight, strict=True):
         image.take(index, axis=1, out=part, mode="wrap")
         np.multiply(part, weight, out=part)
         np.add(target, part, out=target)
-
-
-_local = threading.local()
-
-
-def _scratch(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Array:
-    """Returns memory of this thread: fresh memory costs more than the arithmetic, as each page is cleared first."""
-    size = math.prod(shape) * dtype.itemsize
-    memory: _Array | None = getattr(_local, name, None)
-    if memory is None or memory.size < size:
-        memory = np.empty(size, np.uint8)
-        setattr(_local, name, memory)
-    return memory[:size].view(dtype).reshape(shape)
 
 
 def _with_jax(images: jax.Array, rows: Taps, columns: Taps, nearest: bool) -> jax.Array:

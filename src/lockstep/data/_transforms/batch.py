@@ -105,24 +105,18 @@ class StackedStore:
     def take(self, rows: Rows) -> Columns:
         first, last = int(rows[0]), int(rows[-1]) + 1
         if self.padding is None and last * self.size <= len(self.block) and _columns.as_slice(rows) is not None:
-            return self._neighbours(first, last)
+            columns = self.block[first * self.size : last * self.size].take()
+            if not any(isinstance(c, Ragged) for c in jax.tree.leaves(columns)):
+                return jax.tree.map(lambda c: c.reshape(last - first, self.size, *c.shape[1:]), columns)
         return _columns.stacked([self.element(int(row)) for row in rows])
 
     def element(self, row: int) -> Any:
         """Computes one batch."""
-        return self.stack(self.batch(row))
-
-    def stack(self, block: Block) -> Any:
-        """Computes elements as one batch."""
+        block = self.batch(row)
         columns = block.take()
         if self.padding is not None:
             return self.padding(columns)
         return jax.tree.map(lambda c: _uniform(c, block), columns)
-
-    def _neighbours(self, first: int, last: int) -> Columns:
-        """Whole batches that follow each other, computed at once."""
-        columns = self.stack(self.block[first * self.size : last * self.size])
-        return jax.tree.map(lambda c: c.reshape(last - first, self.size, *c.shape[1:]), columns)
 
     def describe(self, row: int) -> str:
         rows = self.batch(row).rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,20 @@ class Cache(Transformation):
         self._kept: Kept | None = None
 
     def open(self, run: Run) -> Cursor:
-        return _CacheCursor(self._kept_for, run)
+        return _CacheCursor(self, run)
 
-    def _kept_for(self, run: Run, restored: bool = False) -> Kept:
+    @property
+    def first_pass(self) -> Run | None:
+        """The pass whose elements are kept, if there is one already."""
+        kept = self._kept
+        return kept and kept.run
+
+    def kept_for(self, run: Run, restored: bool = False) -> Kept:
         """Returns what is kept; a cursor that continues needs what the same first pass gives."""
         with self._lock:
             if self._kept is None or (restored and self._kept.run != run):
-                file = None if self._path is None else CacheFile(self._path, lambda: jax.tree.structure(self.upstream.spec))
+                path = self._path
+                file = None if path is None else CacheFile(path, lambda: jax.tree.structure(self.upstream.spec))
                 self._kept = Kept(self.upstream, run, file)
             return self._kept
 
@@ -47,29 +54,27 @@ class Cache(Transformation):
 
 
 class _CacheCursor:
-    def __init__(self, kept_for: Callable[..., Kept], run: Run) -> None:
-        self._kept_for = kept_for
+    def __init__(self, node: Cache, run: Run) -> None:
+        self._node = node
         self._run = run
         self._kept: Kept | None = None
         self._at = 0
 
     def next(self, limit: int) -> Block | None:
         if self._kept is None:
-            self._kept = self._kept_for(self._run)
+            self._kept = self._node.kept_for(self._run)
         count = self._kept.available(self._at + limit)
         first, self._at = self._at, min(self._at + limit, count)
         return Block(self._kept, np.arange(first, self._at)) if self._at > first else None
 
     def state(self) -> State:
-        run = self._kept.run if self._kept is not None else None
-        return {"at": self._at, "first_pass": run and [run.entropy, list(run.iteration)]}
+        run = self._kept.run if self._kept is not None else self._node.first_pass or self._run
+        return {"at": self._at, "first_pass": [run.entropy, list(run.iteration)]}
 
     def restore(self, state: State) -> None:
         self._at = state["at"]
-        if state["first_pass"] is not None:
-            entropy, iteration = state["first_pass"]
-            first = Run(entropy, tuple(iteration), self._run.path)
-            self._kept = self._kept_for(first, restored=True)
+        entropy, iteration = state["first_pass"]
+        self._kept = self._node.kept_for(Run(entropy, tuple(iteration), self._run.path), restored=True)
 
 
 class Kept:

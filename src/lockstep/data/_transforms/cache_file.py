@@ -6,14 +6,16 @@ with where they begin, and of which shape they are. A description lists files, d
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
+import threading
 import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import jax
 import numpy as np
@@ -26,6 +28,8 @@ from lockstep.errors import InputError
 _DESCRIPTION = "cache.json"
 _FORMAT = "lockstep cache 1"
 _NAMED = "named tuple"
+# Of the files that are being written by this process.
+_numbers = itertools.count()
 
 
 class CacheFile:
@@ -42,13 +46,16 @@ class CacheFile:
     def __init__(self, path: Path, structure: Callable[[], Any]) -> None:
         self._path = path
         self._known = structure
-        self._staging = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        self._staging = path.with_name(f"{path.name}.{os.getpid()}.{next(_numbers)}.partial")
         self._writers: list[_Writer] = []
         self._readers: list[_Reader] = []
         self._structure: Any = None
+        # One thread may add what others read.
+        self._lock = threading.RLock()
         self.count = 0
-        # What a pass that never ended leaves behind goes with the process.
-        weakref.finalize(self, shutil.rmtree, self._staging, ignore_errors=True)
+        # What a pass that never ended leaves behind goes with the dataset, or with the process.
+        self._open: list[BinaryIO] = []
+        weakref.finalize(self, _abandon, self._open, self._staging)
         self.is_complete = path.exists()
         if self.is_complete:
             self._from_description()
@@ -56,22 +63,29 @@ class CacheFile:
     def append(self, columns: Columns) -> None:
         """Adds elements."""
         leaves, structure = jax.tree.flatten(columns)
-        if not self._writers:
-            self._staging.mkdir(parents=True, exist_ok=True)
-            self._structure = structure
-            self._writers = [_Writer(self._staging / f"{i}") for i in range(len(leaves))]
-        for writer, leaf in zip(self._writers, leaves, strict=True):
-            writer.append(leaf)
-        self.count += _columns.length(columns)
-        self._readers = []
+        with self._lock:
+            if not self._writers:
+                self._staging.mkdir(parents=True, exist_ok=True)
+                self._structure = structure
+                self._writers = [_Writer(self._staging / f"{i}") for i in range(len(leaves))]
+                self._open += [writer.data for writer in self._writers]
+            for writer, leaf in zip(self._writers, leaves, strict=True):
+                writer.append(leaf)
+            self.count += _columns.length(columns)
+            self._readers = []
 
     def finish(self) -> None:
-        """Makes what was added last, in one step. If another process was quicker, its files stay."""
+        """Makes what was added last, in one step. If another dataset was quicker, its files stay."""
+        with self._lock:
+            self._finish()
+
+    def _finish(self) -> None:
         if not self._writers:
             self._staging.mkdir(parents=True, exist_ok=True)
         described = [writer.finish() for writer in self._writers]
+        structure = _shown(self._structure)
         text = json.dumps(
-            {"format": _FORMAT, "count": self.count, "structure": _shown(self._structure), "arrays": described}, indent=1
+            {"format": _FORMAT, "count": self.count, "structure": structure, "arrays": described}, indent=1
         )
         (self._staging / _DESCRIPTION).write_text(text)
         try:
@@ -83,7 +97,8 @@ class CacheFile:
 
     def take(self, rows: Rows) -> Columns:
         """Reads elements."""
-        readers = self._readers or self._reopened()
+        with self._lock:
+            readers = self._readers or self._reopened()
         return self._structure.unflatten([reader.take(rows) for reader in readers])
 
     def _reopened(self) -> list[_Reader]:
@@ -118,7 +133,7 @@ class _Writer:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._data = path.with_suffix(".data").open("wb+")
+        self.data: BinaryIO = path.with_suffix(".data").open("wb+")
         self._index: list[tuple[int, ...]] = []
         self._dtype: Any = None
         self._shape: tuple[int, ...] | None = None
@@ -142,13 +157,13 @@ class _Writer:
         self._uniform = self._uniform and not text and self._shape in (None, shape)
         self._shape = shape
         self._index.append((self._size, len(content), *shape))
-        self._data.write(content)
+        self.data.write(content)
         self._sum = zlib.crc32(content, self._sum)
         self._size += len(content)
         self._count += 1
 
     def flush(self) -> None:
-        self._data.flush()
+        self.data.flush()
 
     def described(self) -> dict[str, Any]:
         uniform = {"shape": self._shape} if self._uniform else {"index": self._index}
@@ -158,9 +173,9 @@ class _Writer:
         return _Reader(self._path, self.described(), check=False)
 
     def finish(self) -> dict[str, Any]:
-        self._data.flush()
-        os.fsync(self._data.fileno())
-        self._data.close()
+        self.data.flush()
+        os.fsync(self.data.fileno())
+        self.data.close()
         return self.described()
 
 
@@ -190,6 +205,12 @@ class _Reader:
         if self._dtype == "text":
             return _unpacked(content, shape)
         return np.frombuffer(content, np.dtype(self._dtype)).reshape(shape)
+
+
+def _abandon(files: list[BinaryIO], path: Path) -> None:
+    for file in files:
+        file.close()
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _check(path: Path, size: int, expected: int) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from lockstep.data import _columns
 from lockstep.data._blocks import Block, joined
-from lockstep.data._peek import peeked_spec
+from lockstep.data._peek import first_elements, peeked_spec, spec_if_known
 from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
+from lockstep.data._spec import generalised
 
 
 class Interleave(Transformation):
@@ -35,8 +37,13 @@ class Interleave(Transformation):
     @property
     def spec(self) -> Any:
         if self._spec is None:
-            self._spec = peeked_spec(self)
+            self._spec = self._spec_of_first() or peeked_spec(self)
         return self._spec
+
+    def _spec_of_first(self) -> Any:
+        """What holds for the first datasets; none of them need have an element."""
+        found = [spec for e in first_elements(self.upstream, 2) if (spec := spec_if_known(self.inner(e))) is not None]
+        return functools.reduce(lambda a, b: generalised(a, b) or a, found) if found else None
 
     @property
     def cardinality(self) -> int:
@@ -135,9 +142,7 @@ class _InterleaveCursor:
         return _Slot(before, number, self._node.inner(element).open(self._run.part(number)))
 
     def state(self) -> State:
-        slots = [
-            s and {"before": s.before, "number": s.number, "cursor": s.cursor.state()} for s in self._slots
-        ]
+        slots = [s and {"before": s.before, "number": s.number, "cursor": s.cursor.state()} for s in self._slots]
         return {
             "upstream": self._upstream.state(),
             "slots": slots,

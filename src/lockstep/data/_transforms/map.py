@@ -11,8 +11,9 @@ import numpy as np
 from lockstep.data import _columns, _pool, _structure
 from lockstep.data._blocks import Block, Store, held
 from lockstep.data._mapped import MappedStore, MapProgram
-from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
 from lockstep.data._peek import peeked_spec
+from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
+from lockstep.data._structure import TEXT
 from lockstep.errors import InputError
 
 
@@ -162,7 +163,8 @@ def program_of(upstream: Node, function: Callable[..., Any]) -> MapProgram:
 
     if not callable(function):
         raise InputError(
-            f"A transformation needs a function of an element. Received: {function!r}. Example: lambda x, y: (x / 255, y)"
+            f"A transformation needs a function of an element. Received: {function!r}. Example: "
+            "lambda x, y: (x / 255, y)"
         )
     return MapProgram(function, lambda: spec_if_known(upstream), lambda: example_of(upstream))
 
@@ -170,10 +172,11 @@ def program_of(upstream: Node, function: Callable[..., Any]) -> MapProgram:
 def verdicts(program: MapProgram, block: Block, origin: Block) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Returns bool (k,): what a predicate says of each element."""
     found = jax.tree.leaves(program(block.take(), lambda i: _where(origin, i)))
-    if len(found) != 1 or not isinstance(found[0], np.ndarray) or found[0].shape != (len(block),):
+    is_one = len(found) == 1 and isinstance(found[0], np.ndarray) and found[0].shape == (len(block),)
+    if not is_one or found[0].dtype == TEXT:
         raise InputError(
             f"The predicate {_structure.name_of(program.function)} must return one truth value for an element. "
-            f"Received: {len(found)} values, or an array. Reduce it to one, for example with jnp.all."
+            f"Received: {len(found)} values, an array or text. Reduce it to one, for example with jnp.all."
         )
     return found[0].astype(bool)
 

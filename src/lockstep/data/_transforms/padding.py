@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import jax
@@ -48,7 +49,7 @@ class Padding:
                 f"padded_shapes must have a shape for each of the {len(leaves)} arrays of an element. Received: "
                 f"{self._shapes}. Example: ([None], [])"
             )
-        return [tuple(None if s in (None, -1) else int(s) for s in shape) for shape in given]
+        return [_shape(shape) for shape in given]
 
     def _leaf_values(self, structure: Any, count: int) -> list[Any]:
         if self._values is None or not isinstance(self._values, (tuple, dict)):
@@ -78,6 +79,19 @@ def _is_shape(value: Any) -> bool:
     return plain and all(v is None or isinstance(v, (int, np.integer)) for v in value)
 
 
+def _shape(value: Any) -> tuple[int | None, ...]:
+    try:
+        sizes = tuple(None if s is None or s == -1 else operator.index(s) for s in value)
+    except TypeError:
+        sizes = (-1,)
+    if any(s is not None and s < 0 for s in sizes):
+        raise ArgumentError(
+            "A shape of padded_shapes must hold sizes; None or -1 stands for the largest of the batch. Received: "
+            f"{value!r}. Example: [None, 3]"
+        )
+    return sizes
+
+
 def _padded(column: Any, shape: tuple[int | None, ...], value: Any) -> Any:
     rows = list(column.values if isinstance(column, Ragged) else column)
     dtype = getattr(rows[0], "dtype", TEXT)
@@ -98,6 +112,19 @@ def _padded(column: Any, shape: tuple[int | None, ...], value: Any) -> Any:
 
 
 def _fill(value: Any, dtype: np.dtype[Any]) -> Any:
-    if dtype == TEXT:
-        return b"" if value is None else (value.encode() if isinstance(value, str) else value)
-    return 0 if value is None else np.asarray(value, dtype)[()]
+    if value is None:
+        return b"" if dtype == TEXT else 0
+    if dtype == TEXT and isinstance(value, (str, bytes)):
+        return value.encode() if isinstance(value, str) else value
+    given = np.asarray(value)
+    number = dtype != TEXT and given.dtype.kind in "biuf" and given.ndim == 0
+    if number and (dtype.kind in "fc" or _holds(dtype, given)):
+        return given.astype(dtype)[()]
+    raise ArgumentError(
+        f"padding_values must be of the elements' dtype, {'text' if dtype == TEXT else dtype}. Received: {value!r}."
+    )
+
+
+def _holds(dtype: np.dtype[Any], number: np.ndarray[Any, Any]) -> bool:
+    with np.errstate(invalid="ignore"):
+        return bool(number.astype(dtype) == number)

@@ -67,7 +67,9 @@ class Choose(Node):
             if INFINITE in found:
                 return INFINITE
             return UNKNOWN if UNKNOWN in found else sum(found)
-        return INFINITE if all(n == INFINITE for n in found) and self._weights is not None else UNKNOWN
+        if any(n != INFINITE for n in found):
+            return UNKNOWN
+        return INFINITE if self._weights is not None else self.inputs[-1].cardinality
 
     @property
     def label(self) -> str:
@@ -96,6 +98,8 @@ class _ChooseCursor:
                 self._ended = [True] * len(self._inputs)
             else:
                 self._ended[choice] = True
+                if self._choices.is_none_of(self._ended):
+                    self._ended = [True] * len(self._inputs)
         return joined(parts) if parts else None
 
     def state(self) -> State:
@@ -116,6 +120,7 @@ class _Chance:
     """Random choices, each of which depends on its number alone."""
 
     def __init__(self, weights: np.ndarray[Any, Any], seed: int | None, each_iteration: bool, run: Run) -> None:
+        self._possible = (weights > 0).tolist()
         self._limits = np.cumsum(weights / weights.sum())
         self._draws = lambda chunk: run.random(seed, chunk, each_iteration)
         self._chunk = -1
@@ -129,6 +134,10 @@ class _Chance:
             self._chunk, self._drawn = chunk, np.minimum(drawn, len(self._limits) - 1).tolist()
         self._number += 1
         return self._drawn[place]
+
+    def is_none_of(self, ended: list[bool]) -> bool:
+        """Whether no dataset that goes on can be chosen."""
+        return not any(possible and not end for possible, end in zip(self._possible, ended, strict=True))
 
     def state(self) -> State:
         return self._number
@@ -157,3 +166,7 @@ class _Named:
                 f"{choice.tolist()} of {choice.dtype}."
             )
         return int(choice[0])
+
+    def is_none_of(self, ended: list[bool]) -> bool:
+        """Whether no dataset that goes on can be chosen."""
+        return all(ended)

@@ -29,7 +29,7 @@ class Repeat(Transformation):
         if self._count == 0 or found == 0:
             return 0
         if self._count < 0:
-            return UNKNOWN if found == UNKNOWN else INFINITE
+            return INFINITE
         return found if found < 0 else found * self._count
 
     @property

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from lockstep.data._blocks import Block, Store, mixed
 from lockstep.data._columns import Rows
-from lockstep.data._plan import CHUNK, Cursor, Node, Run, State, Transformation
+from lockstep.data._plan import CHUNK, INFINITE, Cursor, Node, Run, State, Transformation
+from lockstep.errors import ArgumentError
 
 # int64 (3, n): of each element its store's number, its row there, and its ordinal (how many were read before it).
 References = NDArray[np.int64]
@@ -36,6 +38,11 @@ class Shuffle(Transformation):
 
     def __init__(self, upstream: Node, size: int | None, seed: int | None, each_iteration: bool) -> None:
         super().__init__(upstream)
+        if size is None and upstream.cardinality == INFINITE:
+            raise ArgumentError(
+                "shuffle of an endless dataset needs a buffer_size, because it reads so many elements first. Received: "
+                "none. Example: shuffle(10000)"
+            )
         self._size = size
         self._seed = seed
         self._each_iteration = each_iteration
