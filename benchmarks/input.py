@@ -109,7 +109,9 @@ def prepare(directory: Path) -> None:
     import lockstep
 
     digits = lockstep.datasets.load_mnist()
-    np.savez(directory / "mnist.npz", images=digits.train_images[..., None], labels=digits.train_labels.astype(np.int64))
+    np.savez(
+        directory / "mnist.npz", images=digits.train_images[..., None], labels=digits.train_labels.astype(np.int64)
+    )
     print(f"{digits.source}: {len(digits.train_labels)} images")
     with lockstep.data.TFRecordWriter(str(directory / "records")) as writer:
         content = np.random.default_rng(0).bytes(RECORDS + RECORD_BYTES)

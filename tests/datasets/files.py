@@ -104,11 +104,9 @@ def write(directory: Path, files: Mapping[str, bytes]) -> Path:
 
 def picture(height: int, width: int, colour: int) -> bytes:
     """The content of a grey JPEG file."""
-    from PIL import Image
+    from lockstep.data._image.encode import encode_jpeg
 
-    file = io.BytesIO()
-    Image.new("RGB", (width, height), (colour, colour, colour)).save(file, "JPEG")
-    return file.getvalue()
+    return encode_jpeg(np.full((height, width, 3), colour, np.uint8))
 
 
 def pictures(directory: Path, split: str = "train") -> Path:

@@ -52,7 +52,7 @@ def _lines(path: str) -> Dataset:
 
 
 def fit_by_files(strategy: Any, files: list[str], size: int, eager: bool = False) -> dict[str, np.ndarray]:
-    """fit with AutoShardPolicy.FILE; the loss is the sum of all numbers in the files, whatever the batches."""
+    """Fit with AutoShardPolicy.FILE; the loss is the sum of all numbers in the files, whatever the batches."""
     data = Dataset.from_tensor_slices(files).interleave(_lines, cycle_length=2)
     data = data.map(lambda v: (np.reshape(v, (1,)), np.zeros(1, "float32"))).batch(size)
     with strategy.scope():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_followed_batches_are_those_of_one_worker(count: int, size: int, workers
     dataset = Dataset.range(count).shuffle(buffer).map(lambda i: i * 2).batch(size)
     expected = [b.tolist() for b in (p.batch for p in followed(dataset, 1)[0])]
     assert read_followed(followed(dataset, workers)) == expected
-    assert sorted(sum(expected, [])) == list(range(0, 2 * count, 2))
+    assert sorted(chain.from_iterable(expected)) == list(range(0, 2 * count, 2))
 
 
 @settings(max_examples=60)
@@ -130,7 +131,7 @@ def test_by_files_every_example_is_seen_once(
     batches = read_combined(combined(plan, by_files, workers, workers))
     assert all(len(b) <= size for b in batches)
     expected = sorted(f"{i}-{k}".encode() for i, length in enumerate(lengths) for k in range(length))
-    assert sorted(sum(batches, [])) == expected
+    assert sorted(chain.from_iterable(batches)) == expected
 
 
 @settings(max_examples=30)
@@ -172,7 +173,7 @@ def test_data_without_files_cannot_be_divided_by_files() -> None:
 
 
 def test_a_share_needs_a_row() -> None:
-    with pytest.raises(ArgumentError, match="at least one example per worker. Received: 2 for 3"):
+    with pytest.raises(ArgumentError, match=r"at least one example per worker. Received: 2 for 3"):
         rebatched(plan_of(Dataset.range(4).batch(2)), 3, 2)
     with pytest.raises(ArgumentError, match="must consist of global batches"):
         rebatched(plan_of(Dataset.range(4)), 2, 0)

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lockstep._step.portions import Part, Share
+from lockstep._step.portions import Lookup, Part, Share
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def signature(batch: Any) -> str:
     if isinstance(batch, Marked):
         return signature(batch.batch)
     first: Any = None
-    data = batch
+    data = batch.shapes if isinstance(batch, Lookup) else batch
     if isinstance(batch, Share):
         first, data = batch.count, batch.data
     elif isinstance(batch, Part):
@@ -57,8 +57,16 @@ def nbytes(batch: Any) -> int:
 
 
 def _array(leaf: Any, first: Any) -> str:
-    shape = np.shape(leaf)
+    shape = leaf.shape if hasattr(leaf, "shape") else np.shape(leaf)
     if first is not None and shape:
         shape = (first, *shape[1:])
     shown = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
-    return f"{getattr(leaf, 'dtype', type(leaf).__name__)}({shown})"
+    return f"{_dtype(leaf)}({shown})"
+
+
+def _dtype(leaf: Any) -> Any:
+    """The dtype that it will have on the devices."""
+    found = getattr(leaf, "dtype", None)
+    if found is None:
+        return type(leaf).__name__
+    return found if found.kind == "O" else jax.dtypes.canonicalize_dtype(found)

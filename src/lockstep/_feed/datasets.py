@@ -3,8 +3,8 @@
 *Followed*: all tasks go through the same plan, by reference; each computes its rows of a batch. The global batches are
 those of a single task.
 
-*Combined*: the data is in several pipelines, at first one per task, and a global batch is what they give together. A job
-that goes on with another number of tasks keeps the pipelines: each task takes its share of them.
+*Combined*: the data is in several pipelines, at first one per task, and a global batch is what they give together. A
+job that goes on with another number of tasks keeps the pipelines: each task takes its share of them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from lockstep._feed.batch import Marked
+from lockstep._feed.resident import Residents, batches_of
 from lockstep._step.portions import Part, Share
 from lockstep.data import _columns, _pool
 from lockstep.data._blocks import Block
@@ -39,12 +40,21 @@ class Followed:
         rows: Which rows of a batch this task computes.
         finish: What to make of computed rows.
         position: Where to continue, or `None` for the beginning.
+        residents: The data on the devices, or `None` for batches on the host.
     """
 
     def __init__(
-        self, plan: Node, run: Run, rows: Rows, finish: Callable[[Any], Any], position: Any = None, threads: int = 0
+        self,
+        plan: Node,
+        run: Run,
+        rows: Rows,
+        finish: Callable[[Any], Any],
+        position: Any = None,
+        threads: int = 0,
+        residents: Residents | None = None,
     ) -> None:
         self._rows = rows
+        self._residents = residents
         self._finish = finish
         self.pulled = Pulled(plan, run) if position is None else pulled_at(plan, position)
         self._computed = Computed(self.pulled, self._compute, threads or _pool.cores())
@@ -65,7 +75,15 @@ class Followed:
         return self.pulled.position(mark)
 
     def _compute(self, block: Block) -> list[Any]:
-        return [self._finished(portion) for portion in portions(block, self._rows)]
+        return self._looked_up(block) or [self._finished(portion) for portion in portions(block, self._rows)]
+
+    def _looked_up(self, block: Block) -> list[Any] | None:
+        """The batches as rows on the devices, if all their data is there."""
+        batches = None if self._residents is None else batches_of(block)
+        if self._residents is None or batches is None:
+            return None
+        found = [self._residents.lookup(batch, self._finish) for batch in batches]
+        return None if None in found else found
 
     def _finished(self, portion: Any) -> Any:
         if isinstance(portion, Share):
@@ -128,7 +146,7 @@ class Pipelines:
 
 
 class Combined:
-    """This task's parts of the batches that several pipelines give together.
+    """Parts of the batches that several pipelines give together, of this task.
 
     Args:
         pipelines: All of them.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lockstep._feed.datasets import Combined, Followed, Pipelines, Rows
+from lockstep._feed.resident import Residents
 from lockstep._step.replicas import Replicas
 from lockstep.data import AutoShardPolicy, Dataset, InputContext
 from lockstep.data import _inside as inside
@@ -66,13 +67,16 @@ class Distribution:
         inside.follow(self.dataset, entropy)
         return Run(entropy, tuple(iteration))
 
-    def begin(self, rows: Rows, finish: Callable[[Any], Any], position: Any = None) -> Followed | Combined:
+    def begin(
+        self, rows: Rows, finish: Callable[[Any], Any], position: Any = None, residents: Residents | None = None
+    ) -> Followed | Combined:
         """Opens the next pass, or one at a position; a collective call.
 
         Args:
             rows: Which rows of a batch this task computes.
             finish: What to make of computed rows.
             position: What `saved` returned, or `None`.
+            residents: The data on the devices, or `None` for batches on the host.
         """
         runtime = self.replicas.runtime
         threads = inside.threads_of(self.dataset)
@@ -81,7 +85,9 @@ class Distribution:
             inside.continue_after(self.dataset, positions[0])
         run = self.next_run() if positions is None else Run(0)  # A position knows its own.
         if self._pipelines is None:
-            return Followed(inside.plan_of(self.dataset), run, rows, finish, positions and positions[0], threads)
+            return Followed(
+                inside.plan_of(self.dataset), run, rows, finish, positions and positions[0], threads, residents
+            )
         pipelines = self._pipelines(len(positions) if positions else len(runtime.tasks))
         return Combined(pipelines, run, runtime.process, len(runtime.tasks), finish, positions, threads)
 
@@ -160,8 +166,8 @@ def _explain_files(plan: Node, replicas: Replicas) -> None:
         return
     idle: Sequence[str] = tasks[files:]
     _log.warning(
-        "AutoShardPolicy.FILE: %d files for %d workers, so %s read none. They still compute their share of every batch; "
-        "with at least as many files as workers, all would read.",
+        "AutoShardPolicy.FILE: %d files for %d workers, so %s read none. They still compute their share of every "
+        "batch; with at least as many files as workers, all would read.",
         files,
         len(tasks),
         ", ".join(idle),

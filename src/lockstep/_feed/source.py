@@ -15,8 +15,9 @@ from keras.src.trainers import data_adapters
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
-from lockstep._feed.distributed import Distribution, of_dataset
 from lockstep._feed.datasets import Rows
+from lockstep._feed.distributed import Distribution, of_dataset
+from lockstep._feed.resident import Residents
 from lockstep._step.placement import own_rows
 from lockstep._step.replicas import Replicas
 from lockstep.data import Dataset
@@ -122,13 +123,15 @@ class _Distributed:
         self._distribution = distribution
         self._rows: Rows = partial(own_rows, distribution.replicas) if divides else lambda count: None
         self._finish = partial(as_keras_batch, class_weight=class_weight)
+        # Class weights are looked up by Keras, on the host.
+        self._residents = Residents(distribution.replicas) if divides and class_weight is None else None
 
     @property
     def num_batches(self) -> int | None:
         return self._distribution.num_batches
 
     def begin_pass(self) -> Iterator[Any]:
-        return iter(self._distribution.begin(self._rows, self._finish))
+        return iter(self._distribution.begin(self._rows, self._finish, residents=self._residents))
 
     def end_pass(self) -> None:
         pass

@@ -30,9 +30,7 @@ def predict(
     runtime = owned.replicas.runtime
     with running.guarded(owned, "predict"):
         compiled = programs.is_compiled(model)
-        source = source_of(
-            x, owned.replicas, compiled, batch_size=batch_size, steps_per_epoch=steps, shuffle=False
-        )
+        source = source_of(x, owned.replicas, compiled, batch_size=batch_size, steps_per_epoch=steps, shuffle=False)
         if not all(layer.built for layer in model._flatten_layers()):
             inputs, _, _ = data_adapter_utils.unpack_x_y_sample_weight(source.peek())
             with backend.StatelessScope():

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from lockstep._step.portions import Part, Share
+from lockstep._step.portions import Lookup, Part, Share
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep.errors import InputError
 
@@ -57,6 +57,10 @@ def place_batch(replicas: Replicas, batch: Any) -> Placed:
         return Placed(jax.tree.map(lambda a: _own_share(replicas, a, batch.count), data), Split.EVEN)
     if isinstance(batch, Part):
         return place_parts(replicas, as_arrays(batch.data), batch.counts)
+    if isinstance(batch, Lookup):
+        rows = len(batch.rows)
+        split = Split.EVEN if rows % replicas.count == 0 else _split_of(replicas, rows)
+        return Placed(batch.gather(batch.arrays, place_whole(replicas, batch.rows)), split)
     batch = as_arrays(batch)
     rows = _common_rows(batch)
     if rows and rows % replicas.count == 0:

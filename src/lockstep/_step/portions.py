@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,3 +48,25 @@ class Part:
     def rows(self) -> int:
         """How many rows this task adds."""
         return next((len(leaf) for leaf in jax.tree.leaves(self.data)), 0)
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Rows of arrays that are on all devices.
+
+    Attributes:
+        gather: Compiled function of the arrays and the rows that returns the batch, placed.
+        arrays: The arrays.
+        rows: int32 (k,), the numbers of the rows.
+        shapes: What the batch looks like.
+    """
+
+    gather: Callable[[Any, Any], Any]
+    arrays: tuple[Any, ...]
+    rows: Any
+    shapes: Any
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes travel."""
+        return self.rows.nbytes

@@ -180,31 +180,37 @@ def joined(blocks: Sequence[Block]) -> Block:
     """Returns the elements of several blocks as one block."""
     if len(blocks) == 1:
         return blocks[0]
+    rows = np.concatenate([b.rows for b in blocks])
     if all(b.store is blocks[0].store for b in blocks):
-        return Block(blocks[0].store, np.concatenate([b.rows for b in blocks]))
-    numbers: dict[int, int] = {}
-    stores: list[Store] = []
-    for block in blocks:
-        if id(block.store) not in numbers:
-            numbers[id(block.store)] = len(stores)
-            stores.append(block.store)
-    which = np.repeat([numbers[id(b.store)] for b in blocks], [len(b) for b in blocks])
-    return mixed(stores, which, np.concatenate([b.rows for b in blocks]))
+        return Block(blocks[0].store, rows)
+    return mixed([b.store for b in blocks], np.repeat(np.arange(len(blocks)), [len(b) for b in blocks]), rows)
 
 
 def mixed(stores: Sequence[Store], which: Rows, rows: Rows) -> Block:
-    """Returns rows of several stores as one block; a map function over all of them stays one call."""
+    """Returns rows of several stores as one block; a map function over all of them stays one call.
+
+    Args:
+        stores: The stores; one may occur several times.
+        which: int64 (k,), the position of each row's store.
+        rows: int64 (k,), its row there.
+    """
     from lockstep.data._mapped import MappedStore
 
     first = stores[0]
-    if isinstance(first, MappedStore) and all(
-        isinstance(s, MappedStore) and s.program is first.program for s in stores
+    mapped = [s for s in stores if isinstance(s, MappedStore)]
+    if (
+        isinstance(first, MappedStore)
+        and len(mapped) == len(stores)
+        and all(s.program is first.program for s in mapped)
     ):
-        inner = mixed([s.upstream for s in stores if isinstance(s, MappedStore)], which, rows)
+        inner = mixed([s.upstream for s in mapped], which, rows)
         return Block(MappedStore(first.program, inner.store), inner.rows)
-    if len(stores) == 1:
+    distinct = {id(s): s for s in stores}
+    if len(distinct) == 1:
         return Block(first, rows)
-    return Block(MixedStore(stores, which, rows), np.arange(len(rows)))
+    numbers = {key: i for i, key in enumerate(distinct)}
+    which = np.array([numbers[id(s)] for s in stores])[which]
+    return Block(MixedStore(list(distinct.values()), which, rows), np.arange(len(rows)))
 
 
 def held(columns: Columns, origin: str = "", first: int = 0) -> Block:

@@ -350,7 +350,12 @@ class Dataset:
         return self._then(Rebatch(self._plan, _check.sizes(batch_size), bool(drop_remainder)))
 
     def window(
-        self, size: int, shift: int | None = None, stride: int = 1, drop_remainder: bool = False, name: str | None = None
+        self,
+        size: int,
+        shift: int | None = None,
+        stride: int = 1,
+        drop_remainder: bool = False,
+        name: str | None = None,
     ) -> Dataset:
         """Returns, instead of each array of the elements, datasets of `size` neighbours.
 
@@ -624,5 +629,3 @@ def texts_of(value: Any) -> list[str]:
         return [v.decode() for v in value.as_numpy_iterator()]
     found = np.atleast_1d(_structure.as_array(value)).ravel()
     return [v.decode() for v in found]
-
-

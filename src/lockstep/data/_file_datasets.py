@@ -180,11 +180,13 @@ class ParquetDataset(Dataset):
     """
 
     def __init__(self, filenames: Any, columns: Sequence[str] | None = None, name: str | None = None) -> None:
-        self._begin(_records(filenames, functools.partial(parquet.open_parquet, columns=columns), "Parquet", None, None))
+        self._begin(
+            _records(filenames, functools.partial(parquet.open_parquet, columns=columns), "Parquet", None, None)
+        )
 
 
 class ArrayRecordDataset(Dataset):
-    """The records of ArrayRecord files, `bytes`, with random access: a shuffle over all of them reads only what it needs.
+    """The records of ArrayRecord files, `bytes`, with random access: a shuffle of all of them reads none of them.
 
     Needs the package `array_record`.
 
@@ -225,9 +227,7 @@ class _ArrayRecordStore:
         return f"{', '.join(self._paths)}, record {row}"
 
 
-def _records(
-    filenames: Any, opened: Callable[[str], Reader], kind: str, spec: Any, turns: int | None
-) -> Node:
+def _records(filenames: Any, opened: Callable[[str], Reader], kind: str, spec: Any, turns: int | None) -> Node:
     """Returns the plan that reads files: one after another, or several in turns."""
     cycle = 1 if turns in (None, AUTOTUNE) else _check.at_least(1, turns, "num_parallel_reads")
 

@@ -48,7 +48,12 @@ class ImageFolder:
             raise ArgumentError(f"label_mode='binary' needs two classes. Received: {self.class_names}.")
 
     def datasets(
-        self, batch_size: int | None, shuffle: bool, seed: int | None, validation_split: float | None, subset: str | None
+        self,
+        batch_size: int | None,
+        shuffle: bool,
+        seed: int | None,
+        validation_split: float | None,
+        subset: str | None,
     ) -> Any:
         """Returns the dataset of a subset, or a pair of datasets."""
         _check_split(validation_split, subset, shuffle, seed)

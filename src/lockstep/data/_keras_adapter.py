@@ -92,8 +92,8 @@ def as_keras_batch(element: Any, class_weight: Any = None) -> tuple[Any, ...]:
     batch = element if type(element) is tuple else (element,)
     if not 1 <= len(batch) <= 3:
         raise InputError(
-            "Elements for Keras must be inputs, (inputs, targets) or (inputs, targets, sample_weights). Received: a tuple "
-            f"of {len(batch)}. Put several inputs in a tuple of their own: ((a, b), targets)."
+            "Elements for Keras must be inputs, (inputs, targets) or (inputs, targets, sample_weights). Received: a "
+            f"tuple of {len(batch)}. Put several inputs in a tuple of their own: ((a, b), targets)."
         )
     if class_weight is None:
         return batch

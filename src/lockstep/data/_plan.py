@@ -101,7 +101,7 @@ class Node(ABC):
 
     @property
     def label(self) -> str:
-        """Says what it does, with all that its elements' number and order depend on; compared before a state is used."""
+        """Says what it does, with all that its elements' number and order depend on; a state belongs to these."""
         return type(self).__name__
 
     def replaced(self, inputs: Sequence[Node]) -> Node:

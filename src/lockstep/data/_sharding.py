@@ -59,9 +59,7 @@ def by_hint(plan: Node, count: int, index: int) -> Node:
             "AutoShardPolicy.HINT needs a dataset with shard(SHARD_HINT, SHARD_HINT). Received: none. Put it where the "
             "workers are to divide the data, or use AutoShardPolicy.DATA."
         )
-    return _rewritten(
-        plan, lambda n: Shard(n.upstream, count, index) if isinstance(n, HintedShard) else None
-    )
+    return _rewritten(plan, lambda n: Shard(n.upstream, count, index) if isinstance(n, HintedShard) else None)
 
 
 def rebatched(plan: Node, count: int, index: int) -> Node:
@@ -74,7 +72,8 @@ def rebatched(plan: Node, count: int, index: int) -> Node:
     share = size // count + (index < size % count)
     if share == 0:
         raise ArgumentError(
-            f"A global batch needs at least one example per worker. Received: {size} for {count} workers. Make it larger."
+            f"A global batch needs at least one example per worker. Received: {size} for {count} workers. Make it "
+            "larger."
         )
     last = plan
     while isinstance(last, Prefetch):

@@ -229,17 +229,24 @@ class Vectorised:
 
     def __call__(self, columns: Any, count: int) -> Any:
         """Maps columns of `count` rows to columns."""
-        traced = self.traced
         leaves = jax.tree.leaves(columns)
         size = 1 << (count - 1).bit_length()
-        computed = iter(())
-        if None in traced.sources:
-            with jax.default_device(host()):
-                results = self._run(*[_filled(leaves[i], size) for i in traced.numeric])
-            computed = iter([np.asarray(r)[:count] for r in results])
-        return jax.tree.unflatten(
-            traced.structure, [leaves[s] if s is not None else next(computed) for s in traced.sources]
-        )
+        if None not in self.traced.sources:
+            return self._together(leaves, [])
+        with jax.default_device(host()):
+            results = self._run(*[_filled(leaves[i], size) for i in self.traced.numeric])
+        return self._together(leaves, [np.asarray(r)[:count] for r in results])
+
+    def inline(self, columns: Any) -> Any:
+        """Maps columns of JAX arrays, as a part of another traced function."""
+        leaves = jax.tree.leaves(columns)
+        return self._together(leaves, jax.vmap(self.traced.compute)(*[leaves[i] for i in self.traced.numeric]))
+
+    def _together(self, leaves: list[Any], computed: list[Any]) -> Any:
+        """The results: leaves that are passed on, and computed ones."""
+        rest = iter(computed)
+        found = [leaves[s] if s is not None else next(rest) for s in self.traced.sources]
+        return jax.tree.unflatten(self.traced.structure, found)
 
 
 def _filled(column: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:

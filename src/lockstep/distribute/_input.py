@@ -60,7 +60,8 @@ class DistributedDataset:
 
     Iterating gives, in the structure of the elements, a `PerReplica` for each array (with one replica in this process:
     the array itself). A batch is divided into shares of equal size, the last ones smaller or empty if it does not
-    divide. All workers must iterate alike. `fit`, `evaluate` and `predict` of a model of the same strategy take it, too.
+    divide. All workers must iterate alike. `fit`, `evaluate` and `predict` of a model of the same strategy take it
+    too.
 
     Source: tf.distribute.DistributedDataset.
     """
@@ -142,7 +143,7 @@ class _Shares:
         self._to_devices = options.experimental_fetch_to_device is not False
 
     def rows(self, count: int) -> slice | None:
-        """This process' rows of a batch: those of its first replica to those of its last."""
+        """The rows of a batch for this process: those of its first replica to those of its last."""
         if len(self._replicas.local) == self._replicas.count:
             return None
         cuts = self._cuts(count)

@@ -61,8 +61,8 @@ class Strategy:
 
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ArgumentError(
-                f"experimental_distribute_dataset needs a lockstep.data.Dataset. Received: {type(dataset).__name__}. Make "
-                "one with Dataset.from_tensor_slices or Dataset.from_generator."
+                f"experimental_distribute_dataset needs a lockstep.data.Dataset. Received: {type(dataset).__name__}. "
+                "Make one with Dataset.from_tensor_slices or Dataset.from_generator."
             )
         assert self._replicas is not None
         return DistributedDataset(of_dataset(dataset, self._replicas), options)

@@ -166,6 +166,11 @@ class Kept:
         if self._cursor is None and self._memory.is_full(self._count):
             self._pieces = []
 
+    @property
+    def columns(self) -> Columns | None:
+        """All elements, if they are there, in memory."""
+        return None if self._file is not None else self._memory.columns
+
     def describe(self, row: int) -> str:
         for first, block in reversed(self._pieces):
             if first <= row:
@@ -201,6 +206,13 @@ class _Memory:
         """Whether the first `count` rows are there; there will be no others."""
         self._all = self._all or bool(self._filled[:count].all())
         return self._all
+
+    @property
+    def columns(self) -> Columns | None:
+        """All rows, if all are there."""
+        if not self._all or self._columns is None:
+            return None
+        return self._structure.unflatten([_readable(c) for c in self._columns])
 
     def put(self, rows: Rows, columns: Columns) -> None:
         """Stores rows."""

@@ -1,0 +1,3 @@
+"""Programs written for TensorFlow, run on lockstep."""
+
+from __future__ import annotations
