@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 import lockstep as ls
@@ -192,3 +193,52 @@ def test_wrong_communication_options(arguments: dict[str, Any]) -> None:
 def test_communication_options_must_be_some() -> None:
     with pytest.raises(ArgumentError, match="must be a CommunicationOptions"):
         distribute.MultiWorkerMirroredStrategy(None, "RING")  # pyright: ignore[reportArgumentType]
+
+
+def test_without_a_strategy_a_dataset_is_not_divided() -> None:
+    strategy = ls.distribute.get_strategy()
+    found = list(strategy.experimental_distribute_dataset(ls.data.Dataset.range(5).batch(2)))
+    assert [np.asarray(v).tolist() for v in found] == [[0, 1], [2, 3], [4]]
+
+
+def test_replicas_get_their_shares_and_text_stays_on_the_host() -> None:
+    strategy = ls.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    dataset = ls.data.Dataset.from_tensor_slices((np.arange(14), [f"{i}" for i in range(14)])).batch(8)
+    elements = list(strategy.experimental_distribute_dataset(dataset))
+    assert [[v.tolist() for v in e[0].values] for e in elements] == [
+        [[0, 1, 2, 3], [4, 5, 6, 7]],
+        [[8, 9, 10], [11, 12, 13]],
+    ]
+    numbers, words = elements[1]
+    assert [next(iter(v.devices())).id for v in numbers.values] == [0, 1]
+    assert words.values[1].tolist() == [b"11", b"12", b"13"]
+    assert strategy.experimental_local_results((numbers, 3))[0][1] == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"experimental_replication_mode": "PER_REPLICA"},
+        {"experimental_place_dataset_on_device": True},
+        {"experimental_per_replica_buffer_size": 4},
+    ],
+    ids=str,
+)
+def test_input_options_that_cannot_be_honoured(options: Any) -> None:
+    with pytest.raises(ls.errors.UnsupportedError, match=next(iter(options))):
+        ls.distribute.InputOptions(**options)
+
+
+def test_values_can_stay_on_the_host() -> None:
+    strategy = ls.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    options = ls.distribute.InputOptions(experimental_fetch_to_device=False)
+    (element,) = strategy.experimental_distribute_dataset(ls.data.Dataset.range(4).batch(4), options)
+    assert all(isinstance(v, np.ndarray) for v in element.values)
+
+
+def test_what_is_no_dataset_is_refused() -> None:
+    strategy = ls.distribute.MirroredStrategy(["/cpu:0"])
+    with pytest.raises(ls.errors.ArgumentError, match=r"needs a lockstep.data.Dataset. Received: list"):
+        strategy.experimental_distribute_dataset([1, 2])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ls.errors.ArgumentError, match="must consist of batches"):
+        next(iter(strategy.experimental_distribute_dataset(ls.data.Dataset.range(4))))

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep._feed.datasets import Combined, Followed, Pipelines
+from lockstep._feed.datasets import Combined, Followed, Need, Pipelines
 from lockstep._step.portions import Part, Share
 from lockstep.data import Dataset, TextLineDataset
 from lockstep.data._inside import plan_of
@@ -38,7 +38,7 @@ def rows_of(worker: int, workers: int) -> Callable[[int], slice | None]:
 
 def followed(dataset: Dataset, workers: int, positions: Any = None) -> list[Followed]:
     plan = plan_of(dataset)
-    return [Followed(plan, RUN, rows_of(i, workers), lambda data: data, positions) for i in range(workers)]
+    return [Followed(plan, RUN, Need(rows_of(i, workers)), positions) for i in range(workers)]
 
 
 def whole(portions: Sequence[Any]) -> list[Any]:
@@ -88,7 +88,7 @@ def test_followed_resumes_on_any_number_of_workers(steps: list[str], size: int, 
 
 def combined(plan: Node, part: Any, pipelines: int, workers: int, positions: Any = None) -> list[Combined]:
     made = Pipelines(pipelines, lambda i: rebatched(part(plan, pipelines, i), pipelines, i))
-    return [Combined(made, RUN, i, workers, lambda data: data, positions) for i in range(workers)]
+    return [Combined(made, RUN, i, workers, Need(), positions) for i in range(workers)]
 
 
 def read_combined(workers: list[Combined], most: int = 10**6) -> list[list[Any]]:

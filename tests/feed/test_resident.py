@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from lockstep._feed.datasets import Followed
+from lockstep._feed.datasets import Followed, Need
 from lockstep._feed.resident import Residents
 from lockstep._runtime.runtime import Runtime
 from lockstep._step.placement import place_batch
@@ -28,7 +28,7 @@ def replicas(request: pytest.FixtureRequest) -> Replicas:
 
 
 def batches(dataset: Dataset, residents: Residents | None, run: int = 0) -> Iterator[Any]:
-    passing = Followed(plan_of(dataset), Run(1, (run,)), lambda count: None, lambda data: data, residents=residents)
+    passing = Followed(plan_of(dataset), Run(1, (run,)), Need(residents=residents))
     return (marked.batch for marked in passing)
 
 

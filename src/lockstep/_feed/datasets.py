@@ -31,33 +31,57 @@ from lockstep.errors import InputError
 Rows = Callable[[int], slice | None]
 
 
+def everything(data: Any) -> Any:
+    """Returns `data`."""
+    return data
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a task needs of batches.
+
+    Attributes:
+        rows: Which rows.
+        finish: What to make of computed rows.
+        residents: The data on the devices, or `None` for batches on the host.
+    """
+
+    rows: Rows = lambda count: None
+    finish: Callable[[Any], Any] = everything
+    residents: Residents | None = None
+
+    def __call__(self, block: Block) -> list[Any]:
+        """Computes it for a block of batches."""
+        return self._looked_up(block) or [self._finished(portion) for portion in portions(block, self.rows)]
+
+    def _looked_up(self, block: Block) -> list[Any] | None:
+        """The batches as rows on the devices, if all their data is there."""
+        batches = None if self.residents is None else batches_of(block)
+        if self.residents is None or batches is None:
+            return None
+        found = [self.residents.lookup(batch, self.finish) for batch in batches]
+        return None if None in found else found
+
+    def _finished(self, portion: Any) -> Any:
+        if isinstance(portion, Share):
+            return Share(self.finish(portion.data), portion.count)
+        return self.finish(portion)
+
+
 class Followed:
     """Batches of a plan that all tasks go through.
 
     Args:
         plan: Gives global batches.
         run: Which pass.
-        rows: Which rows of a batch this task computes.
-        finish: What to make of computed rows.
+        need: What this task needs of them.
         position: Where to continue, or `None` for the beginning.
-        residents: The data on the devices, or `None` for batches on the host.
+        threads: How many compute elements at most; 0 for one per core.
     """
 
-    def __init__(
-        self,
-        plan: Node,
-        run: Run,
-        rows: Rows,
-        finish: Callable[[Any], Any],
-        position: Any = None,
-        threads: int = 0,
-        residents: Residents | None = None,
-    ) -> None:
-        self._rows = rows
-        self._residents = residents
-        self._finish = finish
-        self.pulled = Pulled(plan, run) if position is None else pulled_at(plan, position)
-        self._computed = Computed(self.pulled, self._compute, threads or _pool.cores())
+    def __init__(self, plan: Node, run: Run, need: Need, position: Any = None, threads: int = 0) -> None:
+        self._pulled = Pulled(plan, run) if position is None else pulled_at(plan, position)
+        self._computed = Computed(self._pulled, need, threads or _pool.cores())
 
     def __iter__(self) -> Iterator[Marked]:
         return self
@@ -72,23 +96,7 @@ class Followed:
 
     def position(self, mark: Any) -> Any:
         """Returns a mark for JSON."""
-        return self.pulled.position(mark)
-
-    def _compute(self, block: Block) -> list[Any]:
-        return self._looked_up(block) or [self._finished(portion) for portion in portions(block, self._rows)]
-
-    def _looked_up(self, block: Block) -> list[Any] | None:
-        """The batches as rows on the devices, if all their data is there."""
-        batches = None if self._residents is None else batches_of(block)
-        if self._residents is None or batches is None:
-            return None
-        found = [self._residents.lookup(batch, self._finish) for batch in batches]
-        return None if None in found else found
-
-    def _finished(self, portion: Any) -> Any:
-        if isinstance(portion, Share):
-            return Share(self._finish(portion.data), portion.count)
-        return self._finish(portion)
+        return self._pulled.position(mark)
 
 
 def portions(block: Block, rows: Rows) -> list[Any]:
@@ -153,8 +161,9 @@ class Combined:
         run: Which pass.
         task: This task's number among `tasks`.
         tasks: How many tasks there are.
-        finish: What to make of computed rows.
+        need: What to make of computed rows.
         positions: Of all pipelines, where to continue; or `None`.
+        threads: How many compute elements at most; 0 for one per core.
     """
 
     def __init__(
@@ -163,12 +172,12 @@ class Combined:
         run: Run,
         task: int,
         tasks: int,
-        finish: Callable[[Any], Any],
+        need: Need,
         positions: Sequence[Any] | None = None,
         threads: int = 0,
     ) -> None:
         self._pipelines = pipelines
-        self._finish = finish
+        self._finish = need.finish
         self._is_alone = tasks == 1
         self.mine = pipelines.of_task(task, tasks)
         plans = [pipelines.plan_of(i) for i in self.mine]

@@ -7,8 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lockstep._feed.datasets import Combined, Followed, Pipelines, Rows
-from lockstep._feed.resident import Residents
+from lockstep._feed.datasets import Combined, Followed, Need, Pipelines
 from lockstep._step.replicas import Replicas
 from lockstep.data import AutoShardPolicy, Dataset, InputContext
 from lockstep.data import _inside as inside
@@ -67,16 +66,12 @@ class Distribution:
         inside.follow(self.dataset, entropy)
         return Run(entropy, tuple(iteration))
 
-    def begin(
-        self, rows: Rows, finish: Callable[[Any], Any], position: Any = None, residents: Residents | None = None
-    ) -> Followed | Combined:
+    def begin(self, need: Need, position: Any = None) -> Followed | Combined:
         """Opens the next pass, or one at a position; a collective call.
 
         Args:
-            rows: Which rows of a batch this task computes.
-            finish: What to make of computed rows.
+            need: What this task needs of each batch.
             position: What `saved` returned, or `None`.
-            residents: The data on the devices, or `None` for batches on the host.
         """
         runtime = self.replicas.runtime
         threads = inside.threads_of(self.dataset)
@@ -85,11 +80,9 @@ class Distribution:
             inside.continue_after(self.dataset, positions[0])
         run = self.next_run() if positions is None else Run(0)  # A position knows its own.
         if self._pipelines is None:
-            return Followed(
-                inside.plan_of(self.dataset), run, rows, finish, positions and positions[0], threads, residents
-            )
+            return Followed(inside.plan_of(self.dataset), run, need, positions and positions[0], threads)
         pipelines = self._pipelines(len(positions) if positions else len(runtime.tasks))
-        return Combined(pipelines, run, runtime.process, len(runtime.tasks), finish, positions, threads)
+        return Combined(pipelines, run, runtime.process, len(runtime.tasks), need, positions, threads)
 
     def saved(self, passing: Followed | Combined, mark: Any) -> dict[str, Any]:
         """Returns a position, the same on all tasks; a collective call where each has its own pipelines."""

@@ -15,7 +15,7 @@ from keras.src.trainers import data_adapters
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
-from lockstep._feed.datasets import Rows
+from lockstep._feed.datasets import Need
 from lockstep._feed.distributed import Distribution, of_dataset
 from lockstep._feed.resident import Residents
 from lockstep._step.placement import own_rows
@@ -121,24 +121,26 @@ class _Distributed:
 
     def __init__(self, distribution: Distribution, divides: bool, class_weight: Any) -> None:
         self._distribution = distribution
-        self._rows: Rows = partial(own_rows, distribution.replicas) if divides else lambda count: None
-        self._finish = partial(as_keras_batch, class_weight=class_weight)
-        # Class weights are looked up by Keras, on the host.
-        self._residents = Residents(distribution.replicas) if divides and class_weight is None else None
+        self._need = Need(
+            partial(own_rows, distribution.replicas) if divides else lambda count: None,
+            partial(as_keras_batch, class_weight=class_weight),
+            # Class weights are looked up by Keras, on the host.
+            Residents(distribution.replicas) if divides and class_weight is None else None,
+        )
 
     @property
     def num_batches(self) -> int | None:
         return self._distribution.num_batches
 
     def begin_pass(self) -> Iterator[Any]:
-        return iter(self._distribution.begin(self._rows, self._finish, residents=self._residents))
+        return iter(self._distribution.begin(self._need))
 
     def end_pass(self) -> None:
         pass
 
     def peek(self) -> Any:
         element = example_of(plan_of(self._distribution.dataset))
-        return self._finish(_not_empty(element))
+        return self._need.finish(_not_empty(element))
 
 
 class _Generator:

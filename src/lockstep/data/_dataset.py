@@ -5,17 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
-import jax
 import numpy as np
 
 from lockstep.data import _check, _columns, _pool, _structure
 from lockstep.data._iterator import DatasetIterator
 from lockstep.data._options import AUTOTUNE, INFINITE_CARDINALITY, SHARD_HINT, UNKNOWN_CARDINALITY, Options
 from lockstep.data._plan import Node, Run, walk
+from lockstep.data._signature import as_signature, signature_of
 from lockstep.data._sources import Arrays, Generated, RandomNumbers, Range
-from lockstep.data._spec import TensorSpec
 from lockstep.data._transforms.batch import Batch, Rebatch, Unbatch
 from lockstep.data._transforms.cache import Cache
 from lockstep.data._transforms.errors import IgnoreErrors
@@ -112,8 +111,8 @@ class Dataset:
         if output_types is None and output_shapes is None:
             signature = output_signature
         else:
-            signature = _signature(output_types, output_shapes, output_signature)
-        return cls._of(Generated(lambda: generator(*args), _as_signature(signature)))
+            signature = signature_of(output_types, output_shapes, output_signature)
+        return cls._of(Generated(lambda: generator(*args), as_signature(signature)))
 
     @classmethod
     def range(cls, *args: Any, output_type: Any = np.int64, name: str | None = None) -> Dataset:
@@ -593,34 +592,6 @@ class Dataset:
 
 
 Dataset._kind = Dataset  # pyright: ignore[reportPrivateUsage]
-
-
-def _signature(types: Any, shapes: Any, signature: Any) -> Any:
-    """The signature that `output_types` and `output_shapes` stand for."""
-    if types is None or signature is not None:
-        raise ArgumentError(
-            "from_generator takes output_types, and output_shapes with them, or output_signature. Received: both, or "
-            "output_shapes alone. Give output_signature alone."
-        )
-    if shapes is None:
-        return jax.tree.map(lambda t: TensorSpec(None, t), types)
-    leaves, structure = jax.tree.flatten(types)
-    flat = jax.tree.leaves(shapes, is_leaf=lambda s: s is None or _is_shape(s))
-    if len(flat) != len(leaves):
-        raise ArgumentError(f"output_shapes must have a shape for each dtype of {types}. Received: {shapes}.")
-    return structure.unflatten([TensorSpec(s, t) for s, t in zip(flat, leaves, strict=True)])
-
-
-def _is_shape(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        sizes = cast("Sequence[Any]", value)
-        return all(s is None or isinstance(s, int) for s in sizes)
-    return hasattr(value, "as_list")
-
-
-def _as_signature(signature: Any) -> Any:
-    """Specs of any library, as long as they have shape and dtype."""
-    return signature and jax.tree.map(lambda s: TensorSpec(s.shape, s.dtype), signature)
 
 
 def texts_of(value: Any) -> list[str]:

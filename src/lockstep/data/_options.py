@@ -106,6 +106,12 @@ class Options:
         """As `threading`."""
         return self.threading
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"Options has experimental_distribute, threading and deterministic. Received: {name}. Leave it out: how "
+            "elements are computed needs no tuning here."
+        )
+
     def __setattr__(self, name: str, value: Any) -> None:
         """Checks what is set."""
         if name == "deterministic" and value not in (None, True, False):

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
+from typing import TYPE_CHECKING
 
 from lockstep.distribute._strategy import Strategy
+
+if TYPE_CHECKING:
+    from lockstep._step.replicas import Replicas
 
 
 class DefaultStrategy(Strategy):
@@ -21,6 +25,13 @@ class DefaultStrategy(Strategy):
     def num_replicas_in_sync(self) -> int:
         """1."""
         return 1
+
+    def _demanded_replicas(self) -> Replicas:
+        from lockstep._runtime.runtime import Runtime
+        from lockstep._step.replicas import Replicas
+        from lockstep.distribute._devices import default_devices
+
+        return Replicas(Runtime(), default_devices()[:1])
 
     @contextlib.contextmanager
     def scope(self) -> Generator[Strategy]:

@@ -91,12 +91,13 @@ class DistributedIterator:
         self._start(None)
 
     def _start(self, position: Any) -> None:
+        from lockstep._feed.datasets import Need
         from lockstep._feed.reader import Reader
 
         distribution = self._distribution
         runtime = distribution.replicas.runtime
         shares = _Shares(distribution.replicas, self._options)
-        self._passing = distribution.begin(shares.rows, lambda data: data, position)
+        self._passing = distribution.begin(Need(shares.rows), position)
         self._mark = self._passing.mark()
         self._reader = Reader(iter(self._passing), None, shares.place, runtime, runtime.channel(distribution.name))
         self._batches = iter(self._reader)

@@ -33,8 +33,11 @@ class Strategy:
     @property
     def num_replicas_in_sync(self) -> int:
         """Number of replicas, over all workers: as many devices as there are."""
+        return self._demanded_replicas().count
+
+    def _demanded_replicas(self) -> Replicas:
         assert self._replicas is not None
-        return self._replicas.count
+        return self._replicas
 
     @property
     def cluster_resolver(self) -> ClusterResolver | None:
@@ -64,8 +67,7 @@ class Strategy:
                 f"experimental_distribute_dataset needs a lockstep.data.Dataset. Received: {type(dataset).__name__}. "
                 "Make one with Dataset.from_tensor_slices or Dataset.from_generator."
             )
-        assert self._replicas is not None
-        return DistributedDataset(of_dataset(dataset, self._replicas), options)
+        return DistributedDataset(of_dataset(dataset, self._demanded_replicas()), options)
 
     def distribute_datasets_from_function(
         self, dataset_fn: Callable[[InputContext], Dataset], options: InputOptions | None = None
@@ -81,8 +83,7 @@ class Strategy:
         """
         from lockstep._feed.distributed import of_function
 
-        assert self._replicas is not None
-        return DistributedDataset(of_function(dataset_fn, self._replicas), options)
+        return DistributedDataset(of_function(dataset_fn, self._demanded_replicas()), options)
 
     experimental_distribute_datasets_from_function = distribute_datasets_from_function
 
@@ -99,9 +100,8 @@ class Strategy:
         """
         from lockstep._keras import binding, ownership
 
-        assert self._replicas is not None
         binding.install()
-        with _context.entered(self), ownership.scope(self._replicas):
+        with _context.entered(self), ownership.scope(self._demanded_replicas()):
             yield self
 
 

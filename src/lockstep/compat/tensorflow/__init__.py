@@ -142,3 +142,6 @@ __all__ += _variable.__all__
 _jax_methods.install()
 __getattr__ = _missing.getter(__name__, _LAZY)
 __dir__ = _missing.lister(globals(), _LAZY)
+
+# From here on Keras' own classes take Keras 2's ways too, for programs that import keras beside this package.
+from lockstep.compat.tensorflow import keras as keras  # noqa: E402

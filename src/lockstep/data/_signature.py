@@ -1,0 +1,39 @@
+"""What the elements of a generator look like, in the ways in which users may say it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import jax
+
+from lockstep.data._spec import TensorSpec
+from lockstep.errors import ArgumentError
+
+
+def signature_of(types: Any, shapes: Any, signature: Any) -> Any:
+    """The signature that `output_types` and `output_shapes` stand for."""
+    if types is None or signature is not None:
+        raise ArgumentError(
+            "from_generator takes output_types, and output_shapes with them, or output_signature. Received: both, or "
+            "output_shapes alone. Give output_signature alone."
+        )
+    if shapes is None:
+        return jax.tree.map(lambda t: TensorSpec(None, t), types)
+    leaves, structure = jax.tree.flatten(types)
+    flat = jax.tree.leaves(shapes, is_leaf=lambda s: s is None or _is_shape(s))
+    if len(flat) != len(leaves):
+        raise ArgumentError(f"output_shapes must have a shape for each dtype of {types}. Received: {shapes}.")
+    return structure.unflatten([TensorSpec(s, t) for s, t in zip(flat, leaves, strict=True)])
+
+
+def _is_shape(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        sizes = cast("Sequence[Any]", value)
+        return all(s is None or isinstance(s, int) for s in sizes)
+    return hasattr(value, "as_list")
+
+
+def as_signature(signature: Any) -> Any:
+    """Specs of any library, as long as they have shape and dtype."""
+    return signature and jax.tree.map(lambda s: TensorSpec(s.shape, s.dtype), signature)
