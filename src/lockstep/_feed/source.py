@@ -19,10 +19,11 @@ from lockstep._feed.datasets import Need
 from lockstep._feed.distributed import Distribution, of_dataset
 from lockstep._feed.resident import Residents
 from lockstep._step.placement import own_rows
+from lockstep._step.portions import Part, Share
 from lockstep._step.replicas import Replicas
 from lockstep.data import Dataset
 from lockstep.data._inside import plan_of
-from lockstep.data._keras_adapter import as_keras_batch
+from lockstep.data._keras_adapter import as_keras_batch, demand_an_end
 from lockstep.data._peek import example_of
 from lockstep.errors import InputError
 
@@ -32,7 +33,7 @@ class Source(Protocol):
 
     Attributes:
         in_memory: Reading a batch is quick and cannot fail.
-        endless_pass: There is only one pass: what one epoch leaves, the next one continues.
+        single_pass: There is only one pass: what one epoch leaves, the next one continues.
     """
 
     in_memory: bool
@@ -66,6 +67,7 @@ def source_of(x: Any, replicas: Replicas, divides: bool, **arguments: Any) -> So
         **arguments: What goes with `x`.
     """
     if (distribution := distribution_of(x, replicas)) is not None:
+        demand_an_end(distribution.dataset, arguments.get("steps_per_epoch"))
         return _Distributed(distribution, divides, class_weight_of("a dataset", arguments))
     if isinstance(x, types.GeneratorType):
         _refuse_beside("A generator", arguments, "class_weight")
@@ -121,6 +123,7 @@ class _Distributed:
 
     def __init__(self, distribution: Distribution, divides: bool, class_weight: Any) -> None:
         self._distribution = distribution
+        self._begun: Iterator[Any] | None = None
         self._need = Need(
             partial(own_rows, distribution.replicas) if divides else lambda count: None,
             partial(as_keras_batch, class_weight=class_weight),
@@ -133,14 +136,20 @@ class _Distributed:
         return self._distribution.num_batches
 
     def begin_pass(self) -> Iterator[Any]:
-        return iter(self._distribution.begin(self._need))
+        begun, self._begun = self._begun, None
+        return begun or iter(self._distribution.begin(self._need))
 
     def end_pass(self) -> None:
         pass
 
     def peek(self) -> Any:
-        element = example_of(plan_of(self._distribution.dataset))
-        return self._need.finish(_not_empty(element))
+        plan = plan_of(self._distribution.dataset)
+        if plan.replayable:
+            return self._need.finish(_not_empty(example_of(plan)))
+        batches = self.begin_pass()  # Looking twice would have effects: the pass goes on where this look ends.
+        first = _not_empty(next(batches, None))
+        self._begun = itertools.chain([first], batches)
+        return first.batch.data if isinstance(first.batch, (Part, Share)) else first.batch
 
 
 class _Generator:

@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from keras.src.backend import config
 from keras.src.trainers import data_adapters
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from lockstep.data._dataset import Dataset
 from lockstep.data._inside import ahead_of, begin_pass, iterator_of
+from lockstep.data._options import INFINITE_CARDINALITY
 from lockstep.data._plan import Run
 from lockstep.errors import InputError, UnsupportedError
 
@@ -113,7 +115,21 @@ def _get_data_adapter(x: Any, **arguments: Any) -> Any:
             raise InputError(
                 f"A dataset holds everything that belongs to a batch. Received: x as a dataset, and {name}. Zip them."
             )
+    demand_an_end(x, arguments.get("steps_per_epoch"))
     return DatasetAdapter(x, arguments.get("class_weight"))
+
+
+def demand_an_end(dataset: Dataset, steps: int | None) -> None:
+    """Refuses an endless dataset for an endless epoch.
+
+    Raises:
+        InputError: If the dataset repeats endlessly and `steps` is `None`.
+    """
+    if steps is None and config.max_steps_per_epoch() is None and dataset.cardinality() == INFINITE_CARDINALITY:
+        raise InputError(
+            "An epoch must end. Received: a dataset that repeats endlessly, without a number of steps. Give "
+            "steps_per_epoch (validation_steps, steps), or repeat(count) it."
+        )
 
 
 def install() -> None:
