@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "_keras": {"_runtime", "_step", "_feed", "_loop"},
     "distribute": {"cluster_resolver", "data", "_runtime", "_step", "_feed", "_keras"},
     "datasets": {"data"},
-    "callbacks": set(),
+    "callbacks": {"data"},
     "compat": {"cluster_resolver", "callbacks", "config", "data", "datasets", "distribute", "_runtime"},
     "config": {"_runtime"},
     "_backend": {"_runtime"},

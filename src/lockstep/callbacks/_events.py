@@ -42,9 +42,17 @@ class EventFile:
 
     def image(self, tag: str, picture: np.ndarray, step: int) -> None:
         """Writes a picture of shape (height, width, channels), of values from 0 to 255."""
-        from tensorboardX import summary
+        from lockstep.data._image.encode import encode_png
 
-        self._write(summary.image(tag, picture.astype("uint8"), dataformats="HWC"), step)
+        height, width, channels = picture.shape
+        summaries = _messages("summary")
+        image = summaries.Summary.Image(
+            height=height,
+            width=width,
+            colorspace=channels,
+            encoded_image_string=encode_png(picture.astype("uint8")),
+        )
+        self._write(summaries.Summary(value=[summaries.Summary.Value(tag=tag, image=image)]), step)
 
     def text_of_plugin(self, tag: str, plugin: str, text: str, step: int) -> None:
         """Writes a text that one of TensorBoard's plugins understands."""
