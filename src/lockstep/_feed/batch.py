@@ -20,13 +20,17 @@ class Marked:
     mark: Any
 
 
+def unmarked(batch: Any) -> Any:
+    """Returns a batch without the position after it."""
+    return batch.batch if isinstance(batch, Marked) else batch
+
+
 def signature(batch: Any) -> str:
     """Describes each array of a batch, for example "[0]: float32(64, 28, 28), [1]: int64(64,)".
 
     It is the same on all tasks for what they share; for parts it leaves out the number of rows.
     """
-    if isinstance(batch, Marked):
-        return signature(batch.batch)
+    batch = unmarked(batch)
     first: Any = None
     data = batch.shapes if isinstance(batch, Lookup) else batch
     if isinstance(batch, Share):
@@ -39,7 +43,7 @@ def signature(batch: Any) -> str:
 
 def rows_to_add(batch: Any) -> int | None:
     """Returns how many rows a part adds, or `None` for what is no part."""
-    batch = batch.batch if isinstance(batch, Marked) else batch
+    batch = unmarked(batch)
     return batch.rows if isinstance(batch, Part) else None
 
 
@@ -52,8 +56,7 @@ def with_counts(batch: Any, counts: Sequence[int]) -> Any:
 
 def nbytes(batch: Any) -> int:
     """About how many bytes of it this task holds."""
-    batch = batch.batch if isinstance(batch, Marked) else batch
-    return sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(batch))
+    return sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(unmarked(batch)))
 
 
 def _array(leaf: Any, first: Any) -> str:

@@ -19,9 +19,9 @@ import numpy as np
 from lockstep._feed.batch import Marked
 from lockstep._feed.resident import Residents, batches_of
 from lockstep._step.portions import Part, Share
-from lockstep.data import _columns, _pool
+from lockstep.data import _pool
 from lockstep.data._blocks import Block
-from lockstep.data._iterator import Computed, Pulled, pulled_at
+from lockstep.data._iterator import Computed, Pulled, elements_of, pulled_at
 from lockstep.data._peek import example_of, spec_if_known
 from lockstep.data._plan import Node, Run
 from lockstep.data._transforms.batch import StackedStore
@@ -103,11 +103,11 @@ def portions(block: Block, rows: Rows) -> list[Any]:
     """Computes this task's rows of each batch: a `Share`, or all if `rows` says so."""
     store = block.store
     if not isinstance(store, StackedStore) or store.padding is not None:
-        return [_cut(element, rows) for element in _columns.elements(block.take())]
+        return [_cut(element, rows) for element in elements_of(block)]
     batches = [store.batch(int(row)) for row in block.rows]
     wanted = [rows(len(batch)) for batch in batches]
     if all(w is None for w in wanted):
-        return _columns.elements(block.take())
+        return elements_of(block)
     return [_share(batch, w) for batch, w in zip(batches, wanted, strict=True)]
 
 
@@ -179,30 +179,27 @@ class Combined:
         self._pipelines = pipelines
         self._finish = need.finish
         self._is_alone = tasks == 1
-        self.mine = pipelines.of_task(task, tasks)
-        plans = [pipelines.plan_of(i) for i in self.mine]
+        mine = pipelines.of_task(task, tasks)
+        self._plans = [pipelines.plan_of(i) for i in mine]
         self._pulled = [
             Pulled(plan, run.part(i)) if positions is None else pulled_at(plan, positions[i])
-            for i, plan in zip(self.mine, plans, strict=True)
+            for i, plan in zip(mine, self._plans, strict=True)
         ]
-        self._computed = [
-            Computed(p, lambda block: _columns.elements(block.take()), threads or _pool.cores()) for p in self._pulled
-        ]
-        self._plans = plans
+        self._computed = [Computed(p, elements_of, threads or _pool.cores()) for p in self._pulled]
         self._nothing: Any = None
 
     def __iter__(self) -> Iterator[Marked]:
         return self
 
     def __next__(self) -> Marked:
-        elements = self.next_elements()
+        elements = self._next_elements()
         if not elements and self._is_alone:
             raise StopIteration
-        data = self._finish(_rows_together(elements)) if elements else self.nothing()
+        data = self._finish(_rows_together(elements)) if elements else self._no_batch()
         return Marked(data if self._is_alone else Part(data), self.mark())
 
-    def next_elements(self) -> list[Any]:
-        """Returns the next elements of each pipeline; none when all have ended."""
+    def _next_elements(self) -> list[Any]:
+        """The next elements of each pipeline; none when all have ended."""
         return [e for c in self._computed for _ in range(self._pipelines.together) for e in _next(c)]
 
     def mark(self) -> Any:
@@ -213,8 +210,8 @@ class Combined:
         """Returns a mark for JSON, for each pipeline of this task."""
         return [p.position(m) for p, m in zip(self._pulled, mark, strict=True)]
 
-    def nothing(self) -> Any:
-        """Returns a batch of no rows: a task without data still takes part in the others' steps."""
+    def _no_batch(self) -> Any:
+        """A batch of no rows: a task without data still takes part in the others' steps."""
         if self._nothing is None:
             self._nothing = self._finish(_no_rows(self._plans or [self._pipelines.plan_of(0)], self._pipelines))
         return self._nothing

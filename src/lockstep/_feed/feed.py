@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from lockstep._feed.batch import Marked
+from lockstep._feed.batch import unmarked
 from lockstep._feed.reader import Reader
 from lockstep._feed.source import Source
 from lockstep._runtime.runtime import Runtime
@@ -102,7 +102,7 @@ class Feed:
             yield from reader
 
     def _place(self, batch: Any) -> Placed:
-        return self._program.place_batch(batch.batch if isinstance(batch, Marked) else batch)
+        return self._program.place_batch(unmarked(batch))
 
     def _warn_interrupted(self) -> None:
         if self._runtime.is_chief:

@@ -13,7 +13,7 @@ from typing import Any
 
 from lockstep.data import _columns, _pool
 from lockstep.data._blocks import Block
-from lockstep.data._plan import Cursor, Node, Run, State, drop, walk
+from lockstep.data._plan import Cursor, EmptyCursor, Node, Run, State, drop, walk
 from lockstep.data._state import decoded, encoded
 from lockstep.errors import ArgumentError
 
@@ -72,18 +72,7 @@ class Pulled:
 
     def close(self) -> None:
         """Closes what is open."""
-        self._cursor = _Closed()
-
-
-class _Closed:
-    def next(self, limit: int) -> Block | None:
-        return None
-
-    def state(self) -> State:
-        return None
-
-    def restore(self, state: State) -> None:
-        pass
+        self._cursor = EmptyCursor()
 
 
 def pulled_at(plan: Node, position: Any) -> Pulled:
@@ -163,7 +152,7 @@ class Computed:
         self._before, self._passed = before, 0
         results, seconds = self._timed(block) if future is None else future.result()
         self._ready.extend(results)
-        self._adapt(seconds, block, results)
+        self._adapt(seconds, results)
 
     def _pull(self) -> None:
         wanted = self._threads + 1 if self._parallel and self._pulled.replayable else 1
@@ -181,7 +170,7 @@ class Computed:
         results = self._compute(block)
         return results, time.perf_counter() - start
 
-    def _adapt(self, seconds: float, block: Block, results: list[Any]) -> None:
+    def _adapt(self, seconds: float, results: list[Any]) -> None:
         """Groups grow while they are quick and small; slow ones are computed on several threads."""
         if seconds < _GROUP_SECONDS / 2 and self._size < _GROUP_LIMIT:
             each = max(_columns.nbytes(results[0]) if results else 0, 1)

@@ -56,6 +56,11 @@ class MapProgram:
             return True
 
     @cached_property
+    def _elements(self) -> Any:
+        """What the elements look like; looked up once, not for each block of them."""
+        return self._given()
+
+    @cached_property
     def spec(self) -> Any:
         """What the results look like, or `None` if only running the function shows that."""
         traced = self.wholesale and self.vectorised and self.vectorised.traced
@@ -64,7 +69,7 @@ class MapProgram:
     @cached_property
     def vectorised(self) -> Vectorised | None:
         """The function for many elements at once, or `None`."""
-        spec = self._given()
+        spec = self._elements
         if spec is None or not _is_exact(spec):
             return None
         with self._lock:
@@ -79,7 +84,7 @@ class MapProgram:
     def __call__(self, columns: Columns, describe: Callable[[int], str]) -> Columns:
         """Maps elements; `describe` says where the i-th of them comes from."""
         many = None if self.in_order else self.vectorised
-        if many is not None and _matches(columns, self._given()):
+        if many is not None and _matches(columns, self._elements):
             self._check_width(many.traced, jax.tree.leaves(columns), describe)
             return many(columns, _columns.length(columns))
         elements = enumerate(_columns.elements(columns))

@@ -75,9 +75,7 @@ def rebatched(plan: Node, count: int, index: int) -> Node:
             f"A global batch needs at least one example per worker. Received: {size} for {count} workers. Make it "
             "larger."
         )
-    last = plan
-    while isinstance(last, Prefetch):
-        last = last.upstream
+    last = _without_prefetch(plan)
     return Rebatch(plan, [share], isinstance(last, Batch) and last.drop)
 
 
@@ -87,9 +85,9 @@ def batch_size(plan: Node) -> int:
     Raises:
         ArgumentError: If the elements are no batches.
     """
-    for node in _chain(plan):
-        if isinstance(node, Batch):
-            return node.size
+    last = _without_prefetch(plan)
+    if isinstance(last, Batch):
+        return last.size
     sizes = {s.shape[0] if isinstance(s, TensorSpec) and s.shape else None for s in _specs(plan)}
     size = sizes.pop() if len(sizes) == 1 else None
     if size is None:
@@ -110,13 +108,11 @@ def _specs(plan: Node) -> list[Any]:
     return jax.tree.leaves(spec)
 
 
-def _chain(plan: Node) -> list[Node]:
-    """The nodes from the end of a plan that change nothing about its batches."""
-    result = [plan]
+def _without_prefetch(plan: Node) -> Node:
+    """The last node that changes something about the elements."""
     while isinstance(plan, Prefetch):
         plan = plan.upstream
-        result.append(plan)
-    return result
+    return plan
 
 
 def _file_sources(plan: Node) -> list[Node]:
