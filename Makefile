@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check bench-input lock clean
+.PHONY: setup demo test check bench-input bench-estimator lock clean
 
 setup: $(READY)
 
@@ -21,6 +21,10 @@ check: $(READY)
 # lockstep.data beside tf.data, which gets an environment of its own; it needs Python 3.11 or older.
 bench-input: $(READY) $(VENV)/tensorflow/.ready
 	$(BIN)/python benchmarks/input.py
+
+# train_and_evaluate beside TensorFlow 2.15's.
+bench-estimator: $(READY) $(VENV)/tensorflow/.ready
+	$(BIN)/python benchmarks/estimator.py
 
 $(VENV)/tensorflow/.ready:
 	$(PYTHON) -m venv --clear $(VENV)/tensorflow

@@ -14,6 +14,7 @@ from lockstep import _backend as _backend
 
 if TYPE_CHECKING:
     from lockstep import callbacks as callbacks
+    from lockstep import checkpoint as checkpoint
     from lockstep import cluster_resolver as cluster_resolver
     from lockstep import compat as compat
     from lockstep import config as config
@@ -21,12 +22,20 @@ if TYPE_CHECKING:
     from lockstep import datasets as datasets
     from lockstep import distribute as distribute
     from lockstep import errors as errors
+    from lockstep import estimator as estimator
+    from lockstep import feature_column as feature_column
+    from lockstep import losses as losses
+    from lockstep import metrics as metrics
+    from lockstep import saved_model as saved_model
+    from lockstep import summary as summary
+    from lockstep import train as train
 
 __version__ = "0.1.0"
 
 __all__ = [
     "__version__",
     "callbacks",
+    "checkpoint",
     "cluster_resolver",
     "compat",
     "config",
@@ -34,6 +43,13 @@ __all__ = [
     "datasets",
     "distribute",
     "errors",
+    "estimator",
+    "feature_column",
+    "losses",
+    "metrics",
+    "saved_model",
+    "summary",
+    "train",
 ]
 
 

@@ -12,6 +12,7 @@ LockstepError
 ├── MismatchError           the tasks of one cluster disagree about cluster, versions, model or call
 ├── PeerError               another task failed, left or stopped; its own error is the first cause
 ├── InputError              the input pipeline broke, here or on another task (also a ValueError)
+├── CheckpointError         a checkpoint cannot be written, or is broken, or is of another model (also a RuntimeError)
 └── DataNotFoundError       a data set is nowhere to be found (also a FileNotFoundError)
 ```
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 __all__ = [
     "AddressError",
     "ArgumentError",
+    "CheckpointError",
     "ClusterSpecError",
     "DataNotFoundError",
     "InputError",
@@ -78,6 +80,10 @@ class PeerError(LockstepError, RuntimeError):
 
 class InputError(LockstepError, ValueError):
     """The input pipeline broke, on this task or on another one."""
+
+
+class CheckpointError(LockstepError, RuntimeError):
+    """A checkpoint cannot be written or read, or belongs to another model."""
 
 
 class DataNotFoundError(LockstepError, FileNotFoundError):

@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 import lockstep.compat.tensorflow as tf
-from lockstep.compat.tensorflow._missing import ADVICE, has_estimator
+from lockstep.compat.tensorflow._missing import ADVICE
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tensorflow.md"
 # Written by others, with their own tests.
@@ -50,7 +50,7 @@ def test_an_unknown_name_says_where_to_look(name: str) -> None:
 
 
 # There in some installations.
-SOMETIMES = {"tf.compat.v1.flags", *(["tf.estimator"] if has_estimator() else [])}
+SOMETIMES = {"tf.compat.v1.flags"}
 
 
 @pytest.mark.parametrize("name", sorted(set(ADVICE) - SOMETIMES))

@@ -6,6 +6,7 @@ They lie beside the project, not in it; where they do not, conftest.py leaves th
 from __future__ import annotations
 
 import ast
+import gzip
 import json
 import shutil
 import subprocess
@@ -81,6 +82,51 @@ def test_keras_multiworker(tmp_path: Path, workers: int) -> None:
     assert len(histories) == 1, "all workers report the same"
     assert ast.literal_eval(histories.pop())["loss"][-1] < 2.35
     assert (tmp_path / "tb" / "train").is_dir()
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> str:
+    """The first of MNIST's."""
+    directory = tmp_path / "data" / "mnist"
+    directory.mkdir(parents=True)
+    for kind, count in (("train", 640), ("t10k", 128)):
+        for name, size in (("images-idx3", 784), ("labels-idx1", 1)):
+            source = SHARED / "data" / "mnist" / f"{kind}-{name}-ubyte.gz"
+            raw = gzip.decompress(source.read_bytes())
+            header = 4 + 4 * raw[3]
+            short = raw[:4] + count.to_bytes(4, "big") + raw[8 : header + count * size]
+            (directory / source.name).write_bytes(gzip.compress(short, 1))
+    return str(directory.parent)
+
+
+def test_estimator_alone(tmp_path: Path, digits: str) -> None:
+    model_dir = tmp_path / "model"
+    metrics, exports = ast.literal_eval(
+        result(started("estimator_multiworker.py", model_dir, LOCKSTEP_DATA_DIR=digits))
+    )
+    assert metrics["global_step"] == 10
+    assert 2.0 < metrics["loss"] < 2.6
+    assert exports == []
+
+
+@pytest.mark.parametrize("evaluator", [(), ("--evaluator",)], ids=["", "with an evaluator"])
+def test_estimator_on_two_workers(tmp_path: Path, digits: str, evaluator: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "lockstep._launch", "run", "--workers", "2", *evaluator]
+    done = subprocess.run(
+        [*command, str(RUN), "estimator_multiworker.py", str(tmp_path / "model")],
+        env=environment(LOCKSTEP_DATA_DIR=digits),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = [line.partition("RESULT ")[2] for line in done.stdout.splitlines() if "RESULT " in line]
+    assert len(shown) == 2 + len(evaluator)
+    assert len(set(shown)) == 1, "every task returns the same"
+    metrics, _ = ast.literal_eval(shown[0])
+    assert metrics["global_step"] == 5
+    assert 2.0 < metrics["loss"] < 2.6
 
 
 @pytest.fixture

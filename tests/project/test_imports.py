@@ -23,12 +23,30 @@ ALLOWED: dict[str, set[str]] = {
     "_keras": {"_runtime", "_step", "_feed", "_loop"},
     "distribute": {"cluster_resolver", "data", "_runtime", "_step", "_feed", "_keras"},
     "datasets": {"data"},
-    "callbacks": {"data"},
-    "compat": {"cluster_resolver", "callbacks", "config", "data", "datasets", "distribute", "_runtime"},
+    "checkpoint": set(),
+    "_model_fn": {"_runtime", "_step", "_keras"},
+    "summary": {"data", "_model_fn"},
+    "callbacks": {"data", "summary"},
+    "train": {"_model_fn", "checkpoint"},
+    "metrics": {"_model_fn"},
+    "losses": {"_model_fn"},
+    "feature_column": {"_model_fn", "checkpoint", "data"},
+    "saved_model": {"_model_fn", "data", "checkpoint"},
+    "estimator": {
+        *("cluster_resolver", "distribute", "data", "checkpoint", "summary", "train", "metrics", "feature_column"),
+        *("saved_model", "_runtime", "_step", "_feed", "_loop", "_model_fn"),
+    },
+    "compat": {
+        *("cluster_resolver", "callbacks", "checkpoint", "config", "data", "datasets", "distribute", "estimator"),
+        *("feature_column", "losses", "metrics", "saved_model", "summary", "train", "_model_fn", "_runtime"),
+    },
     "config": {"_runtime"},
     "_backend": {"_runtime"},
     "_launch": {"cluster_resolver"},
-    "__init__": {"_backend", "cluster_resolver", "callbacks", "compat", "config", "data", "datasets", "distribute"},
+    "__init__": {
+        *("_backend", "cluster_resolver", "callbacks", "checkpoint", "compat", "config", "data", "datasets"),
+        *("distribute", "estimator", "feature_column", "losses", "metrics", "saved_model", "summary", "train"),
+    },
 }
 
 

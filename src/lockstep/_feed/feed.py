@@ -29,9 +29,17 @@ class Feed:
         program: Which step program they are for.
         runtime: Who takes part.
         steps_per_epoch: Batches of an epoch, or `None`.
+        at_most: Whether `steps_per_epoch` is a limit only, and data may end before.
     """
 
-    def __init__(self, source: Source, program: Program, runtime: Runtime, steps_per_epoch: int | None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        program: Program,
+        runtime: Runtime,
+        steps_per_epoch: int | None,
+        at_most: bool = False,
+    ) -> None:
         self.source = source
         self._program = program
         self._runtime = runtime
@@ -42,7 +50,21 @@ class Feed:
         self._pass: Iterator[Any] | None = None
         self._known = source.num_batches
         self._seen = 0
+        self._at_most = at_most
+        self._reader: Reader | None = None
         self.exhausted = False
+
+    def ask(self, word: str) -> None:
+        """Has all tasks be told a word after the same one of the next batches of this epoch."""
+        if self._reader is not None:
+            self._reader.ask(word)
+
+    def told(self, word: str) -> bool:
+        """Whether all tasks have been told a word, which is then forgotten."""
+        words = self._reader.told if self._reader is not None else set[str]()
+        is_told = word in words
+        words.discard(word)
+        return is_told
 
     @property
     def num_batches(self) -> int | None:
@@ -87,7 +109,7 @@ class Feed:
                 self._known = self._seen
             self._end_pass()
             self.exhausted = self.source.single_pass
-        if self.steps_per_epoch is not None and taken < self.steps_per_epoch:
+        if self.steps_per_epoch is not None and taken < self.steps_per_epoch and not self._at_most:
             self._warn_interrupted()
 
     def _placed(self) -> Generator[Any]:
@@ -97,9 +119,9 @@ class Feed:
             return
         self._epochs += 1
         channel = self._runtime.channel(f"{self._name}-{self._epochs}")
-        reader = Reader(self._pass, self.steps_per_epoch, self._place, self._runtime, channel, self._seen)
-        with contextlib.closing(reader):
-            yield from reader
+        self._reader = Reader(self._pass, self.steps_per_epoch, self._place, self._runtime, channel, self._seen)
+        with contextlib.closing(self._reader):
+            yield from self._reader
 
     def _place(self, batch: Any) -> Placed:
         return self._program.place_batch(unmarked(batch))

@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -61,26 +62,39 @@ class Reader:
         self._held: list[Any] = []
         self._ended = False
         self._error: Exception | None = None
+        # Words that this task wants all tasks to hear, and those that all have heard.
+        self._asked: set[str] = set()
+        self.told: set[str] = set()
         self._ready: queue.Queue[tuple[str, Any]] = queue.Queue(_AHEAD)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lockstep-reader", daemon=True)
         self._thread.start()
+        # For iterators that a program leaves before their end, and never closes.
+        weakref.finalize(self, _end, self._stop, channel, self._thread)
 
     def __iter__(self) -> Iterator[Any]:
         while True:
             kind, value = self._ready.get()
             if kind == "batch":
                 yield value
+            elif kind == "told":
+                self.told.update(value)
             elif kind == "end":
                 return
             else:
                 raise value
+
+    def ask(self, word: str) -> None:
+        """Has all tasks find `word` in `told`, after the same one of the next batches."""
+        self._asked.add(word)
 
     def close(self) -> None:
         """Stops reading. All tasks close a reader after the same batch, but some may be ahead in reading.
 
         A source that does not return is left to itself after `_CLOSE_SECONDS`, so that an error can be reported.
         """
+        if not self._thread.is_alive():
+            return  # Maybe the interpreter is ending, and what follows has gone.
         self._stop.set()
         self._channel.close()
         deadline = time.monotonic() + _CLOSE_SECONDS
@@ -107,6 +121,8 @@ class Reader:
         reports = self._channel.agree("the next batch of the data", self._report())
         common = min(len(r["batches"]) for r in reports)
         self._compare(reports, common)
+        if common:
+            self._tell(reports)
         for i, batch in enumerate(self._held[:common]):
             counts = [r["rows"][i] for r in reports]
             if None not in counts:
@@ -118,6 +134,12 @@ class Reader:
         self._number += common
         self._left = None if self._left is None else self._left - common
         return self._left == 0 or self._all_go_on(reports, common)
+
+    def _tell(self, reports: list[dict[str, Any]]) -> None:
+        """Hands out what any task asks for, ahead of the next batch."""
+        self._asked.difference_update(reports[self._runtime.process]["asks"])
+        if words := {word for r in reports for word in r["asks"]}:
+            self._put("told", words)
 
     def _read(self) -> None:
         """Reads at least one batch, and more while that takes next to no time."""
@@ -143,6 +165,7 @@ class Reader:
         return {
             "batches": [describe(b) for b in self._held],
             "rows": [rows_to_add(b) for b in self._held],
+            "asks": sorted(self._asked),
             "ended": self._ended,
             "error": self._error and f"{type(self._error).__name__}: {self._error}",
         }
@@ -190,3 +213,9 @@ class Reader:
             with contextlib.suppress(queue.Full):
                 self._ready.put((kind, value), timeout=0.1)
                 return
+
+
+def _end(stop: threading.Event, channel: Agreement, thread: threading.Thread) -> None:
+    stop.set()
+    channel.close()
+    thread.join(_CLOSE_SECONDS)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
@@ -68,7 +68,10 @@ def source_of(x: Any, replicas: Replicas, divides: bool, **arguments: Any) -> So
     """
     if (distribution := distribution_of(x, replicas)) is not None:
         demand_an_end(distribution.dataset, arguments.get("steps_per_epoch"))
-        return _Distributed(distribution, divides, class_weight_of("a dataset", arguments))
+        class_weight = class_weight_of("a dataset", arguments)
+        # Class weights are looked up by Keras, on the host.
+        finish, stays = partial(as_keras_batch, class_weight=class_weight), divides and class_weight is None
+        return DistributedSource(distribution, finish, divides, stays)
     if isinstance(x, types.GeneratorType):
         _refuse_beside("A generator", arguments, "class_weight")
         return _Generator(x)
@@ -115,20 +118,28 @@ class _Adapted:
         return _not_empty(batch)
 
 
-class _Distributed:
-    """A dataset that the tasks divide."""
+class DistributedSource:
+    """A dataset that the tasks divide.
+
+    Args:
+        distribution: How they do.
+        finish: What to make of computed rows.
+        divides: Whether a task may read its own rows of a batch only.
+        stays: Whether data may stay on accelerators.
+    """
 
     in_memory = False
     single_pass = False
 
-    def __init__(self, distribution: Distribution, divides: bool, class_weight: Any) -> None:
+    def __init__(
+        self, distribution: Distribution, finish: Callable[[Any], Any], divides: bool = True, stays: bool = True
+    ) -> None:
         self._distribution = distribution
         self._begun: Iterator[Any] | None = None
         self._need = Need(
             partial(own_rows, distribution.replicas) if divides else lambda count: None,
-            partial(as_keras_batch, class_weight=class_weight),
-            # Class weights are looked up by Keras, on the host.
-            Residents(distribution.replicas) if divides and class_weight is None else None,
+            finish,
+            Residents(distribution.replicas) if stays else None,
         )
 
     @property

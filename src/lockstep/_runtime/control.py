@@ -180,8 +180,13 @@ class Channel:
         """Ends the wait of a thread in `agree`, within a second."""
         self._closed = True
 
-    def agree(self, topic: str, value: Any) -> list[Any]:
+    def agree(self, topic: str, value: Any, seconds: float | None = None) -> list[Any]:
         """Contributes `value` (JSON) and returns every task's, in process order.
+
+        Args:
+            topic: What it is about.
+            value: JSON.
+            seconds: How long to wait for the others, instead of the channel's limit.
 
         Raises:
             MissingTaskError: If a task that is alive does not get here within the limit.
@@ -191,19 +196,19 @@ class Channel:
         control = self._control
         self._turn += 1
         control.set(f"{self._name}/{self._turn}/{control.process}", {"topic": topic, "value": value})
-        answers = list(self._wait_for_all(topic))
+        answers = list(self._wait_for_all(topic, seconds or self._seconds))
         self._compare_topics([a["topic"] for a in answers])
         # All have answered this turn, so all have read the last one.
         if self._turn > 1:
             control.delete(f"{self._name}/{self._turn - 1}/{control.process}")
         return [a["value"] for a in answers]
 
-    def _wait_for_all(self, topic: str) -> Iterator[dict[str, Any]]:
-        deadline = time.monotonic() + self._seconds
+    def _wait_for_all(self, topic: str, seconds: float) -> Iterator[dict[str, Any]]:
+        deadline = time.monotonic() + seconds
         for process in range(len(self._control.tasks)):
-            yield self._wait_for(process, topic, deadline)
+            yield self._wait_for(process, topic, seconds, deadline)
 
-    def _wait_for(self, process: int, topic: str, deadline: float) -> dict[str, Any]:
+    def _wait_for(self, process: int, topic: str, seconds: float, deadline: float) -> dict[str, Any]:
         control = self._control
         while True:
             try:
@@ -213,17 +218,20 @@ class Channel:
                     raise ChannelClosed from None
                 control.check_peers()
                 if time.monotonic() > deadline:
-                    raise MissingTaskError(self._late(topic)) from None
+                    raise MissingTaskError(self._late(topic, seconds)) from None
 
-    def _late(self, topic: str) -> str:
+    def _late(self, topic: str, seconds: float) -> str:
         here = {int(name) for name in self._control.listing(f"{self._name}/{self._turn}")}
         names = self._control.tasks
         missing = ", ".join(name for i, name in enumerate(names) if i not in here)
         return (
-            f"Every task must reach {topic} within {self._seconds:g} s of the first (LOCKSTEP_PEER_TIMEOUT). "
+            f"Every task must reach {topic} within {seconds:g} s of the first{self._setting(seconds)}. "
             f"Here: {', '.join(names[i] for i in sorted(here))}. Missing: {missing}. If they only need longer, raise "
             "the limit; otherwise look at what they are doing."
         )
+
+    def _setting(self, seconds: float) -> str:
+        return " (LOCKSTEP_PEER_TIMEOUT)" if seconds == self._seconds else ""
 
     def _compare_topics(self, topics: list[str]) -> None:
         if len(set(topics)) > 1:

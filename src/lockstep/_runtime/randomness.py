@@ -28,3 +28,14 @@ def restore(state: dict[str, Any]) -> None:
     random.setstate((version, tuple(words), gauss))
     name, keys, position, has_gauss, cached = state["numpy"]
     np.random.set_state((name, np.asarray(keys, np.uint32), position, has_gauss, cached))
+
+
+def seeded(seed: int) -> dict[str, Any]:
+    """Returns the random state that `random.seed` and `numpy.random.seed` make, without changing this process'."""
+    before = snapshot()
+    try:
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        return snapshot()
+    finally:
+        restore(before)

@@ -20,8 +20,8 @@ _STATUS = re.compile("(UNKNOWN|INTERNAL|UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_E
 class Agreement(Protocol):
     """An all-gather of small JSON values between the tasks."""
 
-    def agree(self, topic: str, value: Any) -> list[Any]:
-        """Contributes `value` and returns everyone's."""
+    def agree(self, topic: str, value: Any, seconds: float | None = None) -> list[Any]:
+        """Contributes `value` and returns everyone's, within `seconds`."""
         ...
 
     def close(self) -> None:
@@ -32,8 +32,8 @@ class Agreement(Protocol):
 class _Alone:
     """The agreement of a single process with itself."""
 
-    def agree(self, topic: str, value: Any) -> list[Any]:
-        del topic
+    def agree(self, topic: str, value: Any, seconds: float | None = None) -> list[Any]:
+        del topic, seconds
         return [value]
 
     def close(self) -> None:
@@ -74,9 +74,9 @@ class Runtime:
         """Whether no other process takes part."""
         return len(self.tasks) == 1
 
-    def agree(self, topic: str, value: Any) -> list[Any]:
+    def agree(self, topic: str, value: Any, seconds: float | None = None) -> list[Any]:
         """Exchanges `value` between all tasks' main threads; see `Channel.agree`."""
-        return self._calls.agree(topic, value)
+        return self._calls.agree(topic, value, seconds)
 
     def demand_same(self, topic: str, value: Any, advice: str) -> None:
         """Exchanges `value`, which must be equal on all tasks; see `demand_equal`."""

@@ -174,7 +174,21 @@ def _as_array(path: Any, leaf: Any) -> Any:
             "the input pipeline."
         )
     # 64-bit numbers become 32-bit ones here, unless JAX is told to keep them; said aloud on each batch it is noise.
-    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+    narrow = jax.dtypes.canonicalize_dtype(array.dtype)
+    if narrow != array.dtype and array.dtype.kind in "iu":
+        _demand_fit(array, narrow, path)
+    return array.astype(narrow, copy=False)
+
+
+def _demand_fit(array: np.ndarray[Any, Any], dtype: Any, path: Any) -> None:
+    """Raises `InputError` if integers would come out as others."""
+    limits = np.iinfo(dtype)
+    if array.size and not (limits.min <= array.min() and array.max() <= limits.max):
+        raise InputError(
+            f"JAX computes with 32-bit integers, and values must fit into them. Received: {array.min()} to "
+            f"{array.max()} at {jax.tree_util.keystr(path)}. Hash such numbers in the input pipeline, or set "
+            'jax.config.update("jax_enable_x64", True) right after the imports.'
+        )
 
 
 def _common_rows(batch: Any) -> int:

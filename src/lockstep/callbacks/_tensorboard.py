@@ -12,9 +12,9 @@ import keras
 import numpy as np
 
 from lockstep.callbacks._batch_range import batch_range
-from lockstep.callbacks._events import EventFile
 from lockstep.callbacks._weight_images import pictures
 from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.summary import EventFile
 
 
 class TensorBoard(keras.callbacks.TensorBoard):
@@ -71,8 +71,8 @@ class TensorBoard(keras.callbacks.TensorBoard):
         if update_freq != "epoch":
             self.update_freq = 1 if update_freq == "batch" else _frequency("update_freq", update_freq, least=1)
         self._profiled = batch_range(profile_batch)
-        self._train = EventFile(os.path.join(self.log_dir, "train"))
-        self._validation = EventFile(os.path.join(self.log_dir, "validation"))
+        self._train = EventFile(os.path.join(self.log_dir, "train"), ".v2")
+        self._validation = EventFile(os.path.join(self.log_dir, "validation"), ".v2")
         self._steps = self._steps_before_epoch = 0
         self._batch_start = self._epoch_start = time.perf_counter()
         self._is_tracing = self._is_training = False

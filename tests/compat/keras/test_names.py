@@ -97,7 +97,7 @@ def test_what_is_replaced_in_keras_is_replaced_here(monkeypatch: pytest.MonkeyPa
     [
         ("metrics", "MeanTensor", "keras.metrics.Metric"),
         ("wrappers.scikit_learn", "KerasClassifier", "SKLearnClassifier"),
-        ("layers", "DenseFeatures", "FeatureSpace"),
+        ("layers", "AbstractRNNCell", "state_size"),
         ("backend", "ctc_decode", "keras.ops"),
     ],
 )

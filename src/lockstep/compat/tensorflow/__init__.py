@@ -12,6 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from keras.initializers import Constant as constant_initializer
+from keras.initializers import Ones as ones_initializer
+from keras.initializers import RandomNormal as random_normal_initializer
+from keras.initializers import RandomUniform as random_uniform_initializer
+from keras.initializers import Zeros as zeros_initializer
+
 import lockstep as _lockstep  # noqa: F401  # pyright: ignore[reportUnusedImport]  It chooses the backend.
 from lockstep.compat.tensorflow import _dtypes, _jax_methods, _missing
 from lockstep.compat.tensorflow._dtypes import *
@@ -22,6 +28,7 @@ from lockstep.compat.tensorflow._ops import elementwise as _elementwise
 from lockstep.compat.tensorflow._ops import indexing as _indexing
 from lockstep.compat.tensorflow._ops import mode as _mode
 from lockstep.compat.tensorflow._ops import products as _products
+from lockstep.compat.tensorflow._ops import training as _training
 from lockstep.compat.tensorflow._ops import variable as _variable
 from lockstep.compat.tensorflow._ops.arrays import *
 from lockstep.compat.tensorflow._ops.checks import Assert as Assert
@@ -48,6 +55,7 @@ from lockstep.compat.tensorflow._ops.reduce import reduce_min as reduce_min
 from lockstep.compat.tensorflow._ops.reduce import reduce_prod as reduce_prod
 from lockstep.compat.tensorflow._ops.reduce import reduce_sum as reduce_sum
 from lockstep.compat.tensorflow._ops.strings import as_string as as_string
+from lockstep.compat.tensorflow._ops.training import *
 from lockstep.compat.tensorflow._ops.variable import *
 from lockstep.compat.tensorflow._shape import TensorShape as TensorShape
 from lockstep.compat.tensorflow._spec import TensorSpec as TensorSpec
@@ -61,6 +69,7 @@ if _TYPE_CHECKING:
     from lockstep.compat.tensorflow import config as config
     from lockstep.compat.tensorflow import data as data
     from lockstep.compat.tensorflow import distribute as distribute
+    from lockstep.compat.tensorflow import estimator as estimator
     from lockstep.compat.tensorflow import keras as keras
 
 newaxis = None
@@ -75,7 +84,9 @@ _PARTS = (
         "distribute",
         "dtypes",
         "errors",
+        "estimator",
         "experimental",
+        "feature_column",
     ),
     *(
         "image",
@@ -86,8 +97,10 @@ _PARTS = (
         "math",
         "nn",
         "random",
+        "saved_model",
         "signal",
         "strings",
+        "summary",
         "test",
         "train",
         "version",
@@ -98,7 +111,6 @@ _KERAS = ("initializers", "losses", "metrics", "optimizers")
 _LAZY = {
     **{part: f"{__name__}.{part}" for part in _PARTS},
     **{part: f"{__name__}.keras.{part}" for part in _KERAS},
-    **({"estimator": "lockstep.estimator"} if _missing.has_estimator() else {}),
 }
 
 __all__ = [
@@ -115,10 +127,14 @@ __all__ = [
     "assert_greater",
     "assert_less",
     "assert_rank",
+    "constant_initializer",
     "cumsum",
     "function",
     "is_tensor",
     "newaxis",
+    "ones_initializer",
+    "random_normal_initializer",
+    "random_uniform_initializer",
     "reduce_all",
     "reduce_any",
     "reduce_logsumexp",
@@ -128,6 +144,7 @@ __all__ = [
     "reduce_prod",
     "reduce_sum",
     "type_spec_from_value",
+    "zeros_initializer",
 ]
 __all__ += _dtypes.__all__
 __all__ += _arrays.__all__
@@ -137,6 +154,7 @@ __all__ += _elementwise.__all__
 __all__ += _indexing.__all__
 __all__ += _mode.__all__
 __all__ += _products.__all__
+__all__ += _training.__all__
 __all__ += _variable.__all__
 
 _jax_methods.install()

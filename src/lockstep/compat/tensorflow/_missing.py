@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,14 +12,13 @@ _GRAPH = (
     "There are no graphs and sessions: operations are carried out where they are written, and JAX compiles Keras' fit, "
     "map functions of data sets and Estimator's model_fn by itself. Call functions with values instead."
 )
-_GRADIENT = (
+GRADIENT = (
     "Derivatives are taken of functions: loss, grads = jax.value_and_grad(loss_fn)(weights). Let keras' "
     "model.fit train; for a step of your own override the model's train_step with "
     "model.stateless_call, as Keras' guide "
     "'Custom training with JAX' shows."
 )
 _SPARSE = "Tensors are dense: use padded batches (Dataset.padded_batch), or indices and values in arrays of their own."
-_SUMMARY = "Use tf.keras.callbacks.TensorBoard(log_dir) in fit, which writes what TensorBoard reads."
 _SAVED_MODEL = "Use model.save('model.keras') and tf.keras.models.load_model; for serving, model.export(path)."
 _PS = (
     "lockstep trains synchronously: use tf.distribute.MultiWorkerMirroredStrategy; tasks of type "
@@ -29,25 +27,22 @@ _PS = (
 _TPU = (
     "Use tf.distribute.MirroredStrategy for the TPU cores of one host; MultiWorkerMirroredStrategy for several hosts."
 )
-_ESTIMATOR = "This version of lockstep has no Estimator. Use a tf.keras.Model, compile and fit under strategy.scope()."
 _V1_TRAIN = (
-    "It belongs to model functions of tf.estimator. {0} With Keras use tf.keras.optimizers, and tf.keras.callbacks "
-    "instead of hooks."
+    "In a model_fn use the optimizers and hooks that tf.compat.v1.train has here; with Keras, tf.keras.optimizers and "
+    "tf.keras.callbacks."
 )
-_FEATURES = (
-    "Use layers of Keras: tf.keras.layers.Normalization, StringLookup, IntegerLookup, Hashing, CategoryEncoding."
-)
+_SESSION = "Estimator.train runs the steps of a model_fn, and hooks follow them: tf.estimator.SessionRunHook."
+_QUEUE = "Return a tf.data.Dataset from the input_fn."
+_WARM = "Pass warm_start_from=tf.estimator.WarmStartSettings(checkpoint) to the Estimator."
 _LITE = (
     "It serves models and does not train them. Save with model.export(path) and convert where TensorFlow is installed."
 )
 
 ADVICE: dict[str, str] = {
-    "tf.GradientTape": _GRADIENT,
-    "tf.gradients": _GRADIENT,
-    "tf.hessians": _GRADIENT,
-    "tf.AggregationMethod": _GRADIENT,
-    "tf.UnconnectedGradients": _GRADIENT,
-    "tf.RegisterGradient": _GRADIENT,
+    "tf.hessians": GRADIENT,
+    "tf.AggregationMethod": GRADIENT,
+    "tf.UnconnectedGradients": GRADIENT,
+    "tf.RegisterGradient": GRADIENT,
     "tf.Session": _GRAPH,
     "tf.InteractiveSession": _GRAPH,
     "tf.placeholder": _GRAPH,
@@ -55,11 +50,11 @@ ADVICE: dict[str, str] = {
     "tf.Operation": _GRAPH,
     "tf.get_default_graph": _GRAPH,
     "tf.init_scope": _GRAPH,
-    "tf.get_variable": "Use tf.Variable, or self.add_weight in a layer of Keras.",
-    "tf.variable_scope": "Use tf.name_scope, and hold variables in layers of Keras.",
+    "tf.get_variable": "It is tf.compat.v1.get_variable; or use tf.Variable, or add_weight in a layer of Keras.",
+    "tf.variable_scope": "It is tf.compat.v1.variable_scope; or use tf.name_scope, and hold variables in layers.",
     "tf.global_variables_initializer": "Variables have their value from the start; leave it out.",
     "tf.contrib": "It is gone from TensorFlow 2, too. Most of it lives on in tf.keras.",
-    "tf.layers": "Use tf.keras.layers.",
+    "tf.layers": "It is tf.compat.v1.layers; or use tf.keras.layers.",
     "tf.Module": "Derive from tf.keras.layers.Layer, which tracks variables and layers.",
     "tf.CriticalSection": "Code runs in the order of the program; leave it out.",
     "tf.IndexedSlices": _SPARSE,
@@ -71,10 +66,6 @@ ADVICE: dict[str, str] = {
     "tf.ragged": _SPARSE,
     "tf.queue": "Use a tf.data.Dataset, or Python's queue.",
     "tf.TensorArray": "Collect tensors in a list and use tf.stack; under JAX's compilation use tf.map_fn or tf.scan.",
-    "tf.summary": _SUMMARY,
-    "tf.saved_model": _SAVED_MODEL,
-    "tf.estimator": _ESTIMATOR,
-    "tf.feature_column": _FEATURES,
     "tf.lite": _LITE,
     "tf.tpu": _TPU,
     "tf.raw_ops": "Use the function of tf, tf.math, tf.nn or tf.image that stands for the operation.",
@@ -117,40 +108,40 @@ ADVICE: dict[str, str] = {
     "tf.train.Server": "MultiWorkerMirroredStrategy starts what it needs from TF_CONFIG; leave it out.",
     "tf.train.ExponentialMovingAverage": "Use an optimizer with use_ema=True.",
     "tf.compat.v1.Session": _GRAPH,
-    "tf.compat.v1.placeholder": _GRAPH,
-    "tf.compat.v1.ConfigProto": "JAX is set up by jax.config; for memory see "
-    "tf.config.experimental.set_memory_growth. Leave it out.",
-    "tf.compat.v1.GPUOptions": "Set XLA_PYTHON_CLIENT_MEM_FRACTION in the environment.",
-    "tf.compat.v1.get_variable": "Use tf.Variable, or self.add_weight in a layer of Keras.",
-    "tf.compat.v1.variable_scope": "Use tf.name_scope, and hold variables in layers of Keras.",
-    "tf.compat.v1.layers": "Use tf.keras.layers.",
-    "tf.compat.v1.summary": _SUMMARY,
-    "tf.compat.v1.saved_model": _SAVED_MODEL,
-    "tf.compat.v1.global_variables_initializer": "Variables have their value from the start; leave it out.",
     "tf.compat.v1.flags": "Install absl-py, which it is another name of.",
-    "tf.compat.v1.metrics": "Use tf.keras.metrics, in eval_metric_ops too.",
-    "tf.compat.v1.losses": "Use tf.keras.losses.",
+    "tf.compat.v1.train.Saver": "Estimator saves checkpoints as RunConfig says. To begin with values of another "
+    "training, pass warm_start_from=tf.estimator.WarmStartSettings(checkpoint) to it.",
+    "tf.compat.v1.train.init_from_checkpoint": _WARM,
+    "tf.compat.v1.train.warm_start": _WARM,
+    "tf.compat.v1.train.MonitoredTrainingSession": _SESSION,
+    "tf.compat.v1.train.MonitoredSession": _SESSION,
+    "tf.compat.v1.train.SingularMonitoredSession": _SESSION,
+    "tf.compat.v1.train.Supervisor": _SESSION,
+    "tf.compat.v1.train.Coordinator": _SESSION,
+    "tf.compat.v1.train.SyncReplicasOptimizer": "All training is synchronous: pass train_distribute to RunConfig, and "
+    "use the optimizer itself.",
+    "tf.compat.v1.train.ExponentialMovingAverage": "Use an optimizer of tf.keras with use_ema=True.",
+    "tf.compat.v1.train.replica_device_setter": _PS,
+    "tf.compat.v1.train.Server": "Strategies start what they need from TF_CONFIG; leave it out.",
+    "tf.compat.v1.train.batch": _QUEUE,
+    "tf.compat.v1.train.shuffle_batch": _QUEUE,
+    "tf.compat.v1.train.string_input_producer": _QUEUE,
+    "tf.compat.v1.train.start_queue_runners": _QUEUE,
+    "tf.summary.create_file_writer": "Summaries of a model_fn are written by the Estimator, those of fit by "
+    "tf.keras.callbacks.TensorBoard(log_dir); tf.compat.v1.summary.FileWriter writes others.",
+    "tf.saved_model.save": _SAVED_MODEL,
     "tf.data.experimental.make_csv_dataset": "Use tf.data.TextLineDataset and tf.io.decode_csv.",
     "tf.data.experimental.service": "Each worker reads its own part of the data: Dataset.shard.",
-    "tf.keras.estimator": _ESTIMATOR,
 }
-for _name in ("CheckpointManager", "load_checkpoint", "list_variables", "checkpoints_iterator"):
-    ADVICE[f"tf.train.{_name}"] = ADVICE["tf.train.Checkpoint"]
-for _name in ("Session", "placeholder", "Graph", "get_default_graph", "gradients"):
+ADVICE["tf.train.CheckpointManager"] = ADVICE["tf.train.Checkpoint"]
+for _name in ("Session", "Graph", "get_default_graph"):
     ADVICE.setdefault(f"tf.compat.v1.{_name}", ADVICE[f"tf.{_name}"])
-
-
-def has_estimator() -> bool:
-    """Whether this version of lockstep has `lockstep.estimator`."""
-    return importlib.util.find_spec("lockstep.estimator") is not None
 
 
 def describe(name: str) -> str:
     """Returns the message for TensorFlow's name, such as "tf.Session", that is not there."""
-    if name.startswith("tf.compat.v1.train."):
-        where = "Use lockstep.estimator's." if has_estimator() else _ESTIMATOR
-        return f"{name} is not available. {_V1_TRAIN.format(where)}"
-    return f"{name} is not available. {ADVICE.get(name, _DEFAULT)}"
+    default = _V1_TRAIN if name.startswith("tf.compat.v1.train.") else _DEFAULT
+    return f"{name} is not available. {ADVICE.get(name, default)}"
 
 
 def getter(module: str, lazy: Mapping[str, str] | None = None) -> Callable[[str], Any]:

@@ -9,8 +9,10 @@ import numpy as _np
 
 from lockstep.compat.tensorflow._dtypes import as_dtype as _as_dtype
 from lockstep.compat.tensorflow._missing import getter as _getter
+from lockstep.compat.tensorflow._ops import named as _named
 from lockstep.compat.tensorflow._ops.dispatch import DEVICE as _DEVICE
 from lockstep.compat.tensorflow._ops.dispatch import library as _library
+from lockstep.compat.tensorflow._ops.dispatch import usable as _usable
 from lockstep.compat.tensorflow._tensor import HostTensor as _HostTensor
 from lockstep.compat.tensorflow._tensor import as_host as _as_host
 from lockstep.compat.tensorflow._tensor import constant_array as _constant_array
@@ -91,7 +93,10 @@ def _typed(values: _Any, dtype: _Any) -> _Any:
 
 
 class StaticHashTable:
-    """Finds values of keys. Keys are looked up on the host: in data sets, not in models.
+    """Finds values of keys: on the host, such as in data sets.
+
+    In a model_fn, text among the features can be looked up, where values are numbers; and numbers from 0 up, where
+    values are text, for predictions.
 
     Source: tf.lookup.StaticHashTable.
     """
@@ -104,6 +109,10 @@ class StaticHashTable:
 
     def lookup(self, keys: _Any, name: str | None = None) -> _Any:
         """Returns the values of keys, in a tensor of the same shape."""
+        if _named.is_text_of_model(keys):
+            return self._of_text(keys)
+        if _named.running() is not None and self._dtype.kind == "O" and _library(keys) is _DEVICE:
+            return self._as_words(keys)
         if _library(keys) is not _np:
             kind = "an array of JAX" if _library(keys) is _DEVICE else "a symbolic tensor of Keras"
             raise _UnsupportedError(
@@ -117,6 +126,35 @@ class StaticHashTable:
 
     def _value(self, key: _Any) -> _Any:
         return self._table.get(key, self._default)
+
+    def _of_text(self, keys: _Any) -> _Any:
+        """Values by the positions of keys, which the host finds."""
+        import jax.numpy as jnp
+
+        from lockstep.saved_model import VocabularyIds
+
+        if self._dtype.kind == "O":
+            raise _UnsupportedError(
+                "In a model_fn text is looked up for numbers. Received a table whose values are text."
+            )
+        positions = keys.ids(VocabularyIds(list(self._table), len(self._table)))
+        values = _np.array([*self._table.values(), self._default], self._dtype)
+        return jnp.asarray(values.astype(_usable(_DEVICE, self._dtype)))[positions]
+
+    def _as_words(self, keys: _Any) -> _Any:
+        """Text of predictions, by numbers."""
+        import jax.numpy as jnp
+
+        from lockstep._model_fn.text import words
+
+        count = len(self._table)
+        if not all(isinstance(key, int) and 0 <= key < count for key in self._table):
+            raise _UnsupportedError(
+                "In a model_fn the keys of a table of text must be the numbers from 0 up. Received: "
+                f"{list(self._table)[:5]}. Look the text up after predict()."
+            )
+        inside = (keys >= 0) & (keys < count)
+        return words(jnp.where(inside, keys, count), [self._value(number) for number in range(count + 1)])
 
     def __getitem__(self, keys: _Any) -> _Any:
         return self.lookup(keys)
@@ -142,6 +180,11 @@ class StaticVocabularyTable(StaticHashTable):
         """Makes a table of an initializer, with so many numbers for unknown text."""
         super().__init__(initializer or KeyValueTensorInitializer([], [], "string", "int64"), -1)
         self._buckets = num_oov_buckets
+
+    def _of_text(self, keys: _Any) -> _Any:
+        if not self._buckets:
+            return super()._of_text(keys)
+        return keys.ids(lambda words: _np.asarray(self.lookup(words)), _usable(_DEVICE, _np.int64))
 
     def _value(self, key: _Any) -> _Any:
         from lockstep.compat.tensorflow._ops.strings import to_hash_bucket_fast

@@ -1,4 +1,4 @@
-"""tf.train: examples in records, and the description of a cluster."""
+"""tf.train: examples in records, clusters, checkpoints; TensorFlow 1's names are found here, too."""
 
 # ruff: noqa: F822
 
@@ -7,18 +7,22 @@
 
 from __future__ import annotations
 
+import importlib as _importlib
+import os as _os
 from typing import Any as _Any
 
 from lockstep.cluster_resolver import ClusterSpec as ClusterSpec
 from lockstep.compat.tensorflow import _missing
 from lockstep.compat.tensorflow._bound import bound as _bound
-from lockstep.compat.tensorflow.keras._saves import latest_checkpoint as latest_checkpoint
+from lockstep.errors import InputError as _InputError
 
 # What lockstep.data has under the same names.
 _DATA = (
     *("BytesList", "Example", "Feature", "FeatureList", "FeatureLists", "Features", "FloatList", "Int64List"),
     "SequenceExample",
 )
+_CHECKPOINTS = ("checkpoints_iterator", "get_checkpoint_state", "list_variables", "load_checkpoint", "load_variable")
+_V1 = "lockstep.compat.tensorflow.compat.v1.train"
 
 __all__ = [
     "BytesList",
@@ -31,15 +35,53 @@ __all__ = [
     "FloatList",
     "Int64List",
     "SequenceExample",
+    "checkpoints_iterator",
+    "get_checkpoint_state",
     "latest_checkpoint",
+    "list_variables",
+    "load_checkpoint",
+    "load_variable",
 ]
 
 _other = _missing.getter(__name__)
 
 
+def latest_checkpoint(checkpoint_dir: str | _os.PathLike[str], latest_filename: str | None = None) -> str | None:
+    """Finds the newest checkpoint of an Estimator, or the newest weights that Keras saved under a prefix.
+
+    Args:
+        checkpoint_dir: The directory that it lies in.
+        latest_filename: The file that names the newest. Default: `checkpoint`.
+
+    Returns:
+        Its prefix, or None if there is none.
+
+    Raises:
+        InputError: If the file that names the newest weights is damaged.
+
+    Source: tf.train.latest_checkpoint.
+    """
+    from lockstep.checkpoint import latest_checkpoint as of_estimator
+    from lockstep.compat.tensorflow.keras._saves import latest_checkpoint as of_keras
+
+    try:
+        weights = of_keras(checkpoint_dir, latest_filename)
+    except _InputError:
+        checkpoint = of_estimator(checkpoint_dir, latest_filename)
+        if checkpoint is None:
+            raise
+        return checkpoint
+    return of_estimator(checkpoint_dir, latest_filename) if weights is None else weights
+
+
 def __getattr__(name: str) -> _Any:
+    if name in _CHECKPOINTS:
+        return getattr(_importlib.import_module("lockstep.checkpoint"), name)
     found = _bound(name) if name in _DATA else None
-    return _other(name) if found is None else found
+    if found is not None:
+        return found
+    older: _Any = None if name in _DATA or name.startswith("__") else _importlib.import_module(_V1)
+    return _other(name) if older is None or name not in older.__all__ else getattr(older, name)
 
 
-__dir__ = _missing.lister(globals(), dict.fromkeys(_DATA, ""))
+__dir__ = _missing.lister(globals(), dict.fromkeys((*_DATA, *_CHECKPOINTS), ""))

@@ -60,6 +60,8 @@ def parse_example(serialized: Any, features: Mapping[str, kinds.Description]) ->
 
     Source: tf.io.parse_example.
     """
+    if hasattr(serialized, "parse_example"):  # A placeholder of a serving_input_receiver_fn.
+        return serialized.parse_example(features)
     _check_descriptions(features)
     if isinstance(serialized, (bytes, bytearray, str)) or np.ndim(serialized) != 1:
         raise ArgumentError("parse_example takes a batch of serialised examples; for one use parse_single_example.")

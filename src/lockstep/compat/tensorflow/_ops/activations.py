@@ -10,7 +10,7 @@ import jax
 import keras
 import numpy as np
 
-from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._ops.make import unary
 from lockstep.errors import ArgumentError
 
@@ -147,7 +147,7 @@ def sparse_softmax_cross_entropy_with_logits(labels: Any, logits: Any, name: str
 def sigmoid_cross_entropy_with_logits(labels: Any = None, logits: Any = None, name: str | None = None) -> Any:
     """Returns the cross entropy of each element. Source: tf.nn.sigmoid_cross_entropy_with_logits."""
     xp, y, x = dispatch.pick(labels, logits)
-    return dispatch.give(xp, xp.maximum(x, 0) - x * y + xp.log1p(xp.exp(-xp.abs(x))))
+    return dispatch.give(xp, xp.logaddexp(x, xp.zeros_like(x)) - x * y)
 
 
 def weighted_cross_entropy_with_logits(labels: Any, logits: Any, pos_weight: Any, name: str | None = None) -> Any:
@@ -157,7 +157,7 @@ def weighted_cross_entropy_with_logits(labels: Any, logits: Any, pos_weight: Any
     """
     xp, y, x = dispatch.pick(labels, logits)
     weight = 1 + (pos_weight - 1) * y
-    return dispatch.give(xp, (1 - y) * x + weight * (xp.log1p(xp.exp(-xp.abs(x))) + xp.maximum(-x, 0)))
+    return dispatch.give(xp, (1 - y) * x + weight * xp.logaddexp(-x, xp.zeros_like(x)))
 
 
 def log_poisson_loss(targets: Any, log_input: Any, compute_full_loss: bool = False, name: str | None = None) -> Any:
@@ -218,9 +218,10 @@ def dropout(x: Any, rate: Any, noise_shape: Any = None, seed: Any = None, name: 
     """
     from lockstep.compat.tensorflow._ops.random import uniform
 
-    xp, x = dispatch.pick(x)
+    _, x = dispatch.pick(x)
     shape = [s if n is None else n for n, s in zip(noise_shape or [None] * len(x.shape), x.shape, strict=True)]
-    keep = dispatch.array(xp, uniform(shape, seed=seed)) >= rate
+    xp, x, drawn = dispatch.pick(x, uniform(shape, seed=seed))
+    keep = drawn >= rate
     return dispatch.give(xp, xp.where(keep, x / (1 - rate), xp.zeros((), x.dtype)))
 
 
@@ -277,3 +278,6 @@ def scale_regularization_loss(regularization_loss: Any) -> Any:
 
     xp, loss = dispatch.pick(regularization_loss)
     return dispatch.give(xp, xp.sum(loss) / get_strategy().num_replicas_in_sync)
+
+
+named.all_of(globals())

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from lockstep.compat.tensorflow._dtypes import as_dtype, int32
-from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._shape import TensorShape
 from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.compat.tensorflow._tensor import check_shape as _check_shape
@@ -269,3 +269,6 @@ def _slice(*bounds: Any) -> Any:
     import builtins
 
     return builtins.slice(*bounds)
+
+
+named.all_of(globals())

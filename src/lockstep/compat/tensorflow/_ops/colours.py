@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32
-from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._ops.create import cast
 from lockstep.compat.tensorflow._ops.elementwise import saturate_cast
 from lockstep.compat.tensorflow._ops.pictures import picture, same
@@ -285,3 +285,6 @@ def ssim(
     luminance = (2 * mx * my + c1) / (mx * mx + my * my + c1)
     structure = (2 * smooth(x * y) - 2 * mx * my + c2) / (smooth(x * x + y * y) - mx * mx - my * my + c2)
     return dispatch.give(xp, xp.mean(xp.mean(luminance * structure, axis=(-3, -2)), axis=-1))
+
+
+named.all_of(globals())

@@ -22,16 +22,13 @@ from lockstep.errors import ArgumentError
 __all__ = [
     "case",
     "cond",
-    "control_dependencies",
     "custom_gradient",
     "device",
     "foldl",
     "foldr",
-    "group",
     "map_fn",
     "name_scope",
     "no_gradient",
-    "no_op",
     "numpy_function",
     "print",
     "py_function",
@@ -350,26 +347,9 @@ def shown(value: Any, summarize: int) -> str:
     return str(value)
 
 
-def group(*inputs: Any, name: str | None = None) -> None:
-    """Does nothing: operations have been carried out when they return. Source: tf.group."""
-
-
-def no_op(name: str | None = None) -> None:
-    """Does nothing. Source: tf.no_op."""
-
-
 def tuple(tensors: Any, control_inputs: Any = None, name: str | None = None) -> list[Any]:
     """Returns the tensors of a list; what they wait for has been carried out. Source: tf.tuple."""
     return [as_tensor(t) for t in tensors]
-
-
-@contextlib.contextmanager
-def control_dependencies(control_inputs: Any) -> Generator[None]:
-    """A context that changes nothing: operations are carried out in the order of the program.
-
-    Source: tf.control_dependencies.
-    """
-    yield
 
 
 def name_scope(name: str | None) -> Any:

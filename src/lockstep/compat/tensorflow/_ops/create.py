@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32
-from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._tensor import as_host, text
 from lockstep.errors import ArgumentError
 
@@ -235,3 +235,6 @@ def sequence_mask(lengths: Any, maxlen: Any = None, dtype: Any = bool, name: str
     positions = xp.arange(size) if xp is not dispatch.SYMBOLIC else jnp.arange(size)
     mask = positions < xp.expand_dims(lengths, -1)
     return cast(dispatch.give(xp, mask), dtype)
+
+
+named.all_of(globals())

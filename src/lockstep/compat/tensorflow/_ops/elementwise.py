@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._ops.make import binary, unary
 
 __all__ = [
@@ -66,7 +66,13 @@ __all__ = [
     "truediv",
 ]
 
-abs = unary("tf.abs", "absolute values", "abs", floats=False)
+
+def _abs(x: Any) -> Any:
+    """Its gradient at 0 is 0, as TensorFlow's is; that of jax.numpy's is 1."""
+    return x * jnp.sign(x) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.abs(x)
+
+
+abs = unary("tf.abs", "absolute values", "abs", device=_abs, floats=False)
 acos = unary("tf.acos", "arc cosines, in radians", "arccos")
 acosh = unary("tf.acosh", "inverse hyperbolic cosines", "arccosh")
 asin = unary("tf.asin", "arc sines, in radians", "arcsin")
@@ -153,3 +159,6 @@ def saturate_cast(value: Any, dtype: Any, name: str | None = None) -> Any:
         info = np.iinfo(value.dtype)
         low, high = max(int(low), int(info.min)), min(int(high), int(info.max))
     return cast(dispatch.give(xp, xp.clip(value, low, high)), dtype)
+
+
+named.all_of(globals())

@@ -13,7 +13,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lockstep.compat.tensorflow._dtypes import as_dtype, int32
-from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -361,3 +361,6 @@ def histogram_fixed_width(
     place = xp.clip(xp.floor((x - ends[0]) / (ends[1] - ends[0]) * bins), 0, bins - 1)
     counts = xp.sum(xp.reshape(place, (-1, 1)) == xp.arange(bins), axis=0)
     return dispatch.give(xp, counts.astype(dispatch.usable(xp, dtype)))
+
+
+named.all_of(globals())

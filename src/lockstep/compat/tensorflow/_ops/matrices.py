@@ -9,7 +9,7 @@ import jax
 import keras
 import numpy as np
 
-from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.errors import ArgumentError
 
@@ -233,3 +233,6 @@ def tensor_diag(diagonal: Any, name: str | None = None) -> Any:
 def tensor_diag_part(input: Any, name: str | None = None) -> Any:
     """Returns the diagonal of a matrix. Source: tf.linalg.tensor_diag_part."""
     return diag_part(input)
+
+
+named.all_of(globals())

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.errors import ArgumentError
 
@@ -225,3 +225,6 @@ def total_variation(images: Any, name: str | None = None) -> Any:
     down = xp.sum(xp.abs(x[..., 1:, :, :] - x[..., :-1, :, :]), axis=(-3, -2, -1))
     right = xp.sum(xp.abs(x[..., 1:, :] - x[..., :-1, :]), axis=(-3, -2, -1))
     return dispatch.give(xp, down + right)
+
+
+named.all_of(globals())

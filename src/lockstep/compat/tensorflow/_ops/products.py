@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.errors import ArgumentError
 
 __all__ = [
@@ -129,3 +129,6 @@ def clip_by_global_norm(
 def _scaled(tensor: Any, scale: Any) -> Any:
     xp, x, s = dispatch.pick_loose(tensor, scale)
     return dispatch.give(xp, x * s)
+
+
+named.all_of(globals())

@@ -12,7 +12,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32, int64
-from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops import dispatch, named, random_in_model
 from lockstep.compat.tensorflow._ops.unsteady import drawn_while_traced
 from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.errors import ArgumentError
@@ -85,6 +85,7 @@ def _float_result(value: Any, dtype: Any) -> Any:
     return as_host(np.asarray(value).astype(as_dtype(dtype).dtype))
 
 
+@random_in_model.redirected
 def uniform(
     shape: Any, minval: Any = 0, maxval: Any = None, dtype: Any = float32, seed: Any = None, name: str | None = None
 ) -> Any:
@@ -111,6 +112,7 @@ def _limits(minval: Any, maxval: Any, kind: Any) -> tuple[Any, Any]:
     return low, high
 
 
+@random_in_model.redirected
 def normal(
     shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = float32, seed: Any = None, name: str | None = None
 ) -> Any:
@@ -119,6 +121,7 @@ def normal(
     return _float_result(drawn * np.asarray(stddev) + np.asarray(mean), dtype)
 
 
+@random_in_model.redirected
 def truncated_normal(
     shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = float32, seed: Any = None, name: str | None = None
 ) -> Any:
@@ -130,6 +133,7 @@ def truncated_normal(
     return _float_result(drawn * np.asarray(stddev) + np.asarray(mean), dtype)
 
 
+@random_in_model.redirected
 def gamma(
     shape: Any, alpha: Any, beta: Any = None, dtype: Any = float32, seed: Any = None, name: str | None = None
 ) -> Any:
@@ -141,11 +145,13 @@ def gamma(
     return _float_result(drawn / np.asarray(1.0 if beta is None else beta), dtype)
 
 
+@random_in_model.redirected
 def poisson(shape: Any, lam: Any, dtype: Any = float32, seed: Any = None, name: str | None = None) -> Any:
     """Draws `shape` samples from each Poisson distribution. Source: tf.random.poisson."""
     return _float_result(_generator(seed).poisson(np.asarray(lam), (*_shape(shape), *np.shape(lam))), dtype)
 
 
+@random_in_model.redirected
 def categorical(logits: Any, num_samples: Any, dtype: Any = int64, seed: Any = None, name: str | None = None) -> Any:
     """Draws `num_samples` classes for each row of logits. Source: tf.random.categorical."""
     rows = np.asarray(dispatch.array(dispatch.HOST, logits) if dispatch.library(logits) is dispatch.HOST else logits)
@@ -153,6 +159,7 @@ def categorical(logits: Any, num_samples: Any, dtype: Any = int64, seed: Any = N
     return as_host(np.argmax(rows[:, None] + noise, axis=-1).astype(as_dtype(dtype).dtype))
 
 
+@random_in_model.redirected
 def shuffle(value: Any, seed: Any = None, name: str | None = None) -> Any:
     """Reorders the slices along the first dimension. Source: tf.random.shuffle."""
     xp, x = dispatch.pick(value)
@@ -310,3 +317,6 @@ def get_global_generator() -> Generator:
     generator = Generator()
     generator._rng = _generator()  # pyright: ignore[reportPrivateUsage]
     return generator
+
+
+named.all_of(globals())

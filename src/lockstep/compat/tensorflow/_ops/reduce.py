@@ -14,7 +14,7 @@ from jax.core import Tracer
 from scipy import special as scipy
 
 from lockstep.compat.tensorflow._dtypes import as_dtype, int64
-from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._tensor import as_host
 
 __all__ = [
@@ -253,3 +253,6 @@ def _bins(x: Any, minlength: Any, maxlength: Any) -> int:
     size = int(jnp.max(x)) + 1 if isinstance(x, jax.Array) else int(x.max(initial=-1)) + 1
     size = max(size, dispatch.static(minlength) or 0)
     return size if maxlength is None else min(size, dispatch.static(maxlength))
+
+
+named.all_of(globals())

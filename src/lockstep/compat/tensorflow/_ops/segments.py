@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops import dispatch, named
 
 __all__ = [
     "confusion_matrix",
@@ -149,3 +149,6 @@ def confusion_matrix(
     counts = np.zeros((size, size), wanted)
     np.add.at(counts, at, values.reshape(-1))
     return dispatch.give(xp, counts)
+
+
+named.all_of(globals())

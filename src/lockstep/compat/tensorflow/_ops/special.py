@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special as scipy
 
+from lockstep.compat.tensorflow._ops import named
 from lockstep.compat.tensorflow._ops.make import binary, unary
 
 __all__ = [
@@ -159,3 +160,6 @@ def lbeta(x: Any, name: str | None = None) -> Any:
     xp, x = dispatch.pick(x)
     gammaln = scipy.gammaln if xp is dispatch.HOST else _js.gammaln
     return dispatch.give(xp, gammaln(x).sum(-1) - gammaln(x.sum(-1)))
+
+
+named.all_of(globals())

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32
-from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host
 from lockstep.compat.tensorflow._tensor import text as _text
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
@@ -292,4 +292,8 @@ def _bucket(value: Any, num_buckets: Any, key: bytes) -> Any:
     def hashed(text: bytes) -> int:
         return int.from_bytes(hashlib.blake2b(text, digest_size=8, key=key).digest(), "little") % count
 
+    if named.is_text_of_model(value):
+        return value.ids(
+            lambda words: np.asarray(each(hashed, words, np.int64)), dispatch.usable(dispatch.DEVICE, np.int64)
+        )
     return each(hashed, value, np.int64)

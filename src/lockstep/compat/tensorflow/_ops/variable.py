@@ -14,6 +14,7 @@ from lockstep.compat.tensorflow._ops.indexing import (
     tensor_scatter_nd_sub,
     tensor_scatter_nd_update,
 )
+from lockstep.compat.tensorflow._ops.random_in_model import initializer_of
 from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -79,11 +80,13 @@ class Variable(keras.Variable):
         """
         _refuse(not validate_shape, caching_device, variable_def, import_scope)
         value = initial_value() if callable(initial_value) else initial_value
+        drawn = initializer_of(value)
         xp, array = dispatch.pick(value)
         if array.dtype == object:
             raise UnsupportedError(f"A variable holds numbers. Received text: {value!r}. Keep it in a Python object.")
         super().__init__(
-            array,
+            array if drawn is None else drawn,
+            None if drawn is None else tuple(array.shape),
             dtype=dispatch.usable(xp, array.dtype if dtype is None else dtype).name,
             trainable=trainable is not False,
             aggregation=aggregation,
@@ -94,6 +97,30 @@ class Variable(keras.Variable):
             raise ArgumentError(f"shape must be that of the value, {tuple(self.shape)}. Received: {tuple(shape)}.")
         if constraint is not None:
             self.constraint = constraint
+
+    @classmethod
+    def made_by(
+        cls,
+        initializer: Any,
+        shape: tuple[int, ...],
+        dtype: Any,
+        trainable: bool | None,
+        name: str,
+        synchronization: str,
+        aggregation: str,
+    ) -> Variable:
+        """Makes one by an initializer of Keras; the other arguments are as for the constructor."""
+        variable = cls.__new__(cls)
+        super(Variable, variable).__init__(
+            initializer,
+            shape,
+            dtype=dispatch.usable(dispatch.DEVICE, dtype).name,
+            trainable=trainable is not False,
+            aggregation=aggregation,
+            synchronization=synchronization,
+            name=name,
+        )
+        return variable
 
     def assign(self, value: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True) -> Any:
         """Sets the value; returns the variable, or nothing if `read_value` is false."""

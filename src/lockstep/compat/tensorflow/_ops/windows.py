@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.errors import ArgumentError
 
 __all__ = [
@@ -323,3 +323,6 @@ def _only_nhwc(data_format: str) -> None:
         raise ArgumentError(
             f'data_format must be "NHWC". Received: {data_format!r}. Use tf.transpose before and after.'
         )
+
+
+named.all_of(globals())

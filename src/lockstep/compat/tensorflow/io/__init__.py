@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys as _sys
 from typing import Any as _Any
 
 from lockstep.compat.tensorflow import _missing
@@ -64,7 +65,21 @@ __all__ = [
 _other = _missing.getter(__name__, _LAZY)
 
 
+def _parse_example(serialized: _Any, features: _Any, example_names: _Any = None, name: str | None = None) -> _Any:
+    """Parses serialised examples: on the host, or as inputs of an exported model in a serving_input_receiver_fn.
+
+    Source: tf.io.parse_example.
+    """
+    export: _Any = _sys.modules.get("lockstep.estimator._export.placeholders")
+    if export and isinstance(serialized, (export.Placeholder, export.TextPlaceholder, export.ParsedText)):
+        return export.parse_example(serialized, features)
+    parse: _Any = _on_host("parse_example")
+    return parse(serialized, features, example_names, name)
+
+
 def __getattr__(name: str) -> _Any:
+    if name == "parse_example":
+        return _parse_example
     found = _on_host(name) if name in _FUNCTIONS else _bound(name) if name in _CLASSES else None
     return _other(name) if found is None else found
 

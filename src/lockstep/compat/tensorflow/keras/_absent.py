@@ -11,7 +11,6 @@ _ADVICE: dict[str, str] = {
     "experimental.SidecarEvaluator": "Use an evaluator task that loads what callbacks.ModelCheckpoint saved.",
     "experimental.WideDeepModel": "Add the outputs of two models with the functional API.",
     "layers.AbstractRNNCell": "Derive the cell from keras.layers.Layer, with state_size and output_size.",
-    "layers.DenseFeatures": "Feature columns are gone: use keras.utils.FeatureSpace or preprocessing layers.",
     "layers.LocallyConnected1D": "Keras 3 has no locally connected layers; write one from keras.layers.Layer.",
     "layers.LocallyConnected2D": "Keras 3 has no locally connected layers; write one from keras.layers.Layer.",
     "layers.RandomHeight": "A size that varies cannot be compiled; use keras.layers.RandomZoom.",

@@ -1,7 +1,13 @@
 """`tf.keras.layers`: layers whose constructors Keras 3 changed, and small ones that it dropped."""
 
+# ruff: noqa: F822
+
+# What is imported late is in __all__, too.
+# pyright: reportUnsupportedDunderAll=false
+
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import keras
@@ -12,6 +18,7 @@ from lockstep.compat.tensorflow.keras._patches.noted import warn_once
 from lockstep.errors import ArgumentError, UnsupportedError
 
 __all__ = [
+    "DenseFeatures",
     "GRU",
     "LSTM",
     "BatchNormalization",
@@ -117,3 +124,10 @@ class ThresholdedReLU(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return {**super().get_config(), "theta": self.theta}
+
+
+def __getattr__(name: str) -> Any:
+    """The layer of feature columns, which is imported late: all of lockstep.feature_column comes with it."""
+    if name == "DenseFeatures":
+        return importlib.import_module("lockstep.feature_column").DenseFeatures
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

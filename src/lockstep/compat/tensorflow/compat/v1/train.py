@@ -1,26 +1,61 @@
-"""tf.compat.v1.train: what belongs to model functions is lockstep.estimator's, in versions that have it."""
+"""tf.compat.v1.train: optimizers, learning rates and the global step of lockstep.train, hooks of lockstep.estimator."""
+
+# What is imported late is in __all__, too.
+# pyright: reportUnsupportedDunderAll=false
 
 from __future__ import annotations
 
 import importlib as _importlib
-import importlib.util as _util
 from typing import Any as _Any
 
 from lockstep.compat.tensorflow import _missing
 
-__all__: list[str] = []
+_OPTIMIZERS = (
+    *("AdadeltaOptimizer", "AdagradOptimizer", "AdamOptimizer", "FtrlOptimizer", "GradientDescentOptimizer"),
+    *("MomentumOptimizer", "Optimizer", "ProximalAdagradOptimizer", "ProximalGradientDescentOptimizer"),
+    "RMSPropOptimizer",
+)
+_RATES = (
+    *("cosine_decay", "cosine_decay_restarts", "exponential_decay", "inverse_time_decay", "linear_cosine_decay"),
+    *("natural_exp_decay", "noisy_linear_cosine_decay", "piecewise_constant", "piecewise_constant_decay"),
+    "polynomial_decay",
+)
+_STEPS = ("assert_global_step", "create_global_step", "get_global_step", "get_or_create_global_step", "global_step")
+_CHECKPOINTS = (
+    *("checkpoint_exists", "checkpoints_iterator", "get_checkpoint_mtimes", "get_checkpoint_state"),
+    *("list_variables", "load_checkpoint", "load_variable", "remove_checkpoint", "update_checkpoint_state"),
+)
+_HOOKS = (
+    *("CheckpointSaverHook", "CheckpointSaverListener", "FeedFnHook", "FinalOpsHook", "GlobalStepWaiterHook"),
+    *("LoggingTensorHook", "NanLossDuringTrainingError", "NanTensorHook", "ProfilerHook", "SecondOrStepTimer"),
+    *("SessionRunArgs", "SessionRunContext", "SessionRunHook", "SessionRunValues", "StepCounterHook"),
+    *("StopAtStepHook", "SummarySaverHook"),
+)
+# Where each name is.
+_HOMES = {
+    **dict.fromkeys((*_OPTIMIZERS, *_RATES, *_STEPS), "lockstep.train"),
+    **dict.fromkeys(_CHECKPOINTS, "lockstep.checkpoint"),
+    **dict.fromkeys(_HOOKS, "lockstep.estimator._hooks"),
+    "Scaffold": "lockstep.estimator._scaffold",
+    "VocabInfo": "lockstep.estimator._warm_start",
+    "NewCheckpointReader": "lockstep.checkpoint",
+}
+_RENAMED = {"NewCheckpointReader": "load_checkpoint"}
+_TRAIN = "lockstep.compat.tensorflow.train"
+_DATA = (
+    *("BytesList", "ClusterSpec", "Example", "Feature", "FeatureList", "FeatureLists", "Features", "FloatList"),
+    *("Int64List", "SequenceExample", "latest_checkpoint"),
+)
+
+__all__ = [*_HOMES, *_DATA]
 
 _other = _missing.getter(__name__)
-_root = "lockstep.compat.tensorflow.train"
 
 
 def __getattr__(name: str) -> _Any:
-    if name.startswith("__"):
-        return _other(name)
-    for module in ("lockstep.estimator.train", "lockstep.estimator"):
-        if _missing.has_estimator() and _util.find_spec(module):
-            found = getattr(_importlib.import_module(module), name, None)
-            if found is not None:
-                return found
-    train: _Any = _importlib.import_module(_root)
-    return getattr(train, name) if name in train.__all__ else _other(name)
+    if name in _HOMES:
+        return getattr(_importlib.import_module(_HOMES[name]), _RENAMED.get(name, name))
+    return getattr(_importlib.import_module(_TRAIN), name) if name in _DATA else _other(name)
+
+
+__dir__ = _missing.lister(globals(), dict.fromkeys(__all__, ""))

@@ -13,6 +13,8 @@ def install() -> None:
     model: Any = keras.Model
     model.state_updates = property(_no_updates)
     model.updates = property(_no_updates)
+    model.get_updates_for = lambda self, inputs: []
+    model.get_losses_for = _losses_for
     sequential: Any = keras.Sequential
     sequential.predict_proba = _predict_proba
     sequential.predict_classes = _predict_classes
@@ -21,6 +23,11 @@ def install() -> None:
 def _no_updates(self: Any) -> list[Any]:
     """Returns what Keras 2 returns outside of graphs: updates are made as they come."""
     return []
+
+
+def _losses_for(self: Any, inputs: Any) -> list[Any]:
+    """Returns all penalties for `None`, and none for inputs, so that both together are those of the model."""
+    return list(self.losses) if inputs is None else []
 
 
 def _predict_proba(self: Any, x: Any, batch_size: int | None = None, verbose: Any = 0, steps: int | None = None) -> Any:

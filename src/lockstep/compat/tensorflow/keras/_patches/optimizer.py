@@ -1,4 +1,4 @@
-"""Optimizers with Keras 2's names for their learning rate and their weights."""
+"""Optimizers with Keras 2's names for their learning rate and their weights, and its ways to train in a model_fn."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
+from lockstep.compat.tensorflow._missing import GRADIENT
+from lockstep.compat.tensorflow._ops.named import running
+from lockstep.errors import ArgumentError, UnsupportedError
+
 
 def install() -> None:
     """Completes `keras.optimizers.Optimizer`."""
@@ -18,6 +22,11 @@ def install() -> None:
     optimizer.lr = property(_get_learning_rate, _set_learning_rate, doc="Keras 2's short name of `learning_rate`.")
     optimizer.weights = property(lambda self: self.variables, doc="Keras 2's name of `variables`.")
     optimizer.get_weights = _get_weights
+    optimizer.minimize = _minimize
+    optimizer.get_updates = _get_updates
+    optimizer.apply_gradients = _in_model_fn(optimizer.apply_gradients)
+    theirs: Any = optimizer.iterations
+    optimizer.iterations = property(theirs.fget, _set_iterations, doc=theirs.__doc__)
 
 
 def _accepting(theirs: Callable[..., None]) -> Callable[..., None]:
@@ -46,6 +55,61 @@ def _get_learning_rate(self: Any) -> Any:
 
 def _set_learning_rate(self: Any, rate: Any) -> None:
     self.learning_rate = as_rate(rate)
+
+
+def _minimize(
+    self: Any, loss: Any, var_list: Any = None, grad_loss: Any = None, name: Any = None, tape: Any = None
+) -> Any:
+    """Returns the update of a model_fn that makes a loss smaller; Source: `Optimizer.minimize` of Keras 2.
+
+    Raises:
+        UnsupportedError: Outside of a model_fn: JAX takes derivatives of functions, and `fit` trains.
+        ArgumentError: If `grad_loss` is given.
+    """
+    _demand_model_fn("optimizer.minimize")
+    if grad_loss is not None:
+        raise ArgumentError("grad_loss must be None: multiply the loss instead. Received one.")
+    from lockstep.train import minimize
+
+    return minimize(loss, self, var_list() if callable(var_list) else var_list)
+
+
+def _get_updates(self: Any, loss: Any, params: Any) -> list[Any]:
+    """Returns the updates of a model_fn that make a loss smaller; Source: `Optimizer.get_updates` of Keras 2."""
+    return [_minimize(self, loss, params)]
+
+
+def _in_model_fn(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """In a model_fn gradients are applied by the step, once they are averaged over the replicas."""
+
+    @functools.wraps(theirs)
+    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        if running() is None:
+            return theirs(self, grads_and_vars, *args, **kwargs)
+        kwargs.pop("name", None)
+        if args or kwargs:
+            raise ArgumentError(f"In a model_fn apply_gradients takes pairs alone. Received besides: {args}, {kwargs}.")
+        from lockstep.train import apply_gradients as apply
+
+        return apply(grads_and_vars, self)
+
+    return apply_gradients
+
+
+def _set_iterations(self: Any, value: Any) -> None:
+    """Takes the global step, which counts an optimizer's steps in a model_fn anyway."""
+    scope = running()
+    if scope is None or value is not scope.global_step:
+        raise UnsupportedError(
+            "iterations of an optimizer can be set to the global step of a model_fn: "
+            f"tf.compat.v1.train.get_or_create_global_step(). Received: {value!r}. To change the count, use "
+            "optimizer.iterations.assign(number)."
+        )
+
+
+def _demand_model_fn(what: str) -> None:
+    if running() is None:
+        raise UnsupportedError(f"{what} can be used in a model_fn of an Estimator only. {GRADIENT}")
 
 
 def _get_weights(self: Any) -> list[np.ndarray]:

@@ -1,0 +1,1 @@
+"""A model_fn as a pure function of its variables."""

@@ -1,0 +1,273 @@
+"""Step functions of a model_fn, for the step program: training, evaluation, prediction."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lockstep._keras.batch_moments import moments_over_replicas
+from lockstep._model_fn.combining import Shares
+from lockstep._model_fn.function import Call, Data, ModelFunction
+from lockstep._model_fn.outputs import Selection, combined
+from lockstep._model_fn.records import MetricOp, TrainOp, group
+from lockstep._model_fn.scope import ReachedGradient
+from lockstep._model_fn.variables import GLOBAL_STEP, impure
+from lockstep._step.program import Step
+from lockstep._step.reduction import Reduction
+from lockstep._step.replicas import AXIS, Replicas
+from lockstep.errors import ArgumentError
+
+Values = Mapping[str, Any]
+
+
+class Steps:
+    """Writes a step for the whole batch, and for the share of one replica.
+
+    In either, the model_fn is called for a share of the batch at a time: its batch is that of a replica. A batch that
+    the replicas cannot divide evenly is cut into shares of about equal size, which every device computes in turn.
+
+    Args:
+        compute: Computes one step on shares: `(state, shares) -> (outputs, state)`.
+        replicas: Where the step runs.
+    """
+
+    def __init__(self, compute: Callable[[Any, Shares], tuple[Any, Any]], replicas: Replicas) -> None:
+        self._compute = compute
+        self._replicas = replicas
+
+    def whole(self, state: Any, data: Data) -> tuple[Any, Any]:
+        """The step for a batch that is all here."""
+        parts, weights = _cut(data, self._replicas.count)
+        return self._compute(state, Shares(parts, weights))
+
+    def of_replica(self) -> Step | None:
+        """The step for one replica's share; `None` if there is only one replica."""
+        if self._replicas.count == 1:
+            return None
+        return self._share
+
+    def _share(self, state: Any, data: Data) -> tuple[Any, Any]:
+        count = self._replicas.count
+        shares = Shares([data], [1.0 / count], AXIS, count, self._replicas.reduction or Reduction())
+        return self._compute(state, shares)
+
+
+def train_step(function: ModelFunction, replicas: Replicas, selection: Selection) -> Steps:
+    """Returns the step that trains.
+
+    Its state is the value of each variable by key; its outputs are the selection.
+    """
+
+    def compute(state: Values, shares: Shares) -> tuple[Any, Any]:
+        moments = moments_over_replicas(AXIS) if _over_replicas(shares, replicas) else contextlib.nullcontext()
+        with moments:
+            return _Training(function, shares, selection).run(state)
+
+    return Steps(compute, replicas)
+
+
+def _over_replicas(shares: Shares, replicas: Replicas) -> bool:
+    return shares.axis is not None and replicas.batch_statistics == "global"
+
+
+class _Training:
+    """One training step, while it is traced."""
+
+    def __init__(self, function: ModelFunction, shares: Shares, selection: Selection) -> None:
+        self._function = function
+        self._shares = shares
+        self._selection = selection
+        self._calls: list[Call] = []
+
+    def run(self, state: Values) -> tuple[Any, Any]:
+        gradients = self._gradients_of_sites(state)
+        results = [self._forward(state, number, gradients) for number in range(len(self._shares.data))]
+        call = self._calls[0]
+        ops = group(call.spec.train_op)
+        values = self._combined_values(state, [r["values"] for r in results])
+        reduction = call.scope.loss_reduction
+        per_op = self._mean_gradients(ops, [r["gradients"] for r in results], reduction)
+        # The first share's, and no mean: all have the same learning rate, unless they compute it from their batch.
+        hyper = jax.tree.map(lambda v: self._shares.first([v]), results[0]["hyper"])
+        after = self._function.resumed(call, values, lambda: self._update(call, ops, per_op, hyper))
+        self._function.ended(call)
+        return combined(self._shares, [r["outputs"] for r in results], reduction), after
+
+    def _mean_gradients(self, ops: Sequence[TrainOp], found: list[list[Any]], reduction: str | None) -> list[list[Any]]:
+        """Combines the gradients of each op over the shares.
+
+        Those that the model_fn has made of values are combined already; but it may have added something of its batch.
+        """
+        shares = [self._shares.of_loss(reduction) if op.loss is not None else self._shares for op in ops]
+        return [s.mean([of_share[number] for of_share in found]) for number, s in enumerate(shares)]
+
+    def _gradients_of_sites(self, state: Values) -> list[list[Any]] | None:
+        """The gradients that the model_fn asks for as values, in the order in which it asks."""
+        first = self._function.first
+        if first is None:  # There are no values to differentiate by yet, and zeros do.
+            return None
+        shares = self._shares.of_loss(first.scope.loss_reduction)
+        found: list[list[Any]] = []
+        for _ in first.scope.recorded.sites:
+            found.append(shares.mean([self._site(state, found, n) for n in range(len(shares.data))]))
+        return found
+
+    def _site(self, state: Values, found: list[list[Any]], number: int) -> list[Any]:
+        """The gradients at the next place, of one share."""
+        own = self._shares.own_seeds(number, state, self._function.variables.entries)
+        keys: tuple[str, ...] = ()
+
+        def loss_of(trainable: Values) -> Any:
+            nonlocal keys
+            try:
+                self._function({**own, **trainable}, self._shares.data[number], found, stop_at=len(found))
+            except ReachedGradient as reached:
+                keys = reached.keys
+                return jnp.sum(reached.loss)
+            raise impure("it asked for fewer gradients as values")
+
+        gradients = jax.grad(loss_of)(self._trainable(state))
+        return [gradients[key] for key in keys]
+
+    def _trainable(self, state: Values) -> dict[str, Any]:
+        return {key: state[key] for key in self._function.variables.trainable() if key in state}
+
+    def _forward(self, state: Values, number: int, gradients: list[list[Any]] | None) -> dict[str, Any]:
+        """Calls the model_fn for one share, and takes the gradients of its losses."""
+        own = self._shares.own_seeds(number, state, self._function.variables.entries)
+        data = self._shares.data[number]
+
+        def losses(trainable: Values) -> tuple[list[Any], dict[str, Any]]:
+            call = self._function({**own, **trainable}, data, gradients)
+            self._calls.append(call)
+            ops = group(call.spec.train_op)
+            result = {
+                "values": _changed(call.scope.values, {**own, **trainable}),
+                "hyper": [dict(op.rule.hyper) for op in ops],
+                "gradients": [list(op.gradients) for op in ops],
+                "outputs": self._selection.of(call),
+            }
+            return [jnp.sum(op.loss) for op in ops if op.loss is not None], result
+
+        found, pull_back, result = jax.vjp(losses, self._trainable(state), has_aux=True)
+        self._take(pull_back, found, result)
+        return result
+
+    def _take(self, pull_back: Any, losses: list[Any], result: dict[str, Any]) -> None:
+        """Adds the gradients of each loss that an op asks for."""
+        call = self._calls[-1]
+        number = 0
+        for op, gradients in zip(group(call.spec.train_op), result["gradients"], strict=True):
+            if op.loss is None:
+                continue
+            direction = [jnp.ones_like(v) if i == number else jnp.zeros_like(v) for i, v in enumerate(losses)]
+            (by_key,) = pull_back(direction)
+            gradients += [_of_variable(by_key, call.scope.key_of(v), v) for v in op.variables]
+            number += 1
+
+    def _combined_values(self, state: Values, changed: list[dict[str, Any]]) -> dict[str, Any]:
+        entries = self._function.variables.entries
+        values = dict(state)
+        for key in changed[0]:
+            before = state.get(key)
+            if before is None:
+                before = jnp.zeros(entries[key].shape, entries[key].dtype)
+            values[key] = self._shares.combine(entries[key], before, [c[key] for c in changed])
+        return values
+
+    def _update(self, call: Call, ops: Sequence[TrainOp], gradients: Any, hyper: Any) -> dict[str, Any]:
+        """Carries out the updates, one after another."""
+        for op, of_op, hyper_of_op in zip(ops, gradients, hyper, strict=True):
+            op.rule.update(call.scope, of_op, list(op.variables), hyper_of_op)
+        values = call.scope.values
+        values[GLOBAL_STEP] = values[GLOBAL_STEP] + increment(ops)
+        return values
+
+
+def increment(ops: Sequence[TrainOp]) -> int:
+    """By how much a step increments the global step: once for each op that was given it, or else by one."""
+    return sum(op.counts for op in ops) or 1
+
+
+def evaluate_step(function: ModelFunction, replicas: Replicas, selection: Selection) -> Steps:
+    """Returns the step that evaluates; its output "metrics" holds the results over all batches so far."""
+
+    def compute(state: Values, shares: Shares) -> tuple[Any, Any]:
+        entries = function.variables.entries
+        calls: list[Call] = []
+        for number, data in enumerate(shares.data):
+            calls.append(function(shares.own_seeds(number, state, entries), data))
+        values = dict(state)
+        for key in [k for k, v in calls[0].scope.values.items() if v is not state.get(k)]:
+            before = state.get(key, jnp.zeros(entries[key].shape, entries[key].dtype))
+            values[key] = shares.combine(entries[key], before, [c.scope.values[key] for c in calls])
+        outputs = combined(shares, [selection.of(c) for c in calls], calls[0].scope.loss_reduction)
+        is_one = len(calls) == 1 and shares.axis is None
+        results, after = function.resumed(calls[0], values, lambda: _results(calls[0], outputs["loss"], is_one))
+        function.ended(calls[0])
+        return {**outputs, "metrics": results}, after
+
+    return Steps(compute, replicas)
+
+
+def _results(call: Call, loss: Any, is_one: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The metrics over all batches so far; the loss is the plain mean of the batches' losses."""
+    metrics = {name: _result(name, metric, is_one) for name, metric in (call.spec.eval_metric_ops or {}).items()}
+    total = call.scope.variable("loss/total", lambda: np.zeros(()), (), loss.dtype, local=True)
+    count = call.scope.variable("loss/count", lambda: np.zeros(()), (), loss.dtype, local=True)
+    total.assign(total.value + loss)
+    count.assign(count.value + 1)
+    return {**metrics, "loss": total.value / count.value}, call.scope.values
+
+
+def _result(name: str, metric: Any, is_one: bool) -> Any:
+    if isinstance(metric, MetricOp):
+        return metric.metric.result()
+    if hasattr(metric, "result"):
+        return metric.result()
+    if not is_one:
+        raise ArgumentError(
+            "On several replicas the value of a metric is computed from the sums over all of them. Received: "
+            f"eval_metric_ops[{name!r}] as a pair of values. Use a function of lockstep.metrics, or a metric of Keras."
+        )
+    return metric[1]
+
+
+def predict_step(function: ModelFunction, replicas: Replicas, selection: Selection) -> Steps:
+    """Returns the step that predicts; its output "predictions" is what the spec holds."""
+
+    def compute(state: Values, shares: Shares) -> tuple[Any, Any]:
+        assert len(shares.data) == 1 and shares.axis is None, "predictions are made on one device"
+        call = function(state, shares.data[0])
+        function.ended(call)
+        return {**selection.of(call), "predictions": call.spec.predictions}, call.scope.values
+
+    return Steps(compute, replicas)
+
+
+def _cut(data: Data, replicas: int) -> tuple[list[Data], list[float]]:
+    """Cuts a batch into shares of about equal size; data without a common first axis goes to one share."""
+    lengths = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(data)}
+    rows = lengths.pop() if len(lengths) == 1 else None
+    if replicas == 1 or not rows or rows == 1:
+        return [data], [1.0]
+    pieces = min(replicas, rows)
+    ends = [rows * i // pieces for i in range(pieces + 1)]
+    bounds = list(itertools.pairwise(ends))
+    return [jax.tree.map(lambda a: a[b:e], data) for b, e in bounds], [(e - b) / rows for b, e in bounds]  # noqa: B023
+
+
+def _changed(values: Values, before: Values) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not before.get(key)}
+
+
+def _of_variable(gradients: Values, key: str, variable: Any) -> Any:
+    """The gradient by a variable; in the first call of all, there are no values to differentiate by, and zero does."""
+    found = gradients.get(key)
+    return jnp.zeros(variable.shape, variable.dtype) if found is None else found

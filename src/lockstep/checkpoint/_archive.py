@@ -1,0 +1,202 @@
+"""Reading the file of one checkpoint, which may be damaged, or made to do harm.
+
+Nothing is unpacked, unpickled or evaluated, and no more memory is taken than the file is long: what the file says about
+its parts is compared with its size first.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import weakref
+import zipfile
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lockstep.checkpoint import _manifest
+from lockstep.checkpoint._manifest import Manifest
+from lockstep.checkpoint._members import METADATA, Layout, member_of
+from lockstep.errors import CheckpointError
+
+_PIECE = 1 << 20
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
+# What Python's reader of zip archives raises about bytes that are none.
+_NOT_AN_ARCHIVE = (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error, EOFError, OverflowError)
+_UNREADABLE = (OSError, ValueError, OverflowError, MemoryError)
+
+
+class Archive:
+    """An open file of a checkpoint; it can be read also after the file is removed.
+
+    Args:
+        file: Its path.
+
+    Attributes:
+        file: Its path.
+        manifest: What it holds.
+
+    Raises:
+        CheckpointError: If it is not there, or is not the whole file of a checkpoint.
+    """
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._descriptor = _opened(file)
+        self.close = weakref.finalize(self, os.close, self._descriptor)
+        try:
+            self._size = _size_of(file, self._descriptor)
+            self._members = self._list_members()
+            self.manifest = self._read_manifest()
+            self._compare()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def read(self, key: str) -> NDArray[Any]:
+        """Returns an array of the manifest.
+
+        Raises:
+            CheckpointError: If it is damaged.
+        """
+        info, layout = self._members[member_of(key)], self.manifest.layouts[key]
+        header = layout.header()
+        try:
+            array: NDArray[Any] = np.empty(layout.shape, layout.dtype)
+            found, values = bytearray(len(header)), _bytes_of(array)
+            self._read_into(info, [memoryview(found), values])
+            if bytes(found) != header:
+                raise ValueError("its header is not that of the dtype and shape that the file lists for it")
+        except _UNREADABLE as error:
+            raise damaged(self.file, f"variable {key!r} cannot be read: {error}") from error
+        return array
+
+    def _list_members(self) -> dict[str, zipfile.ZipInfo]:
+        try:
+            with open(self._descriptor, "rb", closefd=False) as raw, zipfile.ZipFile(raw) as archive:
+                infos = archive.infolist()
+        except OSError as error:
+            raise damaged(self.file, str(error)) from error
+        except _NOT_AN_ARCHIVE as error:
+            raise damaged(self.file, f"it is no whole zip archive ({error}); it may have been cut off") from error
+        members = {info.filename: info for info in infos}
+        if len(members) < len(infos):
+            raise damaged(self.file, "several of its parts have the same name")
+        self._check_sizes(infos)
+        return members
+
+    def _check_sizes(self, infos: list[zipfile.ZipInfo]) -> None:
+        """So that no part claims more than the file has, and no two parts the same bytes."""
+        for info in infos:
+            if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
+                raise damaged(self.file, f"its part {info.filename!r:.80} is compressed; parts of checkpoints are not")
+        if sum(info.file_size for info in infos) > self._size:
+            raise damaged(self.file, f"its parts are longer together than the file, which has {self._size} bytes")
+
+    def _read_manifest(self) -> Manifest:
+        info = self._members.get(METADATA)
+        if info is None:
+            raise damaged(self.file, f"it has no part {METADATA!r}, so that it is something else")
+        try:
+            data = bytearray(info.file_size)
+            self._read_into(info, [memoryview(data)])
+            return _manifest.decoded(bytes(data))
+        except _UNREADABLE as error:
+            raise damaged(self.file, f"its part {METADATA!r} cannot be read: {error}") from error
+
+    def _compare(self) -> None:
+        """Compares what the manifest lists with what there is."""
+        listed = {member_of(key): (key, layout) for key, layout in self.manifest.layouts.items()}
+        for name in listed.keys() - self._members.keys():
+            raise damaged(self.file, f"variable {listed[name][0]!r:.200} is missing")
+        for name in self._members.keys() - listed.keys() - {METADATA}:
+            raise damaged(self.file, f"it has a part {name!r:.200} that it does not list")
+        for name, (key, layout) in listed.items():
+            self._check_size(key, layout, self._members[name].file_size)
+
+    def _check_size(self, key: str, layout: Layout, size: int) -> None:
+        if len(layout.header()) + layout.nbytes != size:
+            raise damaged(
+                self.file,
+                f"variable {key!r:.200} is listed as {layout.dtype}{list(layout.shape)}, which does not fit its "
+                f"{size} bytes",
+            )
+
+    def _read_into(self, info: zipfile.ZipInfo, parts: list[memoryview]) -> None:
+        """Fills `parts` with the bytes of a member, from its first on, and verifies their checksum."""
+        position, checksum = self._start(info), 0
+        for part in parts:
+            for start in range(0, len(part), _PIECE):
+                piece = part[start : start + _PIECE]
+                _read_at(self._descriptor, piece, position)
+                checksum = zlib.crc32(piece, checksum)
+                position += len(piece)
+        if checksum != info.CRC:
+            raise ValueError(f"its checksum is {checksum:08x} instead of {info.CRC:08x}")
+
+    def _start(self, info: zipfile.ZipInfo) -> int:
+        """Returns where the bytes of a member begin."""
+        header = bytearray(_LOCAL_HEADER.size)
+        _read_at(self._descriptor, memoryview(header), info.header_offset)
+        signature, name, more = _LOCAL_HEADER.unpack(header)
+        if signature != b"PK\x03\x04":
+            raise ValueError(f"no part begins at byte {info.header_offset}")
+        return info.header_offset + len(header) + name + more
+
+
+def damaged(file: str, why: str) -> CheckpointError:
+    """Returns the error about a file that cannot be used."""
+    return CheckpointError(
+        f"{file} is not a usable checkpoint: {why}. Take another one of the directory (load_newest finds the newest "
+        "that can be read), and remove or restore this file."
+    )
+
+
+def is_complete(file: str) -> bool:
+    """Whether a file is the whole file of a checkpoint; the values of its arrays are not looked at."""
+    try:
+        Archive(file).close()
+    except CheckpointError:
+        return False
+    return True
+
+
+def _opened(file: str) -> int:
+    try:
+        # Without waiting for somebody to write, should it be a pipe.
+        return os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CheckpointError(
+            f"There is no checkpoint {file}. Pass a name as latest_checkpoint and all_checkpoints return it; the "
+            "writer removes old ones, except pinned ones."
+        ) from error
+    except (OSError, ValueError) as error:
+        raise damaged(file, f"it cannot be opened ({error})") from error
+
+
+def _size_of(file: str, descriptor: int) -> int:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise damaged(file, "it is no regular file")
+    return status.st_size
+
+
+def _read_at(descriptor: int, piece: memoryview, position: int) -> None:
+    while piece:
+        count = os.preadv(descriptor, [piece], position)
+        if not count:
+            raise ValueError(f"the file ends at byte {position}, too early")
+        piece, position = piece[count:], position + count
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")

@@ -1,0 +1,84 @@
+"""Files that appear whole or not at all, also if the process is killed or the machine stops."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+from lockstep.checkpoint import _owners
+from lockstep.checkpoint._owners import Life
+
+_TEMPORARY = ".tmp"
+# After so many seconds without a change, what a process of another machine was writing is taken for left behind.
+_ABANDONED = 3600.0
+# What file systems answer that cannot make a directory durable, or need not.
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EISDIR, errno.EACCES)
+
+
+@contextmanager
+def replacing(path: str) -> Generator[BinaryIO]:
+    """Gives a file to write to, which becomes `path` at the end, durably; what was there stays until then.
+
+    Raises:
+        OSError: If it cannot be written; then `path` is unchanged, and nothing is left behind.
+    """
+    directory, name = os.path.split(path)
+    temporary = os.path.join(directory, _owners.tagged(f".{name}") + _TEMPORARY)
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    _sync(directory)
+
+
+def remove_leftovers(directory: str) -> None:
+    """Removes what writers left that were killed; never what a process is writing."""
+    with os.scandir(directory) as entries:
+        for entry in [e for e in entries if e.name.startswith(".") and e.name.endswith(_TEMPORARY)]:
+            with suppress(OSError):
+                if _is_leftover(entry):
+                    os.unlink(entry.path)
+
+
+def age(path: str) -> float:
+    """Returns how many seconds ago a file was changed, by the clock of its file system.
+
+    Raises:
+        FileNotFoundError: If it is not there.
+    """
+    changed = os.stat(path).st_mtime
+    try:
+        with tempfile.TemporaryFile(dir=os.path.dirname(path) or ".") as fresh:
+            return os.fstat(fresh.fileno()).st_mtime - changed
+    except OSError:
+        return time.time() - changed
+
+
+def _is_leftover(entry: os.DirEntry[str]) -> bool:
+    owner = _owners.owned(entry.name.removesuffix(_TEMPORARY))
+    if owner is None or owner.life is Life.ALIVE:
+        return False
+    return owner.life is Life.DEAD or age(entry.path) > _ABANDONED
+
+
+def _sync(directory: str) -> None:
+    """Makes the names in a directory durable."""
+    descriptor = os.open(directory or ".", os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+    finally:
+        os.close(descriptor)

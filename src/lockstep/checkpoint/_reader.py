@@ -1,0 +1,131 @@
+"""Reading single variables of a checkpoint."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Collection
+from typing import Any
+
+from numpy.typing import NDArray
+
+from lockstep.checkpoint._archive import Archive
+from lockstep.checkpoint._dtypes import DType
+from lockstep.checkpoint._names import file_of, path_of
+from lockstep.checkpoint._newest import newest
+from lockstep.errors import ArgumentError
+
+_TENSOR = ":0"
+
+
+class CheckpointReader:
+    """Reads variables of one checkpoint, one by one; also after its file is removed.
+
+    Names may end with `:0`, as those of TensorFlow's tensors do.
+
+    Args:
+        prefix: The checkpoint's name.
+
+    Raises:
+        CheckpointError: If it is not there, or is damaged.
+
+    Source: `tf.train.load_checkpoint`.
+    """
+
+    def __init__(self, prefix: str | os.PathLike[str]) -> None:
+        self._archive = Archive(file_of(prefix))
+
+    def get_variable_to_shape_map(self) -> dict[str, list[int]]:
+        """Returns the shape of each variable, by name."""
+        return {name: list(layout.shape) for name, layout in self._archive.manifest.layouts.items()}
+
+    def get_variable_to_dtype_map(self) -> dict[str, DType]:
+        """Returns the numpy dtype of each variable, by name."""
+        return {name: layout.dtype for name, layout in self._archive.manifest.layouts.items()}
+
+    def has_tensor(self, tensor_str: str) -> bool:
+        """Whether there is a variable of this name."""
+        return _known(tensor_str, self._archive.manifest.layouts) is not None
+
+    def get_tensor(self, tensor_str: str) -> NDArray[Any]:
+        """Returns the value of a variable.
+
+        Raises:
+            ArgumentError: If there is no variable of this name.
+            CheckpointError: If its value is damaged.
+        """
+        names = self._archive.manifest.layouts
+        name = _known(tensor_str, names)
+        if name is None:
+            raise _unknown(tensor_str, names, self._archive.file)
+        return self._archive.read(name)
+
+
+def load_checkpoint(ckpt_dir_or_file: str | os.PathLike[str]) -> CheckpointReader:
+    """Opens a checkpoint, or the newest one of a directory, to read single variables.
+
+    Args:
+        ckpt_dir_or_file: The directory or the checkpoint's name.
+
+    Raises:
+        ArgumentError: If the directory has no checkpoint.
+        CheckpointError: If the checkpoint is not there, or is damaged.
+
+    Source: `tf.train.load_checkpoint`.
+    """
+    path = path_of(ckpt_dir_or_file)
+    if not os.path.isdir(path):
+        return CheckpointReader(path)
+    reader = newest(path, CheckpointReader)
+    if reader is None:
+        raise ArgumentError(
+            f"Couldn't find 'checkpoint' file or checkpoints in given directory {path}. Pass the directory in which "
+            "the model was saved, or a checkpoint's name such as 'dir/model.ckpt-120'."
+        )
+    return reader
+
+
+def list_variables(ckpt_dir_or_file: str | os.PathLike[str]) -> list[tuple[str, list[int]]]:
+    """Returns the names and shapes of a checkpoint's variables, sorted.
+
+    Args:
+        ckpt_dir_or_file: A directory, for its newest one, or the checkpoint's name.
+
+    Raises:
+        ArgumentError: If the directory has no checkpoint.
+        CheckpointError: If the checkpoint is not there, or is damaged.
+
+    Source: `tf.train.list_variables`.
+    """
+    return sorted(load_checkpoint(ckpt_dir_or_file).get_variable_to_shape_map().items())
+
+
+def load_variable(ckpt_dir_or_file: str | os.PathLike[str], name: str) -> NDArray[Any]:
+    """Returns the value of one variable of a checkpoint; only this one is read.
+
+    Args:
+        ckpt_dir_or_file: A directory, for its newest one, or the checkpoint's name.
+        name: The variable's name; `:0` at its end is left out.
+
+    Raises:
+        ArgumentError: If there is no variable of this name, or the directory has no checkpoint.
+        CheckpointError: If the checkpoint is not there, or is damaged.
+
+    Source: `tf.train.load_variable`.
+    """
+    return load_checkpoint(ckpt_dir_or_file).get_tensor(name)
+
+
+def _known(name: Any, names: Collection[str]) -> str | None:
+    if not isinstance(name, str):
+        raise ArgumentError(f"A variable is named by a str; got {name!r:.80} of type {type(name).__name__}.")
+    if name in names:
+        return name
+    short = name.removesuffix(_TENSOR)
+    return short if short in names else None
+
+
+def _unknown(name: str, names: Collection[str], file: str) -> ArgumentError:
+    close = difflib.get_close_matches(name.removesuffix(_TENSOR), names, n=3)
+    advice = f"Did you mean {' or '.join(map(repr, close))}?" if close else "list_variables lists them."
+    return ArgumentError(f"{file} has no variable {name!r:.200}; it has {len(names)}. {advice}")

@@ -1,0 +1,35 @@
+"""Modules whose names are those of modules of lockstep."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from lockstep.compat.tensorflow import _missing
+
+
+def names_of(*homes: str) -> list[str]:
+    """Returns the public names of modules of lockstep, without those that more than one has twice."""
+    return list(dict.fromkeys(name for home in homes for name in importlib.import_module(home).__all__))
+
+
+def getter(module: str, homes: Iterable[str], only: Iterable[str] | None = None) -> Callable[[str], Any]:
+    """Returns the `__getattr__` of a module whose names are those of modules of lockstep.
+
+    Args:
+        module: The module's `__name__`.
+        homes: Where to look, one after another.
+        only: Which names; default: all public ones.
+    """
+    other = _missing.getter(module)
+    allowed = None if only is None else frozenset(only)
+
+    def __getattr__(name: str) -> Any:
+        for home in homes if allowed is None or name in allowed else ():
+            found = importlib.import_module(home)
+            if name in found.__all__:
+                return getattr(found, name)
+        return other(name)
+
+    return __getattr__

@@ -1,0 +1,112 @@
+"""Random numbers in a model_fn: of a seed that is one of its variables, so that each step draws others.
+
+The functions have the names and arguments of those of `tf.random` that draw from the process's generator, after a key.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import random
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+from keras.src.random.seed_generator import draw_seed
+
+from lockstep.compat.tensorflow._dtypes import as_dtype, float32, int64
+from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops.named import running
+from lockstep.errors import ArgumentError
+
+# The collection of a model_fn that remembers how what was drawn can be drawn again.
+_DRAWN = "lockstep.compat/drawn"
+
+
+def redirected(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a function of `tf.random` draw here while a model_fn is traced."""
+    here: Callable[..., Any] = globals()[function.__name__]
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def drawn(*args: Any, **kwargs: Any) -> Any:
+        scope = running()
+        if scope is None or not dispatch.is_traced():
+            return function(*args, **kwargs)
+        given = signature.bind(*args, **kwargs).arguments
+        given.pop("name", None)
+        seed = given.pop("seed", None)
+        # A generator of its own, which the model_fn makes anew, and by that finds again, in each call.
+        generator = keras.random.SeedGenerator(None if seed is None else dispatch.static(seed))
+        value = here(draw_seed(generator), **given)
+        again = functools.partial(here, **given)
+        scope.collections.setdefault(_DRAWN, []).append((value, seed, again))
+        return value
+
+    return drawn
+
+
+def initializer_of(value: Any) -> Callable[..., Any] | None:
+    """Returns what draws such numbers as `value`, a result of `tf.random` in this model_fn; `None` if it is another.
+
+    A variable whose first value is random is made of it.
+    """
+    scope = running()
+    for drawn, seed, again in () if scope is None else scope.collections.get(_DRAWN, ()):
+        if drawn is value:
+            # Python's generator is in the same state in each call of the model_fn.
+            number = random.getrandbits(31) if seed is None else dispatch.static(seed)
+            return lambda shape, dtype: again(jax.random.PRNGKey(number)).astype(dtype)
+    return None
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    sizes = dispatch.static(shape)
+    return (sizes,) if isinstance(sizes, int) else sizes
+
+
+def _type(dtype: Any) -> Any:
+    return dispatch.usable(dispatch.DEVICE, dtype)
+
+
+def uniform(key: Any, shape: Any, minval: Any = 0, maxval: Any = None, dtype: Any = float32) -> Any:
+    high = 1 if maxval is None else maxval
+    if as_dtype(dtype).is_integer:
+        if maxval is None:
+            raise ArgumentError("Integers are drawn below a maxval, which must be given. Received none.")
+        return jax.random.randint(key, _shape(shape), minval, high, _type(dtype))
+    drawn = jax.random.uniform(key, _shape(shape), _type(dtype))
+    return (minval + drawn * (high - minval)).astype(_type(dtype))
+
+
+def normal(key: Any, shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = float32) -> Any:
+    drawn = jax.random.normal(key, _shape(shape), _type(dtype))
+    return (drawn * stddev + mean).astype(_type(dtype))
+
+
+def truncated_normal(key: Any, shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = float32) -> Any:
+    drawn = jax.random.truncated_normal(key, -2.0, 2.0, _shape(shape), _type(dtype))
+    return (drawn * stddev + mean).astype(_type(dtype))
+
+
+def gamma(key: Any, shape: Any, alpha: Any, beta: Any = None, dtype: Any = float32) -> Any:
+    a, b = jnp.asarray(alpha, _type(dtype)), jnp.asarray(1.0 if beta is None else beta, _type(dtype))
+    sizes = (*_shape(shape), *jnp.broadcast_shapes(a.shape, b.shape))
+    return jax.random.gamma(key, a, sizes, _type(dtype)) / b
+
+
+def poisson(key: Any, shape: Any, lam: Any, dtype: Any = float32) -> Any:
+    rate = jnp.asarray(lam, jnp.float32)
+    return jax.random.poisson(key, rate, (*_shape(shape), *rate.shape)).astype(_type(dtype))
+
+
+def categorical(key: Any, logits: Any, num_samples: Any, dtype: Any = int64) -> Any:
+    rows = jnp.asarray(dispatch.pick(logits)[1])
+    count = dispatch.static(num_samples)
+    return jax.random.categorical(key, rows[:, None], shape=(rows.shape[0], count)).astype(_type(dtype))
+
+
+def shuffle(key: Any, value: Any) -> Any:
+    return jax.random.permutation(key, jnp.asarray(dispatch.pick(value)[1]))

@@ -1,0 +1,158 @@
+"""Updates of a model_fn: groups of them, what they wait for, gradients."""
+
+# ruff: noqa: D417
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any
+
+import jax
+import keras
+
+from lockstep.compat.tensorflow._missing import GRADIENT
+from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops.named import running
+from lockstep.errors import ArgumentError, UnsupportedError
+
+__all__ = ["GradientTape", "control_dependencies", "gradients", "group", "no_op"]
+
+_open = threading.local()
+
+
+def group(*inputs: Any, name: str | None = None) -> Any:
+    """Puts updates together, for `EstimatorSpec(train_op=...)`; what else it is given was done where it was written.
+
+    Outside of a model_fn it returns `None`. Source: tf.group.
+    """
+    if running() is None:
+        return None
+    from lockstep._model_fn.records import group as grouped
+
+    return grouped(_awaited(), _updates(inputs))
+
+
+def no_op(name: str | None = None) -> Any:
+    """Returns an update that does nothing but what it waits for; outside of a model_fn `None`. Source: tf.no_op."""
+    return group()
+
+
+@contextlib.contextmanager
+def control_dependencies(control_inputs: Any) -> Generator[None]:
+    """A context that changes nothing: operations are carried out in the order of the program.
+
+    In a model_fn, what `group` and `no_op` return in it has the updates in it that they wait for.
+
+    Source: tf.control_dependencies.
+    """
+    before = _awaited()
+    _open.updates = [*before, *_updates(control_inputs)]
+    try:
+        yield
+    finally:
+        _open.updates = before
+
+
+def _awaited() -> list[Any]:
+    return getattr(_open, "updates", [])
+
+
+def _updates(given: Any) -> list[Any]:
+    """The updates in a structure, which holds tensors and variables besides."""
+    from lockstep._model_fn.records import TrainOp
+
+    if isinstance(given, TrainOp):
+        return [given]
+    if isinstance(given, (list, tuple)):
+        return [update for one in given for update in _updates(one)]
+    return []
+
+
+def gradients(
+    ys: Any,
+    xs: Any,
+    grad_ys: Any = None,
+    name: str = "gradients",
+    gate_gradients: bool = False,
+    aggregation_method: Any = None,
+    stop_gradients: Any = None,
+    unconnected_gradients: str = "none",
+) -> list[Any]:
+    """Returns the derivatives of the sum of `ys` by each variable in `xs`; only in a model_fn.
+
+    They are averaged over the replicas. That of a variable that `ys` do not depend on is zero, not `None`.
+
+    Args:
+        ys: A tensor, or several.
+        xs: A trainable variable, or several.
+        grad_ys: Refused, and so are the others but `name`, unless they are left as they are.
+
+    Raises:
+        UnsupportedError: Outside of a model_fn, and for derivatives by other tensors.
+        ArgumentError: An option is given that graphs have.
+
+    Source: tf.gradients.
+    """
+    given = (grad_ys, gate_gradients or None, aggregation_method, stop_gradients)
+    if any(option is not None for option in given):
+        raise ArgumentError(
+            "tf.gradients takes ys, xs, name and unconnected_gradients: multiply ys instead of grad_ys, use "
+            f"tf.stop_gradient instead of stop_gradients. Received: {given!r}."
+        )
+    return _derivatives("tf.gradients", ys, xs if isinstance(xs, (list, tuple)) else [xs])
+
+
+def _derivatives(what: str, ys: Any, variables: Any) -> list[Any]:
+    scope = running()
+    if scope is None:
+        raise UnsupportedError(f"{what} can be used in a model_fn of an Estimator only. {GRADIENT}")
+    others = [x for x in variables if not isinstance(x, keras.Variable)]
+    if others:
+        raise UnsupportedError(
+            f"{what} takes derivatives by variables. Received: {others[0]!r}. By other tensors, write the function of "
+            "them and use jax.grad."
+        )
+    arrays = [dispatch.array(dispatch.DEVICE, y) for y in jax.tree.leaves(ys)]
+    return scope.gradients(sum(array.sum() for array in arrays), list(variables))
+
+
+class GradientTape:
+    """Takes derivatives by variables, in a model_fn. Source: tf.GradientTape."""
+
+    def __init__(self, persistent: bool = False, watch_accessed_variables: bool = True) -> None:
+        """Makes one. Outside of a model_fn there is none: JAX takes derivatives of functions.
+
+        Args:
+            persistent: Either: derivatives may be taken any number of times.
+            watch_accessed_variables: Either: all variables are watched.
+
+        Raises:
+            UnsupportedError: Outside of a model_fn.
+        """
+        if running() is None:
+            raise UnsupportedError(f"tf.GradientTape can be used in a model_fn of an Estimator only. {GRADIENT}")
+
+    def __enter__(self) -> GradientTape:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        return None
+
+    def watch(self, tensor: Any) -> None:
+        """Accepts variables, which are watched anyway; raises `UnsupportedError` for other tensors."""
+        if not all(isinstance(leaf, keras.Variable) for leaf in jax.tree.leaves(tensor)):
+            raise UnsupportedError(
+                f"Derivatives are taken by variables. Received: {tensor!r}. By other tensors, use jax.grad."
+            )
+
+    def gradient(
+        self, target: Any, sources: Any, output_gradients: Any = None, unconnected_gradients: str = "none"
+    ) -> Any:
+        """Returns the derivatives of the sum of `target` by variables, in their structure; see `tf.gradients`."""
+        if output_gradients is not None:
+            raise ArgumentError("output_gradients must be None: multiply target instead. Received some.")
+        leaves, structure = jax.tree.flatten(sources)
+        return jax.tree.unflatten(structure, _derivatives("GradientTape.gradient", target, leaves))

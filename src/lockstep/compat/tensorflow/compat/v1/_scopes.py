@@ -1,0 +1,255 @@
+"""Variables that TensorFlow 1 finds again by their name: in a model_fn, in variable scopes."""
+
+# ruff: noqa: D417
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import threading
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+from keras.src.backend.common.name_scope import current_path
+
+from lockstep.compat.tensorflow._dtypes import as_dtype, float32
+from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops.variable import Variable
+from lockstep.compat.tensorflow.compat.v1 import _initializers
+from lockstep.errors import ArgumentError, UnsupportedError
+
+_STORE = "lockstep.compat/variables"
+_open = threading.local()
+
+
+class _AutoReuse:
+    def __repr__(self) -> str:
+        return "tf.compat.v1.AUTO_REUSE"
+
+
+AUTO_REUSE = _AutoReuse()
+
+
+@dataclass
+class VariableScope:
+    """What `get_variable` does while a scope is open. Source: tf.compat.v1.VariableScope.
+
+    Attributes:
+        name: Its path.
+        reuse: Whether variables are found again: `True`, `False`, or `AUTO_REUSE` to make those that are not there.
+        initializer: For variables that are given none.
+        regularizer: For variables that are given none.
+        dtype: For variables that are given none.
+    """
+
+    name: str = ""
+    reuse: Any = False
+    initializer: Any = None
+    regularizer: Any = None
+    dtype: Any = float32
+
+    def reuse_variables(self) -> None:
+        """From here on, variables are found again."""
+        self.reuse = True
+
+
+def get_variable_scope() -> VariableScope:
+    """Returns the scope that is open. Source: tf.compat.v1.get_variable_scope."""
+    return getattr(_open, "scope", None) or VariableScope()
+
+
+@contextlib.contextmanager
+def variable_scope(
+    name_or_scope: Any,
+    default_name: str | None = None,
+    values: Any = None,
+    initializer: Any = None,
+    regularizer: Any = None,
+    caching_device: Any = None,
+    partitioner: Any = None,
+    custom_getter: Any = None,
+    reuse: Any = None,
+    dtype: Any = None,
+    use_resource: Any = None,
+    constraint: Any = None,
+    auxiliary_name_scope: bool = True,
+) -> Generator[VariableScope]:
+    """A context whose name is put before those of variables and layers that are made in it.
+
+    Args:
+        name_or_scope: Its name, or a scope that was open before.
+        default_name: Its name if there is none; a number is added where there is such a scope already.
+        values: Accepted: which tensors are meant has no effect.
+        initializer: For variables that are given none.
+        regularizer: For variables that are given none.
+        caching_device: Refused, as are `partitioner`, `custom_getter` and `constraint`.
+        reuse: Whether variables are found again; default: as outside.
+        dtype: For variables that are given none.
+        use_resource: Either: there is one kind of variables.
+        auxiliary_name_scope: Must be true.
+
+    Source: tf.compat.v1.variable_scope.
+    """
+    given = (caching_device, partitioner, custom_getter, constraint)
+    if any(option is not None for option in given) or not auxiliary_name_scope:
+        raise UnsupportedError(
+            "Variables are whole, and JAX places them. caching_device, partitioner, custom_getter, constraint and "
+            "auxiliary_name_scope=False of variable_scope are TensorFlow's alone; leave them out."
+        )
+    outer = get_variable_scope()
+    base = name_or_scope if isinstance(name_or_scope, VariableScope) else outer
+    scope = VariableScope(
+        reuse=base.reuse if reuse is None else reuse,
+        initializer=base.initializer if initializer is None else initializer,
+        regularizer=base.regularizer if regularizer is None else regularizer,
+        dtype=base.dtype if dtype is None else dtype,
+    )
+    with _named(name_or_scope, default_name):
+        scope.name = current_path() or ""
+        _open.scope = scope
+        try:
+            yield scope
+        finally:
+            _open.scope = outer
+
+
+def _named(name_or_scope: Any, default_name: str | None) -> Any:
+    if isinstance(name_or_scope, VariableScope):
+        # The path of a scope starts anew from the outermost one.
+        return keras.name_scope(name_or_scope.name, deduplicate=False, override_parent="")
+    if name_or_scope is None and default_name is None:
+        raise ArgumentError("variable_scope needs a name, or a default_name. Received neither.")
+    if name_or_scope is None:
+        return keras.name_scope(_unused(str(default_name)), deduplicate=False)
+    return keras.name_scope(str(name_or_scope), deduplicate=False)
+
+
+def _unused(name: str) -> str:
+    """A name that no scope of this call of the model_fn has yet."""
+    used = _store().setdefault("scopes", set())
+    found, number = name, 0
+    while (current_path(), found) in used:
+        number += 1
+        found = f"{name}_{number}"
+    used.add((current_path(), found))
+    return found
+
+
+def _store() -> dict[str, Any]:
+    """What this call of the model_fn has made, by name."""
+    from lockstep._model_fn.scope import demand
+
+    return demand("tf.compat.v1.get_variable").collections.setdefault(_STORE, [{}])[0]
+
+
+def shared(kind: str, name: str, reuse: Any, make: Any) -> Any:
+    """Returns what was made under a name in the scope that is open, or makes it.
+
+    Args:
+        kind: Of what it is, for messages.
+        name: Its name in the scope.
+        reuse: Whether it may, or must, be there; `None`: as the scope says.
+        make: Makes it.
+
+    Raises:
+        ArgumentError: It is there and must not be, or the other way round.
+    """
+    path = current_path()
+    full = f"{path}/{name}" if path else name
+    store, wanted = _store().setdefault(kind, {}), get_variable_scope().reuse if reuse is None else reuse
+    if full in store and not wanted:
+        raise ArgumentError(
+            f"{kind} {full} already exists. Did you mean to set reuse=True or reuse=tf.compat.v1.AUTO_REUSE in "
+            "variable_scope? Else give it another name."
+        )
+    if full not in store and wanted is True:
+        raise ArgumentError(
+            f"{kind} {full} does not exist, and reuse=True finds only what was made. Received names: "
+            f"{sorted(store)}. Did you mean reuse=tf.compat.v1.AUTO_REUSE?"
+        )
+    if full not in store:
+        store[full] = make()
+    return store[full]
+
+
+def get_variable(
+    name: str,
+    shape: Any = None,
+    dtype: Any = None,
+    initializer: Any = None,
+    regularizer: Any = None,
+    trainable: bool | None = None,
+    collections: Any = None,
+    caching_device: Any = None,
+    partitioner: Any = None,
+    validate_shape: bool = True,
+    use_resource: Any = None,
+    custom_getter: Any = None,
+    constraint: Any = None,
+    synchronization: str = "auto",
+    aggregation: str = "none",
+) -> Any:
+    """Returns the variable of a name in the variable scope that is open; makes it if that allows; in a model_fn.
+
+    Args:
+        name: Its name.
+        shape: Its shape; not needed if `initializer` is an array.
+        dtype: Type of the elements; default: that of the scope, float32.
+        initializer: An array, or a function of shape and dtype. Default: that of the scope, else Glorot's for floats
+            and zeros for others.
+        regularizer: A function of its value, which `losses.get_regularization_losses` adds up.
+        trainable: Whether optimizers change it; default: yes.
+        collections: Refused, and so are `caching_device`, `partitioner`, `custom_getter` and `validate_shape=False`.
+        use_resource: Either: there is one kind of variables.
+        constraint: Applied after each update by an optimizer.
+        synchronization: Of `tf.VariableSynchronization`.
+        aggregation: Of `tf.VariableAggregation`.
+
+    Raises:
+        StartupOrderError: Outside of a model_fn.
+        ArgumentError: It exists and is not to be reused, or the other way round; or the shape does not fit.
+
+    Source: tf.compat.v1.get_variable.
+    """
+    if any(o is not None for o in (collections, caching_device, partitioner, custom_getter)) or not validate_shape:
+        raise UnsupportedError(
+            "Variables are whole, and keep their shape. collections, caching_device, partitioner, custom_getter and "
+            "validate_shape=False of get_variable are TensorFlow's alone; leave them out."
+        )
+    scope = get_variable_scope()
+
+    def make() -> Any:
+        first = scope.initializer if initializer is None else initializer
+        kind = as_dtype(dtype or getattr(first, "dtype", None) or scope.dtype)
+        chosen, sizes = _initializer(first, shape, kind)
+        made = Variable.made_by(chosen, sizes, kind, trainable, name, synchronization, aggregation)
+        made.regularizer = scope.regularizer if regularizer is None else regularizer
+        made.constraint = constraint
+        return made
+
+    found = shared("Variable", name, None, make)
+    if shape is not None and tuple(found.shape) != _sizes(shape):
+        raise ArgumentError(f"{name} has shape {tuple(found.shape)}. Received: shape={shape!r}.")
+    return found
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    sizes = dispatch.static(shape)
+    return (sizes,) if isinstance(sizes, int) else tuple(sizes)
+
+
+def _initializer(given: Any, shape: Any, dtype: Any) -> tuple[Any, tuple[int, ...]]:
+    """Returns an initializer, and the shape."""
+    if given is not None and not callable(given):
+        array = np.asarray(dispatch.array(dispatch.HOST, given), dtype.dtype)
+        return (lambda shape, dtype: array), array.shape
+    if shape is None:
+        raise ArgumentError("get_variable needs a shape, or an array as initializer. Received neither.")
+    if given is None:
+        return ("glorot_uniform" if dtype.is_floating else "zeros"), _sizes(shape)
+    # A class of initializers, or a function of TensorFlow 1 that makes one, may stand for what it makes.
+    makes = inspect.isclass(given) or getattr(given, "__module__", "") == _initializers.__name__
+    return (given() if makes else given), _sizes(shape)

@@ -1,0 +1,167 @@
+"""tf.compat.v1.layers: layers of Keras as functions, for use in a model_fn."""
+
+# ruff: noqa: D417
+
+from __future__ import annotations
+
+from collections.abc import Callable as _Callable
+from typing import Any as _Any
+
+import keras as _keras
+
+from lockstep.compat.tensorflow import _missing
+from lockstep.compat.tensorflow._ops import dispatch as _dispatch
+from lockstep.compat.tensorflow.compat.v1 import _scopes
+from lockstep.errors import ArgumentError as _ArgumentError
+
+__all__ = [
+    "average_pooling1d",
+    "average_pooling2d",
+    "average_pooling3d",
+    "batch_normalization",
+    "conv1d",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "conv3d_transpose",
+    "dense",
+    "dropout",
+    "flatten",
+    "max_pooling1d",
+    "max_pooling2d",
+    "max_pooling3d",
+    "separable_conv1d",
+    "separable_conv2d",
+]
+
+
+def _applied(kind: str, inputs: _Any, name: str | None, reuse: _Any, options: dict[str, _Any]) -> _Any:
+    """Applies a layer: a new one, or that which was made under this name in the variable scope that is open."""
+
+    def make() -> _Any:
+        return getattr(_keras.layers, kind)(name=name, **options)
+
+    layer = make() if name is None else _scopes.shared("Layer", name, reuse, make)
+    return layer(_dispatch.array(_dispatch.DEVICE, inputs))
+
+
+def _function(kind: str, tf_name: str, what: str, arguments: tuple[str, ...]) -> _Callable[..., _Any]:
+    """Returns the function that makes and applies a layer of Keras.
+
+    Args:
+        kind: The layer.
+        tf_name: The function's name.
+        what: What it does, for its documentation.
+        arguments: What may follow `inputs` by position, in TensorFlow's order, under Keras' names.
+    """
+
+    def function(inputs: _Any, *args: _Any, name: str | None = None, reuse: _Any = None, **kwargs: _Any) -> _Any:
+        if len(args) > len(arguments):
+            raise _ArgumentError(
+                f"{tf_name} takes inputs, {', '.join(arguments)} by position. Received {len(args)} besides inputs. "
+                "Give the others by name."
+            )
+        return _applied(kind, inputs, name, reuse, {**dict(zip(arguments, args, strict=False)), **kwargs})
+
+    function.__name__ = function.__qualname__ = tf_name
+    function.__doc__ = (
+        f"{what}, by keras.layers.{kind}, whose arguments it takes after `inputs`.\n\n"
+        "With a `name`, and `reuse` here or in the variable scope, the layer is the one that was made under it.\n\n"
+        f"Source: tf.compat.v1.layers.{tf_name}."
+    )
+    return function
+
+
+_CONVOLUTION = (
+    "filters",
+    "kernel_size",
+    "strides",
+    "padding",
+    "data_format",
+    "dilation_rate",
+    "activation",
+    "use_bias",
+)
+_TRANSPOSED = ("filters", "kernel_size", "strides", "padding", "data_format", "activation", "use_bias")
+_SEPARABLE = (
+    *("filters", "kernel_size", "strides", "padding", "data_format", "dilation_rate", "depth_multiplier"),
+    *("activation", "use_bias"),
+)
+_POOLING = ("pool_size", "strides", "padding", "data_format")
+
+dense = _function("Dense", "dense", "Multiplies by a matrix", ("units", "activation", "use_bias"))
+flatten = _function("Flatten", "flatten", "Makes one dimension of all but the first", ("data_format",))
+conv1d = _function("Conv1D", "conv1d", "Convolves sequences", _CONVOLUTION)
+conv2d = _function("Conv2D", "conv2d", "Convolves images", _CONVOLUTION)
+conv3d = _function("Conv3D", "conv3d", "Convolves volumes", _CONVOLUTION)
+conv2d_transpose = _function("Conv2DTranspose", "conv2d_transpose", "Undoes the shape of conv2d", _TRANSPOSED)
+conv3d_transpose = _function("Conv3DTranspose", "conv3d_transpose", "Undoes the shape of conv3d", _TRANSPOSED)
+separable_conv1d = _function("SeparableConv1D", "separable_conv1d", "Convolves by channels, then mixes", _SEPARABLE)
+separable_conv2d = _function("SeparableConv2D", "separable_conv2d", "Convolves by channels, then mixes", _SEPARABLE)
+max_pooling1d = _function("MaxPooling1D", "max_pooling1d", "Takes the greatest of neighbours", _POOLING)
+max_pooling2d = _function("MaxPooling2D", "max_pooling2d", "Takes the greatest of neighbours", _POOLING)
+max_pooling3d = _function("MaxPooling3D", "max_pooling3d", "Takes the greatest of neighbours", _POOLING)
+average_pooling1d = _function("AveragePooling1D", "average_pooling1d", "Averages neighbours", _POOLING)
+average_pooling2d = _function("AveragePooling2D", "average_pooling2d", "Averages neighbours", _POOLING)
+average_pooling3d = _function("AveragePooling3D", "average_pooling3d", "Averages neighbours", _POOLING)
+
+
+def dropout(
+    inputs: _Any,
+    rate: float = 0.5,
+    noise_shape: _Any = None,
+    seed: int | None = None,
+    training: bool = False,
+    name: str | None = None,
+) -> _Any:
+    """Sets a share `rate` of the elements to zero in training, and scales the others up.
+
+    Args:
+        training: Whether to; it must be known, such as `mode == tf.estimator.ModeKeys.TRAIN`.
+
+    Source: tf.compat.v1.layers.dropout.
+    """
+    layer = _keras.layers.Dropout(rate, noise_shape, seed, name=name)
+    return layer(_dispatch.array(_dispatch.DEVICE, inputs), training=bool(training))
+
+
+def batch_normalization(
+    inputs: _Any,
+    axis: int = -1,
+    momentum: float = 0.99,
+    epsilon: float = 1e-3,
+    center: bool = True,
+    scale: bool = True,
+    training: bool = False,
+    trainable: bool = True,
+    name: str | None = None,
+    reuse: _Any = None,
+    fused: bool | None = None,
+    **kwargs: _Any,
+) -> _Any:
+    """Normalises by the moments of the batch in training, else by the moving ones, which training updates by itself.
+
+    Args:
+        training: Which; it must be known, such as `mode == tf.estimator.ModeKeys.TRAIN`.
+        fused: Either: XLA chooses.
+        kwargs: Other arguments of keras.layers.BatchNormalization.
+
+    Source: tf.compat.v1.layers.batch_normalization.
+    """
+    options: dict[str, _Any] = {
+        "axis": axis,
+        "momentum": momentum,
+        "epsilon": epsilon,
+        "center": center,
+        "scale": scale,
+        **kwargs,
+    }
+
+    def make() -> _Any:
+        return _keras.layers.BatchNormalization(name=name, trainable=trainable, **options)
+
+    layer = make() if name is None else _scopes.shared("Layer", name, reuse, make)
+    return layer(_dispatch.array(_dispatch.DEVICE, inputs), training=bool(training))
+
+
+__getattr__ = _missing.getter(__name__)

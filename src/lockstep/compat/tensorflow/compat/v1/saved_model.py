@@ -1,0 +1,49 @@
+"""tf.compat.v1.saved_model: tf.saved_model, and the constants that TensorFlow 1 groups."""
+
+from __future__ import annotations
+
+import importlib as _importlib
+from typing import Any as _Any
+
+from lockstep.compat.tensorflow import _missing
+
+_ROOT = "lockstep.compat.tensorflow.saved_model"
+
+__all__ = ["load_v2", "signature_constants", "tag_constants"]
+
+
+class signature_constants:
+    """Names of signatures, and of their inputs and outputs. Source: tf.compat.v1.saved_model.signature_constants."""
+
+    CLASSIFY_INPUTS = "inputs"
+    CLASSIFY_METHOD_NAME = "tensorflow/serving/classify"
+    CLASSIFY_OUTPUT_CLASSES = "classes"
+    CLASSIFY_OUTPUT_SCORES = "scores"
+    DEFAULT_SERVING_SIGNATURE_DEF_KEY = "serving_default"
+    PREDICT_INPUTS = "inputs"
+    PREDICT_METHOD_NAME = "tensorflow/serving/predict"
+    PREDICT_OUTPUTS = "outputs"
+    REGRESS_INPUTS = "inputs"
+    REGRESS_METHOD_NAME = "tensorflow/serving/regress"
+    REGRESS_OUTPUTS = "outputs"
+
+
+class tag_constants:
+    """Names of the parts of an exported model. Source: tf.compat.v1.saved_model.tag_constants."""
+
+    SERVING = "serve"
+    TRAINING = "train"
+
+
+def load_v2(export_dir: str, tags: _Any = None) -> _Any:
+    """As tf.saved_model.load. Source: tf.compat.v1.saved_model.load_v2."""
+    return _importlib.import_module(_ROOT).load(export_dir, tags)
+
+
+_other = _missing.getter(__name__)
+
+
+def __getattr__(name: str) -> _Any:
+    """What tf.saved_model has; but `load`, which takes a session in TensorFlow 1."""
+    found = _importlib.import_module(_ROOT)
+    return getattr(found, name) if name in found.__all__ and name != "load" else _other(name)

@@ -1,0 +1,28 @@
+"""tf.compat.v1.summary: what lockstep.summary has under TensorFlow's names."""
+
+# ruff: noqa: F822
+
+# What is imported late is in __all__, too.
+# pyright: reportUnsupportedDunderAll=false
+
+from __future__ import annotations
+
+from lockstep.compat.tensorflow import _forward, _missing
+
+__all__ = [
+    "Event",
+    "FileWriter",
+    "FileWriterCache",
+    "SessionLog",
+    "Summary",
+    "audio",
+    "histogram",
+    "image",
+    "merge",
+    "merge_all",
+    "scalar",
+    "text",
+]
+
+__getattr__ = _forward.getter(__name__, ("lockstep.summary",), __all__)
+__dir__ = _missing.lister(globals(), dict.fromkeys(__all__, ""))

@@ -1,0 +1,87 @@
+"""How to parse what a canned estimator needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from lockstep.data._example.features import FixedLenFeature
+from lockstep.errors import ArgumentError
+from lockstep.feature_column import make_parse_example_spec, numeric_column
+from lockstep.feature_column._numeric import NumericColumn
+
+
+def classifier_parse_example_spec(
+    feature_columns: Iterable[Any],
+    label_key: str,
+    label_dtype: Any = np.int64,
+    label_default: Any = None,
+    weight_column: Any = None,
+) -> dict[str, Any]:
+    """Returns how to parse features, the label and weights for a classifier, for tf.io.parse_example.
+
+    Args:
+        feature_columns: The columns.
+        label_key: Of the label.
+        label_dtype: int64, text (with a label_vocabulary) or float32 (for two classes).
+        label_default: What the label is where it is missing; `None` if it must not be.
+        weight_column: The name of the feature of weights, or a numeric column.
+
+    Raises:
+        ArgumentError: If the label or the weights are a feature, or an argument is wrong.
+
+    Source: tf.estimator.classifier_parse_example_spec.
+    """
+    return _spec(feature_columns, label_key, FixedLenFeature((1,), label_dtype, label_default), weight_column)
+
+
+def regressor_parse_example_spec(
+    feature_columns: Iterable[Any],
+    label_key: str,
+    label_dtype: Any = np.float32,
+    label_default: Any = None,
+    label_dimension: int = 1,
+    weight_column: Any = None,
+) -> dict[str, Any]:
+    """Returns how to parse features, the label and weights for a regressor, for tf.io.parse_example.
+
+    Args:
+        feature_columns: The columns.
+        label_key: Of the label.
+        label_dtype: float32 or int64.
+        label_default: What the label is where it is missing; `None` if it must not be.
+        label_dimension: How many numbers the label is.
+        weight_column: The name of the feature of weights, or a numeric column.
+
+    Raises:
+        ArgumentError: If the label or the weights are a feature, or an argument is wrong.
+
+    Source: tf.estimator.regressor_parse_example_spec.
+    """
+    label = FixedLenFeature((label_dimension,), label_dtype, label_default)
+    return _spec(feature_columns, label_key, label, weight_column)
+
+
+def _spec(columns: Iterable[Any], label_key: Any, label: FixedLenFeature, weight_column: Any) -> dict[str, Any]:
+    if not isinstance(label_key, str):
+        raise ArgumentError(f"label_key must be the name of the label. Received: {label_key!r}.")
+    spec = make_parse_example_spec(columns)
+    _add(spec, label_key, label, "The label")
+    if weight_column is None:
+        return spec
+    weights = numeric_column(weight_column) if isinstance(weight_column, str) else weight_column
+    if not isinstance(weights, NumericColumn):
+        raise ArgumentError(f"weight_column must be the name of a feature or a numeric_column. Received: {weights!r}.")
+    for key, value in weights.parse_example_spec.items():
+        _add(spec, key, value, "Weights")
+    return spec
+
+
+def _add(spec: dict[str, Any], key: str, value: Any, what: str) -> None:
+    if key in spec:
+        raise ArgumentError(
+            f"{what} must not be used as a feature. Received: {key!r}, which is one of {', '.join(sorted(spec))}."
+        )
+    spec[key] = value

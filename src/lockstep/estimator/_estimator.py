@@ -1,0 +1,448 @@
+"""Estimator."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep import checkpoint
+from lockstep._model_fn.variables import Variables
+from lockstep._runtime.runtime import Runtime
+from lockstep._step.replicas import Replicas
+from lockstep.distribute._devices import default_devices
+from lockstep.errors import ArgumentError, CheckpointError
+from lockstep.estimator import _checks, _evaluation, _logs, _requests, _restoring, _saving
+from lockstep.estimator._estimator_spec import EstimatorSpec
+from lockstep.estimator._evaluation import Evaluation
+from lockstep.estimator._input import Input
+from lockstep.estimator._inspection import call_model_fn, check_model_fn
+from lockstep.estimator._job import Job
+from lockstep.estimator._prediction import Prediction, examples_of
+from lockstep.estimator._run_config import RunConfig
+from lockstep.estimator._training import Training, TrainRequest
+from lockstep.estimator._warm_start import WarmStartSettings, warm_started
+
+_log = logging.getLogger("lockstep")
+
+
+class Estimator:
+    """Trains, evaluates, predicts with and exports a model that a model_fn describes.
+
+    The model_fn is called with features (and labels, mode, params, config, as far as it takes them by name), makes its
+    layers and returns an `EstimatorSpec`. It is a pure function: JAX traces it, so it is called again for each mode and
+    batch size, and its variables live in checkpoints under `model_dir`, not in the objects that it makes.
+
+    With a strategy (`RunConfig(train_distribute=...)`) each replica gets batches of its own from the input_fn, as in
+    TensorFlow; gradients are averaged over the replicas before they are clipped or applied.
+
+    Args:
+        model_fn: The function.
+        model_dir: Where checkpoints and event files are kept. Default: that of `config`, else a temporary directory.
+        config: A `RunConfig`.
+        params: A dict that is passed to model_fn and input_fn; it is copied.
+        warm_start_from: A checkpoint, a directory of them, or `WarmStartSettings`: where values come from while
+            `model_dir` has no checkpoint.
+
+    Raises:
+        ArgumentError: If an argument is wrong, or a subclass overrides a method.
+
+    Source: tf.estimator.Estimator.
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable[..., EstimatorSpec],
+        model_dir: str | os.PathLike[str] | None = None,
+        config: RunConfig | None = None,
+        params: Mapping[str, Any] | None = None,
+        warm_start_from: Any = None,
+    ) -> None:
+        _logs.show()
+        _check_not_overridden(self)
+        self._config = _config_with(config, model_dir)
+        self._params = copy.deepcopy(dict(params or {}))
+        check_model_fn(model_fn, params)
+        self._model_fn = model_fn
+        self._warm_start = _warm_start_settings(warm_start_from)
+        self._kept: dict[Any, Job] | None = None
+        self._own: Replicas | None = None
+        with _logs.only_on(self._config.is_chief or self._config.task_type == "evaluator"):
+            _log.info("Using config: %s", self._config)
+
+    @property
+    def model_dir(self) -> str:
+        """Where checkpoints and event files are kept."""
+        assert self._config.model_dir is not None
+        return self._config.model_dir
+
+    @property
+    def config(self) -> RunConfig:
+        """A copy of the configuration."""
+        return copy.copy(self._config)
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """A copy of the parameters."""
+        return copy.deepcopy(self._params)
+
+    @property
+    def model_fn(self) -> Callable[..., Any]:
+        """The model_fn as a function of features, labels, mode and config."""
+
+        def public_model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+            return call_model_fn(self._model_fn, features, labels, mode, self.params, config)
+
+        return public_model_fn
+
+    def train(
+        self,
+        input_fn: Callable[..., Any],
+        hooks: Sequence[Any] | Any = None,
+        steps: int | None = None,
+        max_steps: int | None = None,
+        saving_listeners: Sequence[Any] | Any = None,
+    ) -> Estimator:
+        """Trains, from the latest checkpoint on if there is one.
+
+        Args:
+            input_fn: Returns a dataset of batches, (features, labels); called anew each time.
+            hooks: `SessionRunHook`s.
+            steps: So many more steps. Default: until the data end.
+            max_steps: Up to this global step; nothing happens if it has been reached.
+            saving_listeners: `CheckpointSaverListener`s, told of each checkpoint.
+
+        Returns:
+            This object.
+
+        Raises:
+            ArgumentError: If an argument is wrong.
+            NanLossDuringTrainingError: If the loss becomes NaN.
+
+        Source: tf.estimator.Estimator.train.
+        """
+        _requests.demand_trainer(self._config)
+        _requests.demand_steps(steps, max_steps)
+        replicas, is_distributed = self._replicas_of(self._config.train_distribute)
+        runtime = replicas.runtime
+        with runtime.depending_on_others("Estimator.train"), _logs.only_on(runtime.is_chief):
+            if max_steps is not None and self._is_trained(runtime, max_steps):
+                _log.info("Skipping training since max_steps has already saved.")
+                return self
+            listeners = _requests.listeners(saving_listeners)
+            request = TrainRequest(input_fn, _checks.hooks(hooks, "hooks"), steps, max_steps, listeners)
+            with self.keeping_programs():
+                Training(self, request, replicas, is_distributed).run()
+        return self
+
+    def evaluate(
+        self,
+        input_fn: Callable[..., Any],
+        steps: int | None = None,
+        hooks: Sequence[Any] | Any = None,
+        checkpoint_path: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Evaluates a checkpoint, and writes the results for TensorBoard into `eval_dir(name)`.
+
+        Args:
+            input_fn: Returns a dataset of batches, (features, labels).
+            steps: How many batches at most. Default: all.
+            hooks: `SessionRunHook`s.
+            checkpoint_path: Which checkpoint. Default: the latest; without any, new variables.
+            name: Of this evaluation, for several of them.
+
+        Returns:
+            The metrics, "loss" (the plain mean of the batches' losses) and "global_step".
+
+        Raises:
+            ArgumentError: If an argument is wrong, or there is no data.
+            CheckpointError: If the checkpoint cannot be read, or is of another model.
+
+        Source: tf.estimator.Estimator.evaluate.
+        """
+        return self.evaluate_on(self._config.eval_distribute, input_fn, steps, hooks, checkpoint_path, name)
+
+    def predict(
+        self,
+        input_fn: Callable[..., Any],
+        predict_keys: Sequence[str] | str | None = None,
+        hooks: Sequence[Any] | Any = None,
+        checkpoint_path: str | None = None,
+        yield_single_examples: bool = True,
+    ) -> Iterator[Any]:
+        """Yields predictions, computed on this process' first device as they are asked for.
+
+        Args:
+            input_fn: Returns a dataset of batches of features; labels are left out.
+            predict_keys: Of a dict of predictions, only these.
+            hooks: `SessionRunHook`s.
+            checkpoint_path: Which checkpoint. Default: the latest; without any, new variables.
+            yield_single_examples: Whether to yield an example or a batch at a time.
+
+        Yields:
+            Numpy arrays, or dicts of them.
+
+        Raises:
+            ArgumentError: If an argument is wrong, or predictions of a batch are of different lengths.
+
+        Source: tf.estimator.Estimator.predict.
+        """
+        path = checkpoint_path or self.latest_checkpoint()
+        if path is None:
+            _log.info(
+                "Could not find trained model in model_dir: %s, running initialization to predict.", self.model_dir
+            )
+        keys = [predict_keys] if isinstance(predict_keys, str) else predict_keys
+        prediction = Prediction(self, input_fn, keys, _checks.hooks(hooks, "hooks"))
+        batches = prediction.run(lambda job: self._values(job, path))
+        yield from examples_of(batches) if yield_single_examples else batches
+
+    def export_saved_model(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Mapping[str, Any] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        experimental_mode: str = "infer",
+    ) -> bytes:
+        """Exports the model for serving, to a new directory whose name is the time.
+
+        It holds the weights and compiled programs for any batch size; `lockstep.saved_model.load` reads it without the
+        model's code.
+
+        Args:
+            export_dir_base: Where the directory is made.
+            serving_input_receiver_fn: Returns what callers give, and the features that it becomes.
+            assets_extra: Files to add, by name.
+            as_text: Write the programs as text, too.
+            checkpoint_path: Which checkpoint. Default: the latest.
+            experimental_mode: "infer", or "eval" for what evaluation computes.
+
+        Returns:
+            The path of the directory.
+
+        Raises:
+            ArgumentError: If there is no checkpoint, or an argument is wrong.
+            UnsupportedError: If the model cannot be exported.
+
+        Source: tf.estimator.Estimator.export_saved_model.
+        """
+        given = {experimental_mode: serving_input_receiver_fn}
+        return _saving.export(self, export_dir_base, given, assets_extra, as_text, checkpoint_path)
+
+    export_savedmodel = export_saved_model
+
+    def experimental_export_all_saved_models(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        input_receiver_fn_map: Mapping[str, Callable[[], Any]],
+        assets_extra: Mapping[str, Any] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+    ) -> bytes:
+        """Exports signatures of several modes; see `export_saved_model`.
+
+        Args:
+            export_dir_base: As there.
+            input_receiver_fn_map: By mode, what callers give.
+            assets_extra: As there.
+            as_text: As there.
+            checkpoint_path: As there.
+
+        Source: tf.estimator.Estimator.experimental_export_all_saved_models.
+        """
+        return _saving.export(self, export_dir_base, input_receiver_fn_map, assets_extra, as_text, checkpoint_path)
+
+    def latest_checkpoint(self) -> str | None:
+        """Returns the path of the latest checkpoint in `model_dir`, without a suffix, or `None`."""
+        return checkpoint.latest_checkpoint(self.model_dir)
+
+    def get_variable_names(self) -> list[str]:
+        """Returns the names of the variables in the latest checkpoint.
+
+        Raises:
+            CheckpointError: If there is none.
+        """
+        return [name for name, _ in checkpoint.list_variables(self._demanded_checkpoint())]
+
+    def get_variable_value(self, name: str) -> np.ndarray:
+        """Returns the value of a variable in the latest checkpoint.
+
+        Raises:
+            CheckpointError: If there is no checkpoint, or no such variable.
+        """
+        return checkpoint.load_variable(self._demanded_checkpoint(), name)
+
+    def eval_dir(self, name: str | None = None) -> str:
+        """Returns the directory of an evaluation's event files."""
+        return os.path.join(self.model_dir, "eval" if not name else f"eval_{name}")
+
+    # What follows is for the other modules of this package.
+
+    def own_replicas(self) -> Replicas:
+        """Returns this process' first device."""
+        if self._own is None:
+            self._own = Replicas(Runtime(), default_devices()[:1])
+        return self._own
+
+    def evaluate_on(
+        self,
+        strategy: Any,
+        input_fn: Callable[..., Any],
+        steps: int | None = None,
+        hooks: Any = None,
+        checkpoint_path: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Evaluates with a strategy; see `evaluate`."""
+        _requests.demand_steps(steps, None)
+        replicas, is_distributed = self._replicas_of(strategy)
+        runtime = replicas.runtime
+        with runtime.depending_on_others("Estimator.evaluate"), _logs.only_on(runtime.is_chief):
+            path = checkpoint_path or (self.latest_checkpoint() if runtime.is_chief else None)
+            if path is None and runtime.is_chief:
+                _log.info(
+                    "Could not find trained model in model_dir: %s, running initialization to evaluate.", self.model_dir
+                )
+            evaluation = Evaluation(self, input_fn, steps, _checks.hooks(hooks, "hooks"), replicas, is_distributed)
+            metrics = evaluation.run(lambda job: self._values(job, path))
+            if runtime.is_chief:
+                _evaluation.write(self.eval_dir(name), metrics, path)
+        return metrics
+
+    def _evaluate_in_memory(
+        self, session: Any, input_fn: Callable[..., Any], steps: int | None, hooks: Any, name: str | None
+    ) -> dict[str, Any]:
+        """Evaluates the variables of a training under way, on this process' first device."""
+        values = session.values()
+        evaluation = Evaluation(self, input_fn, steps, _checks.hooks(hooks, "hooks"), self.own_replicas(), False)
+        metrics = evaluation.run(lambda job: {**job.variables.initial_values(), **_shared(job, values)})
+        _evaluation.write(self.eval_dir(name), metrics, None)
+        return metrics
+
+    def job(self, mode: str, replicas: Replicas, given: Input) -> Job:
+        """Returns the model_fn, learnt for this mode and data."""
+        example = given.source.peek()
+        key = (mode, id(replicas), _signature(example))
+        if self._kept is not None and key in self._kept:
+            return self._kept[key]
+        _log.info("Calling model_fn.")
+        job = Job(self.call_model_fn, mode, replicas, self._config.tf_random_seed, example)
+        _log.info("Done calling model_fn.")
+        if self._kept is not None and not job.hooks:
+            self._kept[key] = job
+        return job
+
+    @contextlib.contextmanager
+    def keeping_programs(self) -> Generator[None]:
+        """While open, what is compiled for one evaluation serves the next."""
+        before, self._kept = self._kept, {} if self._kept is None else self._kept
+        try:
+            yield
+        finally:
+            self._kept = before
+
+    def warm_start_of(self, variables: Variables) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+        """Returns what replaces new values, if anything."""
+        settings = self._warm_start
+        if settings is None:
+            return None
+        return lambda values: warm_started(values, set(variables.trainable()), settings)
+
+    def call_model_fn(self, features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        """Calls the model_fn.
+
+        Raises:
+            ArgumentError: If it returns anything but an EstimatorSpec of this mode.
+        """
+        spec = call_model_fn(self._model_fn, features, labels, mode, self.params, self.config)
+        if not isinstance(spec, EstimatorSpec):
+            raise ArgumentError(f"model_fn should return an EstimatorSpec. Received: {spec!r} in mode {mode!r}.")
+        if spec.mode != mode:
+            raise ArgumentError(
+                f"An EstimatorSpec must be of the mode that model_fn is called for, {mode!r}. Received: {spec.mode!r}."
+            )
+        return spec
+
+    def _values(self, job: Job, path: str | None) -> dict[str, Any]:
+        if path is None:
+            return _restoring.new(job.variables, self.warm_start_of(job.variables))
+        return _restoring.restored(job.variables, path)
+
+    def _is_trained(self, runtime: Runtime, max_steps: int) -> bool:
+        mine = _restoring.global_step_of(self.latest_checkpoint()) if runtime.is_chief else 0
+        return runtime.agree("the global step", mine)[0] >= max_steps
+
+    def _replicas_of(self, strategy: Any) -> tuple[Replicas, bool]:
+        if strategy is None:
+            return self.own_replicas(), False
+        return strategy._demanded_replicas(), True
+
+    def _demanded_checkpoint(self) -> str:
+        path = self.latest_checkpoint()
+        if path is None:
+            raise CheckpointError(
+                f"Could not find a checkpoint in model_dir: {self.model_dir}. Train first, or make the Estimator with "
+                "the model_dir of an earlier training."
+            )
+        return path
+
+
+def _config_with(config: RunConfig | None, model_dir: str | os.PathLike[str] | None) -> RunConfig:
+    if config is not None and not isinstance(config, RunConfig):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentError(f"config must be an instance of RunConfig. Received: {config!r}.")
+    if config is None:
+        _log.info("Using default config.")
+        config = RunConfig()
+    given = None if model_dir is None else os.fspath(model_dir)
+    if given is not None and config.model_dir is not None and given != config.model_dir:
+        raise ArgumentError(
+            "model_dir are set both in constructor and RunConfig, but with different values. In constructor: "
+            f"{given!r}, in RunConfig: {config.model_dir!r}. Give it once."
+        )
+    if given is None and config.model_dir is None:
+        given = tempfile.mkdtemp()
+        _log.warning("Using temporary folder as model directory: %s", given)
+    return config if given is None else config.replace(model_dir=given)
+
+
+def _warm_start_settings(given: Any) -> WarmStartSettings | None:
+    if given is None or isinstance(given, WarmStartSettings):
+        return given
+    if isinstance(given, (str, os.PathLike)):
+        return WarmStartSettings(ckpt_to_initialize_from=os.fspath(given))
+    raise ArgumentError(
+        f"warm_start_from must be a path or WarmStartSettings. Received: {given!r}. Example: "
+        "WarmStartSettings(ckpt_to_initialize_from=path, vars_to_warm_start='.*embedding.*')"
+    )
+
+
+def _check_not_overridden(estimator: Estimator) -> None:
+    """Subclasses supply a model_fn and nothing else, so that all of them train alike."""
+    public = {name for name in vars(Estimator) if not name.startswith("_")}
+    for owner in type(estimator).__mro__:
+        if owner is Estimator:
+            return
+        if overridden := sorted(public & set(vars(owner))):
+            raise ArgumentError(
+                f"Subclasses of Estimator cannot override members of Estimator. Received: {type(estimator).__name__}, "
+                f"which does override {', '.join(overridden)}. Pass a model_fn of your own instead."
+            )
+
+
+def _shared(job: Job, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key in job.variables.entries}
+
+
+def _signature(example: Any) -> str:
+    leaves, treedef = jax.tree.flatten(example)
+    return f"{treedef} {[(np.asarray(leaf).dtype, np.shape(leaf)[1:]) for leaf in leaves]}"

@@ -1,0 +1,289 @@
+"""What an exported model returns.
+
+Source: tf.estimator.export.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lockstep._model_fn.text import Text, Words, is_text
+from lockstep.errors import ArgumentError
+from lockstep.saved_model import (
+    CLASSIFY_INPUTS,
+    CLASSIFY_METHOD_NAME,
+    CLASSIFY_OUTPUT_CLASSES,
+    CLASSIFY_OUTPUT_SCORES,
+    DEFAULT_SERVING_SIGNATURE_DEF_KEY,
+    PREDICT_METHOD_NAME,
+    REGRESS_INPUTS,
+    REGRESS_METHOD_NAME,
+    REGRESS_OUTPUTS,
+)
+
+_SEPARATOR = "/"
+
+
+class ExportOutput:
+    """What a signature returns. Make one of its subclasses.
+
+    Attributes:
+        method_name: TensorFlow's name for the kind of signature.
+        input_name: What the only input is called, if it is text; `None` for the name it has.
+
+    Source: tf.estimator.export.ExportOutput.
+    """
+
+    method_name = PREDICT_METHOD_NAME
+    input_name: str | None = None
+
+    def tensors(self) -> dict[str, Any]:
+        """Returns the outputs by name."""
+        raise ArgumentError(
+            "An ExportOutput is a PredictOutput, ClassificationOutput or RegressionOutput. Received: "
+            f"{type(self).__name__}. Derive from one of them."
+        )
+
+
+class PredictOutput(ExportOutput):
+    """Outputs of any kind.
+
+    Args:
+        outputs: A tensor, which is called "output", or a dict of tensors. A name may be a tuple of several.
+
+    Raises:
+        ArgumentError: If one is no tensor, or has no name.
+
+    Source: tf.estimator.export.PredictOutput.
+    """
+
+    def __init__(self, outputs: Any) -> None:
+        self._outputs = _named(outputs, "output", "Prediction")
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The outputs by name."""
+        return self._outputs
+
+    def tensors(self) -> dict[str, Any]:
+        """Returns the outputs by name."""
+        return self._outputs
+
+
+class ClassificationOutput(ExportOutput):
+    """Scores of classes, or the classes, or both.
+
+    Args:
+        scores: Real numbers (batch, classes).
+        classes: Text, (batch, classes): a label for each score, or alone the best classes in order.
+
+    Raises:
+        ArgumentError: If both are missing, or one is of another type.
+
+    Source: tf.estimator.export.ClassificationOutput.
+    """
+
+    method_name = CLASSIFY_METHOD_NAME
+    input_name = CLASSIFY_INPUTS
+
+    def __init__(self, scores: Any = None, classes: Any = None) -> None:
+        if scores is not None and not _is_real(scores):
+            raise ArgumentError(f"Classification scores must be a float32 Tensor; got {scores!r}. Cast them.")
+        if classes is not None and not _is_words(classes):
+            raise ArgumentError(
+                f"Classification classes must be a string Tensor; got {classes!r}. Make text of "
+                "integers by words(ids, vocabulary)."
+            )
+        if scores is None and classes is None:
+            raise ArgumentError(
+                "A ClassificationOutput has scores, classes or both. Received: None for both. Give one."
+            )
+        self._scores = scores
+        self._classes = classes
+
+    @property
+    def scores(self) -> Any:
+        """The scores, or `None`."""
+        return self._scores
+
+    @property
+    def classes(self) -> Any:
+        """The classes, or `None`."""
+        return self._classes
+
+    def tensors(self) -> dict[str, Any]:
+        """Returns what is there, as "classes" and "scores"."""
+        both = {CLASSIFY_OUTPUT_CLASSES: self._classes, CLASSIFY_OUTPUT_SCORES: self._scores}
+        return {name: value for name, value in both.items() if value is not None}
+
+
+class RegressionOutput(ExportOutput):
+    """Real numbers.
+
+    Args:
+        value: The numbers.
+
+    Raises:
+        ArgumentError: If it is of another type.
+
+    Source: tf.estimator.export.RegressionOutput.
+    """
+
+    method_name = REGRESS_METHOD_NAME
+    input_name = REGRESS_INPUTS
+
+    def __init__(self, value: Any) -> None:
+        if not _is_real(value):
+            raise ArgumentError(f"Regression output value must be a float32 Tensor; got {value!r}. Cast it.")
+        self._value = value
+
+    @property
+    def value(self) -> Any:
+        """The numbers."""
+        return self._value
+
+    def tensors(self) -> dict[str, Any]:
+        """Returns them, as "outputs"."""
+        return {REGRESS_OUTPUTS: self._value}
+
+
+class _SupervisedOutput(ExportOutput):
+    """Loss, predictions and metrics.
+
+    Args:
+        loss: A tensor, or a dict of tensors; their names are made to begin with "loss".
+        predictions: The same, with "predictions".
+        metrics: (value, update) pairs, results of lockstep.metrics or keras.metrics.Metric objects, by name; each gives
+            "metrics/NAME/value" and "metrics/NAME/update_op", of the batch.
+
+    Raises:
+        ArgumentError: If something is no tensor, or has no name.
+    """
+
+    def __init__(self, loss: Any = None, predictions: Any = None, metrics: Any = None) -> None:
+        self._loss = None if loss is None else _prefixed(_named(loss, "loss"), "loss")
+        self._predictions = (
+            None if predictions is None else _prefixed(_named(predictions, "predictions"), "predictions")
+        )
+        self._metrics = None if metrics is None else _metrics(metrics)
+
+    @property
+    def loss(self) -> dict[str, Any] | None:
+        """The loss by name."""
+        return self._loss
+
+    @property
+    def predictions(self) -> dict[str, Any] | None:
+        """The predictions by name."""
+        return self._predictions
+
+    @property
+    def metrics(self) -> dict[str, Any] | None:
+        """Values and updates of the metrics by name."""
+        return self._metrics
+
+    def tensors(self) -> dict[str, Any]:
+        """Returns all of it by name."""
+        return {**(self._loss or {}), **(self._predictions or {}), **(self._metrics or {})}
+
+
+class TrainOutput(_SupervisedOutput):
+    """What training computes. Source: tf.estimator.export's TrainOutput."""
+
+    method_name = "tensorflow/supervised/training"
+
+
+class EvalOutput(_SupervisedOutput):
+    """What evaluation computes of one batch. Source: tf.estimator.export.EvalOutput."""
+
+    method_name = "tensorflow/supervised/eval"
+
+
+def export_outputs_of(export_outputs: Any, predictions: Any) -> dict[str, ExportOutput]:
+    """Returns what a model exports, with a default.
+
+    Args:
+        export_outputs: Of an EstimatorSpec: `ExportOutput`s by name, or `None` for the predictions.
+        predictions: Of the EstimatorSpec.
+
+    Raises:
+        ArgumentError: If one is no `ExportOutput`, or none of several is the default.
+    """
+    if export_outputs is None:
+        return {DEFAULT_SERVING_SIGNATURE_DEF_KEY: PredictOutput(predictions)}
+    if not isinstance(export_outputs, Mapping) or not all(isinstance(o, ExportOutput) for o in export_outputs.values()):
+        raise ArgumentError(
+            f"`export_outputs` must be dict of ExportOutputs by name, received: {export_outputs!r}. Example: "
+            "{'serving_default': PredictOutput(predictions)}"
+        )
+    found = {str(name or "None"): output for name, output in export_outputs.items()}
+    if len(found) == 1:
+        found[DEFAULT_SERVING_SIGNATURE_DEF_KEY] = next(iter(found.values()))
+    if found and DEFAULT_SERVING_SIGNATURE_DEF_KEY not in found:
+        raise ArgumentError(
+            "Multiple `export_outputs` were provided, but none of them are specified as the default. Received: "
+            f"{', '.join(found)}. Name one {DEFAULT_SERVING_SIGNATURE_DEF_KEY!r}."
+        )
+    return found
+
+
+def _named(tensors: Any, default: str, label: str | None = None) -> dict[str, Any]:
+    named = tensors if isinstance(tensors, Mapping) else {default: tensors}
+    found: dict[str, Any] = {}
+    for key, value in named.items():
+        if not _is_tensor(value):
+            raise ArgumentError(f"{label or default} output value must be a Tensor; got {value!r}. Make it an array.")
+        found[_key(key, label or default)] = value
+    return found
+
+
+def _key(key: Any, label: str) -> str:
+    name = _SEPARATOR.join(map(str, key)) if isinstance(key, tuple) else key
+    if not isinstance(name, str):
+        raise ArgumentError(f"{label} output key must be a string; got {key!r}. Rename it.")
+    return name
+
+
+def _prefixed(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {_with_prefix(key, prefix): value for key, value in tensors.items()}
+
+
+def _with_prefix(key: str, prefix: str) -> str:
+    return key if key.startswith(prefix) else f"{prefix}{_SEPARATOR}{key}"
+
+
+def _metrics(metrics: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, metric in (metrics if isinstance(metrics, Mapping) else {"metrics": metrics}).items():
+        name = _with_prefix(_key(key, "metrics"), "metrics")
+        for part, value in zip(("value", "update_op"), _pair(name, metric), strict=True):
+            found[f"{name}{_SEPARATOR}{part}"] = value
+    return found
+
+
+def _pair(name: str, metric: Any) -> tuple[Any, Any]:
+    if hasattr(metric, "result"):
+        return metric.result(), metric.result()
+    if not isinstance(metric, tuple) or len(metric) != 2 or not all(map(_is_tensor, metric)):
+        raise ArgumentError(
+            f"{name} output value must be a Tensor, and its update, or a metric; got {metric!r}. Use a function of "
+            "lockstep.metrics, or a keras.metrics.Metric."
+        )
+    return metric
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, (jax.Array, np.ndarray, np.generic, Words, Text))
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, (jax.Array, np.ndarray)) and jnp.issubdtype(value.dtype, jnp.floating)
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, Words) or is_text(value)

@@ -1,0 +1,238 @@
+"""Placeholders: what stands for an input while a receiver function runs.
+
+A receiver function computes features from inputs that nobody has given yet. It is run once to see which inputs there
+are, and then again wherever its features are needed, with traced values in the place of the inputs, so that what it
+computes becomes a part of the program.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lockstep._model_fn.text import Text
+from lockstep.data._spec import TensorSpec
+from lockstep.data._structure import TEXT
+from lockstep.errors import ArgumentError
+from lockstep.saved_model import _parsing
+
+_running = threading.local()
+
+
+class Placeholder(TensorSpec):
+    """An input, outside of a receiver function: only what it looks like."""
+
+    def __jax_array__(self) -> Any:
+        """Refuses: it has no value.
+
+        Raises:
+            ArgumentError: Always.
+        """
+        raise ArgumentError(
+            f"A placeholder has a value only inside of a receiver function, while a model is exported. Received: "
+            f"{self}, in a computation. Make it in the serving_input_receiver_fn."
+        )
+
+    def parse_example(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what these serialised examples hold; `tf.io.parse_example` calls it."""
+        return parse_example(self, features)
+
+
+class TextPlaceholder(Text):
+    """An input of text, while inputs are collected.
+
+    Args:
+        shape: Its shape.
+    """
+
+    def __init__(self, shape: tuple[Any, ...]) -> None:
+        self.shape = shape
+
+    def ids(self, function: Any, dtype: Any = np.int32) -> jax.Array:
+        """Returns integers of the right shape."""
+        return _zeros(self.shape, dtype)
+
+    def parse_example(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what these serialised examples hold; `tf.io.parse_example` calls it."""
+        return parse_example(self, features)
+
+
+@dataclass
+class ParsedText:
+    """Serialised examples in a program: the host has parsed them.
+
+    Attributes:
+        values: What they hold, by name.
+    """
+
+    values: Mapping[str, Any]
+
+    def parse_example(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what these serialised examples hold; `tf.io.parse_example` calls it."""
+        return parse_example(self, features)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Something that callers may give.
+
+    Attributes:
+        spec: What it looks like.
+        value: What the receiver function got for it.
+        examples: If it is in serialised examples: the number of the source that these are.
+        name: And what it is called in them.
+    """
+
+    spec: TensorSpec
+    value: Any
+    examples: int | None = None
+    name: str = ""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is text."""
+        return self.spec.dtype == TEXT
+
+
+class Collecting:
+    """A run of a receiver function that finds out which inputs there are.
+
+    Args:
+        size: Returns a size for an axis that is open.
+
+    Attributes:
+        sources: Everything that callers may give, in the order in which it was made.
+        specs: What serialised examples hold, by the number of their source.
+    """
+
+    def __init__(self, size: Any) -> None:
+        self._size = size
+        self.sources: list[Source] = []
+        self.specs: dict[int, Mapping[str, Any]] = {}
+
+    def placeholder(self, spec: TensorSpec) -> Any:
+        """Makes an input."""
+        return self._made(spec, None, "")
+
+    def parse(self, text: Any, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Makes what examples hold."""
+        number = next((i for i, source in enumerate(self.sources) if source.value is text), None)
+        if number is None or number in self.specs:
+            raise ArgumentError(
+                "A receiver function parses each placeholder of text once, with all features. Received: one that was "
+                "parsed before, or is of another receiver function."
+            )
+        self.specs[number] = dict(features)
+        looks = _parsing.looks(features)
+        return {n: self._made(TensorSpec(i.shape, i.dtype), number, n) for n, i in looks.items()}
+
+    def _made(self, spec: TensorSpec, examples: int | None, name: str) -> Any:
+        if spec.shape is None:
+            raise ArgumentError(
+                "An input of an export needs a number of dimensions. Received: a placeholder without a shape. Give it "
+                "one, with None for sizes that may differ, such as [None, 28, 28]."
+            )
+        shape = tuple(self._size(axis) if size is None else size for axis, size in enumerate(spec.shape))
+        value = TextPlaceholder(shape) if spec.dtype == TEXT else _zeros(shape, spec.dtype)
+        self.sources.append(Source(spec, value, examples, name))
+        return value
+
+
+def _zeros(shape: tuple[Any, ...], dtype: Any) -> jax.Array:
+    return jnp.zeros(shape, jax.dtypes.canonicalize_dtype(dtype))
+
+
+class Feeding:
+    """A run of a receiver function with values.
+
+    Args:
+        values: By the numbers of the sources.
+    """
+
+    def __init__(self, values: Mapping[int, Any]) -> None:
+        self._values = values
+        self._count = 0
+
+    def placeholder(self, spec: TensorSpec) -> Any:
+        """Returns the value of the next input."""
+        return self._next()
+
+    def parse(self, text: Any, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the values of what examples hold."""
+        return {name: self._next() for name in features}
+
+    def _next(self) -> Any:
+        self._count += 1
+        if self._count - 1 not in self._values:
+            raise ArgumentError(
+                "A receiver function must make the same placeholders in each call. Received: one that made others in a "
+                "later call. Make it depend on nothing that changes."
+            )
+        return self._values[self._count - 1]
+
+
+class running:
+    """While open, placeholders belong to a run of a receiver function.
+
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: Collecting | Feeding) -> None:
+        self._run = run
+
+    def __enter__(self) -> None:
+        self._before = getattr(_running, "run", None)
+        _running.run = self._run
+
+    def __exit__(self, *_: object) -> None:
+        _running.run = self._before
+
+
+def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Any:
+    """Returns what stands for an input of an exported model.
+
+    Inside of a receiver function it can be computed with, like any array; text can be parsed by `tf.io.parse_example`
+    or be a feature. Elsewhere it only says what an input looks like, for `build_raw_serving_input_receiver_fn`.
+
+    Args:
+        dtype: Of its values; text is "string".
+        shape: Sizes, `None` for the number of examples and wherever any number will do; `None` as a whole if not known.
+        name: For messages.
+
+    Source: tf.compat.v1.placeholder.
+    """
+    spec = Placeholder(shape, dtype, name)
+    run = getattr(_running, "run", None)
+    return spec if run is None else run.placeholder(spec)
+
+
+def parse_example(serialized: Any, features: Mapping[str, Any]) -> dict[str, Any]:
+    """Parses serialised examples that callers of an exported model will give.
+
+    What is of different length in each example (`VarLenFeature`, `RaggedFeature`) becomes an array: behind shorter rows
+    stand "" (text), -1 (integers) or 0.
+
+    Args:
+        serialized: A placeholder of text, with one dimension.
+        features: What examples hold, by name.
+
+    Returns:
+        Arrays by name, and `Text`.
+
+    Raises:
+        ArgumentError: If it is no such placeholder.
+
+    Source: tf.io.parse_example.
+    """
+    _parsing.as_json(features)
+    run = getattr(_running, "run", None)
+    if run is None:
+        return {n: Placeholder(i.shape, i.dtype) for n, i in _parsing.looks(features).items()}
+    return run.parse(serialized, features)

@@ -1,0 +1,295 @@
+"""What receiver functions return, and the usual receiver functions.
+
+Source: tf.estimator.export.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from lockstep._model_fn.text import Text
+from lockstep.data._spec import TensorSpec, spec_of_leaf
+from lockstep.errors import ArgumentError
+from lockstep.estimator._export.placeholders import ParsedText, Placeholder, parse_example, placeholder
+from lockstep.saved_model import _parsing
+
+SINGLE_FEATURE = "feature"
+SINGLE_LABEL = "label"
+SINGLE_RECEIVER = "input"
+_SINGLE = {
+    "feature": SINGLE_FEATURE,
+    "label": SINGLE_LABEL,
+    "receiver_tensor": SINGLE_RECEIVER,
+    "receiver_tensors_alternative": SINGLE_RECEIVER,
+}
+
+
+class _Serving(NamedTuple):
+    features: Any
+    receiver_tensors: dict[str, Any]
+    receiver_tensors_alternatives: dict[str, dict[str, Any]] | None
+
+
+class _Supervised(NamedTuple):
+    features: Any
+    labels: Any
+    receiver_tensors: dict[str, Any]
+
+
+class ServingInputReceiver(_Serving):
+    """What a serving_input_receiver_fn returns: inputs, and features computed from them.
+
+    Args:
+        features: A tensor, or a dict of tensors; a single one reaches the model_fn as `{"feature": tensor}`.
+        receiver_tensors: What callers give: a placeholder, or a dict of placeholders; a single one is called "input".
+        receiver_tensors_alternatives: Other inputs from which the same features can be computed, by name; each makes
+            further signatures, "NAME:SIGNATURE".
+
+    Raises:
+        ArgumentError: If something is no tensor, or has no name.
+
+    Source: tf.estimator.export.ServingInputReceiver.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Mapping[str, Any] | None = None
+    ) -> ServingInputReceiver:
+        """Checks the arguments."""
+        return super().__new__(
+            cls,
+            _wrapped(features, "feature", allows_integers=True),
+            _wrapped(receiver_tensors, "receiver_tensor"),
+            _alternatives(receiver_tensors_alternatives),
+        )
+
+
+class TensorServingInputReceiver(_Serving):
+    """What a serving_input_receiver_fn returns for a model whose features are one tensor, not a dict.
+
+    Args:
+        features: The tensor.
+        receiver_tensors: As for `ServingInputReceiver`.
+        receiver_tensors_alternatives: As for `ServingInputReceiver`.
+
+    Raises:
+        ArgumentError: If something is no tensor, or has no name.
+
+    Source: tf.estimator.export.TensorServingInputReceiver.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Mapping[str, Any] | None = None
+    ) -> TensorServingInputReceiver:
+        """Checks the arguments."""
+        _check_tensor(features, "feature", "feature")
+        return super().__new__(
+            cls,
+            features,
+            _wrapped(receiver_tensors, "receiver_tensor"),
+            _alternatives(receiver_tensors_alternatives),
+        )
+
+
+class SupervisedInputReceiver(_Supervised):
+    """What a receiver function for training or evaluation returns: inputs, and features and labels computed from them.
+
+    Args:
+        features: A tensor, or a dict of tensors; they reach the model_fn as they are.
+        labels: The same.
+        receiver_tensors: What callers give: a placeholder, or a dict of placeholders; a single one is called "input".
+
+    Raises:
+        ArgumentError: If something is no tensor, or has no name.
+
+    Source: tf.estimator.export.SupervisedInputReceiver.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, features: Any, labels: Any, receiver_tensors: Any) -> SupervisedInputReceiver:
+        """Checks the arguments."""
+        _wrapped(features, "feature", allows_integers=True)
+        _wrapped(labels, "label", allows_integers=True)
+        return super().__new__(cls, features, labels, _wrapped(receiver_tensors, "receiver_tensor"))
+
+
+class UnsupervisedInputReceiver(ServingInputReceiver):
+    """What a receiver function for training or evaluation without labels returns.
+
+    Args:
+        features: As for `ServingInputReceiver`.
+        receiver_tensors: As for `ServingInputReceiver`.
+
+    Source: tf.estimator.export's UnsupervisedInputReceiver.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, features: Any, receiver_tensors: Any) -> UnsupervisedInputReceiver:
+        """Checks the arguments."""
+        return super().__new__(cls, features, receiver_tensors)  # pyright: ignore[reportReturnType]
+
+
+ReceiverFunction = Callable[[], Any]
+
+
+def build_raw_serving_input_receiver_fn(
+    features: Mapping[str, Any], default_batch_size: int | None = None
+) -> ReceiverFunction:
+    """Returns a serving_input_receiver_fn for callers who give the features themselves.
+
+    Args:
+        features: By name: arrays, specifications or placeholders that look like them; the first size is left open.
+        default_batch_size: The number of examples in each call; `None` for any.
+
+    Raises:
+        ArgumentError: If an argument is wrong.
+
+    Source: tf.estimator.export.build_raw_serving_input_receiver_fn.
+    """
+    specs = _raw_specs(features, "features", default_batch_size)
+
+    def serving_input_receiver_fn() -> ServingInputReceiver:
+        receiver_tensors = _placeholders(specs)
+        return ServingInputReceiver(receiver_tensors, receiver_tensors)
+
+    return serving_input_receiver_fn
+
+
+def build_parsing_serving_input_receiver_fn(
+    feature_spec: Mapping[str, Any], default_batch_size: int | None = None
+) -> ReceiverFunction:
+    """Returns a serving_input_receiver_fn for callers who give serialised examples, as an input "examples".
+
+    What is of different length in each example becomes an array: behind shorter rows stand "" (text), -1 (integers) or
+    0, which the columns of lockstep.feature_column take for no value.
+
+    Args:
+        feature_spec: What examples hold: `FixedLenFeature`, `VarLenFeature` and so on, by name.
+        default_batch_size: The number of examples in each call; `None` for any.
+
+    Raises:
+        ArgumentError: If an argument is wrong.
+
+    Source: tf.estimator.export.build_parsing_serving_input_receiver_fn.
+    """
+    if not isinstance(feature_spec, Mapping) or not feature_spec:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentError(f"feature_spec describes what examples hold, by name. Received: {feature_spec!r}.")
+    _parsing.as_json(feature_spec)
+    _check_batch_size(default_batch_size)
+
+    def serving_input_receiver_fn() -> ServingInputReceiver:
+        examples = placeholder("string", [default_batch_size], "input_example_tensor")
+        return ServingInputReceiver(parse_example(examples, feature_spec), {"examples": examples})
+
+    return serving_input_receiver_fn
+
+
+def build_raw_supervised_input_receiver_fn(
+    features: Any, labels: Any, default_batch_size: int | None = None
+) -> ReceiverFunction:
+    """Returns a receiver function for training or evaluation, for callers who give features and labels themselves.
+
+    Args:
+        features: Something that looks like the features, or a dict of such.
+        labels: The same for the labels.
+        default_batch_size: The number of examples in each call; `None` for any.
+
+    Raises:
+        ArgumentError: If features and labels have a name in common, or an argument is wrong.
+
+    Source: tf.estimator.experimental.build_raw_supervised_input_receiver_fn.
+    """
+    named = [
+        given if isinstance(given, Mapping) else {name: given}
+        for given, name in ((features, SINGLE_RECEIVER), (labels, SINGLE_LABEL))
+    ]
+    both = sorted(set(named[0]) & set(named[1]))
+    if both:
+        raise ArgumentError(f"Features and labels must have distinct keys. Found overlapping keys: {both}. Rename one.")
+    feature_specs = _raw_specs(named[0], "features", default_batch_size)
+    label_specs = _raw_specs(named[1], "labels", default_batch_size)
+
+    def supervised_input_receiver_fn() -> SupervisedInputReceiver:
+        made, made_labels = _placeholders(feature_specs), _placeholders(label_specs)
+        return SupervisedInputReceiver(_as(features, made), _as(labels, made_labels), {**made, **made_labels})
+
+    return supervised_input_receiver_fn
+
+
+def _as(given: Any, made: dict[str, Any]) -> Any:
+    """Returns placeholders as a dict, or the only one, as what they are made for was given."""
+    return made if isinstance(given, Mapping) else next(iter(made.values()))
+
+
+def _placeholders(specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
+    return {name: placeholder(spec.dtype, spec.shape, name) for name, spec in specs.items()}
+
+
+def _raw_specs(given: Any, what: str, default_batch_size: int | None) -> dict[str, TensorSpec]:
+    _check_batch_size(default_batch_size)
+    if not isinstance(given, Mapping) or not given:
+        raise ArgumentError(f"{what} are a dict of arrays or specifications, by name. Received: {given!r}.")
+    return {name: _raw_spec(f"{what} {name!r}", value, default_batch_size) for name, value in given.items()}
+
+
+def _raw_spec(what: str, value: Any, default_batch_size: int | None) -> TensorSpec:
+    if isinstance(value, Text):
+        return TensorSpec((default_batch_size, *value.shape[1:]), "string")
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        raise ArgumentError(
+            f"{what} is an array, or a specification with a shape and a dtype. Received: {value!r}. Example: "
+            "tf.compat.v1.placeholder(tf.float32, [None, 4])"
+        )
+    spec = value if isinstance(value, TensorSpec) else spec_of_leaf(value)
+    return TensorSpec(None if spec.shape is None else (default_batch_size, *spec.shape[1:]), spec.dtype)
+
+
+def _check_batch_size(size: Any) -> None:
+    if size is not None and (type(size) is not int or size < 1):
+        raise ArgumentError(f"default_batch_size is a number of examples, or None for any. Received: {size!r}.")
+
+
+def _alternatives(given: Any) -> dict[str, dict[str, Any]] | None:
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise ArgumentError(f"receiver_tensors_alternatives must be a dict: {given!r}. Give each alternative a name.")
+    return {name: _wrapped(tensors, "receiver_tensors_alternative") for name, tensors in given.items()}
+
+
+def _wrapped(tensors: Any, what: str, allows_integers: bool = False) -> dict[Any, Any]:
+    """Returns tensors as a dict."""
+    if tensors is None:
+        raise ArgumentError(f"{what}s must be defined. Received: None.")
+    named = tensors if isinstance(tensors, Mapping) else {_SINGLE[what]: tensors}
+    for name, tensor in named.items():
+        if not isinstance(name, (str, int) if allows_integers else str) or isinstance(name, bool):
+            raise ArgumentError(
+                f"{what} keys must be strings{' or ints' if allows_integers else ''}: {name!r}. Rename it, as in "
+                f"{{{str(name)!r}: ...}}."
+            )
+        _check_tensor(tensor, f"{what} {name}", what)
+    return dict(named)
+
+
+def _check_tensor(tensor: Any, where: str, what: str) -> None:
+    if tensor is None:
+        raise ArgumentError(f"{what}s must be defined. Received: None.")
+    if isinstance(tensor, ParsedText) and what in ("feature", "label"):
+        raise ArgumentError(
+            f"{where} may be one of the tensors in serialised examples. Received: the examples, which were parsed, too."
+        )
+    if not (isinstance(tensor, (jax.Array, np.ndarray, Text, ParsedText, Placeholder)) or hasattr(tensor, "to_dense")):
+        raise ArgumentError(
+            f"{where} must be a Tensor, SparseTensor, or RaggedTensor. Received: {tensor!r}, a "
+            f"{type(tensor).__name__}. Make it of a tf.compat.v1.placeholder, or an array."
+        )

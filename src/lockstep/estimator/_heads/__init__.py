@@ -1,0 +1,23 @@
+"""Heads: what logits mean, as predictions, loss and metrics."""
+
+from __future__ import annotations
+
+from lockstep.estimator._heads._binary import BinaryClassHead as BinaryClassHead
+from lockstep.estimator._heads._head import Head as Head
+from lockstep.estimator._heads._multi import MultiHead as MultiHead
+from lockstep.estimator._heads._multi_class import MultiClassHead as MultiClassHead
+from lockstep.estimator._heads._multi_label import MultiLabelHead as MultiLabelHead
+from lockstep.estimator._heads._regression import LogisticRegressionHead as LogisticRegressionHead
+from lockstep.estimator._heads._regression import PoissonRegressionHead as PoissonRegressionHead
+from lockstep.estimator._heads._regression import RegressionHead as RegressionHead
+
+__all__ = [
+    "BinaryClassHead",
+    "Head",
+    "LogisticRegressionHead",
+    "MultiClassHead",
+    "MultiHead",
+    "MultiLabelHead",
+    "PoissonRegressionHead",
+    "RegressionHead",
+]

@@ -1,0 +1,154 @@
+"""Heads that predict numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+
+from lockstep.errors import ArgumentError
+from lockstep.estimator._heads import _inputs, _keys
+from lockstep.estimator._heads._head import checked_keys
+from lockstep.estimator._heads._loss_head import LossHead, metric_name, sigmoid_cross_entropy
+from lockstep.estimator._heads._metrics import update
+from lockstep.estimator._heads._reduction import SUM_OVER_BATCH_SIZE
+
+
+class RegressionHead(LossHead):
+    """Predicts numbers; by default its loss is the squared difference.
+
+    Args:
+        label_dimension: How many numbers for each example.
+        weight_column: The name of the feature of weights, or a numeric column: one for each example or each number.
+        loss_reduction: How losses become one.
+        loss_fn: A function of labels and logits, maybe features and loss_reduction, that returns a loss for each
+            number.
+        inverse_link_fn: Turns logits into predictions; `None` if they are the same.
+        name: Put behind the names of metrics.
+
+    Raises:
+        ArgumentError: If an argument is wrong.
+
+    Source: tf.estimator.RegressionHead.
+    """
+
+    _has_logit_weights = True
+    _losses_per_example = None
+
+    def __init__(
+        self,
+        label_dimension: Any = 1,
+        weight_column: Any = None,
+        loss_reduction: str = SUM_OVER_BATCH_SIZE,
+        loss_fn: Callable[..., Any] | None = None,
+        inverse_link_fn: Callable[[Any], Any] | None = None,
+        name: str | None = None,
+    ) -> None:
+        if not isinstance(label_dimension, (int, np.integer)) or label_dimension < 1:
+            raise ArgumentError(f"label_dimension must be an integer from 1 up. Received: {label_dimension!r}.")
+        super().__init__(int(label_dimension), weight_column, loss_reduction, loss_fn, name)
+        self._inverse_link_fn = inverse_link_fn
+
+    def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, Any]:
+        found = _inputs.checked_logits(logits, self.logits_dimension)
+        if self._inverse_link_fn is None:
+            every = {_keys.PREDICTIONS: found}
+        else:
+            every = {_keys.PREDICTIONS: self._inverse_link_fn(found), _keys.LOGITS: found}
+        return {key: every[key] for key in checked_keys(keys, list(every))}
+
+    def export_outputs(self, predictions: Mapping[str, Any]) -> dict[str, Any]:
+        from lockstep.estimator._export.outputs import PredictOutput, RegressionOutput
+
+        output = RegressionOutput(value=predictions[_keys.PREDICTIONS])
+        return {
+            _keys.DEFAULT_SIGNATURE: output,
+            _keys.REGRESS_SIGNATURE: output,
+            _keys.PREDICT_SIGNATURE: PredictOutput(predictions),
+        }
+
+    def _labels(self, labels: Any, logits: jax.Array) -> jax.Array:
+        found = _inputs.checked_labels(labels, logits, self.logits_dimension, _inputs.numbers)
+        return found.astype(jnp.float32)
+
+    def _losses(self, labels: jax.Array, logits: jax.Array) -> jax.Array:
+        return (labels - logits) ** 2
+
+    def _own_metrics(self) -> dict[str, Any]:
+        names = (_keys.PREDICTION_MEAN, _keys.LABEL_MEAN)
+        return {self.key(name): keras.metrics.Mean(name=metric_name(name)) for name in names}
+
+    def _update_own_metrics(
+        self, metrics: Mapping[str, Any], labels: jax.Array, logits: jax.Array, weights: jax.Array | None
+    ) -> None:
+        update(metrics[self.key(_keys.LABEL_MEAN)], labels, weights=weights)
+        predicted = self.predictions(logits)[_keys.PREDICTIONS]
+        update(metrics[self.key(_keys.PREDICTION_MEAN)], predicted, weights=weights)
+
+
+class PoissonRegressionHead(RegressionHead):
+    """Predicts counts: the logits are logarithms of their expected values.
+
+    Args:
+        label_dimension: How many counts for each example.
+        weight_column: The name of the feature of weights, or a numeric column: one for each example or each count.
+        loss_reduction: How losses become one.
+        compute_full_loss: Whether the loss has the term of the labels alone, log(label!), by Stirling's formula.
+        name: Put behind the names of metrics.
+
+    Raises:
+        ArgumentError: If an argument is wrong.
+
+    Source: tf.estimator.PoissonRegressionHead.
+    """
+
+    def __init__(
+        self,
+        label_dimension: int = 1,
+        weight_column: Any = None,
+        loss_reduction: str = SUM_OVER_BATCH_SIZE,
+        compute_full_loss: bool = True,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(label_dimension, weight_column, loss_reduction, inverse_link_fn=jnp.exp, name=name)
+        self._compute_full_loss = compute_full_loss
+
+    def _losses(self, labels: jax.Array, logits: jax.Array) -> jax.Array:
+        losses = jnp.exp(logits) - logits * labels
+        return losses + _stirling(labels) if self._compute_full_loss else losses
+
+
+def _stirling(counts: jax.Array) -> jax.Array:
+    """About the logarithm of the factorial; 0 for 0 and 1."""
+    safe = jnp.maximum(counts, 1)
+    found = safe * jnp.log(safe) - safe + 0.5 * jnp.log(2 * np.pi * safe)
+    return jnp.where((counts >= 0) & (counts <= 1), 0, found)
+
+
+class LogisticRegressionHead(RegressionHead):
+    """Predicts one number from 0 to 1; its loss is the cross entropy.
+
+    Labels are numbers from 0 to 1; others make the loss NaN.
+
+    Args:
+        weight_column: The name of the feature of weights, or a numeric column.
+        loss_reduction: How losses become one.
+        name: Put behind the names of metrics.
+
+    Raises:
+        ArgumentError: If an argument is wrong.
+
+    Source: tf.estimator.LogisticRegressionHead.
+    """
+
+    def __init__(
+        self, weight_column: Any = None, loss_reduction: str = SUM_OVER_BATCH_SIZE, name: str | None = None
+    ) -> None:
+        super().__init__(1, weight_column, loss_reduction, inverse_link_fn=jax.nn.sigmoid, name=name)
+
+    def _losses(self, labels: jax.Array, logits: jax.Array) -> jax.Array:
+        return _inputs.or_nan(sigmoid_cross_entropy(labels, logits), (labels >= 0) & (labels <= 1))

@@ -1,0 +1,162 @@
+"""What a hook is, and what it exchanges with the loop.
+
+Source: tensorflow/python/training/session_run_hook.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from lockstep.errors import UnsupportedError
+
+GLOBAL_STEP = "global_step"
+
+
+@dataclass(frozen=True)
+class SessionRunArgs:
+    """What a hook wants to know of the step that comes.
+
+    Args:
+        fetches: Any structure of names, such as "global_step" and "loss", of variables, and, in hooks that a model_fn
+            makes, of values of the model_fn.
+        feed_dict: Must be None.
+        options: Must be None.
+        raw: Whether results come as JAX arrays, which need not be computed yet, instead of numpy arrays.
+
+    Source: tf.compat.v1.train.SessionRunArgs.
+
+    Raises:
+        UnsupportedError: If a step is to be fed, or TensorFlow's options are given.
+    """
+
+    fetches: Any
+    feed_dict: Any = None
+    options: Any = None
+    raw: bool = False
+
+    def __post_init__(self) -> None:
+        if self.feed_dict is not None:
+            raise UnsupportedError(
+                "Nothing can be fed into a step from outside: SessionRunArgs received a feed_dict. Give the value "
+                "together with the features, in the input_fn."
+            )
+        if self.options is not None:
+            raise UnsupportedError(
+                f"Options are for TensorFlow's sessions: SessionRunArgs received options={self.options!r}. To look at "
+                "a step, use ProfilerHook."
+            )
+
+
+# Shared by hooks that ask for it around each step.
+GLOBAL_STEP_ARGS = SessionRunArgs(GLOBAL_STEP)
+
+
+class SessionRunValues(NamedTuple):
+    """What became of what a hook had wanted to know.
+
+    Attributes:
+        results: Values in the structure of the fetches; the global step is the one after the step.
+        options: None.
+        run_metadata: None.
+
+    Source: tf.compat.v1.train.SessionRunValues.
+    """
+
+    results: Any
+    options: Any = None
+    run_metadata: Any = None
+
+
+class SessionRunContext:
+    """The run that hooks are called before and after.
+
+    Args:
+        original_args: What the loop itself wants to know.
+        session: The session.
+        steps: How many steps the run makes.
+
+    Source: tf.compat.v1.train.SessionRunContext.
+    """
+
+    def __init__(self, original_args: Any, session: Any, steps: int = 1) -> None:
+        self._original_args = original_args
+        self._session = session
+        self._steps = steps
+        self._stop_requested = False
+
+    @property
+    def original_args(self) -> Any:
+        """A `SessionRunArgs` of what the loop itself wants to know."""
+        return self._original_args
+
+    @property
+    def session(self) -> Any:
+        """The session."""
+        return self._session
+
+    @property
+    def steps(self) -> int:
+        """How many steps the run makes."""
+        return self._steps
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether the loop is to end after this run."""
+        return self._stop_requested
+
+    def request_stop(self) -> None:
+        """Ends the loop after this run; in a job of several workers, soon, on all of them after the same step."""
+        self._stop_requested = True
+
+
+class SessionRunHook:
+    """Is told about the steps of training, evaluation or prediction. Override what is needed.
+
+    A hook is called around each step. One that wants to know about few of them may have a further method, and the loop
+    may then make several steps at once:
+
+        def next_step(self, step: int) -> int | None
+
+    It is given the number of steps done, and returns after which step the hook must be called next; None means never.
+    The hook may be called earlier. A class that overrides `before_run` or `after_run` of one with such a method is
+    called around each step, unless it overrides `next_step` too.
+
+    Source: tf.estimator.SessionRunHook.
+    """
+
+    def begin(self) -> None:
+        """Called once, before there is a session."""
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Called once variables have their values.
+
+        Args:
+            session: The session.
+            coord: None; of TensorFlow's threads there are none.
+        """
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        """Called before a step.
+
+        Args:
+            run_context: About the step.
+
+        Returns:
+            What to hand to `after_run`, or None.
+        """
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        """Called after a step; not if it failed or there was no more input.
+
+        Args:
+            run_context: The same as before the step.
+            run_values: What `before_run` asked for.
+        """
+
+    def end(self, session: Any) -> None:
+        """Called at the end, unless it comes by an exception.
+
+        Args:
+            session: The session.
+        """

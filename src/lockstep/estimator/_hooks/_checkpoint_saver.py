@@ -1,0 +1,181 @@
+"""Checkpoints."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from lockstep import summary
+from lockstep.errors import ArgumentError
+from lockstep.estimator._hooks._base import (
+    GLOBAL_STEP,
+    GLOBAL_STEP_ARGS,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
+from lockstep.estimator._hooks._decision import Decision
+from lockstep.estimator._hooks._timer import SecondOrStepTimer
+
+_log = logging.getLogger("lockstep")
+
+
+class CheckpointSaverListener:
+    """Does something before or after each checkpoint. Override what is needed.
+
+    Source: tf.estimator.CheckpointSaverListener.
+    """
+
+    def begin(self) -> None:
+        """Called once, before there is a session."""
+
+    def before_save(self, session: Any, global_step_value: int) -> None:
+        """Called before a checkpoint is written.
+
+        Args:
+            session: The session.
+            global_step_value: The step.
+        """
+
+    def after_save(self, session: Any, global_step_value: int) -> bool | None:
+        """Called after a checkpoint has been written.
+
+        Args:
+            session: The session.
+            global_step_value: The step.
+
+        Returns:
+            True to end training; of no effect after the first and the last checkpoint.
+        """
+
+    def end(self, session: Any, global_step_value: int) -> None:
+        """Called at the end, after the last checkpoint.
+
+        Args:
+            session: The session.
+            global_step_value: The step.
+        """
+
+
+class CheckpointSaverHook(SessionRunHook):
+    """Saves checkpoints: at the start, every so many steps or seconds, and at the end if there are new steps.
+
+    In a job of several workers all of them need one. With seconds, the chief's clock counts.
+
+    Args:
+        checkpoint_dir: Where.
+        save_secs: After how many seconds since the last one.
+        save_steps: After how many steps; one of the two must be given.
+        saver: An object whose `save(session, path, global_step=step)` writes them; default: the session.
+        checkpoint_basename: The beginning of their names; the step follows.
+        scaffold: An object whose `saver`, if it is not None, writes them; not together with `saver`.
+        listeners: Are told before and after each.
+        save_graph_def: Either way no graph is saved: there is none.
+
+    Attributes:
+        listeners: Who is told; more may be added until training begins.
+
+    Source: tf.estimator.CheckpointSaverHook.
+
+    Raises:
+        ArgumentError: If it is not clear when, or who saves.
+    """
+
+    def __init__(
+        self,
+        checkpoint_dir: str | os.PathLike[str],
+        save_secs: float | None = None,
+        save_steps: int | None = None,
+        saver: Any = None,
+        checkpoint_basename: str = "model.ckpt",
+        scaffold: Any = None,
+        listeners: Sequence[CheckpointSaverListener] | None = None,
+        save_graph_def: bool = True,
+    ) -> None:
+        _log.info("Create CheckpointSaverHook.")
+        self._saver = _saver(saver, scaffold)
+        self._directory = os.fspath(checkpoint_dir)
+        self._basename = checkpoint_basename
+        self._save_path = os.path.join(self._directory, checkpoint_basename)
+        self._timer = SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
+        self._by_clock = save_secs is not None
+        self._decision = Decision("save")
+        self.listeners: list[CheckpointSaverListener] = list(listeners or [])
+
+    def begin(self) -> None:
+        """Tells the listeners."""
+        for listener in self.listeners:
+            listener.begin()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Saves what training starts from."""
+        step = int(session.run(GLOBAL_STEP))
+        self._save(session, step)
+        self._timer.update_last_triggered_step(step)
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        """Asks for the global step."""
+        return GLOBAL_STEP_ARGS
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        """Saves, if it is time to."""
+        step = int(run_values.results)
+        if self._is_time(run_context.session, step):
+            self._timer.update_last_triggered_step(step)
+            if self._save(run_context.session, step):
+                run_context.request_stop()
+
+    def end(self, session: Any) -> None:
+        """Saves, if there are steps since the last checkpoint."""
+        step = int(session.run(GLOBAL_STEP))
+        if step != self._timer.last_triggered_step():
+            self._save(session, step)
+        for listener in self.listeners:
+            listener.end(session, step)
+
+    def next_step(self, step: int) -> int:
+        """Returns the next step that may be saved."""
+        due = self._timer.next_trigger(step)
+        return self._decision.next_step(step, due) if self._by_clock else due
+
+    def _is_time(self, session: Any, step: int) -> bool:
+        if self._by_clock:
+            return self._decision.is_made(session, lambda: self._timer.should_trigger_for_step(step))
+        return self._timer.should_trigger_for_step(step)
+
+    def _save(self, session: Any, step: int) -> bool:
+        """Saves; returns whether a listener wants training to end."""
+        _log.info("Calling checkpoint listeners before saving checkpoint %d...", step)
+        for listener in self.listeners:
+            listener.before_save(session, step)
+        _log.info("Saving checkpoints for %d into %s.", step, self._save_path)
+        self._write(session, step)
+        _log.info("Calling checkpoint listeners after saving checkpoint %d...", step)
+        stopping = [listener for listener in self.listeners if listener.after_save(session, step)]
+        for listener in stopping:
+            _log.info("A CheckpointSaverListener requested that training be stopped. listener: %s", listener)
+        return bool(stopping)
+
+    def _write(self, session: Any, step: int) -> None:
+        if self._saver is None:
+            session.save(self._directory, self._basename)
+        else:
+            self._saver.save(session, self._save_path, global_step=step)
+        if session.is_chief:
+            log = summary.SessionLog(status=summary.SessionLog.CHECKPOINT, checkpoint_path=self._save_path)
+            summary.FileWriterCache.get(self._directory).add_session_log(log, step)
+
+
+def _saver(saver: Any, scaffold: Any) -> Any:
+    if saver is not None and scaffold is not None:
+        raise ArgumentError("You cannot provide both saver and scaffold. Received: both; leave one out.")
+    chosen = getattr(scaffold, "saver", None) if saver is None else saver
+    if chosen is not None and not callable(getattr(chosen, "save", None)):
+        raise ArgumentError(
+            f"A saver has a method save(session, path, global_step=step): received {chosen!r}. Leave it out, and the "
+            "Estimator saves."
+        )
+    return chosen

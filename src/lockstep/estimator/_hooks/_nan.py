@@ -1,0 +1,93 @@
+"""Losses that are not numbers."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from lockstep.estimator._hooks._base import SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
+
+_log = logging.getLogger("lockstep")
+# Waiting for a loss would keep Python from preparing steps ahead of the device.
+_UNREAD = 8
+_MESSAGE = "Model diverged with loss = NaN."
+
+
+class NanLossDuringTrainingError(RuntimeError):
+    """The loss is NaN.
+
+    Source: tf.estimator.NanLossDuringTrainingError.
+    """
+
+    def __str__(self) -> str:
+        return "NaN loss during training."
+
+
+class NanTensorHook(SessionRunHook):
+    """Ends training when the loss is NaN, at the latest a few steps after it.
+
+    No checkpoint is written in between: `settle` comes first.
+
+    Args:
+        loss_tensor: The loss: its name, or a value of the model_fn.
+        fail_on_nan_loss: Whether to raise `NanLossDuringTrainingError`, or else to request stop.
+
+    Source: tf.estimator.NanTensorHook.
+    """
+
+    def __init__(self, loss_tensor: Any, fail_on_nan_loss: bool = True) -> None:
+        self._loss_tensor = loss_tensor
+        self._fail = fail_on_nan_loss
+        self._unread: deque[Any] = deque()
+        self._diverged = False
+
+    def begin(self) -> None:
+        """Forgets losses of a session before."""
+        self._unread.clear()
+        self._diverged = False
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        """Asks for the loss."""
+        return SessionRunArgs(self._loss_tensor, raw=True)
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        """Looks at the losses that are computed by now."""
+        self._unread.append(run_values.results)
+        while self._unread and (len(self._unread) > _UNREAD or _is_ready(self._unread[0])):
+            self._read()
+        if self._diverged:
+            run_context.request_stop()
+
+    def settle(self) -> None:
+        """Waits for all losses and looks at them.
+
+        Raises:
+            NanLossDuringTrainingError: If one is NaN, and the hook is to fail.
+        """
+        while self._unread:
+            self._read()
+
+    def end(self, session: Any) -> None:
+        """Looks at the last losses."""
+        self.settle()
+
+    def next_step(self, step: int) -> int:
+        """Returns a step soon after."""
+        return step + _UNREAD
+
+    def _read(self) -> None:
+        if not np.isnan(np.asarray(self._unread.popleft())).any():
+            return
+        self._unread.clear()
+        if self._fail:
+            _log.error(_MESSAGE)
+            raise NanLossDuringTrainingError
+        _log.warning(_MESSAGE)
+        self._diverged = True
+
+
+def _is_ready(value: Any) -> bool:
+    return value.is_ready() if hasattr(value, "is_ready") else True

@@ -1,0 +1,126 @@
+"""Profiles of steps."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from lockstep.errors import ArgumentError
+from lockstep.estimator._hooks._base import (
+    GLOBAL_STEP_ARGS,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
+from lockstep.estimator._hooks._pace import step_after
+from lockstep.estimator._hooks._timer import SecondOrStepTimer
+
+_log = logging.getLogger("lockstep")
+_RUNS = Path("plugins") / "profile"
+
+
+class ProfilerHook(SessionRunHook):
+    """Profiles one step every so many steps or seconds, by JAX' profiler.
+
+    TensorBoard's profile plugin shows `output_dir`, with a run `step_<n>` for each step. Before and after a profiled
+    step Python waits for the devices, so that the profile has this step alone.
+
+    Args:
+        save_steps: After how many steps.
+        save_secs: After how many seconds; one of the two must be given.
+        output_dir: Where; default: the working directory.
+        show_dataflow: Must be True.
+        show_memory: Must be False. What TensorFlow's own format shows by these two, the plugin always shows.
+
+    Source: tf.estimator.ProfilerHook.
+
+    Raises:
+        ArgumentError: If it is not clear when, or what to show is chosen.
+    """
+
+    def __init__(
+        self,
+        save_steps: int | None = None,
+        save_secs: float | None = None,
+        output_dir: str | os.PathLike[str] = "",
+        show_dataflow: bool = True,
+        show_memory: bool = False,
+    ) -> None:
+        if not show_dataflow or show_memory:
+            raise ArgumentError(
+                "What a profile shows is chosen in TensorBoard: received "
+                f"show_dataflow={show_dataflow!r}, show_memory={show_memory!r}. Leave both out."
+            )
+        self._timer = SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
+        self._output_dir = Path(output_dir)
+        self._trace: Path | None = None
+
+    def begin(self) -> None:
+        """Starts counting."""
+        self._timer.reset()
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        """Starts the profile, if it is time to."""
+        coming = step_after(run_context)
+        if self._timer.last_triggered_step() is not None and self._timer.should_trigger_for_step(coming):
+            self._start()
+        return GLOBAL_STEP_ARGS
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        """Ends the profile, if there is one."""
+        step = int(run_values.results)
+        if self._trace is not None:
+            self._timer.update_last_triggered_step(step)
+            self._save(step, self._stop())
+        elif self._timer.last_triggered_step() is None:
+            # Time and steps count from the first step on, which compiles.
+            self._timer.update_last_triggered_step(step - run_context.steps)
+
+    def end(self, session: Any) -> None:
+        """Drops a profile whose step did not come."""
+        if self._trace is not None:
+            shutil.rmtree(self._stop())
+
+    def next_step(self, step: int) -> int:
+        """Returns the step before the one that is profiled, so that this one runs by itself; or that one."""
+        due = self._timer.next_trigger(step)
+        return due - 1 if due > step + 1 else due
+
+    def _start(self) -> None:
+        self._output_dir.mkdir(parents=True, exist_ok=True)
+        self._trace = Path(tempfile.mkdtemp(prefix=".profile-", dir=self._output_dir))
+        _wait_for_devices()
+        jax.profiler.start_trace(self._trace)
+
+    def _stop(self) -> Path:
+        """Ends the profile; returns the directory that has it."""
+        trace, self._trace = self._trace, None
+        _wait_for_devices()
+        jax.profiler.stop_trace()
+        return trace or self._output_dir
+
+    def _save(self, step: int, trace: Path) -> None:
+        target = self._output_dir / _RUNS / f"step_{step}"
+        _log.info("Saving timeline for %d into '%s'.", step, target)
+        target.mkdir(parents=True, exist_ok=True)
+        for file in (trace / _RUNS).glob("*/*"):
+            file.replace(target / f"{_task()}{file.name}")
+        shutil.rmtree(trace)
+
+
+def _task() -> str:
+    """Returns what tells the files of tasks on one machine apart."""
+    return f"task{jax.process_index()}." if jax.process_count() > 1 else ""
+
+
+def _wait_for_devices() -> None:
+    for array in jax.live_arrays():
+        if not array.is_deleted():
+            array.block_until_ready()

@@ -1,0 +1,141 @@
+"""When a hook acts: every so many steps, or seconds.
+
+Source: SecondOrStepTimer of tensorflow/python/training/basic_session_run_hooks.py.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from lockstep.errors import ArgumentError
+
+# With fewer steps at once than take about this long, a change of speed delays nothing for long.
+_LONGEST_LOOK_AHEAD_SECS = 1.0
+
+
+class Timer(Protocol):
+    """Says when to act."""
+
+    def reset(self) -> None:
+        """Forgets when it was."""
+        ...
+
+    def should_trigger_for_step(self, step: int) -> bool:
+        """Returns whether to act after a step."""
+        ...
+
+    def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
+        """Takes note of an action; returns the seconds and the steps since the one before, None if there was none."""
+        ...
+
+    def last_triggered_step(self) -> int | None:
+        """Returns the step of the last action."""
+        ...
+
+    def next_trigger(self, step: int) -> int | None:
+        """Returns the first step after `step` for which to ask again, or None for none."""
+        ...
+
+
+class SecondOrStepTimer:
+    """Triggers at first, and from then on every N seconds or every N steps.
+
+    Args:
+        every_secs: After how many seconds.
+        every_steps: After how many steps; one of the two must be given.
+
+    Source: tf.compat.v1.train.SecondOrStepTimer.
+
+    Raises:
+        ArgumentError: If none or both are given, or it is negative.
+    """
+
+    def __init__(self, every_secs: float | None = None, every_steps: int | None = None) -> None:
+        if every_secs is None and every_steps is None:
+            raise ArgumentError("Either every_secs or every_steps should be provided. Received: neither; give one.")
+        if every_secs is not None and every_steps is not None:
+            raise ArgumentError(
+                f"Can not provide both every_secs and every_steps. Received: every_secs={every_secs!r} and "
+                f"every_steps={every_steps!r}; leave one out, or give None."
+            )
+        if (every_secs or 0) < 0 or (every_steps is not None and every_steps < 1):
+            raise ArgumentError(
+                "every_secs is at least 0 and every_steps at least 1: received "
+                f"every_secs={every_secs!r}, every_steps={every_steps!r}. Choose a larger one."
+            )
+        self._every_secs = every_secs
+        self._every_steps = every_steps
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets when it was triggered; the next question triggers."""
+        self._last_step: int | None = None
+        self._last_time = 0.0
+
+    def should_trigger_for_step(self, step: int) -> bool:
+        """Returns whether to act after a step.
+
+        Args:
+            step: The number of the step; a second time for the same one is never due.
+        """
+        if self._last_step is None:
+            return True
+        if step == self._last_step:
+            return False
+        if self._every_secs is not None:
+            return time.monotonic() >= self._last_time + self._every_secs
+        return step >= self._last_step + (self._every_steps or 1)
+
+    def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
+        """Takes note of an action.
+
+        Args:
+            step: After which step.
+
+        Returns:
+            The seconds and the steps since the action before; None and None if it is the first.
+        """
+        now, last = time.monotonic(), self._last_step
+        elapsed = (None, None) if last is None else (now - self._last_time, step - last)
+        self._last_step, self._last_time = step, now
+        return elapsed
+
+    def last_triggered_step(self) -> int | None:
+        """Returns the step of the last action, or None if there was none."""
+        return self._last_step
+
+    def next_trigger(self, step: int) -> int:
+        """Returns the first step after `step` for which to ask again: exact for steps, cautious for seconds."""
+        if self._last_step is None:
+            return step + 1
+        if self._every_steps is not None:
+            return max(step + 1, self._last_step + self._every_steps)
+        return step + max(1, self._steps_within(step, self._last_step))
+
+    def _steps_within(self, step: int, last_step: int) -> int:
+        """Returns half of the steps that can be made, at the speed so far, until it is time."""
+        passed = time.monotonic() - self._last_time
+        left = min((self._every_secs or 0) - passed, _LONGEST_LOOK_AHEAD_SECS)
+        return int((step - last_step) / passed * left / 2) if passed > 0 and left > 0 else 0
+
+
+class NeverTriggerTimer:
+    """Never triggers."""
+
+    def reset(self) -> None:
+        """Does nothing."""
+
+    def should_trigger_for_step(self, step: int) -> bool:
+        """Returns False."""
+        return False
+
+    def update_last_triggered_step(self, step: int) -> tuple[None, None]:
+        """Returns None and None."""
+        return None, None
+
+    def last_triggered_step(self) -> None:
+        """Returns None."""
+
+    def next_trigger(self, step: int) -> None:
+        """Returns None."""

@@ -1,0 +1,68 @@
+"""What an input_fn returns, as batches for a step program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lockstep._feed.distributed import Distribution, of_function
+from lockstep._feed.source import DistributedSource
+from lockstep._model_fn.function import Data
+from lockstep._step.replicas import Replicas
+from lockstep.data import Dataset, InputContext
+from lockstep.errors import InputError
+from lockstep.estimator._inputs.returned import dataset_of
+from lockstep.estimator._inspection import call_input_fn
+
+
+class Input:
+    """An input_fn on this task.
+
+    Args:
+        input_fn: Returns a dataset, or (features, labels).
+        mode: "train", "eval" or "infer".
+        replicas: Who reads; each replica gets batches of its own.
+        is_distributed: Whether there is a strategy, of which the function is told.
+        params: Of the Estimator.
+        config: Of the Estimator.
+    """
+
+    def __init__(
+        self,
+        input_fn: Callable[..., Any],
+        mode: str,
+        replicas: Replicas,
+        is_distributed: bool,
+        params: Any,
+        config: Any,
+    ) -> None:
+        def make(context: InputContext) -> Dataset:
+            given = context if is_distributed else None
+            returned = call_input_fn(input_fn, mode, params, config, given)
+            return dataset_of(returned, repeat=mode == "train")
+
+        self.distribution: Distribution = of_function(make, replicas)
+        self.source = DistributedSource(
+            self.distribution, features_only if mode == "infer" else with_labels, stays=False
+        )
+
+
+def with_labels(element: Any) -> Data:
+    """Takes an element of a dataset apart.
+
+    Raises:
+        InputError: If it is a tuple of anything but (features, labels).
+    """
+    if not isinstance(element, tuple) or hasattr(element, "_fields"):
+        return Data(element)
+    if len(element) != 2:
+        raise InputError(
+            f"An input_fn must yield (features, labels), or features alone. Received: a tuple of {len(element)}. Put "
+            "several features into a dict."
+        )
+    return Data(element[0], element[1])
+
+
+def features_only(element: Any) -> Data:
+    """Takes the features of an element; predictions need no labels."""
+    return Data(with_labels(element).features)

@@ -1,0 +1,157 @@
+"""What an input_fn returns, as a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import jax
+import numpy as np
+
+from lockstep.data import Dataset
+from lockstep.errors import InputError, UnsupportedError
+
+_EXAMPLE = "Example: lockstep.data.Dataset.from_tensor_slices((features, labels)).batch(32)"
+
+
+class OneShotIterator:
+    """An iterator as TensorFlow 1 has it: `get_next` gives stand-ins for what a dataset's elements hold.
+
+    An input_fn returns them, in any arrangement; `dataset_of` makes a dataset of that again.
+
+    Attributes:
+        initializer: `None`: the iterator needs no initialisation.
+
+    Source: tf.compat.v1.data.Iterator.
+    """
+
+    initializer = None
+
+    def __init__(self, dataset: Dataset) -> None:
+        """Makes one.
+
+        Args:
+            dataset: Whose elements.
+
+        Raises:
+            InputError: If it is no dataset.
+        """
+        if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"An iterator needs a dataset. Received: {type(dataset).__name__}. {_EXAMPLE}")
+        self.dataset = dataset
+        leaves, self._structure = jax.tree.flatten(dataset.element_spec)
+        self._leaves = [Pending(self, number, spec) for number, spec in enumerate(leaves)]
+
+    @property
+    def element_spec(self) -> Any:
+        """What the elements look like."""
+        return self.dataset.element_spec
+
+    def get_next(self, name: str | None = None) -> Any:
+        """Returns a stand-in for each array of an element, in the element's structure."""
+        return jax.tree.unflatten(self._structure, self._leaves)
+
+    def is_all_of(self, returned: Any) -> bool:
+        """Whether `returned` is what `get_next` returns."""
+        leaves, structure = jax.tree.flatten(returned)
+        return structure == self._structure and all(a is b for a, b in zip(leaves, self._leaves, strict=True))
+
+
+class Pending:
+    """Stands for an array of elements to come; nothing can be computed with it.
+
+    Attributes:
+        iterator: Whose elements.
+        number: Which of their arrays.
+        shape: Its shape.
+        dtype: Its type.
+    """
+
+    # numpy's arrays leave operations to this class.
+    __array_ufunc__ = None
+
+    def __init__(self, iterator: OneShotIterator, number: int, spec: Any) -> None:
+        self.iterator = iterator
+        self.number = number
+        self.shape = spec.shape
+        self.dtype = spec.dtype
+
+    def __repr__(self) -> str:
+        return f"<stands for an array of a dataset's elements, shape={self.shape}, dtype={self.dtype}>"
+
+
+def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    raise UnsupportedError(
+        "What get_next() returns stands for elements to come: an input_fn returns it as it is. Received: an operation "
+        "on it. Put the operation into Dataset.map, before the iterator is made."
+    )
+
+
+for _name in (
+    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "pow"),
+    *("matmul", "rmatmul", "neg", "abs", "lt", "le", "gt", "ge", "getitem", "iter", "len", "bool", "float", "int"),
+    "array",
+):
+    setattr(Pending, f"__{_name}__", _refuse)
+
+
+def dataset_of(returned: Any, repeat: bool = False) -> Dataset:
+    """Returns the dataset that an input_fn's result stands for; its elements are (features, labels) or features.
+
+    Args:
+        returned: A dataset, or features, or (features, labels): structures of arrays, which are one batch; or of what
+            `get_next` of an iterator returned.
+        repeat: Whether a batch of arrays comes again and again.
+
+    Raises:
+        InputError: It is something else.
+    """
+    if isinstance(returned, Dataset):
+        return returned
+    result = _pair(returned)
+    if any(isinstance(leaf, Pending) for leaf in jax.tree.leaves(result)):
+        return _rearranged(result)
+    batch = Dataset.from_tensors(jax.tree.map(_array, result))
+    return batch.repeat() if repeat else batch
+
+
+def _pair(returned: Any) -> Any:
+    if not isinstance(returned, (tuple, list)) or hasattr(returned, "_fields"):
+        if returned is None or isinstance(returned, Iterator) or not jax.tree.leaves(returned):
+            raise InputError(f"input_fn must return a dataset, or features. Received: {returned!r}. {_EXAMPLE}")
+        return returned
+    if len(returned) != 2:
+        raise InputError(
+            "input_fn should return (features, labels) as a len 2 tuple. Received: a "
+            f"{type(returned).__name__} of {len(returned)}. Put several features into a dict."
+        )
+    return tuple(returned)
+
+
+def _array(leaf: Any) -> Any:
+    if isinstance(leaf, (np.ndarray, np.generic, jax.Array, bytes, str, int, float)):
+        return np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf
+    raise InputError(
+        f"input_fn must return a dataset, or arrays. Received: {leaf!r}, a {type(leaf).__name__}. {_EXAMPLE}"
+    )
+
+
+def _rearranged(result: Any) -> Dataset:
+    leaves, structure = jax.tree.flatten(result)
+    iterators = {id(leaf.iterator) if isinstance(leaf, Pending) else None for leaf in leaves}
+    if len(iterators) != 1 or None in iterators:
+        raise InputError(
+            "An input_fn may return what one iterator gives, and nothing else beside it. Received: "
+            f"{jax.tree.unflatten(structure, leaves)!r}. Put datasets together with Dataset.zip, and constants with "
+            "Dataset.map."
+        )
+    iterator: OneShotIterator = leaves[0].iterator
+    if iterator.is_all_of(result):
+        return iterator.dataset
+    numbers = [leaf.number for leaf in leaves]
+
+    def arranged(*element: Any) -> Any:
+        found = jax.tree.leaves(element)
+        return jax.tree.unflatten(structure, [found[number] for number in numbers])
+
+    return iterator.dataset.map(arranged)

@@ -1,0 +1,118 @@
+"""A model_fn, learnt from the data, ready to run in one mode on some replicas."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import jax
+
+from lockstep._model_fn.function import Call, Data, ModelFunction
+from lockstep._model_fn.outputs import Selection, held_by, static_summaries, texts_in
+from lockstep._model_fn.program import ModelProgram, abstract, text_leaves
+from lockstep._model_fn.records import GroupOp, SummaryOp, group
+from lockstep._model_fn.steps import Steps, evaluate_step, increment, predict_step, train_step
+from lockstep._model_fn.variables import Variables
+from lockstep._step.replicas import Replicas
+
+ModelCall = Callable[[Any, Any, str], Any]
+
+_STEPS: dict[str, Callable[[ModelFunction, Replicas, Selection], Steps]] = {
+    "train": train_step,
+    "eval": evaluate_step,
+    "infer": predict_step,
+}
+_HOOKS = {
+    "train": ("training_hooks", "training_chief_hooks"),
+    "eval": ("evaluation_hooks",),
+    "infer": ("prediction_hooks",),
+}
+
+
+class Job:
+    """Calls the model_fn once, without computing anything, to learn its variables and what it says.
+
+    Args:
+        call: The model_fn as a function of features, labels and mode.
+        mode: "train", "eval" or "infer".
+        replicas: Where it runs.
+        seed: Of the random numbers behind first values, or `None`.
+        example: A batch.
+    """
+
+    def __init__(self, call: ModelCall, mode: str, replicas: Replicas, seed: int | None, example: Data) -> None:
+        self.mode = mode
+        self.replicas = replicas
+        self.variables = Variables(seed)
+        self._function = ModelFunction(call, mode, self.variables, replicas.count, text_leaves(example))
+        self._wanted: frozenset[str] = frozenset()
+        learning = self._steps()
+        jax.eval_shape(lambda data: learning.whole({}, data), abstract(example))
+
+    @property
+    def first(self) -> Call:
+        """The call from which all is known; the values in it are dead."""
+        assert self._function.first is not None
+        return self._function.first
+
+    @property
+    def spec(self) -> Any:
+        """What the model_fn returned."""
+        return self.first.spec
+
+    @property
+    def hooks(self) -> list[Any]:
+        """The hooks in the spec, in the order of the outputs."""
+        return self._hooks_of(self.spec)
+
+    @property
+    def summaries(self) -> list[SummaryOp]:
+        """The summaries, without their values."""
+        return static_summaries(self.first.scope.recorded.summaries)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the values that hooks may ask for."""
+        return list(self.first.scope.recorded.values)
+
+    @cached_property
+    def increment(self) -> int:
+        """By how much a step increments the global step."""
+        ops: GroupOp = group(self.spec.train_op)
+        return increment(ops)
+
+    @cached_property
+    def places(self) -> dict[int, tuple[Any, ...]]:
+        """Where in the outputs a traced value of the first call is found, by its id."""
+        found: dict[int, tuple[Any, ...]] = {id(self.spec.loss): ("loss",)}
+        found.update({id(v): ("values", name) for name, v in self.first.scope.recorded.values.items()})
+        for number, hook in enumerate(self.hooks):
+            found.update({id(v): ("hooks", number, path) for path, v in held_by(hook).items()})
+        return found
+
+    def want(self, hooks: list[Any]) -> None:
+        """Has the program hand out the values that hooks name."""
+        texts = {text for hook in hooks for text in texts_in(hook)}
+        self._wanted = frozenset(texts & set(self.names))
+        self.__dict__.pop("program", None)
+
+    @cached_property
+    def program(self) -> ModelProgram:
+        """The compiled step."""
+        return ModelProgram(self._steps(), self.replicas, self.first.scope.recorded.needs)
+
+    def signature(self) -> dict[str, str]:
+        """Type and shape of each variable."""
+        return {key: str(entry) for key, entry in self.variables.entries.items()}
+
+    def digest(self) -> str:
+        """A short text that is equal if and only if the signatures are."""
+        return hashlib.sha256(repr(self.signature()).encode()).hexdigest()
+
+    def _steps(self) -> Steps:
+        return _STEPS[self.mode](self._function, self.replicas, Selection(self._wanted, self._hooks_of))
+
+    def _hooks_of(self, spec: Any) -> list[Any]:
+        return [hook for name in _HOOKS[self.mode] for hook in getattr(spec, name, None) or ()]

@@ -1,0 +1,130 @@
+"""A compiled Keras model as an Estimator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+from keras.src.trainers.compile_utils import CompileMetrics
+
+from lockstep.errors import ArgumentError
+from lockstep.estimator._estimator import Estimator
+from lockstep.estimator._estimator_spec import EstimatorSpec
+from lockstep.estimator._mode_keys import ModeKeys
+from lockstep.estimator._run_config import RunConfig
+
+
+def model_to_estimator(
+    keras_model: Any = None,
+    keras_model_path: str | os.PathLike[str] | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+    model_dir: str | os.PathLike[str] | None = None,
+    config: RunConfig | None = None,
+    checkpoint_format: str = "checkpoint",
+    metric_names_map: Mapping[str, str] | None = None,
+    export_outputs: Mapping[str, Any] | None = None,
+) -> Estimator:
+    """Makes an Estimator that trains a compiled Keras model, from the weights that it has.
+
+    The model itself does not change: the Estimator's variables are in its checkpoints.
+
+    Args:
+        keras_model: The model; or
+        keras_model_path: A file that `model.save` has written.
+        custom_objects: For loading the file.
+        model_dir: As for `Estimator`.
+        config: As for `Estimator`.
+        checkpoint_format: "checkpoint" or "saver", for TensorFlow's sake: there is one format.
+        metric_names_map: Other names for metrics.
+        export_outputs: As `EstimatorSpec.export_outputs`, instead of all outputs.
+
+    Raises:
+        ArgumentError: If no model, or both are given, or the model is not compiled, or neither built nor one that can
+            be made from its configuration.
+
+    Source: tf.keras.estimator.model_to_estimator.
+    """
+    if (keras_model is None) == (keras_model_path is None):
+        raise ArgumentError("Exactly one of keras_model and keras_model_path must be given. Received: none, or both.")
+    if checkpoint_format not in ("checkpoint", "saver"):
+        raise ArgumentError(f'checkpoint_format must be "checkpoint" or "saver". Received: {checkpoint_format!r}.')
+    if keras_model is None:
+        keras_model = keras.saving.load_model(os.fspath(keras_model_path or ""), custom_objects=custom_objects)
+    if not getattr(keras_model, "compiled", False):
+        raise ArgumentError(
+            f"The Keras model must be compiled: the Estimator needs its loss and optimizer. Received: {keras_model!r}. "
+            "Call model.compile(optimizer, loss) first."
+        )
+    model_fn = _model_fn(keras_model, dict(metric_names_map or {}), export_outputs)
+    return Estimator(model_fn, model_dir=model_dir, config=config)
+
+
+def _model_fn(model: Any, names: dict[str, str], export_outputs: Mapping[str, Any] | None) -> Callable[..., Any]:
+    from lockstep.train import minimize
+
+    # As plain values: in a model_fn the variables of an optimizer, such as its learning rate, are traced.
+    compiled = model.get_compile_config()
+
+    def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        here = _in_this_call(model, compiled)
+        inputs = _inputs(here, features)
+        outputs = here(inputs, training=mode == ModeKeys.TRAIN)
+        predictions = _predictions(here, outputs)
+        if mode == ModeKeys.PREDICT:
+            return EstimatorSpec(mode, predictions=predictions, export_outputs=export_outputs)
+        loss = here.compute_loss(x=inputs, y=labels, y_pred=outputs, training=mode == ModeKeys.TRAIN)
+        if mode == ModeKeys.TRAIN:
+            trained = minimize(loss, model.optimizer, var_list=here.trainable_variables)
+            return EstimatorSpec(mode, predictions=predictions, loss=loss, train_op=trained)
+        metrics = _metrics(compiled, labels, outputs, names)
+        return EstimatorSpec(mode, predictions=predictions, loss=loss, eval_metric_ops=metrics)
+
+    return model_fn
+
+
+def _in_this_call(model: Any, compiled: dict[str, Any]) -> Any:
+    """A built model has variables that the model_fn uses; of any other, each call of the model_fn makes its own."""
+    if model.built and model.weights:
+        return model
+    try:
+        fresh = type(model).from_config(model.get_config())
+        fresh.compile_from_config(compiled)
+    except Exception as error:
+        raise ArgumentError(
+            f"A Keras model must be built, or one that can be made from its configuration. Received: {model!r} "
+            f"({error}). Call it on a batch first."
+        ) from error
+    return fresh
+
+
+def _inputs(model: Any, features: Any) -> Any:
+    """A single feature is what a model of one input takes, whatever its name."""
+    if isinstance(features, dict) and len(features) == 1 and len(getattr(model, "inputs", None) or [0]) == 1:
+        return next(iter(features.values()))
+    return features
+
+
+def _predictions(model: Any, outputs: Any) -> dict[str, Any]:
+    if isinstance(outputs, dict):
+        return outputs
+    flat = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+    return dict(zip(_output_names(model, len(flat)), flat, strict=True))
+
+
+def _output_names(model: Any, count: int) -> list[str]:
+    """As in TensorFlow: those of the layers that give the outputs; a subclass of Model has none."""
+    if isinstance(model, keras.Sequential):
+        return [model.layers[-1].name]
+    return getattr(model, "output_names", None) or [f"output_{i}" for i in range(1, count + 1)]
+
+
+def _metrics(compiled: dict[str, Any], labels: Any, outputs: Any, names: dict[str, str]) -> dict[str, Any]:
+    """The compiled metrics, made anew: their counts belong to this evaluation."""
+    made = [keras.saving.deserialize_keras_object(compiled.get(kind)) for kind in ("metrics", "weighted_metrics")]
+    if not any(made):
+        return {}
+    found = CompileMetrics(*made)
+    found.update_state(labels, outputs)
+    return {names.get(str(metric.name), str(metric.name)): metric for metric in found.metrics}

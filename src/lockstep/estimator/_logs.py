@@ -1,0 +1,30 @@
+"""Who logs what happens: the chief, to standard error unless the program has set logging up itself."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Generator
+
+_log = logging.getLogger("lockstep")
+
+
+def show() -> None:
+    """Shows messages from INFO up, as TensorFlow does, unless the program decides on that itself."""
+    if not _log.hasHandlers() and _log.level == logging.NOTSET:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(levelname)s:%(name)s:%(message)s"))
+        _log.addHandler(handler)
+        _log.setLevel(logging.INFO)
+
+
+@contextlib.contextmanager
+def only_on(is_chief: bool) -> Generator[None]:
+    """While open, only the chief logs less than warnings."""
+    before = _log.level
+    if not is_chief:
+        _log.setLevel(max(before, logging.WARNING))
+    try:
+        yield
+    finally:
+        _log.setLevel(before)

@@ -1,0 +1,57 @@
+"""The values with which a run starts: from a checkpoint, from another model's, or new ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lockstep import checkpoint
+from lockstep._model_fn.variables import GLOBAL_STEP, Variables
+from lockstep.errors import CheckpointError
+
+_log = logging.getLogger("lockstep")
+Values = dict[str, np.ndarray]
+
+
+def restored(variables: Variables, path: str) -> Values:
+    """Returns the values in a checkpoint; those of local variables are new.
+
+    Raises:
+        CheckpointError: If it lacks a variable, or holds another shape.
+    """
+    _log.info("Restoring parameters from %s", path)
+    with checkpoint.pinned(path):
+        found = checkpoint.load(path).arrays
+    local = [key for key, entry in variables.entries.items() if entry.local]
+    fresh = variables.initial_values() if local else {}
+    return {key: fresh[key] if key in local else _checked(variables, key, found, path) for key in variables.entries}
+
+
+def new(variables: Variables, warm_start: Callable[[Values], Values] | None) -> Values:
+    """Returns first values, after a warm start if there is one."""
+    values = variables.initial_values()
+    return values if warm_start is None else warm_start(values)
+
+
+def _checked(variables: Variables, key: str, found: dict[str, Any], path: str) -> np.ndarray:
+    entry = variables.entries[key]
+    if key not in found:
+        raise CheckpointError(
+            f"A checkpoint must hold every variable of the model_fn. {path} lacks {key} ({entry}); it holds "
+            f"{', '.join(sorted(found)[:8])}... Train this model in another model_dir, with "
+            "WarmStartSettings(ckpt_to_initialize_from=...) to take over what fits."
+        )
+    if found[key].shape != entry.shape:
+        raise CheckpointError(
+            f"A checkpoint must hold variables of the model_fn's shapes. {path} has {key} with "
+            f"{found[key].shape}; the model_fn makes it {entry.shape}. Use another model_dir."
+        )
+    return np.asarray(found[key]).astype(entry.dtype, copy=False)
+
+
+def global_step_of(path: str | None) -> int:
+    """Returns the global step of a checkpoint, 0 without one."""
+    return 0 if path is None else int(checkpoint.load_variable(path, GLOBAL_STEP))

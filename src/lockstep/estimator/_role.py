@@ -1,0 +1,171 @@
+"""What TF_CONFIG, or the cluster of a strategy, makes of this process: what nobody passes to `RunConfig`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lockstep.cluster_resolver import ClusterResolver, ClusterSpec, Task
+from lockstep.cluster_resolver._field import MISSING, Field, listed
+from lockstep.cluster_resolver._jobs import check_index_in
+from lockstep.cluster_resolver._roles import chief_task, known_address, training_tasks
+from lockstep.cluster_resolver._task import check_index, check_job
+from lockstep.cluster_resolver._tfconfig import TFConfig, parse_tf_config
+
+_CHIEF_EXAMPLE = '{"chief": ["host0:2222"], "worker": ["host1:2222", "host2:2222"]}'
+_TASK_EXAMPLE = '"task": {"type": "worker", "index": 0}'
+_INTEGER = re.compile(r"\s*[+-]?[0-9]{1,9}\s*")
+
+
+@dataclass(frozen=True)
+class Role:
+    """The properties of `RunConfig` that follow from the cluster, as it documents them."""
+
+    cluster_spec: ClusterSpec
+    task_type: str
+    task_id: int
+    is_chief: bool
+    num_worker_replicas: int
+    num_ps_replicas: int = 0
+    global_id_in_cluster: int | None = None
+    master: str = ""
+    evaluation_master: str = ""
+    service: Mapping[str, object] | None = None
+
+
+def read_environment() -> TFConfig:
+    """Returns what TF_CONFIG says now.
+
+    Raises:
+        ClusterSpecError: TF_CONFIG is malformed.
+    """
+    return parse_tf_config(os.environ.get("TF_CONFIG", ""))
+
+
+def role_of(config: TFConfig, resolver: ClusterResolver | None = None, in_strategy: bool = False) -> Role:
+    """Returns the role of this process.
+
+    Args:
+        config: What TF_CONFIG says.
+        resolver: Of the training strategy, whose cluster and task then count, unless it is empty.
+        in_strategy: Whether a strategy trains, so that worker 0 may be the chief.
+
+    Raises:
+        ClusterSpecError: A rule that `RunConfig` documents is broken.
+    """
+    cluster = resolver.cluster_spec() if resolver else ClusterSpec({})
+    own = resolver.task if resolver and cluster else None
+    cluster = cluster or config.cluster
+    if not cluster:
+        return _alone(config)
+    task = own or _task(config, cluster, in_strategy)
+    if task.type == "evaluator":
+        return _evaluator(config, task)
+    return Role(
+        cluster_spec=cluster,
+        task_type=task.type,
+        task_id=task.index,
+        is_chief=task == chief_task(cluster),
+        num_worker_replicas=len(training_tasks(cluster)),
+        num_ps_replicas=cluster.num_tasks("ps") if "ps" in cluster.jobs else 0,
+        global_id_in_cluster=_global_id(cluster, task),
+        master=_master(config, cluster, task),
+        service=_service(config),
+    )
+
+
+def _evaluator(config: TFConfig, task: Task) -> Role:
+    """An evaluator takes no part in training, and is told nothing of those that do."""
+    return Role(
+        cluster_spec=ClusterSpec({}),
+        task_type=task.type,
+        task_id=task.index,
+        is_chief=False,
+        num_worker_replicas=0,
+        evaluation_master=config.text("eval_session_master") or "",
+        service=_service(config),
+    )
+
+
+def _alone(config: TFConfig) -> Role:
+    task = _members(config)
+    task_type = Field(task.name + '["type"]', _values(task).get("type", "worker"))
+    task_id = Field(task.name + '["index"]', _values(task).get("index", 0))
+    if task_type.value != "worker":
+        raise task_type.error('must be "worker", the default, where there is no cluster', _TASK_EXAMPLE)
+    if _index(task_id).value != 0:
+        raise task_id.error("must be 0, the default, where there is no cluster", _TASK_EXAMPLE)
+    return Role(
+        cluster_spec=ClusterSpec({}),
+        task_type="worker",
+        task_id=0,
+        is_chief=True,
+        num_worker_replicas=1,
+        global_id_in_cluster=0,
+        master=config.text("session_master") or "",
+        evaluation_master=config.text("eval_session_master") or "",
+        service=_service(config),
+    )
+
+
+def _task(config: TFConfig, cluster: ClusterSpec, in_strategy: bool) -> Task:
+    chief = "master" if "master" in cluster.jobs else "chief"
+    if chief not in cluster.jobs and not in_strategy:
+        rule = 'must have one "chief" where no strategy trains: give it one, or pass train_distribute to RunConfig'
+        raise Field('TF_CONFIG["cluster"]', cluster.as_dict()).error(rule, _CHIEF_EXAMPLE)
+    task = _members(config)
+    task_type, task_id = (task.item(key, _values(task).get(key, MISSING)) for key in ("type", "index"))
+    job = check_job(task_type)
+    if job == "evaluator":
+        return Task(job, check_index(_evaluator_index(task_type, task_id, chief)))
+    if job not in cluster.jobs:
+        rule = f'must be one of the jobs of the cluster, {listed(cluster.jobs)}; or "evaluator"'
+        raise task_type.error(rule, f'{task_type.name} = "{cluster.jobs[0]}"')
+    return Task(job, check_index_in(dict.fromkeys(cluster.task_indices(job)), job, _index(task_id)))
+
+
+def _evaluator_index(task_type: Field, task_id: Field, chief: str) -> Field:
+    if chief == "master":
+        raise task_type.error('must not be "evaluator" in a cluster with a "master", which evaluates', _CHIEF_EXAMPLE)
+    return _index(task_id)
+
+
+def _members(config: TFConfig) -> Field:
+    task = Field('TF_CONFIG["task"]', config.values.get("task", MISSING))
+    if task.value is not MISSING and not isinstance(task.value, Mapping):
+        raise task.error("must be an object with a type and an index", _TASK_EXAMPLE)
+    return task
+
+
+def _values(task: Field) -> Mapping[str, object]:
+    return task.value if isinstance(task.value, Mapping) else {}
+
+
+def _index(field: Field) -> Field:
+    """An index may be written as a text, such as "0"."""
+    if isinstance(field.value, str) and _INTEGER.fullmatch(field.value):
+        return Field(field.name, int(field.value))
+    return field
+
+
+def _global_id(cluster: ClusterSpec, task: Task) -> int:
+    """Chief first, then the other jobs in alphabetical order, and `ps` last."""
+    jobs = sorted(cluster.jobs, key=lambda job: (job not in ("chief", "master"), job == "ps", job))
+    return sum(len(cluster.job_tasks(job)) for job in jobs[: jobs.index(task.type)]) + task.index
+
+
+def _master(config: TFConfig, cluster: ClusterSpec, task: Task) -> str:
+    named = config.text("session_master")
+    if named is not None:
+        return named
+    address = None if len(cluster.tasks) == 1 else known_address(cluster, task)
+    return "" if address is None else f"grpc://{address}"
+
+
+def _service(config: TFConfig) -> Mapping[str, object] | None:
+    service = Field('TF_CONFIG["service"]', config.values.get("service"))
+    if service.value is not None and not isinstance(service.value, Mapping):
+        raise service.error("must be an object, or be left out", '"service": {"name": "training"}')
+    return service.value

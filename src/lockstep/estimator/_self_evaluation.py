@@ -1,0 +1,69 @@
+"""A job that evaluates itself: after checkpoints, between two steps of training, on all its workers."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from lockstep._runtime.runtime import Runtime
+from lockstep.estimator._evaluating import Evaluations
+from lockstep.estimator._hooks import CheckpointSaverListener, SecondOrStepTimer
+
+_log = logging.getLogger("lockstep")
+
+
+class SelfEvaluation(CheckpointSaverListener):
+    """Evaluates checkpoints when they are saved: not the first one, at most one in `throttle_secs`, always the last.
+
+    Args:
+        evaluations: Evaluates.
+        runtime: Who takes part.
+        throttle_secs: Seconds between the starts of evaluations.
+    """
+
+    # On every worker, because all of them evaluate.
+    is_for_all_tasks = True
+    # It waits for the file itself, when it needs it.
+    flushes = True
+
+    def __init__(self, evaluations: Evaluations, runtime: Runtime, throttle_secs: float) -> None:
+        self._evaluations = evaluations
+        self._runtime = runtime
+        self._throttle = throttle_secs
+        self._timer = SecondOrStepTimer(every_secs=throttle_secs) if throttle_secs else None
+        self._is_first = True
+        self._step: int | None = None
+
+    def begin(self) -> None:
+        """Starts anew."""
+        self._is_first, self._step = True, None
+
+    def after_save(self, session: Any, global_step_value: int) -> None:
+        """Evaluates, if it is time to."""
+        if self._is_first:
+            self._is_first = False
+            return
+        if self._agreed(self._is_due(global_step_value)):
+            self._evaluate(session, global_step_value)
+        elif session.is_chief:
+            _log.info("Skip the current checkpoint eval due to throttle secs (%s secs).", self._throttle)
+
+    def end(self, session: Any, global_step_value: int) -> None:
+        """Evaluates the last checkpoint, unless that has been done."""
+        if self._step != global_step_value:
+            self._evaluate(session, global_step_value)
+        self._evaluations.finish()
+
+    def _is_due(self, step: int) -> bool:
+        return self._timer is None or self._timer.should_trigger_for_step(step)
+
+    def _agreed(self, is_due: bool) -> bool:
+        """As the chief says, by its clock."""
+        return bool(self._runtime.agree("whether to evaluate this checkpoint", is_due)[0])
+
+    def _evaluate(self, session: Any, step: int) -> None:
+        session.flush()
+        if self._timer is not None:
+            self._timer.update_last_triggered_step(step)
+        self._step = step
+        self._evaluations.run(None)

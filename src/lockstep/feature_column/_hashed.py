@@ -1,0 +1,110 @@
+"""Columns of text or integers that are put into buckets by their fingerprints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lockstep.errors import ArgumentError
+from lockstep.feature_column import _decimal, _kinds
+from lockstep.feature_column._columns import CategoricalColumn, Ids, missing
+from lockstep.feature_column._features import Features, integers
+from lockstep.feature_column._host import TextBuckets
+
+_MISSING = missing(np.int32)
+
+
+@dataclass(frozen=True)
+class HashedCategoricalColumn(CategoricalColumn):
+    """What `categorical_column_with_hash_bucket` returns; see there."""
+
+    key: str
+    hash_bucket_size: int
+    dtype: np.dtype[Any]
+
+    @property
+    def name(self) -> str:
+        return self.key
+
+    @property
+    def parse_example_spec(self) -> dict[str, Any]:
+        return variable_length(self.key, self.dtype)
+
+    @property
+    def num_buckets(self) -> int:
+        return self.hash_bucket_size
+
+    def ids(self, features: Features) -> Ids:
+        check_kind(features, self.key, self.dtype)
+        return features.once(self, lambda: Ids(self._buckets(features)))
+
+    def _buckets(self, features: Features) -> jax.Array:
+        if self.dtype == _kinds.TEXT:
+            return features.codes(self.key, TextBuckets(self.hash_bucket_size))
+        values = integers(features, self.key)
+        return jnp.where(is_missing(values), _MISSING, _decimal.fingerprints(values) % self.hash_bucket_size)
+
+
+def categorical_column_with_hash_bucket(
+    key: str, hash_bucket_size: int, dtype: Any = "string"
+) -> HashedCategoricalColumn:
+    """Describes a feature of text or integers, in buckets by a hash function: the buckets that TensorFlow chooses.
+
+    Integers are hashed as their decimal text. "" and -1 stand for no value.
+
+    Args:
+        key: Its name.
+        hash_bucket_size: How many buckets.
+        dtype: Text or a type of integers.
+
+    Raises:
+        ArgumentError: If an argument is wrong.
+
+    Source: tf.feature_column.categorical_column_with_hash_bucket.
+    """
+    return HashedCategoricalColumn(
+        _kinds.checked_key(key),
+        checked_buckets("hash_bucket_size", hash_bucket_size, key),
+        _kinds.text_or_integer(dtype, key),
+    )
+
+
+def is_missing(values: jax.Array) -> jax.Array:
+    """Where integers stand for no value."""
+    return values == -1 if jnp.iinfo(values.dtype).min < 0 else jnp.zeros(values.shape, bool)
+
+
+def checked_buckets(name: str, count: Any, key: Any) -> int:
+    """Returns how many categories there are.
+
+    Raises:
+        ArgumentError: If it is no integer from 1 to 2**31 - 1.
+    """
+    if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or not 1 <= count < 2**31:
+        raise ArgumentError(f"{name} must be an integer from 1 to 2**31 - 1. Received for {key!r}: {count!r}.")
+    return int(count)
+
+
+def check_kind(features: Features, key: str, dtype: np.dtype[Any]) -> None:
+    """Checks that a feature is what its column says: text or numbers.
+
+    Raises:
+        ArgumentError: If not.
+    """
+    is_text = features.is_text(key)
+    if is_text != (dtype == _kinds.TEXT):
+        raise ArgumentError(
+            f"A column's dtype says what its feature holds. Received for {key!r}: dtype {_kinds.described(dtype)}, and "
+            f"{'text' if is_text else 'numbers'} as the feature. Change the dtype of the column."
+        )
+
+
+def variable_length(key: str, dtype: np.dtype[Any]) -> dict[str, Any]:
+    """Returns how to parse a feature of some values."""
+    from lockstep.data._example.features import VarLenFeature
+
+    return {key: VarLenFeature(dtype)}

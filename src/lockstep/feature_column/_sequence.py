@@ -1,0 +1,37 @@
+"""What is refused: columns of sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from lockstep.errors import UnsupportedError
+
+
+def _refused(name: str, instead: str) -> Callable[..., NoReturn]:
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise UnsupportedError(
+            "Columns of sequences are for tf.keras' SequenceFeatures, which is not part of Keras 3. Received: a call "
+            f"of {name}. {instead}"
+        )
+
+    refuse.__name__ = refuse.__qualname__ = name
+    refuse.__doc__ = f"""Refused: columns of sequences are not supported.
+
+    Raises:
+        UnsupportedError: Always.
+
+    Source: tf.feature_column.{name}.
+    """
+    return refuse
+
+
+_EMBED = "Use keras.layers.Embedding and a recurrent layer of Keras on integers of shape (batch, steps)."
+
+sequence_categorical_column_with_hash_bucket = _refused("sequence_categorical_column_with_hash_bucket", _EMBED)
+sequence_categorical_column_with_identity = _refused("sequence_categorical_column_with_identity", _EMBED)
+sequence_categorical_column_with_vocabulary_file = _refused("sequence_categorical_column_with_vocabulary_file", _EMBED)
+sequence_categorical_column_with_vocabulary_list = _refused("sequence_categorical_column_with_vocabulary_list", _EMBED)
+sequence_numeric_column = _refused(
+    "sequence_numeric_column", "Use a recurrent layer of Keras on numbers of shape (batch, steps, width)."
+)

@@ -1,0 +1,116 @@
+"""The losses that a call of a model_fn has computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lockstep._model_fn.scope import current, demand
+from lockstep.errors import UnsupportedError
+
+LOSSES = "losses"
+REGULARIZATION_LOSSES = "regularization_losses"
+
+
+def add_loss(loss: Any, loss_collection: str | None = LOSSES) -> None:
+    """Adds a loss to those that `get_total_loss` adds up. Outside of a model_fn nothing is collected.
+
+    Args:
+        loss: An array of floats.
+        loss_collection: The name of a collection; `None` for none.
+
+    Source: tf.compat.v1.losses.add_loss.
+    """
+    scope = current()
+    if scope is not None and loss_collection:
+        scope.collections.setdefault(loss_collection, []).append(loss)
+
+
+def get_losses(scope: None = None, loss_collection: str = LOSSES) -> list[Any]:
+    """Returns the losses that this call of the model_fn has computed so far.
+
+    Args:
+        scope: Only `None`.
+        loss_collection: The name of a collection.
+
+    Raises:
+        StartupOrderError: Outside of a model_fn.
+        UnsupportedError: For a scope.
+
+    Source: tf.compat.v1.losses.get_losses.
+    """
+    _refuse_scope(scope)
+    return list(demand("lockstep.losses.get_losses").collections.get(loss_collection, []))
+
+
+def get_regularization_losses(scope: None = None) -> list[Any]:
+    """Returns the penalties on variables: those of the layers' regularizers, and those in "regularization_losses".
+
+    Args:
+        scope: Only `None`.
+
+    Raises:
+        StartupOrderError: Outside of a model_fn.
+        UnsupportedError: For a scope.
+
+    Source: tf.compat.v1.losses.get_regularization_losses.
+    """
+    _refuse_scope(scope)
+    here = demand("lockstep.losses.get_regularization_losses")
+    penalised = [v for v in here.trainable_variables() if v.regularizer is not None]
+    return [*here.collections.get(REGULARIZATION_LOSSES, []), *(v.regularizer(v.value) for v in penalised)]
+
+
+def get_regularization_loss(scope: None = None, name: str = "total_regularization_loss") -> jax.Array:
+    """Returns the sum of `get_regularization_losses`; 0 if there are none.
+
+    Args:
+        scope: Only `None`.
+        name: Names the operation in TensorFlow's graphs.
+
+    Raises:
+        StartupOrderError: Outside of a model_fn.
+        UnsupportedError: For a scope.
+
+    Source: tf.compat.v1.losses.get_regularization_loss.
+    """
+    return _sum(get_regularization_losses(scope))
+
+
+def get_total_loss(add_regularization_losses: bool = True, name: str = "total_loss", scope: None = None) -> jax.Array:
+    """Returns the sum of the losses that this call of the model_fn has computed so far.
+
+    Args:
+        add_regularization_losses: Whether penalties on variables are added.
+        name: Names the operation in TensorFlow's graphs.
+        scope: Only `None`.
+
+    Raises:
+        StartupOrderError: Outside of a model_fn.
+        UnsupportedError: For a scope.
+
+    Source: tf.compat.v1.losses.get_total_loss.
+    """
+    losses = get_losses(scope)
+    return _sum(losses + get_regularization_losses(scope) if add_regularization_losses else losses)
+
+
+def note_reduction(reduction: str) -> None:
+    """Keeps how the last loss was reduced: with several replicas, sums are added up, and means averaged."""
+    scope = current()
+    if scope is not None:
+        scope.loss_reduction = reduction
+
+
+def _sum(losses: list[Any]) -> jax.Array:
+    return jnp.asarray(sum(losses[1:], losses[0])) if losses else jnp.zeros(())
+
+
+def _refuse_scope(scope: Any) -> None:
+    if scope is not None:
+        raise UnsupportedError(
+            f"Losses are collected without the names of TensorFlow's graphs. Received: scope={scope!r}. Put those that "
+            "you want to tell apart into a collection of their own, with loss_collection."
+        )

@@ -1,0 +1,171 @@
+"""Directories that appear whole or not at all, and directories with a time for a name."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+from lockstep.errors import ArgumentError
+
+# Servers that look for versions ignore what is not a number.
+_UNFINISHED = "temp-lockstep-"
+_VERSION = re.compile(r"[0-9]{10}")
+
+
+def create(directory: str | os.PathLike[str], fill: Callable[[Path], Any]) -> str:
+    """Creates a directory that others see only when it is complete.
+
+    Args:
+        directory: Its path.
+        fill: Writes into the directory it is given.
+
+    Returns:
+        Its path.
+
+    Raises:
+        ArgumentError: If there is something at that path.
+    """
+    final = Path(directory)
+    if final.exists() and (not final.is_dir() or any(final.iterdir())):
+        raise ArgumentError(f"An export needs a directory of its own. Received: {final}, which exists. Give a new one.")
+    with _unfinished(final.parent) as made:
+        fill(made)
+        _to_disk(made)
+        made.rename(final)
+    return str(final)
+
+
+def create_version(base: str | os.PathLike[str], fill: Callable[[Path], Any]) -> str:
+    """Creates a directory whose name is the time, in seconds since 1970, that others see only when it is complete.
+
+    No name is given twice, and each is larger than those before.
+
+    Args:
+        base: Where.
+        fill: Writes into the directory it is given.
+
+    Returns:
+        Its path.
+
+    Source: what tf.estimator.Estimator.export_saved_model names its directories; it waits for the next second if a name
+    is taken.
+    """
+    with _unfinished(Path(base)) as made:
+        fill(made)
+        _to_disk(made)
+        return str(_renamed_to_version(made, Path(base)))
+
+
+def versions(base: str | os.PathLike[str]) -> list[Path]:
+    """Returns the directories in `base` with a time (10 digits) for a name, oldest first."""
+    if not os.path.isdir(base):
+        return []
+    return sorted(path for path in Path(base).iterdir() if _VERSION.fullmatch(path.name) and path.is_dir())
+
+
+def remove(directory: Path) -> None:
+    """Removes a directory; others see it whole or not at all.
+
+    Raises:
+        OSError: If it is gone already, or cannot be removed.
+    """
+    with _unfinished(directory.parent) as made:
+        directory.rename(made / directory.name)
+
+
+def _renamed_to_version(made: Path, base: Path) -> Path:
+    newest = max((int(path.name) for path in versions(base)), default=0)
+    stamp = max(int(time.time()), newest + 1 if newest < 9_999_999_999 else 0)
+    while True:
+        final = base / f"{stamp:010}"
+        with contextlib.suppress(FileExistsError):
+            return _renamed(made, final)
+        stamp += 1
+
+
+def _renamed(made: Path, final: Path) -> Path:
+    """Renames; unlike the system, never over an empty directory."""
+    if final.exists():
+        raise FileExistsError(final)
+    try:
+        made.rename(final)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise FileExistsError(final) from error
+        raise
+    return final
+
+
+@contextlib.contextmanager
+def _unfinished(parent: Path) -> Generator[Path]:
+    """Makes a directory that is locked while it is being written, and removed unless it is renamed."""
+    parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(parent)
+    made, lock = _locked(parent)
+    try:
+        yield made
+    finally:
+        os.close(lock)
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _locked(parent: Path) -> tuple[Path, int]:
+    while True:
+        made = parent / f"{_UNFINISHED}{uuid.uuid4().hex}"
+        made.mkdir()
+        # Until it is locked, another process may take it for abandoned.
+        with contextlib.suppress(FileNotFoundError):
+            lock = os.open(made, os.O_RDONLY)
+            if _is_ours(lock) and made.exists():
+                return made, lock
+            os.close(lock)
+
+
+def _is_ours(lock: int) -> bool:
+    """Locks a directory; where the file system has no locks, nobody else has it either."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:  # Somebody is removing it.
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Removes what processes have left that were killed while they wrote."""
+    for path in parent.glob(f"{_UNFINISHED}*"):
+        with contextlib.suppress(OSError):
+            lock = os.open(path, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _to_disk(directory: Path) -> None:
+    """Waits until files are on the disk, so that a name never stands for half of them after a power failure."""
+    for root, _, names in os.walk(directory):
+        for name in names:
+            _sync(os.path.join(root, name))
+        # Some file systems cannot do it for directories, or need not.
+        with contextlib.suppress(OSError):
+            _sync(root)
+
+
+def _sync(path: str) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,93 @@
+"""What an export is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lockstep._model_fn.text import Text
+from lockstep.errors import ArgumentError
+from lockstep.saved_model import _names, _parsing
+from lockstep.saved_model._description import TensorInfo
+
+# Variables by name and inputs by name to outputs by name.
+Function = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class SignatureFunction:
+    """One way to call a model, to be exported.
+
+    Args:
+        function: A pure function of the variables, by name, and the inputs, by name, that JAX can trace. Text among the
+            inputs is a `lockstep._model_fn.text.Text`; an input of serialised examples is a dict of what they hold, by
+            name. It returns arrays, `Words` or inputs that are `Text`, by name.
+        inputs: What callers give: anything with a shape and a dtype, such as `lockstep.data.TensorSpec`; `None` in the
+            shape stands for any number, in the first place for the number of examples.
+        parse: For inputs that are serialised examples: what these hold (`FixedLenFeature` and so on, by name).
+        tags: Of what it is a part.
+        method: TensorFlow's name for its kind.
+    """
+
+    function: Function
+    inputs: Mapping[str, Any]
+    parse: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    tags: tuple[str, ...] = (_names.SERVING,)
+    method: str = _names.PREDICT_METHOD_NAME
+
+
+def looks(signature: SignatureFunction) -> dict[str, TensorInfo]:
+    """Returns what the inputs look like, by name.
+
+    Raises:
+        ArgumentError: If one has no known number of dimensions, or is to be parsed and is not a batch of text.
+    """
+    found = {name: look(name, spec) for name, spec in signature.inputs.items()}
+    for name in signature.parse:
+        if name not in found or not found[name].is_text or len(found[name].shape) != 1:
+            raise ArgumentError(
+                "Examples to be parsed are an input of text with one dimension. Received for "
+                f"{name!r}: {found.get(name, 'no such input')}."
+            )
+    return found
+
+
+def look(name: str, spec: Any) -> TensorInfo:
+    """Returns what an input with such a specification looks like.
+
+    Raises:
+        ArgumentError: If it has no known number of dimensions.
+    """
+    if isinstance(spec, Text):
+        return TensorInfo(tuple(spec.shape), "string")
+    if spec.shape is None:
+        raise ArgumentError(
+            f"An input of an export needs a number of dimensions. Received: {name!r} without a shape. Give it one, "
+            "with None for sizes that may differ, such as [None, 28, 28]."
+        )
+    dtype = "string" if spec.dtype == "string" else _parsing.dtype_name(spec.dtype)
+    return TensorInfo(tuple(None if size is None else int(size) for size in spec.shape), dtype)
+
+
+def leaves(inputs: Mapping[str, TensorInfo], parse: Mapping[str, Mapping[str, Any]]) -> dict[str, TensorInfo]:
+    """Returns what programs are made for, by path: inputs, and what is in examples.
+
+    Raises:
+        ArgumentError: If two have the same path.
+    """
+    found = {name: info for name, info in inputs.items() if name not in parse}
+    for name, spec in parse.items():
+        for feature, info in _parsing.looks(spec).items():
+            if f"{name}/{feature}" in found:
+                raise ArgumentError(f"Inputs have names of their own. Received twice: {name}/{feature}.")
+            found[f"{name}/{feature}"] = info
+    return found
+
+
+def nested(inputs: Mapping[str, Any], parse: Mapping[str, Mapping[str, Any]], values: Mapping[str, Any]) -> Any:
+    """Returns the inputs as a function takes them, of values by path."""
+    return {
+        name: {feature: values[f"{name}/{feature}"] for feature in parse[name]} if name in parse else values[name]
+        for name in inputs
+    }

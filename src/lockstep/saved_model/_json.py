@@ -1,0 +1,223 @@
+"""Descriptions as JSON, and back: nothing in it is trusted, and an error names the place."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+import jax.numpy as jnp
+
+from lockstep.saved_model import _names as names
+from lockstep.saved_model._description import (
+    TEXT,
+    Description,
+    FileInfo,
+    Lookup,
+    OutputInfo,
+    ProgramInfo,
+    SignatureInfo,
+    TensorInfo,
+)
+
+_T = TypeVar("_T")
+_FILE = re.compile(rf"{re.escape(names.VARIABLES_FILE)}|{names.PROGRAMS_DIRECTORY}/[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+class Misunderstood(Exception):
+    """A description is not as this version writes them."""
+
+
+def encoded(description: Description) -> bytes:
+    """Returns a description as JSON."""
+    document = {
+        "format": names.FORMAT,
+        "version": names.VERSION,
+        "made_by": dict(description.made_by),
+        "signatures": {name: _signature_json(s) for name, s in description.signatures.items()},
+        "variables": {name: _tensor_json(v) for name, v in description.variables.items()},
+        "files": {name: {"size": f.size, "sha256": f.sha256} for name, f in description.files.items()},
+    }
+    return json.dumps(document, indent=1).encode()
+
+
+def decoded(data: bytes) -> Description:
+    """Returns the description that some JSON holds.
+
+    Raises:
+        Misunderstood: If it holds none.
+    """
+    try:
+        document = _Place(json.loads(data), "the document")
+    except (ValueError, RecursionError) as error:
+        raise Misunderstood(f"it is no JSON: {error}") from None
+    _check_version(document)
+    return Description(
+        signatures=document.get("signatures").mapping(_signature),
+        variables=document.get("variables").mapping(_variable),
+        files=document.get("files").mapping(_file),
+        made_by=document.get("made_by").mapping(lambda place: place.a(str)),
+    )
+
+
+def check_file(name: str) -> None:
+    """Checks that a file is inside of an export.
+
+    Raises:
+        Misunderstood: If not.
+    """
+    if not _FILE.fullmatch(name):
+        raise Misunderstood(f"it names {name!r:.60}, which is no file of an export")
+
+
+class _Place:
+    """A value of a JSON document, and where it is."""
+
+    def __init__(self, value: Any, where: str) -> None:
+        self.value = value
+        self.where = where
+
+    def get(self, key: str) -> _Place:
+        mapping = self.a(dict)
+        if key not in mapping:
+            raise Misunderstood(f"{self.where} lacks {key!r}")
+        return _Place(mapping[key], f"{self.where}/{key}")
+
+    def a(self, kind: type[_T]) -> _T:
+        if type(self.value) is not kind:
+            raise Misunderstood(f"{self.where} is {self.value!r:.60}, which is no {kind.__name__}")
+        return self.value
+
+    def items(self, read: Callable[[_Place], _T]) -> tuple[_T, ...]:
+        return tuple(read(_Place(value, f"{self.where}/{i}")) for i, value in enumerate(self.a(list)))
+
+    def mapping(self, read: Callable[[_Place], _T]) -> dict[str, _T]:
+        return {key: read(_Place(value, f"{self.where}/{key}")) for key, value in self.a(dict).items()}
+
+    def maybe(self, read: Callable[[_Place], _T]) -> _T | None:
+        return None if self.value is None else read(self)
+
+
+def _check_version(document: _Place) -> None:
+    if document.get("format").value != names.FORMAT:
+        raise Misunderstood(f"its format is {document.get('format').value!r:.60}, not {names.FORMAT!r}")
+    version = document.get("version").a(int)
+    if version != names.VERSION:
+        made_by = document.get("made_by").value
+        raise Misunderstood(
+            f"it is of version {version}, and this lockstep reads version {names.VERSION}; it was made by {made_by}"
+        )
+
+
+def _tensor_json(info: TensorInfo) -> dict[str, Any]:
+    return {"shape": list(info.shape), "dtype": info.dtype}
+
+
+def _tensor(place: _Place) -> TensorInfo:
+    return TensorInfo(place.get("shape").items(lambda size: size.maybe(_size)), _dtype(place.get("dtype")))
+
+
+def _variable(place: _Place) -> TensorInfo:
+    info = _tensor(place)
+    if info.is_text or None in info.shape:
+        raise Misunderstood(
+            f"{place.where}/dtype is {info.dtype!r} and its shape {list(info.shape)}: no array of numbers"
+        )
+    return info
+
+
+def _size(place: _Place) -> int:
+    if place.a(int) < 0:
+        raise Misunderstood(f"{place.where} is negative")
+    return place.value
+
+
+def _dtype(place: _Place) -> str:
+    try:
+        return place.a(str) if place.value == TEXT else jnp.dtype(place.a(str)).name
+    except TypeError:
+        raise Misunderstood(f"{place.where} is {place.value!r:.60}, which is no dtype") from None
+
+
+def _file(place: _Place) -> FileInfo:
+    return FileInfo(_size(place.get("size")), place.get("sha256").a(str))
+
+
+def _signature_json(signature: SignatureInfo) -> dict[str, Any]:
+    return {
+        "tags": list(signature.tags),
+        "method": signature.method,
+        "inputs": {name: _tensor_json(info) for name, info in signature.inputs.items()},
+        "outputs": {name: _output_json(info) for name, info in signature.outputs.items()},
+        "parse": {name: dict(spec) for name, spec in signature.parse.items()},
+        "lookups": [{"source": k.source, "function": k.function, "dtype": k.dtype} for k in signature.lookups],
+        "programs": [_program_json(program) for program in signature.programs],
+        "tied": signature.tied,
+        "x64": signature.x64,
+    }
+
+
+def _signature(place: _Place) -> SignatureInfo:
+    return SignatureInfo(
+        tags=place.get("tags").items(lambda tag: tag.a(str)),
+        method=place.get("method").a(str),
+        inputs=place.get("inputs").mapping(_tensor),
+        outputs=place.get("outputs").mapping(_output),
+        parse=place.get("parse").mapping(lambda spec: cast("Mapping[str, Any]", spec.a(dict))),
+        lookups=place.get("lookups").items(_lookup),
+        programs=place.get("programs").items(_program),
+        tied=place.get("tied").a(bool),
+        x64=place.get("x64").a(bool),
+    )
+
+
+def _output_json(output: OutputInfo) -> dict[str, Any]:
+    words = output.vocabulary
+    return {
+        **_tensor_json(output.info),
+        "batched": output.batched,
+        # Bytes that are no UTF-8 become lone surrogates, which JSON keeps as escapes.
+        "vocabulary": None if words is None else [word.decode("utf-8", "surrogateescape") for word in words],
+        "source": output.source,
+    }
+
+
+def _output(place: _Place) -> OutputInfo:
+    return OutputInfo(
+        _tensor(place),
+        place.get("batched").a(bool),
+        place.get("vocabulary").maybe(lambda words: words.items(_word)),
+        place.get("source").maybe(lambda source: source.a(str)),
+    )
+
+
+def _word(place: _Place) -> bytes:
+    try:
+        return place.a(str).encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise Misunderstood(f"{place.where} is no text") from None
+
+
+def _lookup(place: _Place) -> Lookup:
+    return Lookup(place.get("source").a(str), place.get("function").a(dict), _dtype(place.get("dtype")))
+
+
+def _program_json(program: ProgramInfo) -> dict[str, Any]:
+    return {
+        "file": program.file,
+        "platforms": list(program.platforms),
+        "left_out": dict(program.left_out),
+        "least": program.least,
+        "most": program.most,
+    }
+
+
+def _program(place: _Place) -> ProgramInfo:
+    return ProgramInfo(
+        place.get("file").a(str),
+        place.get("platforms").items(lambda platform: platform.a(str)),
+        place.get("left_out").mapping(lambda reason: reason.a(str)),
+        _size(place.get("least")),
+        place.get("most").maybe(_size),
+    )

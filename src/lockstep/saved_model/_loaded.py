@@ -1,0 +1,272 @@
+"""Loaded exports: models that can be called."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export
+
+from lockstep.errors import ArgumentError, LockstepError, UnsupportedError
+from lockstep.saved_model import _host_functions, _names, _parsing
+from lockstep.saved_model._description import OutputInfo, ProgramInfo, SignatureInfo, TensorInfo
+from lockstep.saved_model._function import leaves
+from lockstep.saved_model._read import Files, read, unusable
+from lockstep.saved_model._tracing import lookup_path
+from lockstep.saved_model._values import as_inputs, check_ties, count_of, described, fits
+
+_Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Signature:
+    """One way to call a loaded model.
+
+    Args:
+        name: Its name.
+        info: What it looks like.
+        programs: Its programs.
+        variables: Returns the variables on the device.
+
+    Attributes:
+        name: Its name.
+        method_name: TensorFlow's name for its kind.
+        inputs: What it takes, by name: shapes (`None` where any number will do) and dtypes.
+        outputs: What it returns, by name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        info: SignatureInfo,
+        programs: Mapping[str, export.Exported],
+        variables: Callable[[], dict[str, jax.Array]],
+    ) -> None:
+        self.name = name
+        self.method_name = info.method
+        self.inputs: dict[str, TensorInfo] = dict(info.inputs)
+        self.outputs: dict[str, TensorInfo] = {name: output.info for name, output in info.outputs.items()}
+        self._info = info
+        self._host = _Host(info)
+        self._programs = [(p, jax.jit(programs[p.file].call)) for p in info.programs]
+        self._variables = variables
+
+    def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, _Array]:
+        """Computes the outputs for some examples.
+
+        Args:
+            inputs: The inputs by name; or give them as keyword arguments.
+            named: The inputs by name: arrays of the dtypes and shapes of `inputs`. Text is `bytes` or `str`.
+
+        Returns:
+            The outputs by name; text is an object array of `bytes`.
+
+        Raises:
+            ArgumentError: If the inputs are not what the signature takes.
+            UnsupportedError: If the export has no program for this kind of device.
+            InputError: If a serialised example is none, or does not hold what is described.
+        """
+        if inputs is not None and not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArgumentError(
+                f"Inputs are given by name: {described(self.inputs)}. Received: {type(inputs).__name__} as the only "
+                f"argument. Example: model({next(iter(self.inputs), 'x')}=...)"
+            )
+        given = {**(inputs or {}), **named}
+        arrays = as_inputs(self.name, self.inputs, given)
+        count = count_of(self.name, self.inputs, arrays)
+        return self._outputs_of_none() if count == 0 else self._outputs_of(arrays, count)
+
+    def _outputs_of(self, arrays: dict[str, _Array], count: int | None) -> dict[str, _Array]:
+        values = self._host.values(arrays)
+        if self._info.tied:
+            check_ties(self.name, self._host.infos, values)
+        with jax.enable_x64(self._info.x64):
+            program = self._program(count)
+            results = program(self._variables(), self._host.program_inputs(values))
+        found = {name: np.asarray(result) for name, result in results.items()}
+        return {name: _output(name, o, found, values) for name, o in self._info.outputs.items()}
+
+    def _program(self, count: int | None) -> Callable[..., Any]:
+        platform = export.default_export_platform()
+        for info, program in self._programs:
+            if info.takes(count):
+                self._check_platform(info, platform)
+                return program
+        raise ArgumentError(f"The signature {self.name!r} has no program for {count} examples. Export the model again.")
+
+    def _check_platform(self, info: ProgramInfo, platform: str) -> None:
+        if platform not in info.platforms:
+            why = info.left_out.get(platform, "it was not asked for")
+            raise UnsupportedError(
+                f"The signature {self.name!r} was exported for {', '.join(info.platforms)}. Received: a call on "
+                f"{platform} ({why}). Export it on such a machine, or set JAX_PLATFORMS={info.platforms[0]}."
+            )
+
+    def _outputs_of_none(self) -> dict[str, _Array]:
+        single = next((name for name, output in self._info.outputs.items() if not output.batched), None)
+        if single is not None:
+            raise ArgumentError(
+                f"The signature {self.name!r} needs at least one example, for its output {single!r}. Received: none."
+            )
+        return {name: np.zeros((0, *(s or 0 for s in o.shape[1:])), _dtype(o)) for name, o in self.outputs.items()}
+
+    def __repr__(self) -> str:
+        return f"Signature({self.name!r}: {described(self.inputs)} -> {described(self.outputs)})"
+
+
+class _Host:
+    """What is done on the host ahead of a program.
+
+    Attributes:
+        infos: What the values look like that it starts with, by path.
+    """
+
+    def __init__(self, info: SignatureInfo) -> None:
+        self._parse = {name: _parsing.from_json(spec) for name, spec in info.parse.items()}
+        self.infos = leaves(info.inputs, self._parse)
+        self._lookups = [(k.source, _host_functions.from_json(k.function), k.dtype) for k in info.lookups]
+        for source, _, _ in self._lookups:
+            if source not in self.infos or not self.infos[source].is_text:
+                raise ArgumentError(f"it looks up {source!r}, which is no text")
+
+    def values(self, arrays: Mapping[str, _Array]) -> dict[str, _Array]:
+        """Returns all values by path: inputs, and what is in examples."""
+        values = {name: array for name, array in arrays.items() if name not in self._parse}
+        for name, spec in self._parse.items():
+            values.update({f"{name}/{k}": v for k, v in _parsing.parsed(arrays[name], spec).items()})
+        return values
+
+    def program_inputs(self, values: Mapping[str, _Array]) -> dict[str, _Array]:
+        """Returns what a program takes: numbers, and integers for text."""
+        numbers = {path: _narrowed(path, values[path]) for path, info in self.infos.items() if not info.is_text}
+        for number, (source, function, dtype) in enumerate(self._lookups):
+            numbers[lookup_path(number, source)] = np.asarray(function(values[source])).astype(dtype)
+        return numbers
+
+
+def _narrowed(path: str, array: _Array) -> _Array:
+    """Returns an array as JAX takes it: with 64 bits only where programs compute with them."""
+    dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+    if dtype != array.dtype and array.dtype.kind in "iu" and not fits(array, dtype):
+        raise ArgumentError(
+            f"The program computes with {dtype.name}. Received in {path!r}: integers that are larger. Export the model "
+            "with jax_enable_x64, or give smaller numbers."
+        )
+    return array.astype(dtype, copy=False)
+
+
+def _output(name: str, output: OutputInfo, found: Mapping[str, _Array], values: Mapping[str, _Array]) -> _Array:
+    if output.source is not None:
+        return values[output.source]
+    if output.vocabulary is None:
+        return found[name]
+    words, ids = np.empty(len(output.vocabulary), object), found[name]
+    words[:] = output.vocabulary
+    if ids.size and not (-len(words) <= ids.min() and ids.max() < len(words)):
+        raise ArgumentError(
+            f"The output {name!r} is words of a vocabulary of {len(words)}. Received from the program: positions from "
+            f"{ids.min()} to {ids.max()}. Correct the ids that the model_fn gives to words(ids, vocabulary)."
+        )
+    return words[ids]
+
+
+def _dtype(info: TensorInfo) -> Any:
+    return object if info.is_text else jnp.dtype(info.dtype)
+
+
+class LoadedModel:
+    """An export, loaded: call it, or one of its signatures.
+
+    Attributes:
+        directory: Where it was loaded from.
+        tags: What was loaded: "serve", "train" or "eval".
+        signatures: By name.
+        variables: Arrays by name.
+        assets: The paths of files that were copied into the export, by name.
+
+    Source: what tf.saved_model.load returns.
+    """
+
+    def __init__(self, directory: Path, files: Files, tags: tuple[str, ...]) -> None:
+        self.directory = str(directory)
+        self.tags = tags
+        self.variables: dict[str, _Array] = _meant(files)
+        self.assets = _assets(directory / _names.ASSETS_DIRECTORY)
+        self._stored = files.variables
+        self._on_device: dict[str, jax.Array] | None = None
+        self._lock = threading.Lock()
+        signatures = {n: s for n, s in files.description.signatures.items() if s.tags == tags}
+        self.signatures = {n: Signature(n, s, files.programs, self._placed) for n, s in signatures.items()}
+
+    def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, _Array]:
+        """Calls the signature "serving_default", or the only one.
+
+        Args:
+            inputs: As for `Signature`.
+            named: As for `Signature`.
+
+        Raises:
+            ArgumentError: If there are several signatures and none is the default; and as `Signature`.
+        """
+        if len(self.signatures) == 1:
+            return next(iter(self.signatures.values()))(inputs, **named)
+        if _names.DEFAULT_SERVING_SIGNATURE_DEF_KEY not in self.signatures:
+            raise ArgumentError(
+                f"A model is called by its signature {_names.DEFAULT_SERVING_SIGNATURE_DEF_KEY!r}. This one has "
+                f"{', '.join(map(repr, self.signatures))}. Call model.signatures[...](...)."
+            )
+        return self.signatures[_names.DEFAULT_SERVING_SIGNATURE_DEF_KEY](inputs, **named)
+
+    def _placed(self) -> dict[str, jax.Array]:
+        with self._lock:
+            if self._on_device is None:
+                self._on_device = {name: jnp.asarray(array) for name, array in self._stored.items()}
+            return self._on_device
+
+    def __repr__(self) -> str:
+        return f"LoadedModel({self.directory!r}: {', '.join(map(repr, self.signatures.values()))})"
+
+
+def load(export_dir: str | bytes | os.PathLike[str], tags: str | Iterable[str] | None = None) -> LoadedModel:
+    """Loads an export; neither the model's code nor Keras is needed.
+
+    Args:
+        export_dir: The directory of the export.
+        tags: Which part of it: "serve", "train" or "eval"; `None` for "serve", or the only one.
+
+    Raises:
+        ArgumentError: If there is no export, it is damaged or of another version, or it has no such part.
+
+    Source: tf.saved_model.load.
+    """
+    directory = Path(os.fsdecode(export_dir))
+    files = read(directory)
+    try:
+        return LoadedModel(directory, files, _chosen(files, tags))
+    except LockstepError as error:
+        raise unusable(directory, str(error).removesuffix(".")) from error
+
+
+def _chosen(files: Files, tags: str | Iterable[str] | None) -> tuple[str, ...]:
+    known = list(dict.fromkeys(signature.tags for signature in files.description.signatures.values()))
+    if tags is None:
+        tags = known[0] if len(known) == 1 else _names.SERVING
+    wanted = {tags} if isinstance(tags, str) else set(tags)
+    chosen = next((found for found in known if set(found) == wanted), None)
+    if chosen is None:
+        raise ArgumentError(f"it has parts with the tags {known}, and none with {sorted(wanted)}")
+    return chosen
+
+
+def _meant(files: Files) -> dict[str, _Array]:
+    infos = files.description.variables
+    return {name: array.view(jnp.dtype(infos[name].dtype)) for name, array in files.variables.items()}
+
+
+def _assets(directory: Path) -> dict[str, str]:
+    return {str(path.relative_to(directory)): str(path) for path in sorted(directory.rglob("*")) if path.is_file()}

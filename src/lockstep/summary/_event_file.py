@@ -1,0 +1,105 @@
+"""Event files, which TensorBoard reads, without TensorFlow."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lockstep.data import TFRecordWriter
+from lockstep.summary import _protos
+from lockstep.summary._protos import messages
+
+_count = itertools.count()
+_VERSION = "brain.Event:2"
+
+
+class EventFile:
+    """One new event file in a directory, created by the first thing that is written.
+
+    Writing copies into memory; the file follows when there is much of it, after some time, and with `flush` and
+    `close`. What is left is written when the object or the process ends. Several may write to one directory, from any
+    thread.
+
+    Args:
+        directory: Where; it is created too.
+        suffix: The end of the file's name.
+        flush_secs: After how many seconds, at the latest, something written makes what was written visible to readers.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], suffix: str = "", flush_secs: float = 120) -> None:
+        self._directory = Path(directory)
+        self._suffix = suffix
+        self._flush_secs = flush_secs
+        self._lock = threading.Lock()
+        self._close: weakref.finalize[[], EventFile] | None = None
+        self._records: TFRecordWriter | None = None
+        self._flushed = 0.0
+
+    def scalar(self, tag: str, value: Any, step: int) -> None:
+        """Writes one number."""
+        self.add_summary(_protos.scalar_value(tag, np.asarray(value)), step)
+
+    def histogram(self, tag: str, values: np.ndarray, step: int) -> None:
+        """Writes how values of any shape are distributed; where some are not finite, only the others."""
+        self.add_summary(_protos.histogram_value(tag, values), step)
+
+    def image(self, tag: str, picture: np.ndarray, step: int) -> None:
+        """Writes a picture of shape (height, width, channels), of values from 0 to 255."""
+        self.add_summary(_protos.image_value(tag, picture.astype("uint8")), step)
+
+    def text_of_plugin(self, tag: str, plugin: str, text: str, step: int) -> None:
+        """Writes a text that one of TensorBoard's plugins understands."""
+        self.add_summary(_protos.text_value(tag, [text.encode()], plugin, b"1"), step)
+
+    def add_summary(self, summary: Any, step: int) -> None:
+        """Writes a `Summary`; an empty one is left out."""
+        if summary.value:
+            self.add_event(messages("event").Event(wall_time=time.time(), step=int(step), summary=summary))
+
+    def add_event(self, event: Any) -> None:
+        """Writes an `Event`."""
+        record = event.SerializeToString()
+        with self._lock:
+            self._writer().write(record)
+            if time.monotonic() >= self._flushed + self._flush_secs:
+                self._flush()
+
+    def flush(self) -> None:
+        """Makes what was written visible to readers."""
+        with self._lock:
+            self._flush()
+
+    def close(self) -> None:
+        """Closes the file; what is written later goes to a new one."""
+        with self._lock:
+            if self._close is not None:
+                self._close()
+            self._close = self._records = None
+
+    def _flush(self) -> None:
+        self._flushed = time.monotonic()
+        if self._records is not None:
+            self._records.flush()
+
+    def _writer(self) -> TFRecordWriter:
+        if self._records is None:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._records = TFRecordWriter(self._directory / _file_name(self._suffix))
+            self._close = weakref.finalize(self, self._records.close)
+            version = messages("event").Event(wall_time=time.time(), file_version=_VERSION)
+            self._records.write(version.SerializeToString())
+            self._flush()
+        return self._records
+
+
+def _file_name(suffix: str) -> str:
+    """Returns a name that no other file has: tasks of a job may share a directory, and a start of the process."""
+    return f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_count)}{suffix}"

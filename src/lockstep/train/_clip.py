@@ -1,0 +1,100 @@
+"""Limits for values and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lockstep.errors import ArgumentError
+
+
+def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any, name: str | None = None) -> jax.Array:
+    """Limits each element to a range.
+
+    Args:
+        t: An array.
+        clip_value_min: The least value, or an array of them whose shape broadcasts to that of `t`.
+        clip_value_max: The greatest value, the same.
+        name: Names the operation in TensorFlow's graphs.
+
+    Source: tf.clip_by_value.
+    """
+    array = jnp.asarray(t)
+    clipped = jnp.maximum(jnp.minimum(array, clip_value_max), clip_value_min)
+    if clipped.shape != array.shape:
+        raise ArgumentError(
+            f"Limits must broadcast to the array. Received: an array of shape {array.shape}, and limits that make it "
+            f"{clipped.shape}."
+        )
+    return clipped.astype(array.dtype)
+
+
+def clip_by_norm(t: Any, clip_norm: Any, axes: Any = None, name: str | None = None) -> jax.Array:
+    """Scales an array down so that its Euclidean norm is at most `clip_norm`.
+
+    Args:
+        t: An array of floats.
+        clip_norm: The limit.
+        axes: An axis, or several, along which norms are taken; `None` for all together.
+        name: Names the operation in TensorFlow's graphs.
+
+    Source: tf.clip_by_norm.
+    """
+    array = jnp.asarray(t)
+    along = tuple(axes) if isinstance(axes, (list, tuple)) else axes
+    squares = jnp.sum(array * array, axis=along, keepdims=True)
+    # The root's gradient at zero is infinite, and is not to spoil others.
+    norm = jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), squares)
+    return (array * clip_norm / jnp.maximum(norm, clip_norm)).astype(array.dtype)
+
+
+def global_norm(t_list: Sequence[Any], name: str | None = None) -> jax.Array:
+    """Returns the Euclidean norm of all arrays of a list together; `None`s count nothing.
+
+    Args:
+        t_list: Arrays of floats, or `None`.
+        name: Names the operation in TensorFlow's graphs.
+
+    Raises:
+        ArgumentError: If it is not a list with at least one array.
+
+    Source: tf.linalg.global_norm.
+    """
+    arrays = [jnp.asarray(t) for t in _checked(t_list) if t is not None]
+    if not arrays:
+        raise ArgumentError(f"A norm needs at least one array. Received: {t_list!r}.")
+    return jnp.sqrt(sum((jnp.sum(a * a) for a in arrays[1:]), jnp.sum(arrays[0] * arrays[0])))
+
+
+def clip_by_global_norm(
+    t_list: Sequence[Any], clip_norm: Any, use_norm: Any = None, name: str | None = None
+) -> tuple[list[Any], jax.Array]:
+    """Scales all arrays of a list down so that their norm together is at most `clip_norm`.
+
+    Args:
+        t_list: Arrays of floats, or `None`, which stays.
+        clip_norm: The limit.
+        use_norm: The norm, if it is known already.
+        name: Names the operation in TensorFlow's graphs.
+
+    Returns:
+        The arrays, and the norm before. If that is not finite, the arrays are all NaN, so that it is noticed.
+
+    Raises:
+        ArgumentError: If `t_list` is not a list with at least one array.
+
+    Source: tf.clip_by_global_norm.
+    """
+    arrays = _checked(t_list)
+    norm = global_norm(arrays) if use_norm is None else jnp.asarray(use_norm)
+    scale = clip_norm * jnp.minimum(1 / norm, jnp.ones((), norm.dtype) / clip_norm) + (norm - norm)
+    return [None if a is None else jnp.asarray(a) * scale.astype(jnp.asarray(a).dtype) for a in arrays], norm
+
+
+def _checked(arrays: Any) -> list[Any]:
+    if isinstance(arrays, (str, bytes)) or not isinstance(arrays, Sequence):
+        raise ArgumentError(f"Arrays are given as a list or a tuple. Received: {type(arrays).__name__}.")
+    return list(arrays)

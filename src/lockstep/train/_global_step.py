@@ -1,0 +1,126 @@
+"""The global step: how many steps have been done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import keras
+
+from lockstep._model_fn.records import Rule
+from lockstep._model_fn.scope import current
+from lockstep._model_fn.variables import GLOBAL_STEP
+from lockstep.errors import ArgumentError
+
+
+class GlobalStep(str):
+    """The global step where no model_fn runs: what a hook or a session may fetch. It equals "global_step"."""
+
+    __slots__ = ()
+
+
+def get_global_step(graph: None = None) -> Any:
+    """Returns the global step.
+
+    Args:
+        graph: Only `None`.
+
+    Returns:
+        In a model_fn the number of steps done before this one: int32 (int64 if JAX has 64 bits enabled), no dimensions.
+        Elsewhere a `GlobalStep`, for `session.run` and for a hook's fetches.
+
+    Raises:
+        ArgumentError: For a graph.
+
+    Source: tf.compat.v1.train.get_global_step.
+    """
+    if graph is not None:
+        raise ArgumentError(
+            f"There are no graphs; each model_fn has one global step. Received: graph={graph!r}. Leave it out."
+        )
+    scope = current()
+    return GlobalStep(GLOBAL_STEP) if scope is None else scope.global_step
+
+
+def get_or_create_global_step(graph: None = None) -> Any:
+    """Returns the global step, which is always there; see `get_global_step`.
+
+    Source: tf.compat.v1.train.get_or_create_global_step.
+    """
+    return get_global_step(graph)
+
+
+def create_global_step(graph: None = None) -> Any:
+    """Returns the global step, which is always there; see `get_global_step`.
+
+    Source: tf.compat.v1.train.create_global_step.
+    """
+    return get_global_step(graph)
+
+
+def global_step(sess: Any = None, global_step_tensor: Any = None) -> Any:
+    """Returns the global step of a session as a number, or in a model_fn as `get_global_step` does.
+
+    Args:
+        sess: What a hook gets as `run_context.session`; not needed in a model_fn.
+        global_step_tensor: What `get_global_step` returned.
+
+    Source: tf.compat.v1.train.global_step.
+    """
+    if sess is None:
+        return get_global_step()
+    return int(sess.run(GlobalStep(GLOBAL_STEP) if global_step_tensor is None else global_step_tensor))
+
+
+def assert_global_step(global_step_tensor: Any) -> None:
+    """Checks that something can be a global step.
+
+    Raises:
+        ArgumentError: If it is not a single integer.
+
+    Source: tf.compat.v1.train.assert_global_step.
+    """
+    dtype = str(getattr(global_step_tensor, "dtype", ""))
+    if isinstance(global_step_tensor, GlobalStep) or (dtype.startswith("int") and not global_step_tensor.shape):
+        return
+    raise ArgumentError(
+        f"A global step is one integer. Received: {global_step_tensor!r}. Use what get_global_step() returns."
+    )
+
+
+def counted(rule: Rule, step: Any) -> tuple[Rule, bool]:
+    """Returns a rule that increments the step it was given, and whether the global step is to be incremented.
+
+    Args:
+        rule: Updates the variables.
+        step: `None`, the global step, or a variable of one's own to count with.
+
+    Raises:
+        ArgumentError: If it cannot be incremented.
+    """
+    if step is None:
+        return rule, False
+    if isinstance(step, keras.Variable):
+        return _Counting(rule, step), False
+    scope = current()
+    if isinstance(step, GlobalStep) or (scope is not None and step is scope.global_step):
+        return rule, True
+    shown = f"a computed value of type {step.dtype}" if isinstance(step, jax.Array) else repr(step)
+    raise ArgumentError(
+        f"global_step is what get_global_step() returns, a keras.Variable, or None. Received: {shown}. Pass "
+        "get_global_step() itself."
+    )
+
+
+class _Counting:
+    """A rule that also increments a variable."""
+
+    def __init__(self, rule: Rule, variable: Any) -> None:
+        self._rule = rule
+        self._variable = variable
+        self.hyper = rule.hyper
+
+    def update(self, scope: Any, gradients: list[Any], variables: list[Any], hyper: dict[str, Any]) -> None:
+        """Updates the variables, then counts."""
+        self._rule.update(scope, gradients, variables, hyper)
+        self._variable.assign(self._variable.value + 1)

@@ -1,0 +1,64 @@
+"""A program for every task of a cluster: python -m tests.estimator.program MODEL_DIR OPTIONS."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+import lockstep as ls
+from lockstep import estimator
+from lockstep.data import Dataset
+from lockstep.estimator import EvalSpec, RunConfig, TrainSpec
+from tests.estimator.small import data, model_fn
+
+options = json.loads(sys.argv[2])
+
+
+class Reacts(estimator.SessionRunHook):
+    """Does at a step what the options say."""
+
+    def before_run(self, run_context: Any) -> Any:
+        return estimator.SessionRunArgs("global_step")
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        step = int(run_values.results)
+        print("STEP", step, flush=True)
+        if step == options.get("crash"):
+            raise RuntimeError("on purpose")
+        if step == options.get("stop"):
+            run_context.request_stop()
+        if options.get("slow"):
+            time.sleep(options["slow"])
+
+
+def input_fn(input_context: Any = None) -> Any:
+    dataset = Dataset.from_tensor_slices(data(options.get("rows", 240)))
+    if input_context:
+        dataset = dataset.shard(input_context.num_input_pipelines, input_context.input_pipeline_id)
+    return dataset.batch(4)
+
+
+def plain(value: Any) -> Any:
+    """For JSON."""
+    return os.fsdecode(value) if isinstance(value, bytes) else value
+
+
+strategy = ls.distribute.MultiWorkerMirroredStrategy()
+config = RunConfig(train_distribute=strategy, save_checkpoints_steps=options.get("every", 10), tf_random_seed=1)
+made = estimator.Estimator(model_fn, sys.argv[1], config, params={})
+receiver = estimator.export.build_raw_serving_input_receiver_fn({"x": np.zeros((1, 1), np.float32)})
+spec = EvalSpec(
+    lambda: Dataset.from_tensor_slices(data(16)).batch(4),
+    throttle_secs=0,
+    start_delay_secs=0,
+    exporters=[estimator.FinalExporter("final", receiver)],
+)
+metrics, exports = estimator.train_and_evaluate(
+    made, TrainSpec(input_fn, max_steps=options.get("max_steps"), hooks=[Reacts()]), spec
+)
+print("RESULT", json.dumps([metrics, [plain(e) for e in exports or ()]]), flush=True)

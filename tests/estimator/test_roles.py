@@ -1,0 +1,135 @@
+"""Chief, worker and evaluator as processes of their own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep import checkpoint, summary
+from tests.support.cluster import environment, free_ports
+
+SECONDS = 200.0
+ROLES = ("chief", "worker", "evaluator")
+
+
+class Job:
+    """The tasks of one job.
+
+    Args:
+        directory: For logs; `model` in it is the model_dir.
+        lists_evaluator: Whether the cluster names the evaluator.
+        roles: Which tasks to start.
+        options: See program.py.
+    """
+
+    def __init__(self, directory: Path, lists_evaluator: bool = True, roles: Any = ROLES, **options: Any) -> None:
+        self._directory = directory
+        self.model_dir = directory / "model"
+        ports = dict(zip(ROLES, free_ports(3), strict=True))
+        named = [r for r in roles if r != "evaluator" or lists_evaluator]
+        self._cluster = {role: [f"127.0.0.1:{ports[role]}"] for role in named}
+        self._options = options
+        self.tasks = {role: self._start(role) for role in roles}
+
+    def _start(self, role: str) -> subprocess.Popen[bytes]:
+        config = json.dumps({"cluster": self._cluster, "task": {"type": role, "index": 0}})
+        command = [sys.executable, "-m", "tests.estimator.program", str(self.model_dir), json.dumps(self._options)]
+        env = environment(TF_CONFIG=config, LOCKSTEP_PEER_TIMEOUT="30")
+        with (self._directory / f"{role}.log").open("wb") as log:
+            return subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
+
+    def log(self, role: str) -> str:
+        """What a task has printed."""
+        return (self._directory / f"{role}.log").read_text()
+
+    def codes(self) -> dict[str, int]:
+        """Waits for all tasks."""
+        deadline = time.monotonic() + SECONDS
+        try:
+            return {role: task.wait(max(0.1, deadline - time.monotonic())) for role, task in self.tasks.items()}
+        finally:
+            for task in self.tasks.values():
+                task.kill()
+                task.wait()
+
+    def results(self) -> dict[str, Any]:
+        """Waits for all tasks to end well; returns what each printed."""
+        codes = self.codes()
+        assert set(codes.values()) == {0}, {r: self.log(r)[-3000:] for r in codes}
+        lines = {r: [line for line in self.log(r).splitlines() if line.startswith("RESULT")] for r in codes}
+        return {role: json.loads(found[0].removeprefix("RESULT ")) for role, found in lines.items()}
+
+    def wait_for(self, role: str, text: str) -> None:
+        """Waits until a task has printed `text`."""
+        deadline = time.monotonic() + SECONDS
+        while text not in self.log(role):
+            assert time.monotonic() < deadline and self.tasks[role].poll() is None, self.log(role)[-3000:]
+            time.sleep(0.02)
+
+
+def _same(results: dict[str, Any]) -> Any:
+    values = list(results.values())
+    assert all(v == values[0] for v in values), results
+    return values[0]
+
+
+@pytest.mark.parametrize("lists_evaluator", [True, False], ids=["listed", "outside of the cluster"])
+def test_every_role_returns_the_same(tmp_path: Path, lists_evaluator: bool) -> None:
+    job = Job(tmp_path, lists_evaluator, max_steps=25)
+    metrics, exports = _same(job.results())
+    assert metrics["global_step"] == 25
+    evaluated = sorted(summary.scalars(str(job.model_dir / "eval")))
+    # It may have been late for the first one, when the newest is 25; but the last one is never missed.
+    assert evaluated[-1] == 25
+    assert set(evaluated) <= {0, 10, 20, 25}
+    assert "Saving dict for global step 25" in job.log("evaluator")
+    assert "INFO" not in job.log("worker")
+    if lists_evaluator:
+        assert len(exports) == 1 and Path(exports[0]).is_dir()
+        assert "Saving dict" not in job.log("chief")
+
+
+def test_training_without_max_steps_ends_the_evaluator(tmp_path: Path) -> None:
+    metrics, exports = _same(Job(tmp_path, rows=96).results())
+    assert metrics["global_step"] == 12
+    assert exports[0] is not None
+
+
+def test_early_stopping_ends_the_evaluator(tmp_path: Path) -> None:
+    job = Job(tmp_path, stop=3, max_steps=1000, rows=2000)
+    metrics, _ = _same(job.results())
+    assert 3 <= metrics["global_step"] < 100
+
+
+def test_a_crash_of_the_trainer_ends_the_evaluator_with_the_error(tmp_path: Path) -> None:
+    job = Job(tmp_path, crash=4, slow=0.1)
+    codes = job.codes()
+    assert 0 not in codes.values()
+    assert "The training has failed" in job.log("evaluator")
+    assert "on purpose" in job.log("evaluator")
+
+
+@pytest.mark.parametrize("victim", ["chief", "worker"])
+def test_a_killed_job_continues(tmp_path: Path, victim: str) -> None:
+    killed = Job(tmp_path, roles=("chief", "worker"), max_steps=30, slow=0.05, every=5)
+    killed.wait_for("chief", "STEP 12")
+    killed.tasks[victim].send_signal(signal.SIGKILL)
+    assert 0 not in killed.codes().values()
+    reached = checkpoint.step_of(checkpoint.latest_checkpoint(str(killed.model_dir)) or "")
+    assert 10 <= reached < 30
+    again = Job(tmp_path, roles=("chief", "worker"), max_steps=30, every=5)
+    metrics, _ = _same(again.results())
+    assert metrics["global_step"] == 30
+    assert f"Restoring parameters from {killed.model_dir}/model.ckpt-{reached}" in again.log("chief")
+
+
+def test_a_chief_alone_beside_an_evaluator_needs_no_strategy(tmp_path: Path) -> None:
+    metrics, _ = _same(Job(tmp_path, roles=("chief", "evaluator"), max_steps=7).results())
+    assert metrics["global_step"] == 7

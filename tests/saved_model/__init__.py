@@ -1,0 +1,3 @@
+"""Tests of lockstep.saved_model."""
+
+from __future__ import annotations
