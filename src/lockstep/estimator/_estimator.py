@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from lockstep import checkpoint
-from lockstep._model_fn.variables import Variables
-from lockstep._runtime.runtime import Runtime
-from lockstep._step.replicas import Replicas
-from lockstep.distribute._devices import default_devices
 from lockstep.errors import ArgumentError, CheckpointError
-from lockstep.estimator import _checks, _evaluation, _logs, _requests, _restoring, _saving
+from lockstep.estimator import _checks, _evaluation, _logs, _requests, _saving
+from lockstep.estimator._engine import Engine
 from lockstep.estimator._estimator_spec import EstimatorSpec
-from lockstep.estimator._evaluation import Evaluation
-from lockstep.estimator._input import Input
 from lockstep.estimator._inspection import call_model_fn, check_model_fn
-from lockstep.estimator._job import Job
 from lockstep.estimator._prediction import Prediction, examples_of
 from lockstep.estimator._run_config import RunConfig
 from lockstep.estimator._training import Training, TrainRequest
-from lockstep.estimator._warm_start import WarmStartSettings, warm_started
+from lockstep.estimator._warm_start import WarmStartSettings
 
 _log = logging.getLogger("lockstep")
 
@@ -67,38 +59,33 @@ class Estimator:
     ) -> None:
         _logs.show()
         _check_not_overridden(self)
-        self._config = _config_with(config, model_dir)
-        self._params = copy.deepcopy(dict(params or {}))
+        complete = _config_with(config, model_dir)
         check_model_fn(model_fn, params)
-        self._model_fn = model_fn
-        self._warm_start = _warm_start_settings(warm_start_from)
-        self._kept: dict[Any, Job] | None = None
-        self._own: Replicas | None = None
-        with _logs.only_on(self._config.is_chief or self._config.task_type == "evaluator"):
-            _log.info("Using config: %s", self._config)
+        self._engine = Engine(model_fn, complete, params or {}, _warm_start_settings(warm_start_from))
+        with _logs.only_on(complete.is_chief or complete.task_type == "evaluator"):
+            _log.info("Using config: %s", complete)
 
     @property
     def model_dir(self) -> str:
         """Where checkpoints and event files are kept."""
-        assert self._config.model_dir is not None
-        return self._config.model_dir
+        return self._engine.model_dir
 
     @property
     def config(self) -> RunConfig:
         """A copy of the configuration."""
-        return copy.copy(self._config)
+        return copy.copy(self._engine.config)
 
     @property
     def params(self) -> dict[str, Any]:
         """A copy of the parameters."""
-        return copy.deepcopy(self._params)
+        return self._engine.params
 
     @property
     def model_fn(self) -> Callable[..., Any]:
         """The model_fn as a function of features, labels, mode and config."""
 
         def public_model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-            return call_model_fn(self._model_fn, features, labels, mode, self.params, config)
+            return call_model_fn(self._engine.model_fn, features, labels, mode, self.params, config)
 
         return public_model_fn
 
@@ -128,18 +115,19 @@ class Estimator:
 
         Source: tf.estimator.Estimator.train.
         """
-        _requests.demand_trainer(self._config)
+        engine = self._engine
+        _requests.demand_trainer(engine.config)
         _requests.demand_steps(steps, max_steps)
-        replicas, is_distributed = self._replicas_of(self._config.train_distribute)
+        replicas, is_distributed = engine.replicas_of(engine.config.train_distribute)
         runtime = replicas.runtime
         with runtime.depending_on_others("Estimator.train"), _logs.only_on(runtime.is_chief):
-            if max_steps is not None and self._is_trained(runtime, max_steps):
+            if engine.is_trained(runtime, max_steps):
                 _log.info("Skipping training since max_steps has already saved.")
                 return self
             listeners = _requests.listeners(saving_listeners)
             request = TrainRequest(input_fn, _checks.hooks(hooks, "hooks"), steps, max_steps, listeners)
-            with self.keeping_programs():
-                Training(self, request, replicas, is_distributed).run()
+            with engine.keeping_programs():
+                Training(engine, request, replicas, is_distributed).run()
         return self
 
     def evaluate(
@@ -168,7 +156,9 @@ class Estimator:
 
         Source: tf.estimator.Estimator.evaluate.
         """
-        return self.evaluate_on(self._config.eval_distribute, input_fn, steps, hooks, checkpoint_path, name)
+        _requests.demand_steps(steps, None)
+        strategy, told = self._engine.config.eval_distribute, _checks.hooks(hooks, "hooks")
+        return _evaluation.evaluate(self._engine, strategy, input_fn, steps, told, checkpoint_path, self.eval_dir(name))
 
     def predict(
         self,
@@ -201,8 +191,8 @@ class Estimator:
                 "Could not find trained model in model_dir: %s, running initialization to predict.", self.model_dir
             )
         keys = [predict_keys] if isinstance(predict_keys, str) else predict_keys
-        prediction = Prediction(self, input_fn, keys, _checks.hooks(hooks, "hooks"))
-        batches = prediction.run(lambda job: self._values(job, path))
+        prediction = Prediction(self._engine, input_fn, keys, _checks.hooks(hooks, "hooks"))
+        batches = prediction.run(lambda job: self._engine.values(job, path))
         yield from examples_of(batches) if yield_single_examples else batches
 
     def export_saved_model(
@@ -237,7 +227,7 @@ class Estimator:
         Source: tf.estimator.Estimator.export_saved_model.
         """
         given = {experimental_mode: serving_input_receiver_fn}
-        return _saving.export(self, export_dir_base, given, assets_extra, as_text, checkpoint_path)
+        return _saving.export(self._engine, export_dir_base, given, assets_extra, as_text, checkpoint_path)
 
     export_savedmodel = export_saved_model
 
@@ -260,11 +250,13 @@ class Estimator:
 
         Source: tf.estimator.Estimator.experimental_export_all_saved_models.
         """
-        return _saving.export(self, export_dir_base, input_receiver_fn_map, assets_extra, as_text, checkpoint_path)
+        return _saving.export(
+            self._engine, export_dir_base, input_receiver_fn_map, assets_extra, as_text, checkpoint_path
+        )
 
     def latest_checkpoint(self) -> str | None:
         """Returns the path of the latest checkpoint in `model_dir`, without a suffix, or `None`."""
-        return checkpoint.latest_checkpoint(self.model_dir)
+        return self._engine.latest_checkpoint()
 
     def get_variable_names(self) -> list[str]:
         """Returns the names of the variables in the latest checkpoint.
@@ -286,106 +278,13 @@ class Estimator:
         """Returns the directory of an evaluation's event files."""
         return os.path.join(self.model_dir, "eval" if not name else f"eval_{name}")
 
-    # What follows is for the other modules of this package.
-
-    def own_replicas(self) -> Replicas:
-        """Returns this process' first device."""
-        if self._own is None:
-            self._own = Replicas(Runtime(), default_devices()[:1])
-        return self._own
-
-    def evaluate_on(
-        self,
-        strategy: Any,
-        input_fn: Callable[..., Any],
-        steps: int | None = None,
-        hooks: Any = None,
-        checkpoint_path: str | None = None,
-        name: str | None = None,
-    ) -> dict[str, Any]:
-        """Evaluates with a strategy; see `evaluate`."""
-        _requests.demand_steps(steps, None)
-        replicas, is_distributed = self._replicas_of(strategy)
-        runtime = replicas.runtime
-        with runtime.depending_on_others("Estimator.evaluate"), _logs.only_on(runtime.is_chief):
-            path = checkpoint_path or (self.latest_checkpoint() if runtime.is_chief else None)
-            if path is None and runtime.is_chief:
-                _log.info(
-                    "Could not find trained model in model_dir: %s, running initialization to evaluate.", self.model_dir
-                )
-            evaluation = Evaluation(self, input_fn, steps, _checks.hooks(hooks, "hooks"), replicas, is_distributed)
-            metrics = evaluation.run(lambda job: self._values(job, path))
-            if runtime.is_chief:
-                _evaluation.write(self.eval_dir(name), metrics, path)
-        return metrics
-
     def _evaluate_in_memory(
         self, session: Any, input_fn: Callable[..., Any], steps: int | None, hooks: Any, name: str | None
     ) -> dict[str, Any]:
         """Evaluates the variables of a training under way, on this process' first device."""
-        values = session.values()
-        evaluation = Evaluation(self, input_fn, steps, _checks.hooks(hooks, "hooks"), self.own_replicas(), False)
-        metrics = evaluation.run(lambda job: {**job.variables.initial_values(), **_shared(job, values)})
-        _evaluation.write(self.eval_dir(name), metrics, None)
-        return metrics
-
-    def job(self, mode: str, replicas: Replicas, given: Input) -> Job:
-        """Returns the model_fn, learnt for this mode and data."""
-        example = given.source.peek()
-        key = (mode, id(replicas), _signature(example))
-        if self._kept is not None and key in self._kept:
-            return self._kept[key]
-        _log.info("Calling model_fn.")
-        job = Job(self.call_model_fn, mode, replicas, self._config.tf_random_seed, example)
-        _log.info("Done calling model_fn.")
-        if self._kept is not None and not job.hooks:
-            self._kept[key] = job
-        return job
-
-    @contextlib.contextmanager
-    def keeping_programs(self) -> Generator[None]:
-        """While open, what is compiled for one evaluation serves the next."""
-        before, self._kept = self._kept, {} if self._kept is None else self._kept
-        try:
-            yield
-        finally:
-            self._kept = before
-
-    def warm_start_of(self, variables: Variables) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
-        """Returns what replaces new values, if anything."""
-        settings = self._warm_start
-        if settings is None:
-            return None
-        return lambda values: warm_started(values, set(variables.trainable()), settings)
-
-    def call_model_fn(self, features: Any, labels: Any, mode: str) -> EstimatorSpec:
-        """Calls the model_fn.
-
-        Raises:
-            ArgumentError: If it returns anything but an EstimatorSpec of this mode.
-        """
-        spec = call_model_fn(self._model_fn, features, labels, mode, self.params, self.config)
-        if not isinstance(spec, EstimatorSpec):
-            raise ArgumentError(f"model_fn should return an EstimatorSpec. Received: {spec!r} in mode {mode!r}.")
-        if spec.mode != mode:
-            raise ArgumentError(
-                f"An EstimatorSpec must be of the mode that model_fn is called for, {mode!r}. Received: {spec.mode!r}."
-            )
-        return spec
-
-    def _values(self, job: Job, path: str | None) -> dict[str, Any]:
-        if path is None:
-            return _restoring.new(job.variables, self.warm_start_of(job.variables))
-        return _restoring.restored(job.variables, path)
-
-    def _is_trained(self, runtime: Runtime, max_steps: int) -> bool:
-        mine = _restoring.global_step_of(self.latest_checkpoint()) if runtime.is_chief else 0
-        return runtime.agree("the global step", mine)[0] >= max_steps
-
-    def _replicas_of(self, strategy: Any) -> tuple[Replicas, bool]:
-        if strategy is None:
-            return self.own_replicas(), False
-        return strategy._demanded_replicas(), True
+        return _evaluation.evaluate_in_memory(
+            self._engine, session, input_fn, steps, _checks.hooks(hooks, "hooks"), self.eval_dir(name)
+        )
 
     def _demanded_checkpoint(self) -> str:
         path = self.latest_checkpoint()
@@ -395,6 +294,11 @@ class Estimator:
                 "the model_dir of an earlier training."
             )
         return path
+
+
+def engine_of(estimator: Estimator) -> Engine:
+    """Returns what is behind an Estimator, for the other modules of this package."""
+    return estimator._engine  # pyright: ignore[reportPrivateUsage]
 
 
 def _config_with(config: RunConfig | None, model_dir: str | os.PathLike[str] | None) -> RunConfig:
@@ -437,12 +341,3 @@ def _check_not_overridden(estimator: Estimator) -> None:
                 f"Subclasses of Estimator cannot override members of Estimator. Received: {type(estimator).__name__}, "
                 f"which does override {', '.join(overridden)}. Pass a model_fn of your own instead."
             )
-
-
-def _shared(job: Job, values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key in job.variables.entries}
-
-
-def _signature(example: Any) -> str:
-    leaves, treedef = jax.tree.flatten(example)
-    return f"{treedef} {[(np.asarray(leaf).dtype, np.shape(leaf)[1:]) for leaf in leaves]}"

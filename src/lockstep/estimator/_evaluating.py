@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from lockstep._model_fn.variables import GLOBAL_STEP
 from lockstep.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from lockstep.estimator._estimator import Estimator
+from lockstep.estimator._estimator import Estimator, engine_of
+from lockstep.estimator._evaluation import evaluate
 
 # (metrics, what each exporter returned): what train_and_evaluate returns.
 Result = tuple[dict[str, Any] | None, list[Any] | None]
@@ -46,8 +45,9 @@ class Evaluations:
     def run(self, path: str | None) -> None:
         """Evaluates a checkpoint (on tasks other than the chief, together with it), and exports."""
         spec = self._spec
-        metrics = self._estimator.evaluate_on(
-            self._strategy, spec.input_fn, spec.steps, spec.hooks, checkpoint_path=path, name=spec.name
+        directory = self._estimator.eval_dir(spec.name)
+        metrics = evaluate(
+            engine_of(self._estimator), self._strategy, spec.input_fn, spec.steps, spec.hooks, path, directory
         )
         _check(metrics)
         self._path = path

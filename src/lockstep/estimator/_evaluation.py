@@ -15,6 +15,7 @@ from lockstep._loop import loop
 from lockstep._model_fn.variables import GLOBAL_STEP
 from lockstep._step.replicas import Replicas
 from lockstep.errors import ArgumentError
+from lockstep.estimator import _logs
 from lockstep.estimator._driver import Driver
 from lockstep.estimator._input import Input
 from lockstep.estimator._job import Job
@@ -23,7 +24,7 @@ from lockstep.estimator._state import VariableState
 from lockstep.summary import EventFile
 
 if TYPE_CHECKING:
-    from lockstep.estimator._estimator import Estimator
+    from lockstep.estimator._engine import Engine
 
 _log = logging.getLogger("lockstep")
 Metrics = dict[str, Any]
@@ -33,7 +34,7 @@ class Evaluation:
     """One call of `evaluate`.
 
     Args:
-        estimator: Whose.
+        engine: The model.
         input_fn: The data.
         steps: How many batches at most, or `None` for all.
         hooks: The caller's.
@@ -43,18 +44,18 @@ class Evaluation:
 
     def __init__(
         self,
-        estimator: Estimator,
+        engine: Engine,
         input_fn: Any,
         steps: int | None,
         hooks: Sequence[Any],
         replicas: Replicas,
         is_distributed: bool,
     ) -> None:
-        self._estimator = estimator
+        self._engine = engine
         self._steps = steps
         self._hooks = list(hooks)
         self._replicas = replicas
-        self._input = Input(input_fn, "eval", replicas, is_distributed, estimator.params, estimator.config)
+        self._input = Input(input_fn, "eval", replicas, is_distributed, engine.params, engine.config)
         self._outputs: dict[str, Any] | None = None
 
     def run(self, first_values: Callable[[Job], dict[str, np.ndarray]]) -> Metrics:
@@ -64,7 +65,7 @@ class Evaluation:
             first_values: Returns the values of the variables, on the chief.
         """
         runtime = self._replicas.runtime
-        job = self._estimator.job("eval", self._replicas, self._input)
+        job = self._engine.job("eval", self._replicas, self._input)
         _demand_names_are_free(job)
         _log.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
         hooks = [*self._hooks, *(job.spec.evaluation_hooks or ()), *self._progress()]
@@ -154,6 +155,45 @@ class _Progress:
         """1 to 9, then 10, 20, ..., 100, 200, ..., so that the number of lines stays bounded."""
         unit = 10 ** (len(str(self._done)) - 1)
         return self._done % unit == 0
+
+
+def evaluate(
+    engine: Engine,
+    strategy: Any,
+    input_fn: Any,
+    steps: int | None,
+    hooks: Sequence[Any],
+    checkpoint_path: str | None,
+    directory: str,
+) -> Metrics:
+    """Evaluates a checkpoint, on all tasks of a strategy; see `Estimator.evaluate`."""
+    replicas, is_distributed = engine.replicas_of(strategy)
+    runtime = replicas.runtime
+    with runtime.depending_on_others("Estimator.evaluate"), _logs.only_on(runtime.is_chief):
+        path = checkpoint_path or (engine.latest_checkpoint() if runtime.is_chief else None)
+        if path is None and runtime.is_chief:
+            message = "Could not find trained model in model_dir: %s, running initialization to evaluate."
+            _log.info(message, engine.model_dir)
+        evaluation = Evaluation(engine, input_fn, steps, hooks, replicas, is_distributed)
+        metrics = evaluation.run(lambda job: engine.values(job, path))
+        if runtime.is_chief:
+            write(directory, metrics, path)
+    return metrics
+
+
+def evaluate_in_memory(
+    engine: Engine, session: Session, input_fn: Any, steps: int | None, hooks: Sequence[Any], directory: str
+) -> Metrics:
+    """Evaluates the variables of a training under way, on this process' first device."""
+    values = session.values()
+
+    def first_values(job: Job) -> dict[str, np.ndarray]:
+        fresh = job.variables.initial_values()
+        return {key: values.get(key, fresh[key]) for key in fresh}
+
+    metrics = Evaluation(engine, input_fn, steps, hooks, engine.own_replicas(), False).run(first_values)
+    write(directory, metrics, None)
+    return metrics
 
 
 def write(directory: str, metrics: Metrics, path: str | None) -> None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lockstep import checkpoint
 from lockstep._runtime.limits import Limits
 from lockstep.errors import CheckpointError, PeerError
+from lockstep.estimator._estimator import Estimator, engine_of
 from lockstep.estimator._evaluating import Evaluations, Result, as_json
 from lockstep.estimator._signs import Sign
 from lockstep.summary import scalars
-
-if TYPE_CHECKING:
-    from lockstep.estimator._estimator import Estimator
 
 _log = logging.getLogger("lockstep")
 _POLL_SECONDS = 0.5
@@ -54,7 +52,7 @@ class Evaluator:
             PeerError: If the trainer has failed, or gives no sign of life.
         """
         self._own.write({"is_final": False})
-        with self._own.renewed(), self._estimator.keeping_programs():
+        with self._own.renewed(), engine_of(self._estimator).keeping_programs():
             self._delay()
             self._done = self._evaluated_before()
             while not self._round():

@@ -17,30 +17,30 @@ from lockstep.estimator._session import AloneSignals, Session
 from lockstep.estimator._state import VariableState
 
 if TYPE_CHECKING:
-    from lockstep.estimator._estimator import Estimator
+    from lockstep.estimator._engine import Engine
 
 
 class Prediction:
     """One call of `predict`, on this process' first device.
 
     Args:
-        estimator: Whose.
+        engine: The model.
         input_fn: The data.
         keys: Of a dict of predictions, only these; `None` for all.
         hooks: The caller's.
     """
 
-    def __init__(self, estimator: Estimator, input_fn: Any, keys: Sequence[str] | None, hooks: Sequence[Any]) -> None:
-        self._estimator = estimator
+    def __init__(self, engine: Engine, input_fn: Any, keys: Sequence[str] | None, hooks: Sequence[Any]) -> None:
+        self._engine = engine
         self._keys = keys
         self._hooks = list(hooks)
-        self._replicas = estimator.own_replicas()
-        self._input = Input(input_fn, "infer", self._replicas, False, estimator.params, estimator.config)
+        self._replicas = engine.own_replicas()
+        self._input = Input(input_fn, "infer", self._replicas, False, engine.params, engine.config)
         self._outputs: dict[str, Any] = {}
 
     def run(self, first_values: Any) -> Iterator[Any]:
         """Yields the predictions of one batch after another."""
-        job = self._estimator.job("infer", self._replicas, self._input)
+        job = self._engine.job("infer", self._replicas, self._input)
         keys = self._checked_keys(job.spec.predictions)
         hooks = [*self._hooks, *(job.spec.prediction_hooks or ())]
         for hook in hooks:

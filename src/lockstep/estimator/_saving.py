@@ -17,13 +17,13 @@ from lockstep.saved_model import SERVING, SignatureFunction, write_version
 from lockstep.saved_model._tracing import Range, traced
 
 if TYPE_CHECKING:
-    from lockstep.estimator._estimator import Estimator
+    from lockstep.estimator._engine import Engine
 
 _TAGS = {ModeKeys.PREDICT: (SERVING,), ModeKeys.EVAL: ("eval",)}
 
 
 def export(
-    estimator: Estimator,
+    engine: Engine,
     base: str | os.PathLike[str],
     receiver_fns: Mapping[str, Callable[[], Any]],
     assets: Mapping[str, Any] | None,
@@ -31,16 +31,14 @@ def export(
     checkpoint_path: str | None,
 ) -> bytes:
     """Exports a checkpoint to a new directory in `base`; see `Estimator.export_saved_model`."""
-    path = checkpoint_path or estimator.latest_checkpoint()
+    path = checkpoint_path or engine.latest_checkpoint()
     if path is None:
-        raise ArgumentError(
-            f"Couldn't find trained model at {estimator.model_dir}. Train first, or give checkpoint_path."
-        )
+        raise ArgumentError(f"Couldn't find trained model at {engine.model_dir}. Train first, or give checkpoint_path.")
     functions: dict[str, SignatureFunction] = {}
     variables: dict[str, Any] = {}
     with checkpoint.pinned(path):
         for mode, receiver_fn in receiver_fns.items():
-            exported = _Exported(estimator, _checked(mode), receiver_of(receiver_fn))
+            exported = _Exported(engine, _checked(mode), receiver_of(receiver_fn))
             variables.update(_restoring.restored(exported.variables, path))
             functions.update(exported.signatures())
     return os.fsencode(write_version(base, functions, variables, assets, as_text))
@@ -49,11 +47,11 @@ def export(
 class _Exported:
     """A model_fn in one mode, learnt from what callers will give."""
 
-    def __init__(self, estimator: Estimator, mode: str, receiver: Receiver) -> None:
-        self.variables = Variables(estimator.config.tf_random_seed)
+    def __init__(self, engine: Engine, mode: str, receiver: Receiver) -> None:
+        self.variables = Variables(engine.config.tf_random_seed)
         self._mode = mode
         self._receiver = receiver
-        self._function = ModelFunction(estimator.call_model_fn, mode, self.variables, 1, frozenset())
+        self._function = ModelFunction(engine.call_model_fn, mode, self.variables, 1, frozenset())
         self._outputs: dict[str, ExportOutput] = {}
         traced(SignatureFunction(self._learn, receiver.inputs, receiver.parse), {}, Range(2, 2))
 

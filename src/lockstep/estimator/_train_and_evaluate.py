@@ -11,7 +11,7 @@ from typing import Any
 from lockstep._runtime.limits import Limits
 from lockstep._runtime.runtime import Runtime
 from lockstep.errors import ArgumentError, UnsupportedError
-from lockstep.estimator._estimator import Estimator
+from lockstep.estimator._estimator import Estimator, engine_of
 from lockstep.estimator._evaluating import Evaluations, Result, as_json, from_json
 from lockstep.estimator._evaluator import Evaluator
 from lockstep.estimator._restoring import global_step_of
@@ -95,24 +95,18 @@ class _Trainer:
                 config.save_checkpoints_secs,
             )
         _demand_checkpoints(config)
-        if self._is_trained(runtime):
+        if engine_of(self._estimator).is_trained(runtime, spec.max_steps):
+            if runtime.is_chief:
+                _log.info("Skipping training since max_steps has already saved.")
             return None, None
         strategy = config.eval_distribute if runtime.is_alone else config.train_distribute
         evaluations = Evaluations(self._estimator, self._eval_spec, spec.max_steps, strategy, runtime.is_chief)
         listener = SelfEvaluation(evaluations, runtime, self._eval_spec.throttle_secs)
-        with self._estimator.keeping_programs(), self._leaving_signs(runtime):
+        with engine_of(self._estimator).keeping_programs(), self._leaving_signs(runtime):
             self._estimator.train(spec.input_fn, spec.hooks, None, spec.max_steps, (*spec.saving_listeners, listener))
         if evaluations.step is None:
             raise RuntimeError("There was no new checkpoint after the training. Eval status: missing checkpoint")
         return _from_chief(runtime, evaluations.result)
-
-    def _is_trained(self, runtime: Runtime) -> bool:
-        limit = self._train_spec.max_steps
-        mine = global_step_of(self._estimator.latest_checkpoint()) if runtime.is_chief else 0
-        is_trained = limit is not None and runtime.agree("the global step", mine)[0] >= limit
-        if is_trained and runtime.is_chief:
-            _log.info("Skipping training since max_steps has already saved.")
-        return is_trained
 
     def _with_evaluator(self, runtime: Runtime) -> Result:
         spec = self._train_spec

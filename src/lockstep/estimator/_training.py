@@ -35,7 +35,7 @@ from lockstep.estimator._session import AloneSignals, Session
 from lockstep.estimator._state import VariableState
 
 if TYPE_CHECKING:
-    from lockstep.estimator._estimator import Estimator
+    from lockstep.estimator._engine import Engine
 
 _log = logging.getLogger("lockstep")
 _ADVICE = "Every worker must run the same program with the same settings."
@@ -64,26 +64,26 @@ class Training:
     """One call of `train`.
 
     Args:
-        estimator: Whose.
+        engine: The model.
         request: What is asked for.
         replicas: Where it runs.
         is_distributed: Whether there is a strategy.
     """
 
-    def __init__(self, estimator: Estimator, request: TrainRequest, replicas: Replicas, is_distributed: bool) -> None:
-        self._estimator = estimator
-        self._config: Any = estimator.config
+    def __init__(self, engine: Engine, request: TrainRequest, replicas: Replicas, is_distributed: bool) -> None:
+        self._engine = engine
+        self._config: Any = engine.config
         self._request = request
         self._replicas = replicas
         self._runtime: Runtime = replicas.runtime
         self._stores: dict[tuple[str, str], checkpoint.CheckpointStore] = {}
         self._waits = False
         self._last_loss: Any = None
-        self._input = Input(request.input_fn, "train", replicas, is_distributed, estimator.params, estimator.config)
+        self._input = Input(request.input_fn, "train", replicas, is_distributed, engine.params, engine.config)
 
     def run(self) -> int:
         """Trains; returns the global step at the end."""
-        job = self._estimator.job("train", self._replicas, self._input)
+        job = self._engine.job("train", self._replicas, self._input)
         hooks = self._all_hooks(job)
         for hook in hooks:
             hook.begin()
@@ -128,14 +128,14 @@ class Training:
             state.follow_chief()
 
     def _latest_on_chief(self) -> str | None:
-        return self._estimator.latest_checkpoint() if self._runtime.is_chief else None
+        return self._engine.latest_checkpoint() if self._runtime.is_chief else None
 
     def _first_values(self, job: Job, path: str | None) -> dict[str, Any]:
         if not self._runtime.is_chief:
             return dict(job.variables.zeros())
         if path is not None:
             return _restoring.restored(job.variables, path)
-        return _restoring.new(job.variables, self._estimator.warm_start_of(job.variables))
+        return _restoring.new(job.variables, self._engine.warm_start_of(job.variables))
 
     def _steps(self, job: Job, hooks: Sequence[Any], start: int) -> int | None:
         """How many steps to make at most: also what StopAtStepHooks ask for, so that all tasks stop exactly there."""
@@ -157,7 +157,7 @@ class Training:
 
     def _chief_hooks(self, job: Job) -> list[Any]:
         """Hooks that write, on the chief; what all tasks must do when it saves, on the others."""
-        config, directory = self._config, self._estimator.model_dir
+        config, directory = self._config, self._engine.model_dir
         hooks = self._saver_hooks(job)
         if not self._runtime.is_chief:
             return hooks
@@ -183,7 +183,7 @@ class Training:
         self._waits = not all(getattr(one, "flushes", False) for one in listeners)
         return [
             CheckpointSaverHook(
-                self._estimator.model_dir,
+                self._engine.model_dir,
                 save_secs=config.save_checkpoints_secs,
                 save_steps=config.save_checkpoints_steps,
                 listeners=listeners,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lockstep.errors import ArgumentError
-from lockstep.estimator._estimator import Estimator
+from lockstep.estimator._estimator import Estimator, engine_of
 from lockstep.estimator._mode_keys import ModeKeys
 
 _ARGUMENTS = ("features", "labels", "predictions", "config")
@@ -37,7 +37,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Any]
         found = metric_fn(**{name: given[name] for name in names})
         return spec._replace(eval_metric_ops={**spec.eval_metric_ops, **found})
 
-    warm_start = estimator._warm_start  # pyright: ignore[reportPrivateUsage]
+    warm_start = engine_of(estimator).warm_start
     return Estimator(model_fn, estimator.model_dir, estimator.config, warm_start_from=warm_start)
 
 
