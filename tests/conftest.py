@@ -52,7 +52,10 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # Fast tests first; those of many processes come last. Whatever is not listed comes in between.
 _FIRST = ("project", "cluster_resolver", "datasets", "step", "feed", "distribute")
-_LAST = ("launch", "runtime", "examples", "keras/test_two_workers.py", "keras/test_equivalence.py")
+_LAST = (
+    *("checkpoint", "estimator/test_two_workers.py", "estimator/test_roles.py", "estimator/test_equivalence.py"),
+    *("programs", "launch", "runtime", "examples", "keras/test_two_workers.py", "keras/test_equivalence.py"),
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

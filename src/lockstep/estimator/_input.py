@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,9 @@ from lockstep._step.replicas import Replicas
 from lockstep.data import Dataset, InputContext
 from lockstep.errors import InputError
 from lockstep.estimator._inputs.returned import dataset_of
-from lockstep.estimator._inspection import call_input_fn
+from lockstep.estimator._inspection import accepts_input_context, call_input_fn
+
+_log = logging.getLogger("lockstep")
 
 
 class Input:
@@ -36,6 +39,9 @@ class Input:
         params: Any,
         config: Any,
     ) -> None:
+        if is_distributed and mode == "train":
+            _explain_sharding(input_fn, replicas)
+
         def make(context: InputContext) -> Dataset:
             given = context if is_distributed else None
             returned = call_input_fn(input_fn, mode, params, config, given)
@@ -45,6 +51,17 @@ class Input:
         self.source = DistributedSource(
             self.distribution, features_only if mode == "infer" else with_labels, stays=False
         )
+
+
+def _explain_sharding(input_fn: Callable[..., Any], replicas: Replicas) -> None:
+    runtime = replicas.runtime
+    if runtime.is_alone or not runtime.is_chief or accepts_input_context(input_fn):
+        return
+    _log.warning(
+        "Each of %d workers reads all of the data: the input_fn has no argument input_context, by which it could shard "
+        "them: dataset.shard(input_context.num_input_pipelines, input_context.input_pipeline_id).",
+        len(runtime.tasks),
+    )
 
 
 def with_labels(element: Any) -> Data:

@@ -11,10 +11,12 @@ _log = logging.getLogger("lockstep")
 
 def show() -> None:
     """Shows messages from INFO up, as TensorFlow does, unless the program decides on that itself."""
-    if not _log.hasHandlers() and _log.level == logging.NOTSET:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(levelname)s:%(name)s:%(message)s"))
-        _log.addHandler(handler)
+    if _log.hasHandlers():
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s:%(name)s:%(message)s"))
+    _log.addHandler(handler)
+    if _log.level == logging.NOTSET:
         _log.setLevel(logging.INFO)
 
 
