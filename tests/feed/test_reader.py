@@ -53,8 +53,18 @@ class _Seat:
 class _Task:
     """A task that reads a source of its own to its end."""
 
-    def __init__(self, meeting: _Meeting, tasks: int, task: int, batches: Iterator[Any], limit: int | None) -> None:
+    def __init__(
+        self,
+        meeting: _Meeting,
+        tasks: int,
+        task: int,
+        batches: Iterator[Any],
+        limit: int | None,
+        asks_after: int | None = None,
+    ) -> None:
         self.seen: list[Any] = []
+        self.told_at: list[int] = []
+        self._asks_after = asks_after
         self.error: BaseException | None = None
         # Without a control there is no transport; the seat stands in for it.
         self._runtime = Runtime(tuple(f"worker {i}" for i in range(tasks)), task)
@@ -66,6 +76,7 @@ class _Task:
         try:
             for batch in self._reader:
                 self.seen.append(batch)
+                self._talk()
         except Exception as error:
             self.error = error
 
@@ -73,6 +84,13 @@ class _Task:
         self._thread.join(SECONDS)
         assert not self._thread.is_alive(), "a reader hangs"
         self._reader.close()
+
+    def _talk(self) -> None:
+        if len(self.seen) == self._asks_after:
+            self._reader.ask("stop")
+        if "stop" in self._reader.told:
+            self._reader.told.discard("stop")
+            self.told_at.append(len(self.seen))
 
 
 def _read(sources: list[Iterator[Any]], limit: int | None = None) -> list[_Task]:
@@ -150,3 +168,21 @@ def test_the_chief_says_whose_data_ended() -> None:
         "Every task should have the same number of batches. The data of worker 1 ended after 2 batches, so all tasks "
         "end there."
     ]
+
+
+@settings(max_examples=30)
+@given(st.lists(st.none() | st.integers(1, 20), min_size=2, max_size=4).filter(any))
+def test_what_one_asks_all_are_told_after_the_same_batch(asks: list[int | None]) -> None:
+    meeting = _Meeting(len(asks))
+    tasks = [
+        _Task(meeting, len(asks), number, iter([np.zeros(1)] * 120), None, asks_after=ask)
+        for number, ask in enumerate(asks)
+    ]
+    for task in tasks:
+        task.join()
+        assert task.told_at == tasks[0].told_at
+    told = tasks[0].told_at
+    # As many times as there were words that no earlier telling covered, and soon.
+    assert 1 <= len(told) <= sum(ask is not None for ask in asks)
+    first = min(ask for ask in asks if ask is not None)
+    assert first < told[0] <= first + 30

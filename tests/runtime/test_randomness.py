@@ -59,3 +59,13 @@ def test_a_snapshot_changes_nothing() -> None:
     np.random.seed(3)
     randomness.snapshot()
     assert _draws() == expected
+
+
+def test_a_seeded_state_is_that_of_the_seed_and_changes_nothing() -> None:
+    before = randomness.snapshot()
+    state = randomness.seeded(7)
+    assert randomness.snapshot() == before
+    random.seed(7)
+    np.random.seed(7)
+    assert randomness.snapshot() == state
+    randomness.restore(before)

@@ -112,3 +112,15 @@ def test_a_compiled_program_consumes_its_state(replicas: Replicas) -> None:
     state = program.place_state(jnp.ones(2))
     program(state, program.place_batch(np.zeros((8, 2), "float32")))
     assert state.is_deleted()
+
+
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, np.uint64(2**32)])
+def test_integers_that_do_not_fit_are_refused(value: int) -> None:
+    with pytest.raises(InputError, match=r"32-bit integers.*\['id'\]"):
+        as_arrays({"id": np.asarray([0, value])})
+
+
+def test_integers_that_fit_become_narrow() -> None:
+    found = as_arrays({"id": np.asarray([2**31 - 1, -(2**31)])})["id"]
+    assert found.dtype == np.int32
+    assert found.tolist() == [2**31 - 1, -(2**31)]

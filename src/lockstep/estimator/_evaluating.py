@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from lockstep._model_fn.variables import GLOBAL_STEP
-from lockstep.errors import ArgumentError
 from lockstep.estimator._estimator import Estimator, engine_of
 from lockstep.estimator._evaluation import evaluate
 
@@ -49,7 +48,6 @@ class Evaluations:
         metrics = evaluate(
             engine_of(self._estimator), self._strategy, spec.input_fn, spec.steps, spec.hooks, path, directory
         )
-        _check(metrics)
         self._path = path
         self.result = (metrics, [None] * len(spec.exporters))
         self._export(is_final=self._max_steps is not None and int(metrics[GLOBAL_STEP]) >= self._max_steps)
@@ -71,13 +69,6 @@ class Evaluations:
                     eval_result=metrics,
                     is_the_final_export=is_final,
                 )
-
-
-def _check(metrics: Any) -> None:
-    if not isinstance(metrics, dict) or GLOBAL_STEP not in metrics:
-        raise ArgumentError(
-            f"Internal error: `Estimator.evaluate` should return a dict with {GLOBAL_STEP!r}. Received: {metrics!r}."
-        )
 
 
 def as_json(result: Result) -> Any:

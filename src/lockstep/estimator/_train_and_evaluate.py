@@ -10,7 +10,7 @@ from typing import Any
 
 from lockstep._runtime.limits import Limits
 from lockstep._runtime.runtime import Runtime
-from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.errors import ArgumentError, CheckpointError, UnsupportedError
 from lockstep.estimator._estimator import Estimator, engine_of
 from lockstep.estimator._evaluating import Evaluations, Result, as_json, from_json
 from lockstep.estimator._evaluator import Evaluator
@@ -80,8 +80,12 @@ class _Trainer:
     def _has_evaluator(self, runtime: Runtime) -> bool:
         """Whether the cluster lists an evaluator, or one that it does not list has given a sign of life."""
         listed = "evaluator" in self._config.cluster_spec.jobs if self._is_distributed else False
-        mine = listed or (self._is_distributed and self._evaluator.age() < _ALIVE_SECONDS)
+        mine = listed or (self._is_distributed and self._evaluator_lives())
         return bool(runtime.agree("whether there is an evaluator", mine)[0])
+
+    def _evaluator_lives(self) -> bool:
+        """Whether there is one that has not come to its end."""
+        return self._evaluator.age() < _ALIVE_SECONDS and not self._evaluator.read().get("is_final")
 
     def _alone(self, runtime: Runtime) -> Result:
         """Trains and evaluates in turn."""
@@ -105,7 +109,7 @@ class _Trainer:
         with engine_of(self._estimator).keeping_programs(), self._leaving_signs(runtime):
             self._estimator.train(spec.input_fn, spec.hooks, None, spec.max_steps, (*spec.saving_listeners, listener))
         if evaluations.step is None:
-            raise RuntimeError("There was no new checkpoint after the training. Eval status: missing checkpoint")
+            raise CheckpointError("There was no new checkpoint after the training. Eval status: missing checkpoint")
         return _from_chief(runtime, evaluations.result)
 
     def _with_evaluator(self, runtime: Runtime) -> Result:
