@@ -114,10 +114,10 @@ def test_a_compiled_program_consumes_its_state(replicas: Replicas) -> None:
     assert state.is_deleted()
 
 
-@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, np.uint64(2**32)])
-def test_integers_that_do_not_fit_are_refused(value: int) -> None:
+@pytest.mark.parametrize("ids", [[2**31], [-(2**31) - 1], np.array([2**32], np.uint64)], ids=str)
+def test_integers_that_do_not_fit_are_refused(ids: Any) -> None:
     with pytest.raises(InputError, match=r"32-bit integers.*\['id'\]"):
-        as_arrays({"id": np.asarray([0, value])})
+        as_arrays({"id": np.asarray(ids)})
 
 
 def test_integers_that_fit_become_narrow() -> None:
