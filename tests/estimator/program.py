@@ -52,8 +52,16 @@ strategy = ls.distribute.MultiWorkerMirroredStrategy()
 config = RunConfig(train_distribute=strategy, save_checkpoints_steps=options.get("every", 10), tf_random_seed=1)
 made = estimator.Estimator(model_fn, sys.argv[1], config, params={})
 receiver = estimator.export.build_raw_serving_input_receiver_fn({"x": np.zeros((1, 1), np.float32)})
+
+
+def eval_input_fn() -> Any:
+    if options.get("eval_fails"):
+        raise RuntimeError("no data to evaluate")
+    return Dataset.from_tensor_slices(data(16)).batch(4)
+
+
 spec = EvalSpec(
-    lambda: Dataset.from_tensor_slices(data(16)).batch(4),
+    eval_input_fn,
     throttle_secs=0,
     start_delay_secs=0,
     exporters=[estimator.FinalExporter("final", receiver)],

@@ -116,6 +116,15 @@ def test_a_crash_of_the_trainer_ends_the_evaluator_with_the_error(tmp_path: Path
     assert "on purpose" in job.log("evaluator")
 
 
+def test_an_evaluator_that_fails_stops_neither_training_nor_its_end(tmp_path: Path) -> None:
+    job = Job(tmp_path, max_steps=25, eval_fails=True)
+    codes = job.codes()
+    assert (codes["chief"], codes["worker"]) == (0, 0), job.log("chief")[-3000:]
+    assert codes["evaluator"] != 0
+    assert "The evaluator has failed; the training itself has ended well." in job.log("chief")
+    assert checkpoint.step_of(checkpoint.latest_checkpoint(str(job.model_dir)) or "") == 25
+
+
 @pytest.mark.parametrize("victim", ["chief", "worker"])
 def test_a_killed_job_continues(tmp_path: Path, victim: str) -> None:
     killed = Job(tmp_path, roles=("chief", "worker"), max_steps=30, slow=0.05, every=5)

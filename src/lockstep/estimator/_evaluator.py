@@ -53,11 +53,18 @@ class Evaluator:
         """
         self._own.write({"is_final": False})
         with self._own.renewed(), engine_of(self._estimator).keeping_programs():
-            self._delay()
-            self._done = self._evaluated_before()
-            while not self._round():
-                self._pause()
+            try:
+                self._follow()
+            except BaseException as error:
+                self._own.write({"is_final": False, "error": f"{type(error).__name__}: {error}"})
+                raise
         return self._evaluations.result
+
+    def _follow(self) -> None:
+        self._delay()
+        self._done = self._evaluated_before()
+        while not self._round():
+            self._pause()
 
     def _delay(self) -> None:
         seconds = self._spec.start_delay_secs

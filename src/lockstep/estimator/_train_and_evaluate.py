@@ -85,7 +85,8 @@ class _Trainer:
 
     def _evaluator_lives(self) -> bool:
         """Whether there is one that has not come to its end."""
-        return self._evaluator.age() < _ALIVE_SECONDS and not self._evaluator.read().get("is_final")
+        sign = self._evaluator.read()
+        return self._evaluator.age() < _ALIVE_SECONDS and not sign.get("is_final") and "error" not in sign
 
     def _alone(self, runtime: Runtime) -> Result:
         """Trains and evaluates in turn."""
@@ -161,6 +162,9 @@ class _Waiting:
         found = self._sign.read()
         if found.get("is_final") and int(found.get("step") or 0) >= self._step:
             return {"is_over": True, "result": found["result"]}
+        if "error" in found:
+            _log.warning("The evaluator has failed; the training itself has ended well. %s", found["error"])
+            return {"is_over": True, "result": None}
         waited = time.monotonic() - self._began
         silent = min(self._sign.age(), waited)
         if silent > self._limits.peer or waited > self._limits.leave:
