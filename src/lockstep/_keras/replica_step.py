@@ -22,34 +22,33 @@ from lockstep._keras.replaced import replaced
 from lockstep._step.program import Step
 from lockstep._step.reduction import Reduction
 from lockstep._step.replicas import AXIS, Replicas
-
-# Replicas must not draw the same dropout masks; odd, so that seeds of different replicas never meet.
-_SEED_STRIDE = 0x9E3779B1
+from lockstep._step.shares import Shares
 
 
 def replica_train_step(model: Any, replicas: Replicas) -> Step:
     """Returns `model.train_step` for use inside `shard_map` over `replicas.AXIS`."""
+    count = replicas.count
+    shares = Shares([None], [1.0 / count], AXIS, count, replicas.reduction or Reduction())
 
     def step(state: Any, data: Any) -> tuple[Any, Any]:
-        with _averaged_gradients(replicas), _batch_statistics(replicas):
-            logs, after = model.train_step(_with_own_seeds(model, state), data)
-        after = _combined(model, state, after)
+        with _averaged_gradients(shares), _batch_statistics(replicas):
+            logs, after = model.train_step(_with_own_seeds(model, shares, state), data)
+        after = _combined(model, shares, state, after)
         return _combined_logs(model, logs, after), after
 
     return step
 
 
 @contextlib.contextmanager
-def _averaged_gradients(replicas: Replicas) -> Generator[None]:
+def _averaged_gradients(shares: Shares) -> Generator[None]:
     """While open, every optimizer's `stateless_apply` averages its gradients over the replicas first."""
-    reduction = replicas.reduction or Reduction()
     with contextlib.ExitStack() as stack:
         for owner in (BaseOptimizer, LossScaleOptimizer):
-            stack.enter_context(replaced(owner, "stateless_apply", lambda f: _averaging(f, reduction, replicas.count)))
+            stack.enter_context(replaced(owner, "stateless_apply", lambda f: _averaging(f, shares)))
         yield
 
 
-def _averaging(apply: Callable[..., Any], reduction: Reduction, count: int) -> Callable[..., Any]:
+def _averaging(apply: Callable[..., Any], shares: Shares) -> Callable[..., Any]:
     inside = False
 
     def averaged(self: Any, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
@@ -58,19 +57,10 @@ def _averaging(apply: Callable[..., Any], reduction: Reduction, count: int) -> C
             return apply(self, optimizer_variables, grads, trainable_variables)
         inside = True
         try:
-            return apply(self, optimizer_variables, _average(grads, reduction, count), trainable_variables)
+            return apply(self, optimizer_variables, shares.mean([list(grads)]), trainable_variables)
         finally:
             inside = False
 
-    return averaged
-
-
-def _average(grads: Any, reduction: Reduction, count: int) -> list[Any]:
-    present = [i for i, g in enumerate(grads) if g is not None]
-    sums = reduction.sum([grads[i] for i in present], AXIS, count)
-    averaged = list(grads)
-    for i, total in zip(present, sums, strict=True):
-        averaged[i] = total / count
     return averaged
 
 
@@ -80,47 +70,35 @@ def _batch_statistics(replicas: Replicas) -> contextlib.AbstractContextManager[N
     return contextlib.nullcontext()
 
 
-def _with_own_seeds(model: Any, state: Any) -> Any:
+def _with_own_seeds(model: Any, shares: Shares, state: Any) -> Any:
     """Gives each replica seeds of its own."""
     trainable, non_trainable, optimizer, metrics = state
     own = [
-        _own_seed(value) if _is_seed(variable) else value
+        shares.own_seed(0, value) if _is_seed(variable) else value
         for variable, value in zip(model.non_trainable_variables, non_trainable, strict=True)
     ]
     return trainable, own, optimizer, metrics
-
-
-def _own_seed(value: jax.Array) -> jax.Array:
-    replica = lax.axis_index(AXIS).astype(value.dtype)
-    return value.at[0].add(replica * jnp.asarray(_SEED_STRIDE, jnp.uint32).astype(value.dtype))
 
 
 def _is_seed(variable: Any) -> bool:
     return variable.path.endswith("seed_generator_state")
 
 
-def _combined(model: Any, before: Any, after: Any) -> Any:
+def _combined(model: Any, shares: Shares, before: Any, after: Any) -> Any:
     trainable, non_trainable, optimizer, metrics = after
     return (
         trainable,
-        _combine_group(model.non_trainable_variables, before[1], non_trainable),
+        _combine_group(shares, model.non_trainable_variables, before[1], non_trainable),
         optimizer,
-        _combine_group(model.metrics_variables, before[3], metrics),
+        _combine_group(shares, model.metrics_variables, before[3], metrics),
     )
 
 
-def _combine_group(variables: Any, before: Any, after: Any) -> list[jax.Array]:
-    return [_combine(*triple) for triple in zip(variables, before, after, strict=True)]
-
-
-def _combine(variable: Any, before: jax.Array, after: jax.Array) -> jax.Array:
-    if _is_seed(variable):
-        return after.at[0].set(before[0])
-    if variable.aggregation == "sum":
-        return before + lax.psum(after - before, AXIS)
-    if variable.aggregation == "only_first_replica" or not jnp.issubdtype(after.dtype, jnp.inexact):
-        return lax.all_gather(after, AXIS)[0]
-    return lax.pmean(after, AXIS)
+def _combine_group(shares: Shares, variables: Any, before: Any, after: Any) -> list[jax.Array]:
+    return [
+        shares.combine(_is_seed(variable), variable.aggregation, was, [now])
+        for variable, was, now in zip(variables, before, after, strict=True)
+    ]
 
 
 def _combined_logs(model: Any, logs: Any, state: Any) -> Any:

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 from keras.src.backend.common import KerasVariable, global_state
 
-from lockstep._model_fn.tracing import is_traced
+from lockstep._step.tracing import is_traced
 from lockstep.errors import ArgumentError
 
 _installed = False

@@ -8,10 +8,10 @@ from typing import Any
 
 import jax
 
-from lockstep._model_fn.combining import Shares
 from lockstep._model_fn.function import Call
 from lockstep._model_fn.records import SummaryOp
-from lockstep._model_fn.tracing import is_traced
+from lockstep._step.shares import Shares
+from lockstep._step.tracing import is_traced
 
 _DEPTH = 4
 _SKIPPED = (str, bytes, int, float, bool, type(None), type)

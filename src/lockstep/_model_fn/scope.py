@@ -13,8 +13,8 @@ import numpy as np
 
 from lockstep._model_fn import creation
 from lockstep._model_fn.records import GradientSite, HostNeed, Recorded, SummaryOp
-from lockstep._model_fn.tracing import is_traced
 from lockstep._model_fn.variables import GLOBAL_STEP, Entry, Variables, impure
+from lockstep._step.tracing import is_traced
 from lockstep.errors import ArgumentError, StartupOrderError
 
 _running = threading.local()

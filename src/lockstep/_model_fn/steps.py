@@ -12,15 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from lockstep._keras.batch_moments import moments_over_replicas
-from lockstep._model_fn.combining import Shares
 from lockstep._model_fn.function import Call, Data, ModelFunction
 from lockstep._model_fn.outputs import Selection, combined
 from lockstep._model_fn.records import MetricOp, TrainOp, group
 from lockstep._model_fn.scope import ReachedGradient
-from lockstep._model_fn.variables import GLOBAL_STEP, impure
+from lockstep._model_fn.variables import GLOBAL_STEP, Entry, impure
 from lockstep._step.program import Step
 from lockstep._step.reduction import Reduction
 from lockstep._step.replicas import AXIS, Replicas
+from lockstep._step.shares import Shares
 from lockstep.errors import ArgumentError
 
 Values = Mapping[str, Any]
@@ -120,7 +120,7 @@ class _Training:
 
     def _site(self, state: Values, found: list[list[Any]], number: int) -> list[Any]:
         """The gradients at the next place, of one share."""
-        own = self._shares.own_seeds(number, state, self._function.variables.entries)
+        own = _with_own_seeds(self._function, self._shares, number, state)
         keys: tuple[str, ...] = ()
 
         def loss_of(trainable: Values) -> Any:
@@ -140,7 +140,7 @@ class _Training:
 
     def _forward(self, state: Values, number: int, gradients: list[list[Any]] | None) -> dict[str, Any]:
         """Calls the model_fn for one share, and takes the gradients of its losses."""
-        own = self._shares.own_seeds(number, state, self._function.variables.entries)
+        own = _with_own_seeds(self._function, self._shares, number, state)
         data = self._shares.data[number]
 
         def losses(trainable: Values) -> tuple[list[Any], dict[str, Any]]:
@@ -178,7 +178,7 @@ class _Training:
             before = state.get(key)
             if before is None:
                 before = jnp.zeros(entries[key].shape, entries[key].dtype)
-            values[key] = self._shares.combine(entries[key], before, [c[key] for c in changed])
+            values[key] = _combined_value(self._shares, entries[key], before, [c[key] for c in changed])
         return values
 
     def _update(self, call: Call, ops: Sequence[TrainOp], gradients: Any, hyper: Any) -> dict[str, Any]:
@@ -202,11 +202,11 @@ def evaluate_step(function: ModelFunction, replicas: Replicas, selection: Select
         entries = function.variables.entries
         calls: list[Call] = []
         for number, data in enumerate(shares.data):
-            calls.append(function(shares.own_seeds(number, state, entries), data))
+            calls.append(function(_with_own_seeds(function, shares, number, state), data))
         values = dict(state)
         for key in [k for k, v in calls[0].scope.values.items() if v is not state.get(k)]:
             before = state.get(key, jnp.zeros(entries[key].shape, entries[key].dtype))
-            values[key] = shares.combine(entries[key], before, [c.scope.values[key] for c in calls])
+            values[key] = _combined_value(shares, entries[key], before, [c.scope.values[key] for c in calls])
         outputs = combined(shares, [selection.of(c) for c in calls], calls[0].scope.loss_reduction)
         is_one = len(calls) == 1 and shares.axis is None
         results, after = function.resumed(calls[0], values, lambda: _results(calls[0], outputs["loss"], is_one))
@@ -261,6 +261,15 @@ def _cut(data: Data, replicas: int) -> tuple[list[Data], list[float]]:
     ends = [rows * i // pieces for i in range(pieces + 1)]
     bounds = list(itertools.pairwise(ends))
     return [jax.tree.map(lambda a: a[b:e], data) for b, e in bounds], [(e - b) / rows for b, e in bounds]  # noqa: B023
+
+
+def _with_own_seeds(function: ModelFunction, shares: Shares, number: int, values: Values) -> dict[str, Any]:
+    entries = function.variables.entries
+    return {k: shares.own_seed(number, v) if entries[k].is_seed else v for k, v in values.items()}
+
+
+def _combined_value(shares: Shares, entry: Entry, before: Any, after: Sequence[Any]) -> Any:
+    return shares.combine(entry.is_seed, entry.aggregation, before, after)
 
 
 def _changed(values: Values, before: Values) -> dict[str, Any]:

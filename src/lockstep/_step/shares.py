@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lockstep._model_fn.tracing import is_traced
-from lockstep._model_fn.variables import Entry
 from lockstep._step.reduction import Reduction
+from lockstep._step.tracing import is_traced
 
 # Replicas must not draw the same dropout masks; odd, so that seeds of different replicas never meet.
 _SEED_STRIDE = 0x9E3779B1
@@ -71,20 +70,28 @@ class Shares:
         is_same = self.axis is None or not is_traced(values[0])
         return values[0] if is_same else lax.all_gather(values[0], self.axis)[0]
 
-    def own_seeds(self, number: int, values: Mapping[str, Any], entries: Mapping[str, Entry]) -> dict[str, Any]:
-        """Gives a share seeds of its own."""
+    def own_seed(self, number: int, seed: Any) -> Any:
+        """Returns the state of a random generator for one of the shares here."""
         if self.axis is None and number == 0:
-            return dict(values)
+            return seed
         place = number if self.axis is None else lax.axis_index(self.axis)
-        return {k: _moved(v, place) if entries[k].is_seed else v for k, v in values.items()}
+        stride = jnp.asarray(_SEED_STRIDE, jnp.uint32).astype(seed.dtype)
+        return seed.at[0].add(jnp.asarray(place).astype(seed.dtype) * stride)
 
-    def combine(self, entry: Entry, before: Any, after: Sequence[Any]) -> Any:
-        """Combines what the shares have made of a variable."""
-        if entry.is_seed:
+    def combine(self, is_seed: bool, aggregation: str, before: Any, after: Sequence[Any]) -> Any:
+        """Combines what the shares have made of a variable.
+
+        Args:
+            is_seed: Whether it is the state of a random generator.
+            aggregation: As `keras.Variable.aggregation` says.
+            before: Its value.
+            after: What each share here has made of it.
+        """
+        if is_seed:
             return after[0].at[0].set(before[0])
-        if entry.aggregation == "sum":
+        if aggregation == "sum":
             return before + self.total([a - before for a in after])
-        if entry.aggregation == "only_first_replica" or not jnp.issubdtype(before.dtype, jnp.inexact):
+        if aggregation == "only_first_replica" or not jnp.issubdtype(before.dtype, jnp.inexact):
             return self.first(after)
         return self.mean(after)
 
@@ -99,8 +106,3 @@ class Shares:
 def _weighted(values: Sequence[Any], weights: Sequence[float]) -> Any:
     parts = [v * jnp.asarray(w, jnp.result_type(v)) for v, w in zip(values, weights, strict=True)]
     return sum(parts[1:], parts[0])
-
-
-def _moved(seed: jax.Array, place: Any) -> jax.Array:
-    stride = jnp.asarray(_SEED_STRIDE, jnp.uint32).astype(seed.dtype)
-    return seed.at[0].add(jnp.asarray(place).astype(seed.dtype) * stride)
