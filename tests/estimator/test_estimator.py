@@ -329,6 +329,17 @@ def test_new_values_follow_the_seed(tmp_path: Path) -> None:
     assert a != c
 
 
+def test_shuffles_follow_the_seed(tmp_path: Path) -> None:
+    def shuffled() -> Any:
+        return Dataset.from_tensor_slices(data()).shuffle(40).batch(4)
+
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        line(tmp_path / name, RunConfig(tf_random_seed=seed)).train(shuffled, steps=3)
+    a, b, c = (checkpoint.load_variable(str(tmp_path / n), "line/kernel") for n in "abc")
+    assert a == b
+    assert a != c
+
+
 def test_new_values_differ_without_a_seed(tmp_path: Path) -> None:
     for name in ("a", "b"):
         line(tmp_path / name).train(input_fn(), steps=1)

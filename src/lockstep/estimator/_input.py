@@ -11,6 +11,7 @@ from lockstep._feed.source import DistributedSource
 from lockstep._model_fn.function import Data
 from lockstep._step.replicas import Replicas
 from lockstep.data import Dataset, InputContext
+from lockstep.data import _inside as inside
 from lockstep.errors import InputError
 from lockstep.estimator._inputs.returned import dataset_of
 from lockstep.estimator._inspection import accepts_input_context, call_input_fn
@@ -48,6 +49,8 @@ class Input:
             return dataset_of(returned, repeat=mode == "train")
 
         self.distribution: Distribution = of_function(make, replicas)
+        if config.tf_random_seed is not None:  # Also for a shuffle that was given no seed.
+            inside.follow(self.distribution.dataset, config.tf_random_seed % 2**62)
         self.source = DistributedSource(
             self.distribution, features_only if mode == "infer" else with_labels, stays=False
         )
