@@ -49,7 +49,7 @@ def combined(shares: Shares, outputs: list[dict[str, Any]], reduction: str | Non
 
 def held_by(holder: Any) -> dict[str, Any]:
     """Returns the traced values in an object, by where in it they are."""
-    return {path: value for path, value in _walk(holder, "", _DEPTH, set())}
+    return dict(_walk(holder, "", _DEPTH, set()))
 
 
 def static_summaries(summaries: list[SummaryOp]) -> list[SummaryOp]:
@@ -78,7 +78,7 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
 
 def texts_in(holder: Any) -> set[str]:
     """Returns all text in an object: among it are the names of the values that a hook will ask for."""
-    return {text for text in _texts(holder, _DEPTH, set())}
+    return set(_texts(holder, _DEPTH, set()))
 
 
 def _texts(value: Any, depth: int, seen: set[int]) -> Iterator[str]:

@@ -105,7 +105,7 @@ class Engine:
         finally:
             self._kept = before
 
-    def warm_start_of(self, variables: Variables) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+    def _warm_start_of(self, variables: Variables) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
         """Returns what replaces new values, if anything."""
         settings = self.warm_start
         if settings is None:
@@ -130,7 +130,7 @@ class Engine:
     def values(self, job: Job, path: str | None) -> dict[str, Any]:
         """Returns the values of a checkpoint's variables, or new ones."""
         if path is None:
-            return _restoring.new(job.variables, self.warm_start_of(job.variables))
+            return _restoring.new(job.variables, self._warm_start_of(job.variables))
         return _restoring.restored(job.variables, path)
 
     def is_trained(self, runtime: Runtime, max_steps: int | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,6 @@ from lockstep._runtime.runtime import Runtime
 from lockstep._step.placement import local_copy
 from lockstep._step.replicas import Replicas
 from lockstep.errors import ArgumentError
-from lockstep.estimator import _restoring
 from lockstep.estimator._driver import Driver
 from lockstep.estimator._hooks import (
     CheckpointSaverHook,
@@ -94,7 +93,9 @@ class Training:
         session = Session(job, state, start, self._runtime.is_chief, signals, save, self._flush)
         self._initialise(job, state, session)
         self._driver = Driver(hooks, session, self._runtime.is_alone, self._note)
-        with self._closing_stores():
+        with contextlib.ExitStack() as ending:
+            # Files under way are waited for, however the run ends.
+            ending.callback(self._close_stores)
             self._driver.create()
             feed = Feed(self._input.source, job.program, self._runtime, self._steps(job, hooks, start), at_most=True)
             if isinstance(signals, _FeedSignals):
@@ -133,9 +134,7 @@ class Training:
     def _first_values(self, job: Job, path: str | None) -> dict[str, Any]:
         if not self._runtime.is_chief:
             return dict(job.variables.zeros())
-        if path is not None:
-            return _restoring.restored(job.variables, path)
-        return _restoring.new(job.variables, self._engine.warm_start_of(job.variables))
+        return self._engine.values(job, path)
 
     def _steps(self, job: Job, hooks: Sequence[Any], start: int) -> int | None:
         """How many steps to make at most: also what StopAtStepHooks ask for, so that all tasks stop exactly there."""
@@ -221,13 +220,6 @@ class Training:
                 directory, basename, config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours
             )
         return self._stores[key]
-
-    @contextlib.contextmanager
-    def _closing_stores(self) -> Generator[None]:
-        """Waits for files under way, however the run ends."""
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._close_stores)
-            yield
 
     def _close_stores(self) -> None:
         for store in self._stores.values():
