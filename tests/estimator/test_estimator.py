@@ -542,3 +542,15 @@ def test_an_evaluation_between_steps(tmp_path: Path) -> None:
     written = summary.scalars(trained.eval_dir())
     assert 4 in written and 6 in written
     assert written[6]["loss"] == pytest.approx(trained.evaluate(input_fn(8), name="x")["loss"], rel=1e-5)
+
+
+def test_listeners_of_a_hook_of_the_user_find_the_checkpoint(tmp_path: Path) -> None:
+    found: list[bool] = []
+
+    class Looks(estimator.CheckpointSaverListener):
+        def after_save(self, session: Any, global_step_value: int) -> None:
+            found.append(checkpoint.checkpoint_exists(str(tmp_path / f"model.ckpt-{global_step_value}")))
+
+    hook = estimator.CheckpointSaverHook(str(tmp_path), save_steps=2, listeners=[Looks()])
+    line(tmp_path).train(input_fn(), hooks=[hook], steps=5)
+    assert found == [True] * 4

@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
+
+from lockstep.checkpoint._atomic import replacing
 
 _DIRECTORY = ".lockstep"
 _RENEWED_SECONDS = 5.0
@@ -37,10 +38,8 @@ class Sign:
         """Writes it, at once or not at all."""
         with self._lock:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(dir=self._path.parent, prefix=".", suffix=".tmp")
-            with os.fdopen(descriptor, "w") as file:
-                json.dump(dict(value), file)
-            os.replace(temporary, self._path)
+            with replacing(str(self._path)) as file:
+                file.write(json.dumps(dict(value)).encode())
 
     def read(self) -> dict[str, Any]:
         """Returns what was written last; nothing if there is none yet."""

@@ -174,12 +174,14 @@ class Training:
         savers = [hook for hook in given if isinstance(hook, CheckpointSaverHook)]
         if savers:
             savers[0].listeners.extend(listeners)
+        # Listeners expect the file to be there; one that does not says so.
+        told = [*listeners, *(one for hook in savers for one in hook.listeners)]
+        self._waits = not all(getattr(one, "flushes", False) for one in told)
+        if savers:
             return []
         if not (config.save_checkpoints_secs or config.save_checkpoints_steps):
             self._demand_no_listeners()
             return []
-        # Listeners expect the file to be there; one that does not says so.
-        self._waits = not all(getattr(one, "flushes", False) for one in listeners)
         return [
             CheckpointSaverHook(
                 self._engine.model_dir,
