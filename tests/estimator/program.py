@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,18 @@ class Reacts(estimator.SessionRunHook):
             raise RuntimeError("on purpose")
         if step == options.get("stop"):
             run_context.request_stop()
+        if step == options.get("hold"):
+            wait_for_evaluator()
         if options.get("slow"):
             time.sleep(options["slow"])
+
+
+def wait_for_evaluator() -> None:
+    """Waits for its sign of life."""
+    deadline = time.monotonic() + 60
+    while not Path(sys.argv[1], ".lockstep", "evaluator.json").exists():
+        assert time.monotonic() < deadline, "no evaluator has come"
+        time.sleep(0.02)
 
 
 def input_fn(input_context: Any = None) -> Any:

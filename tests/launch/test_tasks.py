@@ -26,9 +26,9 @@ def test_every_task_gets_its_place_in_one_cluster(stage: Stage) -> None:
     places = [("worker", 0), ("worker", 1), ("evaluator", 0)]
     assert [(each["task"]["type"], each["task"]["index"]) for each in found] == places
     assert found[0]["cluster"] == found[1]["cluster"] == found[2]["cluster"]
-    assert list(found[0]["cluster"]) == ["worker"]
-    addresses = found[0]["cluster"]["worker"]
-    assert len(set(addresses)) == 2
+    assert list(found[0]["cluster"]) == ["worker", "evaluator"]
+    addresses = [*found[0]["cluster"]["worker"], *found[0]["cluster"]["evaluator"]]
+    assert len(set(addresses)) == 3
     assert all(address.startswith("127.0.0.1:") for address in addresses)
 
 

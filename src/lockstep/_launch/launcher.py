@@ -67,11 +67,12 @@ def launch(
 
 
 def _launch(command: Sequence[str], options: Options) -> int:
+    tasks = tasks_of(options)
     with (
-        Reservation(options.workers, options.port_base) as ports,
+        Reservation(len(tasks), options.port_base) as ports,
         Interrupts() as interrupts,
         adopting_orphans(),
-        open_logs(options.log_dir, tasks_of(options)) as logs,
+        open_logs(options.log_dir, tasks) as logs,
         TemporaryDirectory(prefix="lockstep-", ignore_cleanup_errors=True) as directory,
         Warden(Path(directory)) as warden,
         closing(Gang(options, Path(directory), warden, logs)) as gang,

@@ -1,4 +1,4 @@
-"""The addresses of the workers, on the loopback interface."""
+"""The addresses of the tasks, on the loopback interface."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _listening(port: int) -> socket.socket:
     except OSError as error:
         candidate.close()
         raise AddressError(
-            f"Every worker needs a free port on {_HOST}, and port {port} cannot be used: {error.strerror}. "
+            f"Every task needs a free port on {_HOST}, and port {port} cannot be used: {error.strerror}. "
             "Choose another --port-base, or leave it out to have free ports picked."
         ) from error
     return candidate

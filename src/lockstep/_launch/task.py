@@ -15,7 +15,7 @@ _SMALLEST_POOL = 16
 
 @dataclass(frozen=True)
 class Task:
-    """A task of the cluster, or the evaluator beside it."""
+    """A task of the cluster."""
 
     kind: str
     index: int
@@ -31,7 +31,7 @@ class Task:
 
     @property
     def is_evaluator(self) -> bool:
-        """Whether the task stands beside the cluster: its failure does not stop the others."""
+        """Whether the task stands beside the training: its failure does not stop the others."""
         return self.kind == "evaluator"
 
 
@@ -54,15 +54,22 @@ def environment(
         **inherited,
         **_device_settings(options.devices_per_worker, inherited),
         **_join_settings(options.join_timeout),
-        "TF_CONFIG": _tf_config(task, addresses),
+        "TF_CONFIG": _tf_config(task, _cluster(tasks_of(options), addresses)),
         "PYTHONUNBUFFERED": "1",
         "LOCKSTEP_ERROR_FILE": str(error_file(task, directory)),
     }
 
 
-def _tf_config(task: Task, addresses: Sequence[str]) -> str:
-    place = {"type": task.kind, "index": task.index}
-    return json.dumps({"cluster": {"worker": list(addresses)}, "task": place})
+def _tf_config(task: Task, cluster: dict[str, list[str]]) -> str:
+    return json.dumps({"cluster": cluster, "task": {"type": task.kind, "index": task.index}})
+
+
+def _cluster(tasks: Sequence[Task], addresses: Sequence[str]) -> dict[str, list[str]]:
+    """All tasks by kind: so the workers know from the start whether an evaluator belongs to them."""
+    cluster: dict[str, list[str]] = {}
+    for task, address in zip(tasks, addresses, strict=True):
+        cluster.setdefault(task.kind, []).append(address)
+    return cluster
 
 
 def _join_settings(seconds: float | None) -> dict[str, str]:

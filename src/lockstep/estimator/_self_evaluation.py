@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from lockstep._runtime.runtime import Runtime
@@ -19,6 +20,7 @@ class SelfEvaluation(CheckpointSaverListener):
         evaluations: Evaluates.
         runtime: Who takes part.
         throttle_secs: Seconds between the starts of evaluations.
+        has_evaluator: Tells the chief whether an evaluator has come meanwhile; the job leaves the rest to it.
     """
 
     # On every worker, because all of them evaluate.
@@ -26,13 +28,17 @@ class SelfEvaluation(CheckpointSaverListener):
     # It waits for the file itself, when it needs it.
     flushes = True
 
-    def __init__(self, evaluations: Evaluations, runtime: Runtime, throttle_secs: float) -> None:
+    def __init__(
+        self, evaluations: Evaluations, runtime: Runtime, throttle_secs: float, has_evaluator: Callable[[], bool]
+    ) -> None:
         self._evaluations = evaluations
         self._runtime = runtime
         self._throttle = throttle_secs
         self._timer = SecondOrStepTimer(every_secs=throttle_secs) if throttle_secs else None
+        self._has_evaluator = has_evaluator
         self._is_first = True
         self._step: int | None = None
+        self.is_left_to_evaluator = False
 
     def begin(self) -> None:
         """Starts anew."""
@@ -45,21 +51,25 @@ class SelfEvaluation(CheckpointSaverListener):
             return
         if self._agreed(self._is_due(global_step_value)):
             self._evaluate(session, global_step_value)
-        elif session.is_chief:
+        elif session.is_chief and not self.is_left_to_evaluator:
             _log.info("Skip the current checkpoint eval due to throttle secs (%s secs).", self._throttle)
 
     def end(self, session: Any, global_step_value: int) -> None:
         """Evaluates the last checkpoint, unless that has been done."""
-        if self._step != global_step_value:
+        if self._agreed(self._step != global_step_value):
             self._evaluate(session, global_step_value)
-        self._evaluations.finish()
+        if not self.is_left_to_evaluator:
+            self._evaluations.finish()
 
     def _is_due(self, step: int) -> bool:
         return self._timer is None or self._timer.should_trigger_for_step(step)
 
     def _agreed(self, is_due: bool) -> bool:
-        """As the chief says, by its clock."""
-        return bool(self._runtime.agree("whether to evaluate this checkpoint", is_due)[0])
+        """As the chief says, by its clock and by what it sees of an evaluator."""
+        if not self.is_left_to_evaluator:
+            mine = [is_due, self._has_evaluator()]
+            is_due, self.is_left_to_evaluator = self._runtime.agree("whether to evaluate this checkpoint", mine)[0]
+        return is_due and not self.is_left_to_evaluator
 
     def _evaluate(self, session: Any, step: int) -> None:
         session.flush()

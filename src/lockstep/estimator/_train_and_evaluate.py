@@ -80,11 +80,12 @@ class _Trainer:
     def _has_evaluator(self, runtime: Runtime) -> bool:
         """Whether the cluster lists an evaluator, or one that it does not list has given a sign of life."""
         listed = "evaluator" in self._config.cluster_spec.jobs if self._is_distributed else False
-        mine = listed or (self._is_distributed and self._evaluator_lives())
-        return bool(runtime.agree("whether there is an evaluator", mine)[0])
+        return bool(runtime.agree("whether there is an evaluator", listed or self._evaluator_lives())[0])
 
     def _evaluator_lives(self) -> bool:
         """Whether there is one that has not come to its end."""
+        if not self._is_distributed:
+            return False
         sign = self._evaluator.read()
         return self._evaluator.age() < _ALIVE_SECONDS and not sign.get("is_final") and "error" not in sign
 
@@ -106,9 +107,11 @@ class _Trainer:
             return None, None
         strategy = config.eval_distribute if runtime.is_alone else config.train_distribute
         evaluations = Evaluations(self._estimator, self._eval_spec, spec.max_steps, strategy, runtime.is_chief)
-        listener = SelfEvaluation(evaluations, runtime, self._eval_spec.throttle_secs)
+        listener = SelfEvaluation(evaluations, runtime, self._eval_spec.throttle_secs, self._evaluator_lives)
         with engine_of(self._estimator).keeping_programs(), self._leaving_signs(runtime):
             self._estimator.train(spec.input_fn, spec.hooks, None, spec.max_steps, (*spec.saving_listeners, listener))
+        if listener.is_left_to_evaluator:
+            return self._result_of_evaluator(runtime)
         if evaluations.step is None:
             raise CheckpointError("There was no new checkpoint after the training. Eval status: missing checkpoint")
         return _from_chief(runtime, evaluations.result)
