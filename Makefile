@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check bench-input bench-estimator lock clean
+.PHONY: setup demo test check bench bench-quick bench-scaling bench-gpu lock clean
 
 setup: $(READY)
 
@@ -18,17 +18,36 @@ test: $(READY)
 check: $(READY)
 	scripts/check
 
-# lockstep.data beside tf.data, which gets an environment of its own; it needs Python 3.11 or older.
-bench-input: $(READY) $(VENV)/tensorflow/.ready
-	$(BIN)/python benchmarks/input.py
+# lockstep beside its peers, which get environments of their own. TensorFlow 2.15's needs Python 3.11: without one its
+# figures are missing, and the result says so.
+bench: $(READY) $(VENV)/tensorflow/.ready $(VENV)/torch/.ready
+	$(BIN)/python benchmarks/run.py
 
-# train_and_evaluate beside TensorFlow 2.15's.
-bench-estimator: $(READY) $(VENV)/tensorflow/.ready
-	$(BIN)/python benchmarks/estimator.py
+# Less of everything, in minutes; for some rows: make bench-quick ROWS=2,4
+bench-quick: $(READY) $(VENV)/tensorflow/.ready $(VENV)/torch/.ready
+	$(BIN)/python benchmarks/run.py --quick $(if $(ROWS),--rows $(ROWS))
 
-$(VENV)/tensorflow/.ready:
-	$(PYTHON) -m venv --clear $(VENV)/tensorflow
-	$(VENV)/tensorflow/bin/python -m pip install --quiet tensorflow-cpu==2.15.1 "numpy<2"
+# 1, 2 and 4 workers of this machine, and what that says of 1,024.
+bench-scaling: $(READY)
+	$(BIN)/python benchmarks/scaling.py
+
+# One NVIDIA GPU. Everything comes from the package registry.
+bench-gpu: $(READY) $(VENV)/cuda/.ready $(VENV)/torch/.ready
+	$(BIN)/python benchmarks/gpu.py --lockstep $(VENV)/cuda/bin/python
+
+$(VENV)/tensorflow/.ready: $(READY)
+	$(shell command -v python3.11 || echo $(PYTHON)) -m venv --clear $(VENV)/tensorflow
+	-$(VENV)/tensorflow/bin/python -m pip install --quiet tensorflow-cpu==2.15.1 "numpy<2"
+	@touch $@
+
+$(VENV)/torch/.ready: $(READY)
+	$(PYTHON) -m venv --clear $(VENV)/torch
+	$(VENV)/torch/bin/python -m pip install --quiet torch==2.13.0 numpy
+	@touch $@
+
+$(VENV)/cuda/.ready: $(READY)
+	$(PYTHON) -m venv --clear $(VENV)/cuda
+	$(VENV)/cuda/bin/python -m pip install --quiet '.[cuda,images]'
 	@touch $@
 
 # Chooses the newest versions that fit, for every supported Python.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -43,10 +44,25 @@ settings.register_profile("lockstep", deadline=None)
 settings.load_profile("lockstep")
 
 
+# What the tests set themselves.
+_OURS = ("KERAS_BACKEND", "NPROC", "LOCKSTEP_CACHE_DIR")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_programs(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """Keeps compiled programs for the processes of this session: hundreds compile the same few models.
+
+    Nothing is there at its start, and nothing remains at its end.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCKSTEP_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Undoes what a test does to the environment."""
-    for name in [n for n in os.environ if is_scrubbed(n) and n not in ("KERAS_BACKEND", "NPROC")]:
+    for name in [n for n in os.environ if is_scrubbed(n) and n not in _OURS]:
         monkeypatch.delenv(name)
 
 

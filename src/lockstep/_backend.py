@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from lockstep._runtime import failure
+from lockstep._runtime import failure, keras_import
 from lockstep.errors import StartupOrderError
 
 
@@ -20,4 +20,5 @@ def _choose_jax() -> None:
 
 
 _choose_jax()
+keras_import.install()
 failure.install()

@@ -14,30 +14,24 @@ from lockstep._feed.feed import Feed
 from lockstep._feed.source import source_of
 from lockstep._runtime.runtime import Runtime
 from lockstep._step.replicas import Replicas
-
-
-class _Program:
-    """Leaves batches on the host."""
-
-    def place_batch(self, batch: Any) -> Any:
-        return batch
+from tests.feed.on_host import OnHost
 
 
 def _one() -> Replicas:
     return Replicas(Runtime(), jax.devices()[:1])
 
 
-def _feed(x: Any, steps: int | None = None, **arguments: Any) -> Feed:
+def _feed(x: Any, steps: int | None = None, together: int = 0, **arguments: Any) -> Feed:
     source = source_of(x, _one(), True, shuffle=False, steps_per_epoch=steps, **arguments)
-    return Feed(source, _Program(), Runtime(), steps)  # pyright: ignore[reportArgumentType]
+    return Feed(source, OnHost(together), Runtime(), steps)  # pyright: ignore[reportArgumentType]
 
 
 def _epoch(feed: Feed, stop_after: int | None = None) -> list[int]:
     """The first number of each batch of the next epoch."""
     seen: list[int] = []
-    with feed.epoch() as batches:
-        for batch in batches:
-            seen.append(int(np.ravel(batch)[0]))
+    with feed.epoch(()) as chunks:
+        for chunk in chunks:
+            seen += [int(np.ravel(batch)[0]) for batch in chunk.data]
             if len(seen) == stop_after:
                 break
     return seen
@@ -105,7 +99,7 @@ def test_a_generator_that_ends_in_mid_epoch() -> None:
 def test_peeking_consumes_nothing() -> None:
     source = source_of(_numbers(3), _one(), True)
     assert source.peek()[0][0] == 0 == source.peek()[0][0]
-    feed = Feed(source, _Program(), Runtime(), None)  # pyright: ignore[reportArgumentType]
+    feed = Feed(source, OnHost(), Runtime(), None)  # pyright: ignore[reportArgumentType]
     assert _epoch(feed) == [0, 1, 2]
 
 
@@ -115,9 +109,9 @@ def test_an_error_comes_after_the_batches_before_it() -> None:
         raise OSError("disk gone")
 
     seen: list[int] = []
-    with pytest.raises(OSError, match="disk gone"), _feed(broken()).epoch() as batches:
-        for batch in batches:
-            seen.append(int(np.ravel(batch)[0]))
+    with pytest.raises(OSError, match="disk gone"), _feed(broken()).epoch(()) as batches:
+        for chunk in batches:
+            seen += [int(np.ravel(batch)[0]) for batch in chunk.data]
     assert seen == [0, 1, 2]
 
 

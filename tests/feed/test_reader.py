@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from lockstep._feed.reader import Reader
 from lockstep._runtime.runtime import Runtime
 from lockstep.errors import InputError, MismatchError
+from tests.feed.on_host import OnHost
 
 SECONDS = 30.0
 
@@ -61,6 +62,7 @@ class _Task:
         batches: Iterator[Any],
         limit: int | None,
         asks_after: int | None = None,
+        together: int = 0,
     ) -> None:
         self.seen: list[Any] = []
         self.told_at: list[int] = []
@@ -68,14 +70,14 @@ class _Task:
         self.error: BaseException | None = None
         # Without a control there is no transport; the seat stands in for it.
         self._runtime = Runtime(tuple(f"worker {i}" for i in range(tasks)), task)
-        self._reader = Reader(batches, limit, lambda b: b, self._runtime, _Seat(meeting, task))
+        self._reader = Reader(batches, limit, OnHost(together), self._runtime, _Seat(meeting, task))
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            for batch in self._reader:
-                self.seen.append(batch)
+            for chunk in self._reader:
+                self.seen += chunk.data
                 self._talk()
         except Exception as error:
             self.error = error
@@ -86,18 +88,19 @@ class _Task:
         self._reader.close()
 
     def _talk(self) -> None:
-        if len(self.seen) == self._asks_after:
+        if self._asks_after is not None and len(self.seen) >= self._asks_after:
+            self._asks_after = None
             self._reader.ask("stop")
         if "stop" in self._reader.told:
             self._reader.told.discard("stop")
             self.told_at.append(len(self.seen))
 
 
-def _read(sources: list[Iterator[Any]], limit: int | None = None) -> list[_Task]:
+def _read(sources: list[Iterator[Any]], limit: int | None = None, together: int = 0) -> list[_Task]:
     meeting = _Meeting(len(sources))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        tasks = [_Task(meeting, len(sources), i, s, limit) for i, s in enumerate(sources)]
+        tasks = [_Task(meeting, len(sources), i, s, limit, together=together) for i, s in enumerate(sources)]
         for task in tasks:
             task.join()
     return tasks
@@ -118,9 +121,10 @@ def _batches(count: int, seed: int = 0, fails: bool = False) -> Iterator[np.ndar
     lengths=st.lists(st.integers(0, 25), min_size=2, max_size=3),
     limit=st.none() | st.integers(1, 20),
     seed=st.integers(0, 1000),
+    together=st.sampled_from([0, 1, 4, 16]),
 )
-def test_all_end_after_the_shortest(lengths: list[int], limit: int | None, seed: int) -> None:
-    tasks = _read([_batches(n, seed + i) for i, n in enumerate(lengths)], limit)
+def test_all_end_after_the_shortest(lengths: list[int], limit: int | None, seed: int, together: int) -> None:
+    tasks = _read([_batches(n, seed + i) for i, n in enumerate(lengths)], limit, together)
     expected = min([*lengths, *([] if limit is None else [limit])])
     for task in tasks:
         assert task.error is None
@@ -171,11 +175,11 @@ def test_the_chief_says_whose_data_ended() -> None:
 
 
 @settings(max_examples=30)
-@given(st.lists(st.none() | st.integers(1, 20), min_size=2, max_size=4).filter(any))
-def test_what_one_asks_all_are_told_after_the_same_batch(asks: list[int | None]) -> None:
+@given(st.lists(st.none() | st.integers(1, 20), min_size=2, max_size=4).filter(any), st.sampled_from([0, 1, 4]))
+def test_what_one_asks_all_are_told_after_the_same_batch(asks: list[int | None], together: int) -> None:
     meeting = _Meeting(len(asks))
     tasks = [
-        _Task(meeting, len(asks), number, iter([np.zeros(1)] * 120), None, asks_after=ask)
+        _Task(meeting, len(asks), number, iter([np.zeros(1)] * 120), None, asks_after=ask, together=together)
         for number, ask in enumerate(asks)
     ]
     for task in tasks:

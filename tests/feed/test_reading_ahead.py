@@ -21,6 +21,7 @@ from lockstep._runtime import control as control_
 from lockstep._runtime.control import Control
 from lockstep._runtime.runtime import Runtime
 from lockstep.errors import PeerError
+from tests.feed.on_host import OnHost
 from tests.runtime.jobs import eventually
 from tests.runtime.properties import steady
 from tests.runtime.store import controls
@@ -37,7 +38,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def reader(batches: Iterator[Any], control: Control | None = None, limit: int | None = None) -> Reader:
     """A reader alone, or of one of several tasks."""
     runtime = Runtime(control.tasks, control.process, control) if control else Runtime()
-    return Reader(batches, limit, lambda batch: batch, runtime, runtime.channel("feed"))
+    return Reader(batches, limit, OnHost(), runtime, runtime.channel("feed"))
 
 
 def batches(count: int, pace: random.Random | None = None, taken: list[int] | None = None) -> Iterator[np.ndarray]:
@@ -53,7 +54,7 @@ def batches(count: int, pace: random.Random | None = None, taken: list[int] | No
 
 def read_all(found: list[Reader]) -> list[list[int]]:
     with ThreadPoolExecutor(len(found)) as threads:
-        futures = [threads.submit(lambda r=r: [int(b[0]) for b in r]) for r in found]
+        futures = [threads.submit(lambda r=r: [int(b[0]) for chunk in r for b in chunk.data]) for r in found]
         results = [f.result(PATIENCE) for f in futures]
     for each in found:
         each.close()
@@ -152,7 +153,7 @@ def test_closing_a_reader_whose_source_does_not_return(monkeypatch: pytest.Monke
     here = controls(2)
     found = reader(stuck(), here[0])
     other = reader(batches(1), here[1])
-    assert len(next(iter(found))) == 2
+    assert next(iter(found)).steps == 1
     _assert_closes(found)
     asked = here[0]._client.keys  # type: ignore[attr-defined]
     returns.set()
@@ -183,11 +184,11 @@ def test_the_end_of_a_peer_reaches_the_loop() -> None:
 
 
 def test_what_cannot_be_placed_ends_the_reading() -> None:
-    def place(batch: Any) -> Any:
+    def refuse(batch: Any) -> None:
         raise MemoryError("no room")
 
     runtime = Runtime()
-    found = Reader(batches(3), None, place, runtime, runtime.channel("feed"))
+    found = Reader(batches(3), None, OnHost(watch=refuse), runtime, runtime.channel("feed"))
     with pytest.raises(MemoryError, match="no room"):
         list(found)
     found.close()

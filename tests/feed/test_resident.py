@@ -40,9 +40,10 @@ def check(dataset: Dataset, replicas: Replicas, residents: Residents, run: int =
     for mine, theirs in zip(found, expected, strict=True):
         placed, other = place_batch(replicas, mine), place_batch(replicas, theirs)
         assert placed.split is other.split
-        assert jax.tree.structure(placed.data) == jax.tree.structure(other.data)
-        for a, b in zip(jax.tree.leaves(placed.data), jax.tree.leaves(other.data), strict=True):
-            assert (a.dtype, a.sharding) == (b.dtype, b.sharding)
+        data = jax.jit(placed.recipe)(*placed.data) if placed.recipe else placed.data
+        assert jax.tree.structure(data) == jax.tree.structure(other.data)
+        for a, b in zip(jax.tree.leaves(data), jax.tree.leaves(other.data), strict=True):
+            assert a.dtype == b.dtype
             np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
     return [isinstance(b, Lookup) for b in found]
 
@@ -97,4 +98,22 @@ def test_data_that_does_not_fit_stays_on_the_host(replicas: Replicas) -> None:
     dataset = Dataset.from_tensor_slices(arrays()).batch(8)
     assert not any(check(dataset, replicas, Residents(replicas, 50)))
     assert all(check(dataset, replicas, Residents(replicas, 50 * 3 + 50 * 8)))
-    assert not any(check(dataset, replicas, Residents(replicas)))  # On the CPU the host's memory is the device's.
+    assert all(check(dataset, replicas, Residents(replicas)))
+
+
+def test_a_light_cache_need_not_be_filled(replicas: Replicas) -> None:
+    dataset = Dataset.from_tensor_slices(arrays()).map(scaled).cache().shuffle(50, seed=3).batch(8)
+    residents = Residents(replicas, ENOUGH)
+    assert all(check(dataset, replicas, residents))
+    assert all(check(dataset, replicas, residents, run=1))
+
+
+def test_datasets_that_are_made_alike_have_equal_recipes(replicas: Replicas) -> None:
+    def recipe(factor: float) -> Any:
+        dataset = Dataset.from_tensor_slices(arrays()).map(lambda e: (e["x"].astype("float32") * factor, e["y"]))
+        (first, *_) = batches(dataset.batch(8), Residents(replicas, ENOUGH))
+        return first.recipe
+
+    assert recipe(2.0) == recipe(2.0)
+    assert hash(recipe(2.0)) == hash(recipe(2.0))
+    assert recipe(2.0) != recipe(3.0)

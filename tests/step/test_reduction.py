@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jax.sharding import Mesh, PartitionSpec
 
+from lockstep._comm import sharing
 from lockstep._step.reduction import Algorithm, Reduction
 
 SHAPES = [(), (1,), (5,), (3, 4), (2, 3, 7)]
@@ -59,3 +60,28 @@ def test_there_are_no_more_packs_than_asked_for(sizes: list[int], packs: int) ->
 
 def test_without_packs_each_value_goes_alone() -> None:
     assert Reduction()._pack([3, 0, 5]) == [[0], [1], [2]]
+
+
+@pytest.fixture
+def shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if three replicas shared memory."""
+
+    class Shared:
+        axis, replicas = "replica", 3
+
+    monkeypatch.setattr(sharing, "_shared", Shared())
+
+
+@pytest.mark.usefixtures("shared_memory")
+def test_packs_through_shared_memory_begin_with_the_last_layer() -> None:
+    megabytes = [n << 20 for n in (8, 30, 1, 16, 20)]
+    assert Reduction()._packs_for(megabytes, "replica", 3) == [[4, 3], [2, 1, 0]]
+    assert Reduction()._packs_for([], "replica", 3) == []
+
+
+@pytest.mark.usefixtures("shared_memory")
+@pytest.mark.parametrize(
+    ("reduction", "replicas"), [(Reduction(pack_bytes=1), 3), (Reduction("ring"), 3), (Reduction(), 2)]
+)
+def test_what_is_asked_for_comes_first(reduction: Reduction, replicas: int) -> None:
+    assert reduction._packs_for([1, 1, 1], "replica", replicas) == [[0], [1], [2]]

@@ -185,13 +185,18 @@ class Combined:
             Pulled(plan, run.part(i)) if positions is None else pulled_at(plan, positions[i])
             for i, plan in zip(mine, self._plans, strict=True)
         ]
-        self._computed = [Computed(p, elements_of, threads or _pool.cores()) for p in self._pulled]
+        # One pipeline that one task reads gives the batches themselves, which need not be put together.
+        self._is_only = tasks == pipelines.count == pipelines.together == 1
+        compute = need if self._is_only else elements_of
+        self._computed = [Computed(p, compute, threads or _pool.cores()) for p in self._pulled]
         self._nothing: Any = None
 
     def __iter__(self) -> Iterator[Marked]:
         return self
 
     def __next__(self) -> Marked:
+        if self._is_only:
+            return Marked(next(self._computed[0]), self.mark())
         elements = self._next_elements()
         if not elements and self._is_alone:
             raise StopIteration

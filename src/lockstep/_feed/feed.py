@@ -12,6 +12,7 @@ from lockstep._feed.batch import unmarked
 from lockstep._feed.reader import Reader
 from lockstep._feed.source import Source
 from lockstep._runtime.runtime import Runtime
+from lockstep._step.chunks import grouped
 from lockstep._step.placement import Placed
 from lockstep._step.program import Program
 
@@ -19,7 +20,7 @@ _numbers = itertools.count()
 
 
 class Feed:
-    """Gives the loop the batches of one epoch after another.
+    """Gives the loop the batches of one epoch after another, in chunks of as many as the program takes together.
 
     Without `steps_per_epoch` an epoch is one pass over the data. With it an epoch is so many batches, and the next
     one continues where the last one ended; a pass that ends in the middle ends the epoch with a warning.
@@ -42,6 +43,7 @@ class Feed:
     ) -> None:
         self.source = source
         self._program = program
+        self._placer = _Placer(program)
         self._runtime = runtime
         self.steps_per_epoch = steps_per_epoch
         # One name per feed and epoch: the tasks make the same feeds in the same order.
@@ -52,6 +54,7 @@ class Feed:
         self._seen = 0
         self._at_most = at_most
         self._reader: Reader | None = None
+        self._is_decided = False
         self.exhausted = False
 
     def ask(self, word: str) -> None:
@@ -72,9 +75,13 @@ class Feed:
         return self.steps_per_epoch or self._known
 
     @contextlib.contextmanager
-    def epoch(self) -> Generator[Iterator[Any]]:
-        """Opens the next epoch: an iterator of `Placed` batches."""
-        self._begin()
+    def epoch(self, state: Any) -> Generator[Iterator[Placed]]:
+        """Opens the next epoch: an iterator of `Placed` chunks.
+
+        Args:
+            state: What the steps change; its shapes and types matter only.
+        """
+        self._begin(state)
         batches = self._count()
         try:
             yield batches
@@ -83,10 +90,14 @@ class Feed:
             if self.steps_per_epoch is None or self._seen == self._known:
                 self._end_pass()
 
-    def _begin(self) -> None:
+    def _begin(self, state: Any) -> None:
         if self._pass is None:
             self._pass = self.source.begin_pass()
             self._seen = 0
+        if not self._is_decided:
+            self._is_decided = True
+            first, self._pass = _with_first(self._pass)
+            self._program.decide(state, None if first is None else self._placer.prepare(first))
 
     def _end_pass(self) -> None:
         if self._pass is not None:
@@ -96,10 +107,10 @@ class Feed:
     def _count(self) -> Generator[Any]:
         taken = 0
         with contextlib.closing(self._placed()) as placed:
-            for batch in placed:
-                taken += 1
-                self._seen += 1
-                yield batch
+            for chunk in placed:
+                taken += chunk.steps
+                self._seen += chunk.steps
+                yield chunk
         self._ended(taken)
 
     def _ended(self, taken: int) -> None:
@@ -112,19 +123,17 @@ class Feed:
         if self.steps_per_epoch is not None and taken < self.steps_per_epoch and not self._at_most:
             self._warn_interrupted()
 
-    def _placed(self) -> Generator[Any]:
+    def _placed(self) -> Generator[Placed]:
         assert self._pass is not None
         if self.source.in_memory:
-            yield from map(self._program.place_batch, itertools.islice(self._pass, self.steps_per_epoch))
+            prepared = map(self._placer.prepare, itertools.islice(self._pass, self.steps_per_epoch))
+            yield from map(self._placer.place, grouped(prepared, self._placer.places))
             return
         self._epochs += 1
         channel = self._runtime.channel(f"{self._name}-{self._epochs}")
-        self._reader = Reader(self._pass, self.steps_per_epoch, self._place, self._runtime, channel, self._seen)
+        self._reader = Reader(self._pass, self.steps_per_epoch, self._placer, self._runtime, channel, self._seen)
         with contextlib.closing(self._reader):
             yield from self._reader
-
-    def _place(self, batch: Any) -> Placed:
-        return self._program.place_batch(unmarked(batch))
 
     def _warn_interrupted(self) -> None:
         if self._runtime.is_chief:
@@ -134,3 +143,31 @@ class Feed:
                 "when building your dataset.",
                 stacklevel=2,
             )
+
+
+class _Placer:
+    """Places batches for a step program, which does not need to know their position in the data."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self.places, self.place = program.places, program.place
+
+    def prepare(self, batch: Any) -> Any:
+        """Makes of a batch what is to be placed."""
+        return self._program.prepare(unmarked(batch))
+
+
+def _with_first(batches: Iterator[Any]) -> tuple[Any, Iterator[Any]]:
+    """Returns the first batch, or `None`, and an iterator that still has it; what goes wrong goes wrong there."""
+    try:
+        first = next(batches)
+    except StopIteration:
+        return None, iter(())
+    except Exception as error:
+        return None, _raising(error)
+    return first, itertools.chain([first], batches)
+
+
+def _raising(error: Exception) -> Iterator[Any]:
+    raise error
+    yield

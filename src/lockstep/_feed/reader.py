@@ -8,21 +8,24 @@ ends early on one task, or cannot be read there, all of them stop at the same ba
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 from lockstep._feed.batch import nbytes, rows_to_add, signature, with_counts
 from lockstep._runtime import compare, failure
 from lockstep._runtime.control import ChannelClosed
 from lockstep._runtime.runtime import Agreement, Runtime
+from lockstep._step.chunks import grouped
 from lockstep.errors import InputError, MismatchError
 
-# One agreement covers what was read in this time, up to so many batches and bytes: quick sources agree rarely.
+# One agreement covers what was read in this time, up to so many batches (or what the step program takes together) and
+# bytes: quick sources agree rarely.
 _ROUND_SECONDS = 0.005
 _ROUND_BATCHES = 8
 _ROUND_BYTES = 64 << 20
@@ -31,13 +34,29 @@ _AHEAD = 2
 _CLOSE_SECONDS = 10.0
 
 
+class Placer(Protocol):
+    """Puts batches on the devices, one by one or several together."""
+
+    def prepare(self, batch: Any) -> Any:
+        """Makes of a batch what is to be placed."""
+        ...
+
+    def places(self, batch: Any) -> int:
+        """Returns how many batches like a prepared one may be placed together; 0 if each goes alone."""
+        ...
+
+    def place(self, batches: Sequence[Any]) -> Any:
+        """Places prepared batches that go together."""
+        ...
+
+
 class Reader:
-    """Iterates over the agreed and placed batches of (part of) one pass.
+    """Iterates over the agreed and placed batches of (part of) one pass, in chunks.
 
     Args:
         batches: This task's iterator over global batches.
         limit: At most so many, or `None`: until the data ends.
-        place: Puts a batch on the devices.
+        placer: Puts batches on the devices.
         runtime: Who takes part.
         channel: The agreement for this reader alone.
         first: The number of the first batch, for messages.
@@ -47,14 +66,15 @@ class Reader:
         self,
         batches: Iterator[Any],
         limit: int | None,
-        place: Callable[[Any], Any],
+        placer: Placer,
         runtime: Runtime,
         channel: Agreement,
         first: int = 0,
     ) -> None:
         self._batches = batches
         self._left = limit
-        self._place = place
+        self._placer = placer
+        self._most = _ROUND_BATCHES
         self._runtime = runtime
         self._channel = channel
         self._number = first
@@ -75,7 +95,7 @@ class Reader:
     def __iter__(self) -> Iterator[Any]:
         while True:
             kind, value = self._ready.get()
-            if kind == "batch":
+            if kind == "chunk":
                 yield value
             elif kind == "told":
                 self.told.update(value)
@@ -118,33 +138,48 @@ class Reader:
         self._read()
         if self._stop.is_set():
             return False
-        reports = self._channel.agree("the next batch of the data", self._report())
+        reports = [_expanded(r) for r in self._channel.agree("the next batch of the data", self._report())]
         common = min(len(r["batches"]) for r in reports)
         self._compare(reports, common)
-        if common:
-            self._tell(reports)
-        for i, batch in enumerate(self._held[:common]):
-            counts = [r["rows"][i] for r in reports]
-            if None not in counts:
-                if not any(counts):  # Parts end when no task has any rows left.
-                    return False
-                batch = with_counts(batch, counts)
-            self._put("batch", self._place(batch))
+        batches = [self._prepared(i, reports) for i in range(common)]
+        end = next((i for i, batch in enumerate(batches) if batch is None), common)
+        self._place(batches[:end], self._words(reports) if common else set())
+        if end < common:  # Parts end when no task has any rows left.
+            return False
         del self._held[:common]
         self._number += common
         self._left = None if self._left is None else self._left - common
         return self._left == 0 or self._all_go_on(reports, common)
 
-    def _tell(self, reports: list[dict[str, Any]]) -> None:
-        """Hands out what any task asks for, ahead of the next batch."""
+    def _prepared(self, number: int, reports: list[dict[str, Any]]) -> Any:
+        """Returns a batch ready to be placed; `None` for a part to which no task adds a row."""
+        batch, counts = self._held[number], [r["rows"][number] for r in reports]
+        if None not in counts:
+            if not any(counts):
+                return None
+            batch = with_counts(batch, counts)
+        return self._placer.prepare(batch)
+
+    def _words(self, reports: list[dict[str, Any]]) -> set[str]:
+        """What any task asks for; the next batches carry it to all."""
         self._asked.difference_update(reports[self._runtime.process]["asks"])
-        if words := {word for r in reports for word in r["asks"]}:
+        return {word for r in reports for word in r["asks"]}
+
+    def _place(self, batches: list[Any], words: set[str]) -> None:
+        """Hands out batches, after what is to be told; then the first one alone, so that all act after the same."""
+        if words and batches:
             self._put("told", words)
+            self._put("chunk", self._placer.place(batches[:1]))
+            batches = batches[1:]
+        for group in grouped(batches, self._placer.places):
+            self._most = max(self._most, self._placer.places(group[0]))
+            self._put("chunk", self._placer.place(group))
 
     def _read(self) -> None:
         """Reads at least one batch, and more while that takes next to no time."""
-        limit = min(_ROUND_BATCHES, _ROUND_BATCHES if self._left is None else self._left)
-        deadline = time.monotonic() + (0.0 if self._runtime.is_alone else _ROUND_SECONDS)
+        limit = self._most if self._left is None else min(self._most, self._left)
+        goes_alone = self._runtime.is_alone and self._most == _ROUND_BATCHES
+        deadline = time.monotonic() + (0.0 if goes_alone else _ROUND_SECONDS)
         size = 0
         while len(self._held) < limit and not self._ended and self._error is None:
             self._read_one()
@@ -163,8 +198,7 @@ class Reader:
     def _report(self) -> dict[str, Any]:
         describe = (lambda batch: "") if self._runtime.is_alone else signature
         return {
-            "batches": [describe(b) for b in self._held],
-            "rows": [rows_to_add(b) for b in self._held],
+            "batches": _shortened([[describe(b), rows_to_add(b)] for b in self._held]),
             "asks": sorted(self._asked),
             "ended": self._ended,
             "error": self._error and f"{type(self._error).__name__}: {self._error}",
@@ -213,6 +247,17 @@ class Reader:
             with contextlib.suppress(queue.Full):
                 self._ready.put((kind, value), timeout=0.1)
                 return
+
+
+def _shortened(values: list[Any]) -> list[Any]:
+    """Equal neighbours once, each with their number: most batches look alike."""
+    return [[value, len(list(group))] for value, group in itertools.groupby(values)]
+
+
+def _expanded(report: dict[str, Any]) -> dict[str, Any]:
+    """A report with an entry for each batch again."""
+    each = [value for value, count in report["batches"] for _ in range(count)]
+    return {**report, "batches": [text for text, _ in each], "rows": [rows for _, rows in each]}
 
 
 def _end(stop: threading.Event, channel: Agreement, thread: threading.Thread) -> None:

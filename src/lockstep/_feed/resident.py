@@ -1,20 +1,21 @@
-"""Data that stays on the devices: a batch is gathered there, and its map functions run there.
+"""Data that stays on the devices: a batch is gathered there, and its map functions run there, as a part of the step.
 
-Arrays in memory (the source's own, or a complete cache's) are put on every device once. Then only the numbers of a
-batch's rows travel. It is done on accelerators, for arrays that take a part of the device's memory at most; on the CPU
-the host's memory is the device's, and there is nothing to save.
+Arrays in memory (a program's own, the source's, or a complete cache's) are put on every device once, if they take a
+part of its memory at most. Then only the numbers of a batch's rows travel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
-from lockstep._step.portions import Lookup
+from lockstep._step.portions import Lookup, Recipe
 from lockstep._step.replicas import Replicas
 from lockstep.data._blocks import ArrayStore, Block, Store, ZippedStore
 from lockstep.data._columns import Ragged
@@ -22,25 +23,47 @@ from lockstep.data._mapped import MappedStore
 from lockstep.data._transforms.batch import StackedStore
 from lockstep.data._transforms.cache import Kept
 
-# The part of a device's memory that data may take.
+# The part of a device's memory that data may take; on the CPU it is also the program's.
 _FRACTION = 4
+_FRACTION_OF_HOST = 8
+# What costs less to compute again than to keep: at most so many operations, which touch each number once.
+_FEW = 24
+_LIGHT = frozenset(
+    (
+        *(
+            "abs",
+            "add",
+            "and",
+            "broadcast_in_dim",
+            "ceil",
+            "clamp",
+            "concatenate",
+            "convert_element_type",
+            "copy",
+            "div",
+        ),
+        *("eq", "floor", "ge", "gt", "integer_pow", "iota", "le", "lt", "max", "min", "mul", "ne", "neg", "not", "or"),
+        *("pad", "rem", "reshape", "rev", "round", "select_n", "sign", "slice", "squeeze", "stop_gradient", "sub"),
+        "transpose",
+    )
+)
 
 
 @dataclass(frozen=True)
-class _Recipe:
-    """How the elements of a store come from arrays.
+class _Found:
+    """Elements as rows of arrays.
 
     Attributes:
-        key: Tells it from others, as long as `holds` exist.
-        arrays: The arrays.
+        key: Equal for what is computed alike.
         compute: Pure function of the arrays and int32 (k,) rows that returns columns.
-        holds: What the key stands for.
+        arrays: The arrays, on the host.
+        rows: Which rows.
     """
 
-    key: Any
-    arrays: tuple[Any, ...]
+    key: Hashable
     compute: Callable[[tuple[Any, ...], Any], Any]
-    holds: tuple[Any, ...]
+    arrays: tuple[Any, ...]
+    rows: Any
 
 
 class Residents:
@@ -55,25 +78,29 @@ class Residents:
         self._replicas = replicas
         self._left = _limit(replicas) if limit is None else limit
         self._placed: dict[int, tuple[Any, jax.Array]] = {}
-        self._compiled: dict[Any, tuple[_Recipe, Any]] = {}
+        self._known: dict[Any, tuple[Recipe, Any]] = {}
 
     def lookup(self, batch: Block, finish: Callable[[Any], Any]) -> Lookup | None:
         """Returns a batch of elements as their rows on the devices, or `None` if they are not there."""
-        recipe = _recipe(batch.store) if self._left or self._placed else None
-        if recipe is None or not self._place(recipe.arrays):
+        found = _found(batch) if self._left or self._placed else None
+        if found is None:
             return None
-        even = len(batch) % self._replicas.count == 0
-        key = (recipe.key, even)
-        if key not in self._compiled:
-            sharding = self._replicas.by_example if even else self._replicas.whole
-            run = jax.jit(lambda arrays, rows: finish(recipe.compute(arrays, rows)), out_shardings=sharding)
-            self._compiled[key] = (recipe, run)
-        run = self._compiled[key][1]
-        arrays = tuple(self._placed[id(a)][1] for a in recipe.arrays)
-        rows = batch.rows.astype(np.int32)
-        return Lookup(run, arrays, rows, jax.eval_shape(run, arrays, rows))
+        compute = found.compute
+        recipe = Recipe((found.key, _key_of(finish)), lambda arrays, rows: finish(compute(arrays, rows)))
+        return self.rows_of(found.arrays, found.rows, recipe)
 
-    def _place(self, arrays: tuple[Any, ...]) -> bool:
+    def rows_of(self, arrays: tuple[Any, ...], rows: Any, recipe: Recipe) -> Lookup | None:
+        """Returns rows of arrays, or `None` if the arrays have no room on the devices."""
+        if not self.hold(arrays):
+            return None
+        placed = tuple(self._placed[id(a)][1] for a in arrays)
+        rows = np.asarray(rows, np.int32)
+        key = (recipe, tuple(map(id, arrays)), len(rows))
+        if key not in self._known:
+            self._known[key] = (recipe, jax.eval_shape(recipe, placed, rows))
+        return Lookup(self._known[key][0], placed, rows, self._known[key][1])
+
+    def hold(self, arrays: tuple[Any, ...]) -> bool:
         """Puts arrays on every device, if they fit; returns whether they are there."""
         missing = {id(a): a for a in arrays if id(a) not in self._placed}
         needed = sum(a.nbytes for a in missing.values())
@@ -88,54 +115,82 @@ class Residents:
         return True
 
 
-def _recipe(store: Store) -> _Recipe | None:
+def _found(block: Block) -> _Found | None:
+    store = block.store
     if isinstance(store, ArrayStore):
-        return _of_columns(store.columns, store)
+        return _in_columns(store.columns, block.rows)
     if isinstance(store, Kept):
-        columns = store.columns
-        return None if columns is None else _of_columns(columns, store)
+        return _in_cache(store, block.rows)
     if isinstance(store, MappedStore):
-        return _of_map(store)
-    return _of_zip(store) if isinstance(store, ZippedStore) else None
+        return _in_map(store, block.rows)
+    return _in_zip(store, block.rows) if isinstance(store, ZippedStore) else None
 
 
-def _of_columns(columns: Any, store: Store) -> _Recipe | None:
+def _in_columns(columns: Any, rows: Any) -> _Found | None:
     leaves, structure = jax.tree.flatten(columns)
     if any(isinstance(leaf, Ragged) or leaf.dtype == object or len(leaf) >= 2**31 for leaf in leaves):
         return None
-
-    def compute(arrays: tuple[Any, ...], rows: Any) -> Any:
-        return structure.unflatten([a.take(rows, axis=0, mode="clip") for a in arrays])
-
-    return _Recipe(("arrays", id(store)), tuple(leaves), compute, (store,))
+    return _Found(("arrays", structure), partial(taken, structure), tuple(leaves), rows)
 
 
-def _of_map(store: MappedStore) -> _Recipe | None:
+def taken(structure: Any, arrays: tuple[Any, ...], rows: Any) -> Any:
+    """Returns rows of arrays, in a structure; a part of a traced function."""
+    return structure.unflatten([a.take(rows, axis=0, mode="clip") for a in arrays])
+
+
+def _in_cache(store: Kept, rows: Any) -> _Found | None:
+    """What is kept; or, if that can be had again for next to nothing, what it is made of."""
+    columns = store.columns
+    if columns is not None:
+        return _in_columns(columns, rows)
+    block = store.origin(rows)
+    return None if block is None or not _is_light(block.store) else _found(block)
+
+
+def _is_light(store: Store) -> bool:
+    if isinstance(store, MappedStore):
+        many = store.program.vectorised if store.program.wholesale else None
+        if many is None or len(many.traced.primitives) > _FEW or not _LIGHT.issuperset(many.traced.primitives):
+            return False
+        return _is_light(store.upstream)
+    if isinstance(store, ZippedStore):
+        return all(map(_is_light, store.stores))
+    return isinstance(store, ArrayStore)
+
+
+def _in_map(store: MappedStore, rows: Any) -> _Found | None:
     many = store.program.vectorised if store.program.wholesale else None
-    upstream = None if many is None else _recipe(store.upstream)
+    upstream = None if many is None else _found(Block(store.upstream, rows))
     if many is None or upstream is None:
         return None
+    compute = upstream.compute
 
-    def compute(arrays: tuple[Any, ...], rows: Any) -> Any:
-        return many.inline(upstream.compute(arrays, rows))
+    def mapped(arrays: tuple[Any, ...], rows: Any) -> Any:
+        return many.inline(compute(arrays, rows))
 
-    key = ("map", id(store.program), upstream.key)
-    return _Recipe(key, upstream.arrays, compute, (store.program, *upstream.holds))
+    return _Found(("map", many.traced.identity, upstream.key), mapped, upstream.arrays, upstream.rows)
 
 
-def _of_zip(store: ZippedStore) -> _Recipe | None:
-    found = [_recipe(s) for s in store.stores]
-    parts = [r for r in found if r is not None]
-    if len(parts) < len(found):
+def _in_zip(store: ZippedStore, rows: Any) -> _Found | None:
+    parts = [found for s in store.stores if (found := _found(Block(s, rows))) is not None]
+    if len(parts) < len(store.stores) or any(part.rows is not rows for part in parts):
         return None
-    cuts = np.cumsum([0, *(len(r.arrays) for r in parts)]).tolist()
+    cuts = np.cumsum([0, *(len(p.arrays) for p in parts)]).tolist()
+    computes, structure = [p.compute for p in parts], store.structure
 
-    def compute(arrays: tuple[Any, ...], rows: Any) -> Any:
-        pieces = [r.compute(arrays[a:b], rows) for r, a, b in zip(parts, cuts[:-1], cuts[1:], strict=True)]
-        return jax.tree.unflatten(store.structure, pieces)
+    def zipped(arrays: tuple[Any, ...], rows: Any) -> Any:
+        pieces = [c(arrays[a:b], rows) for c, a, b in zip(computes, cuts[:-1], cuts[1:], strict=True)]
+        return jax.tree.unflatten(structure, pieces)
 
-    key = ("zip", store.structure, *(r.key for r in parts))
-    return _Recipe(key, tuple(a for r in parts for a in r.arrays), compute, tuple(h for r in parts for h in r.holds))
+    key = ("zip", structure, tuple((p.key, len(p.arrays)) for p in parts))
+    return _Found(key, zipped, tuple(a for p in parts for a in p.arrays), rows)
+
+
+def _key_of(function: Any) -> Hashable:
+    """Equal for functions that do the same: those made by `partial` are new each time."""
+    if isinstance(function, partial):
+        return function.func, function.args, tuple(sorted(function.keywords.items()))
+    return function
 
 
 def batches_of(block: Block) -> list[Block] | None:
@@ -149,6 +204,14 @@ def batches_of(block: Block) -> list[Block] | None:
 def _limit(replicas: Replicas) -> int:
     device = replicas.local[0][1]
     if device.platform == "cpu":
-        return 0
+        return _host_memory() // _FRACTION_OF_HOST // len(replicas.local)
     statistics = device.memory_stats() or {}
     return int(statistics.get("bytes_limit", 0)) // _FRACTION
+
+
+def _host_memory() -> int:
+    """Bytes of memory; 0 where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 0

@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
+import jax
+import numpy as np
 from keras.src.trainers import data_adapters
+from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from lockstep._feed.datasets import Need
 from lockstep._feed.distributed import Distribution, of_dataset
-from lockstep._feed.resident import Residents
+from lockstep._feed.resident import Residents, taken
 from lockstep._step.placement import own_rows
-from lockstep._step.portions import Part, Share
+from lockstep._step.portions import Lookup, Part, Recipe, Share
 from lockstep._step.replicas import Replicas
 from lockstep.data import Dataset
 from lockstep.data._inside import plan_of
@@ -75,7 +78,7 @@ def source_of(x: Any, replicas: Replicas, divides: bool, **arguments: Any) -> So
     if isinstance(x, types.GeneratorType):
         _refuse_beside("A generator", arguments, "class_weight")
         return _Generator(x)
-    return _Adapted(data_adapters.get_data_adapter(x=x, **arguments))
+    return _adapted(data_adapters.get_data_adapter(x=x, **arguments), replicas, divides)
 
 
 def distribution_of(x: Any, replicas: Replicas) -> Distribution | None:
@@ -90,6 +93,58 @@ def class_weight_of(what: str, arguments: dict[str, Any]) -> Any:
     """Returns the class weights that go with a dataset, which itself holds all else."""
     _refuse_beside(what.capitalize(), arguments)
     return arguments.get("class_weight")
+
+
+class _Arrays:
+    """Arrays in memory, which stay on the devices; their rows in the order in which Keras' adapter gives them.
+
+    Args:
+        adapter: An `ArrayDataAdapter`, which knows the order.
+        arrays: A structure of numpy arrays: (x, y, sample_weight) as given.
+        residents: Holds them.
+    """
+
+    in_memory = True
+    single_pass = False
+
+    def __init__(self, adapter: Any, arrays: Any, residents: Residents) -> None:
+        self._adapter = adapter
+        self._residents = residents
+        leaves, structure = jax.tree.flatten(arrays)
+        self._leaves = tuple(leaves)
+        self._recipe = Recipe(("rows", structure), partial(taken, structure))
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._adapter.num_batches
+
+    def begin_pass(self) -> Iterator[Any]:
+        self._adapter.on_epoch_begin()
+        numbers = np.arange(len(self._leaves[0]), dtype=np.int32)
+        for (rows,) in self._adapter._get_iterator(lambda a, indices: a[indices], (numbers,)):
+            yield self._residents.rows_of(self._leaves, rows, self._recipe)
+
+    def end_pass(self) -> None:
+        self._adapter.on_epoch_end()
+
+    def peek(self) -> Any:
+        # Draws the order of a pass, as Keras does when it looks: so what follows has the order that it has there.
+        first = _not_empty(next(self.begin_pass(), None))
+        self.end_pass()
+        return self._recipe(self._leaves, first.rows)
+
+
+def _adapted(adapter: Any, replicas: Replicas, divides: bool) -> Source:
+    """A source that one of Keras' data adapters reads; if it can be, from arrays on the devices."""
+    if divides and type(adapter) is ArrayDataAdapter:
+        slices = array_slicing.convert_to_sliceable(vars(adapter)["_inputs"], target_backend="jax")
+        found = [s for s in jax.tree.leaves(slices) if s is not None]
+        residents = Residents(replicas)
+        if all(type(s) is array_slicing.NumpySliceable and s.array.dtype != object for s in found):
+            arrays = jax.tree.map(lambda s: s.array, slices)
+            if residents.hold(tuple(jax.tree.leaves(arrays))):
+                return _Arrays(adapter, arrays, residents)
+    return _Adapted(adapter)
 
 
 class _Adapted:
@@ -160,6 +215,8 @@ class DistributedSource:
         batches = self.begin_pass()  # Looking twice would have effects: the pass goes on where this look ends.
         first = _not_empty(next(batches, None))
         self._begun = itertools.chain([first], batches)
+        if isinstance(first.batch, Lookup):
+            return first.batch.recipe(first.batch.arrays, first.batch.rows)
         return first.batch.data if isinstance(first.batch, (Part, Share)) else first.batch
 
 

@@ -9,9 +9,9 @@ from keras.src.utils.python_utils import pythonify_logs
 from lockstep._feed.source import source_of
 from lockstep._keras import agreement, programs, running
 from lockstep._keras.callbacks import callback_list
+from lockstep._keras.listening import BatchListener
 from lockstep._keras.ownership import Ownership
 from lockstep._keras.state import TEST, ModelState
-from lockstep._step.program import Program
 
 
 def evaluate(
@@ -49,28 +49,20 @@ def evaluate(
         called.on_test_begin()
         agreement.begin_run(runtime, "evaluate", state, running.data_facts(feed))
         model.reset_metrics()
-        listener = _TestListener(model, called, program)
+        listener = _TestListener("test", model, called)
         with state.attached():
-            steps_done = running.drive(model, feed, program, state, listener)
+            steps_done = running.drive(feed, program, state, listener)
+            listener.end()
         running.demand_data(steps_done)
         logs = pythonify_logs(model._get_metrics_result_or_logs(listener.logs))
         called.on_test_end(logs)
     return logs if return_dict else model._flatten_metrics_in_order(logs)
 
 
-class _TestListener:
-    """Keras' test callbacks as the loop's listener."""
+class _TestListener(BatchListener):
+    """Keras' callbacks for test batches as the loop's listener."""
 
-    def __init__(self, model: Any, callbacks: Any, program: Program) -> None:
-        self._model = model
-        self._callbacks = callbacks
-        self._program = program
-        self.logs: Any = {}
-
-    def before(self, step: int) -> None:
-        self._callbacks.on_test_batch_begin(step)
-
-    def after(self, step: int, outputs: list[Any]) -> bool:
-        self.logs = self._program.local(outputs[-1])
-        self._callbacks.on_test_batch_end(step, self.logs)
-        return self._model.stop_evaluating
+    def stops(self, step: int) -> bool:
+        """Whether the evaluation ends here."""
+        del step
+        return self.model.stop_evaluating

@@ -12,6 +12,7 @@ from lockstep._feed.feed import Feed
 from lockstep._feed.source import no_batch, source_of
 from lockstep._keras import agreement, programs, running
 from lockstep._keras.callbacks import callback_list
+from lockstep._keras.listening import BatchListener
 from lockstep._keras.ownership import Ownership
 from lockstep._keras.state import TRAIN, ModelState
 from lockstep._step.program import Program
@@ -118,9 +119,10 @@ class _Fit:
         self._model.reset_metrics()
         self._callbacks.on_epoch_begin(epoch)
         agreement.begin_epoch(self._runtime, epoch, self._state)
-        listener = _TrainListener(self._model, self._callbacks, self._program, self._runtime, epoch)
+        listener = _TrainListener(self._model, self._callbacks, self._runtime, epoch)
         with self._state.attached():
-            steps = running.drive(self._model, self._feed, self._program, self._state, listener)
+            steps = running.drive(self._feed, self._program, self._state, listener)
+            listener.end()
         if steps == 0:
             self._run_dry(epoch)
         logs = dict(self._model._get_metrics_result_or_logs(listener.logs))
@@ -140,26 +142,17 @@ class _Fit:
         return self._model.stop_training
 
 
-class _TrainListener:
-    """Keras' batch callbacks as the loop's listener."""
+class _TrainListener(BatchListener):
+    """Keras' callbacks for training batches as the loop's listener."""
 
-    def __init__(self, model: Any, callbacks: Any, program: Program, runtime: Any, epoch: int) -> None:
-        self._model = model
-        self._callbacks = callbacks
-        self._program = program
+    def __init__(self, model: Any, callbacks: Any, runtime: Any, epoch: int) -> None:
+        super().__init__("train", model, callbacks)
         self._runtime = runtime
         self._epoch = epoch
-        self.logs: Any = {}
 
-    def before(self, step: int) -> None:
-        self._callbacks.on_train_batch_begin(step)
-
-    def after(self, step: int, outputs: list[Any]) -> bool:
-        self.logs = self._program.local(outputs[-1])
-        self._callbacks.on_train_batch_end(step, self.logs)
-        if not self._model.stop_training:
-            return False
-        return self._runtime.all_stop(f"epoch-{self._epoch}-step-{step}")
+    def stops(self, step: int) -> bool:
+        """Whether the training ends here; on all tasks at once."""
+        return self.model.stop_training and self._runtime.all_stop(f"epoch-{self._epoch}-step-{step}")
 
 
 class _Validation:

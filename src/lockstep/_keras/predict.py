@@ -12,9 +12,10 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 from lockstep._feed.source import source_of
 from lockstep._keras import agreement, programs, running
 from lockstep._keras.callbacks import callback_list
+from lockstep._keras.listening import BatchListener
 from lockstep._keras.ownership import Ownership
 from lockstep._keras.state import PREDICT, ModelState
-from lockstep._step.program import Program
+from lockstep._step.outputs import Outputs
 
 
 def predict(
@@ -42,30 +43,35 @@ def predict(
         model.stop_predicting = False
         called.on_predict_begin()
         agreement.begin_run(runtime, "predict", state, running.data_facts(feed))
-        listener = _PredictListener(model, called, program)
+        listener = _PredictListener("predict", model, called)
         with state.attached():
-            running.demand_data(running.drive(model, feed, program, state, listener))
+            running.demand_data(running.drive(feed, program, state, listener))
+            listener.end()
         called.on_predict_end()
     return listener.predictions()
 
 
-class _PredictListener:
-    """Keras' predict callbacks as the loop's listener; collects the outputs."""
+class _PredictListener(BatchListener):
+    """Keras' callbacks for batches of predictions as the loop's listener; collects the outputs."""
 
-    def __init__(self, model: Any, callbacks: Any, program: Program) -> None:
-        self._model = model
-        self._callbacks = callbacks
-        self._program = program
+    def __init__(self, kind: str, model: Any, callbacks: Any) -> None:
+        super().__init__(kind, model, callbacks)
         self._outputs: list[Any] = []
+        self._shown = 0
 
-    def before(self, step: int) -> None:
-        self._callbacks.on_predict_batch_begin(step)
+    def note(self, outputs: Outputs) -> None:
+        """Keeps the outputs of all steps."""
+        self._outputs += outputs.each()
 
-    def after(self, step: int, outputs: list[Any]) -> bool:
-        local = self._program.local(outputs)
-        self._outputs += local
-        self._callbacks.on_predict_batch_end(step, {"outputs": _concatenated(local)})
-        return self._model.stop_predicting
+    def told(self) -> Any:
+        """The outputs since the last call."""
+        new, self._shown = self._outputs[self._shown :], len(self._outputs)
+        return {"outputs": _concatenated(new)}
+
+    def stops(self, step: int) -> bool:
+        """Whether predicting ends here."""
+        del step
+        return self.model.stop_predicting
 
     def predictions(self) -> Any:
         """All outputs, concatenated along the batch, on the host."""

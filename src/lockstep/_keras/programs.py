@@ -9,7 +9,7 @@ from typing import Any
 
 from lockstep._keras.ownership import Ownership
 from lockstep._keras.replica_step import replica_train_step
-from lockstep._step.program import CompiledProgram, EagerProgram, Program, Step
+from lockstep._step.program import CompiledProgram, EagerProgram, Kept, Program, Step
 
 
 def train_program(model: Any, owned: Ownership) -> Program:
@@ -30,7 +30,7 @@ def predict_program(model: Any, owned: Ownership) -> Program:
         outputs, non_trainable = model.predict_step(state, data)
         return outputs, (state[0], non_trainable)
 
-    return _cached(model, owned, "predict_function", predict_step)
+    return _cached(model, owned, "predict_function", predict_step, kept="all")
 
 
 def is_compiled(model: Any) -> bool:
@@ -38,12 +38,19 @@ def is_compiled(model: Any) -> bool:
     return model.jit_compile and not model.run_eagerly
 
 
-def _cached(model: Any, owned: Ownership, attribute: str, step: Step, per_replica: Step | None = None) -> Program:
+def _cached(
+    model: Any,
+    owned: Ownership,
+    attribute: str,
+    step: Step,
+    per_replica: Step | None = None,
+    kept: Kept = "last",
+) -> Program:
     found = getattr(model, attribute)
     if isinstance(found, (CompiledProgram, EagerProgram)):
         return found
     if is_compiled(model):
-        program = CompiledProgram(step, owned.replicas, per_replica)
+        program = CompiledProgram(step, owned.replicas, per_replica, kept)
     else:
         program = EagerProgram(step, owned.replicas)
     setattr(model, attribute, program)

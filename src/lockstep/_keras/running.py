@@ -27,10 +27,10 @@ def guarded(owned: Ownership, call: str) -> Generator[None]:
         yield
 
 
-def drive(model: Any, feed: Feed, program: Program, state: ModelState, listener: loop.Listener) -> int:
+def drive(feed: Feed, program: Program, state: ModelState, listener: loop.Listener) -> int:
     """Runs the loop over the next epoch; returns its number of steps."""
-    with feed.epoch() as batches:
-        return loop.run(batches, program, state, listener, model.steps_per_execution)
+    with feed.epoch(state.shapes()) as batches:
+        return loop.run(batches, program, state, listener)
 
 
 def feed_of(source: Source, program: Program, owned: Ownership, steps: int | None) -> Feed:

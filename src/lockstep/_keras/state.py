@@ -77,6 +77,10 @@ class ModelState:
                 self._owned.handed_out[id(variable)] = (variable.value, value)
         self._held = None
 
+    def shapes(self) -> tuple[list[jax.ShapeDtypeStruct], ...]:
+        """What a step takes, as shapes and types."""
+        return tuple([jax.ShapeDtypeStruct(v.shape, v.dtype) for v in group] for group in self._groups)
+
     def signature(self) -> dict[str, str]:
         """Path, dtype and shape of every variable."""
         variables = [v for group in self._groups for v in group]

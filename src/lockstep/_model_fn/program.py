@@ -13,7 +13,6 @@ from lockstep._model_fn.function import Data
 from lockstep._model_fn.records import HostNeed
 from lockstep._model_fn.steps import Steps
 from lockstep._model_fn.text import is_text
-from lockstep._step.placement import Placed
 from lockstep._step.portions import Part, Share
 from lockstep._step.program import CompiledProgram
 from lockstep._step.replicas import Replicas
@@ -24,20 +23,28 @@ class ModelProgram(CompiledProgram):
     """A compiled step that takes batches with text.
 
     Args:
+        mode: "train", "eval" or "infer".
         steps: What it computes.
         replicas: Where it runs.
         needs: Integers that the model_fn wants of text.
     """
 
-    def __init__(self, steps: Steps, replicas: Replicas, needs: Sequence[HostNeed]) -> None:
-        super().__init__(steps.whole, replicas, steps.of_replica())
+    def __init__(self, mode: str, steps: Steps, replicas: Replicas, needs: Sequence[HostNeed]) -> None:
+        # Hooks may look at the loss of each step, and predictions are handed out batch by batch.
+        super().__init__(
+            steps.whole,
+            replicas,
+            steps.of_replica(),
+            kept="all" if mode == "train" else "last",
+            repeats=mode != "infer",
+        )
         self._needs = list(needs)
 
-    def place_batch(self, batch: Any) -> Placed:
-        """Puts a global batch of `Data`, or this task's part of it, on the devices, with integers for its text."""
+    def prepare(self, batch: Any) -> Any:
+        """Makes of a batch of `Data`, or this task's part of it, one with integers for its text."""
         if isinstance(batch, (Part, Share)):
-            return super().place_batch(dataclasses.replace(batch, data=without_text(batch.data, self._needs)))
-        return super().place_batch(without_text(batch, self._needs) if isinstance(batch, Data) else batch)
+            return super().prepare(dataclasses.replace(batch, data=without_text(batch.data, self._needs)))
+        return super().prepare(without_text(batch, self._needs) if isinstance(batch, Data) else batch)
 
 
 def text_leaves(data: Data) -> frozenset[str]:

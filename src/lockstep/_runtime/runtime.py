@@ -7,7 +7,7 @@ import re
 from collections.abc import Generator
 from typing import Any, Protocol
 
-from lockstep._runtime import compare, failure, limits
+from lockstep._runtime import compare, compile_cache, failure, limits
 from lockstep._runtime.control import Control, Run
 from lockstep._runtime.watchdog import Watchdog
 from lockstep.errors import MismatchError, PeerError
@@ -56,6 +56,7 @@ class Runtime:
         watchdog: Watchdog | None = None,
         waits: limits.Limits | None = None,
     ) -> None:
+        compile_cache.enable()  # Whoever trains starts here, before anything is compiled.
         self.tasks = tasks
         self.process = process
         self._control = control

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from lockstep._step.portions import Lookup, Part, Share
+from lockstep._step.portions import Lookup, Part, Recipe, Share
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep.errors import InputError
 
@@ -31,18 +32,30 @@ class Split(Enum):
 
 @dataclass(frozen=True)
 class Placed:
-    """A global batch on the devices.
+    """A global batch on the devices, or a chunk of several that a step program runs one after the other.
 
     Attributes:
-        data: The arrays.
+        data: The arrays. Those of a chunk have one more axis, the first: one place for each batch.
         split: How they lie there.
         counts: Of a batch that the processes put together of different numbers of rows, these numbers; the arrays are
             filled up until the step.
+        recipe: Of data that are (arrays, rows): makes the batch of them, in the step program.
+        places: How many places a chunk has; 0 for a single batch.
+        first: The place of the first batch to run.
+        steps: How many batches to run.
     """
 
     data: Any
     split: Split
     counts: tuple[int, ...] = ()
+    recipe: Recipe | None = None
+    places: int = 0
+    first: int = 0
+    steps: int = 1
+
+    def piece(self, first: int, steps: int) -> Placed:
+        """Returns the batches from `first` on, `steps` of them."""
+        return dataclasses.replace(self, first=self.first + first, steps=steps)
 
 
 def place_batch(replicas: Replicas, batch: Any) -> Placed:
@@ -53,19 +66,72 @@ def place_batch(replicas: Replicas, batch: Any) -> Placed:
     axis cannot be divided.
     """
     if isinstance(batch, Share):
-        data = as_arrays(batch.data)
-        return Placed(jax.tree.map(lambda a: _own_share(replicas, a, batch.count), data), Split.EVEN)
+        return Placed(_own_shares(replicas, as_arrays(batch.data), batch.count), Split.EVEN)
     if isinstance(batch, Part):
         return place_parts(replicas, as_arrays(batch.data), batch.counts)
     if isinstance(batch, Lookup):
-        rows = len(batch.rows)
-        split = Split.EVEN if rows % replicas.count == 0 else _split_of(replicas, rows)
-        return Placed(batch.gather(batch.arrays, place_whole(replicas, batch.rows)), split)
+        split = _split_of(replicas, len(batch.rows))
+        return Placed((batch.arrays, _spread(replicas, batch.rows, split)), split, recipe=batch.recipe)
     batch = as_arrays(batch)
-    rows = _common_rows(batch)
-    if rows and rows % replicas.count == 0:
-        return Placed(jax.tree.map(lambda a: _shares(replicas, a), batch), Split.EVEN)
-    return Placed(jax.tree.map(lambda a: _copies(replicas, a), batch), _split_of(replicas, rows))
+    split = _split_of(replicas, _common_rows(batch))
+    return Placed(_spread(replicas, batch, split), split)
+
+
+def place_chunk(replicas: Replicas, batches: Sequence[Any], places: int) -> Placed:
+    """Places batches that are `alike` together.
+
+    Args:
+        replicas: Where.
+        batches: At most `places` of them.
+        places: For how many there is room, so that few sizes have to be compiled.
+    """
+    first, steps = batches[0], len(batches)
+    if isinstance(first, Lookup):
+        split = _split_of(replicas, len(first.rows))
+        rows = _spread(replicas, _stacked([b.rows for b in batches], places), split, axis=1)
+        return Placed((first.arrays, rows), split, recipe=first.recipe, places=places, steps=steps)
+    trees = [as_arrays(b.data if isinstance(b, Share) else b) for b in batches]
+    data = jax.tree.map(lambda *leaves: _stacked(leaves, places), *trees)
+    if isinstance(first, Share):
+        return Placed(_own_shares(replicas, data, first.count, axis=1), Split.EVEN, places=places, steps=steps)
+    split = _split_of(replicas, _common_rows(trees[0]))
+    return Placed(_spread(replicas, data, split, axis=1), split, places=places, steps=steps)
+
+
+def alike(batch: Any) -> Hashable:
+    """Returns what batches that go into one chunk have in common; `None` for one that goes alone."""
+    if isinstance(batch, Part):
+        return None
+    if isinstance(batch, Lookup):
+        return batch.recipe, tuple(map(id, batch.arrays)), len(batch.rows)
+    count, data = (batch.count, batch.data) if isinstance(batch, Share) else (None, batch)
+    leaves, structure = jax.tree.flatten(data)
+    return count, structure, tuple((np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves)
+
+
+def as_share(replicas: Replicas, batch: Any) -> Any:
+    """Returns a part as a share, if all processes add as many rows and their replicas can divide them."""
+    if not isinstance(batch, Part) or not batch.counts or len(set(batch.counts)) > 1:
+        return batch
+    per_process = replicas.count // len(batch.counts)
+    return batch if batch.counts[0] % per_process else Share(batch.data, sum(batch.counts))
+
+
+def shapes_of(replicas: Replicas, batch: Any) -> Any:
+    """Returns shapes and types of a global batch; of a part, as if all processes added as many rows."""
+    if isinstance(batch, Lookup):
+        return batch.shapes
+    count: int | None = None
+    if isinstance(batch, Share):
+        count, batch = batch.count, batch.data
+    elif isinstance(batch, Part):
+        count, batch = batch.rows * len(replicas.runtime.tasks), batch.data
+
+    def shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
+        shape = leaf.shape if count is None or not leaf.shape else (count, *leaf.shape[1:])
+        return jax.ShapeDtypeStruct(shape, leaf.dtype)
+
+    return jax.tree.map(shape_of, as_arrays(batch))
 
 
 def own_rows(replicas: Replicas, count: int) -> slice | None:
@@ -87,12 +153,11 @@ def place_parts(replicas: Replicas, data: Any, counts: Sequence[int]) -> Placed:
     rows = sum(counts)
     per_process = replicas.count // len(counts)
     if len(set(counts)) == 1 and counts[0] % per_process == 0:
-        return Placed(jax.tree.map(lambda a: _own_share(replicas, a, rows), data), Split.EVEN)
+        return Placed(_own_shares(replicas, data, rows), Split.EVEN)
     each = -(-max(counts) // per_process)
     padded = jax.tree.map(lambda a: _filled_up(a, each * per_process), data)
-    sent = jax.tree.map(lambda a: _own_share(replicas, a, each * replicas.count), padded)
-    split = Split.EVEN if rows % replicas.count == 0 else _split_of(replicas, rows)
-    return Placed(sent, split, tuple(counts))
+    sent = _own_shares(replicas, padded, each * replicas.count)
+    return Placed(sent, _split_of(replicas, rows), tuple(counts))
 
 
 def cut_parts(data: Any, counts: tuple[int, ...]) -> Any:
@@ -106,16 +171,55 @@ def cut_parts(data: Any, counts: tuple[int, ...]) -> Any:
 
 
 def _split_of(replicas: Replicas, rows: int) -> Split:
+    if rows and rows % replicas.count == 0:
+        return Split.EVEN
     return Split.UNEVEN if rows >= replicas.count else Split.WHOLE
 
 
-def _own_share(replicas: Replicas, rows: Any, count: int) -> jax.Array:
-    """An array of `count` rows, of which this process holds its own, equally many for each of its replicas."""
-    if np.ndim(rows) == 0:
-        return _copies(replicas, rows)
-    each = len(rows) // len(replicas.local)
-    parts = [jax.device_put(rows[k * each : (k + 1) * each], d) for k, (_, d) in enumerate(replicas.local)]
-    return jax.make_array_from_single_device_arrays((count, *rows.shape[1:]), replicas.by_example, parts)
+def _own_shares(replicas: Replicas, data: Any, count: int, axis: int = 0) -> Any:
+    """Arrays of `count` rows, of which this process holds its own, equally many for each of its replicas."""
+
+    def place(array: Any) -> jax.Array:
+        if np.ndim(array) <= axis:
+            return _copies(replicas, array)
+        each = array.shape[axis] // len(replicas.local)
+        return _divided(replicas, array, count, axis, [k * each for k in range(len(replicas.local))], each)
+
+    return jax.tree.map(place, data)
+
+
+def _spread(replicas: Replicas, data: Any, split: Split, axis: int = 0) -> Any:
+    """Arrays that are equal on every process: each replica's share, or copies."""
+
+    def place(array: Any) -> jax.Array:
+        if np.ndim(array) <= axis or split is not Split.EVEN:
+            return _copies(replicas, array)
+        each = array.shape[axis] // replicas.count
+        return _divided(replicas, array, array.shape[axis], axis, [i * each for i, _ in replicas.local], each)
+
+    return jax.tree.map(place, data)
+
+
+def _divided(replicas: Replicas, array: Any, count: int, axis: int, starts: list[int], each: int) -> jax.Array:
+    """An array with `count` rows along `axis`; each replica of this process holds those from its start on."""
+    before = (slice(None),) * axis
+    parts = [
+        jax.device_put(array[(*before, slice(start, start + each))], device)
+        for start, (_, device) in zip(starts, replicas.local, strict=True)
+    ]
+    shape = (*array.shape[:axis], count, *array.shape[axis + 1 :])
+    return jax.make_array_from_single_device_arrays(
+        shape, replicas.by_example_of_each if axis else replicas.by_example, parts
+    )
+
+
+def _stacked(leaves: Sequence[Any], places: int) -> np.ndarray[Any, Any]:
+    """One array with a place for each of so many; those beyond the given ones are not read."""
+    first = np.asarray(leaves[0])
+    stack = np.zeros((places, *first.shape), first.dtype)
+    for i, leaf in enumerate(leaves):
+        stack[i] = leaf
+    return stack
 
 
 def _filled_up(rows: Any, count: int) -> Any:
@@ -196,14 +300,6 @@ def _common_rows(batch: Any) -> int:
     arrays = [a for a in jax.tree.leaves(batch) if np.ndim(a) > 0]
     lengths = {a.shape[0] for a in arrays}
     return lengths.pop() if len(lengths) == 1 else 0
-
-
-def _shares(replicas: Replicas, array: Any) -> jax.Array:
-    if np.ndim(array) == 0:
-        return _copies(replicas, array)
-    share = array.shape[0] // replicas.count
-    parts = [jax.device_put(array[i * share : (i + 1) * share], d) for i, d in replicas.local]
-    return jax.make_array_from_single_device_arrays(array.shape, replicas.by_example, parts)
 
 
 def _copies(replicas: Replicas, array: Any) -> jax.Array:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -51,17 +51,34 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """How a batch comes from arrays: a pure function that JAX can trace, known by a key.
+
+    Attributes:
+        key: Equal for recipes that do the same, so that what was compiled with one serves for the other.
+        compute: Function of the arrays and int32 (k,) rows that returns the batch.
+    """
+
+    key: Hashable
+    compute: Callable[[tuple[Any, ...], Any], Any] = field(compare=False)
+
+    def __call__(self, arrays: tuple[Any, ...], rows: Any) -> Any:
+        """Returns the batch."""
+        return self.compute(arrays, rows)
+
+
+@dataclass(frozen=True)
 class Lookup:
     """Rows of arrays that are on all devices.
 
     Attributes:
-        gather: Compiled function of the arrays and the rows that returns the batch, placed.
+        recipe: Makes the batch of the arrays and the rows, in the step program.
         arrays: The arrays.
         rows: int32 (k,), the numbers of the rows.
         shapes: What the batch looks like.
     """
 
-    gather: Callable[[Any, Any], Any]
+    recipe: Recipe
     arrays: tuple[Any, ...]
     rows: Any
     shapes: Any

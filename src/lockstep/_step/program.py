@@ -8,39 +8,80 @@ compute is computed, whatever the step does with the batch: normalise over it, c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import jax
-from jax.sharding import PartitionSpec
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec
 
+from lockstep._comm import sharing
+from lockstep._step import chunks, cost
+from lockstep._step.outputs import Outputs
 from lockstep._step.placement import (
     Placed,
     Split,
     as_arrays,
+    as_share,
     cut_parts,
     from_chief,
     local_copy,
     place_batch,
+    place_chunk,
     place_parts,
     place_whole,
+    shapes_of,
 )
-from lockstep._step.portions import Part
+from lockstep._step.portions import Lookup, Part, Recipe
+from lockstep._step.recorded import Recorded, record, signature
 from lockstep._step.replicas import AXIS, Device, Replicas
+from lockstep._xla import install as lowerings
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
+# Which outputs a dispatch of several steps hands out: the last step's, or all.
+Kept = Literal["last", "all"]
 
 
 class Program(Protocol):
     """What the loop and the feed need of a step program."""
 
+    pace: chunks.Pace
+
     def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
         """Runs one step; `state` is donated."""
         ...
 
+    def run(self, state: Any, placed: Placed) -> tuple[Outputs, Any]:
+        """Runs as many steps as `placed` has; `state` is donated."""
+        ...
+
+    def prepare(self, batch: Any) -> Any:
+        """Makes of a batch on the host what is to be placed."""
+        ...
+
+    def decide(self, state: Any, batch: Any) -> None:
+        """Decides whether several steps go into one dispatch; all tasks do it together.
+
+        Args:
+            state: What the steps change.
+            batch: A first batch, prepared; or `None` if this task has none.
+        """
+        ...
+
+    def places(self, batch: Any) -> int:
+        """Returns how many batches like a prepared one may be placed together; 0 if each goes alone."""
+        ...
+
+    def place(self, batches: Sequence[Any]) -> Placed:
+        """Puts prepared batches that go together where the program wants them."""
+        ...
+
     def place_batch(self, batch: Any) -> Placed:
-        """Puts a global batch where the program wants it."""
+        """Prepares a global batch, and puts it where the program wants it."""
         ...
 
     def place_state(self, value: jax.Array) -> jax.Array:
@@ -64,21 +105,89 @@ class CompiledProgram:
         replicas: Where it runs.
         replica_step: The same for one replica's share, combining outputs and state over `replicas.AXIS` itself;
             if given, batches that divide evenly run in the replica view.
+        kept: Which outputs a dispatch of several steps hands out.
+        repeats: Whether several steps may go into one dispatch.
     """
 
-    def __init__(self, step: Step, replicas: Replicas, replica_step: Step | None = None) -> None:
+    def __init__(
+        self,
+        step: Step,
+        replicas: Replicas,
+        replica_step: Step | None = None,
+        kept: Kept = "last",
+        repeats: bool = True,
+    ) -> None:
+        lowerings.install()
         self._replicas = replicas
         self._step = step
         self._replica_step = replica_step
-        self._run = jax.jit(self._traced, static_argnums=(0, 1), donate_argnums=2, out_shardings=replicas.whole)
+        self._kept: Kept = kept
+        self._records: dict[Any, Recorded] = {}
+        self._divided_steps: dict[Any, Step] = {}
+        # Whether several steps go into one dispatch, once that is decided.
+        self._repeats: bool | None = None if repeats else False
+        self._output_bytes = 0
+        self.pace = chunks.Pace()
+        self._once = jax.jit(self._traced, static_argnums=(0, 1, 2), donate_argnums=3, out_shardings=replicas.whole)
+        self._repeat = jax.jit(self._repeated, static_argnums=(0, 1), donate_argnums=2, out_shardings=replicas.whole)
 
     def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
         """Runs one step; `state` is donated."""
-        return self._run(batch.split, batch.counts, state, batch.data)
+        return self._once(batch.split, batch.counts, batch.recipe, state, batch.data)
+
+    def run(self, state: Any, placed: Placed) -> tuple[Outputs, Any]:
+        """Runs as many steps as `placed` has; `state` is donated."""
+        if not placed.places:
+            outputs, after = self(state, placed)
+            return Outputs(outputs, None, self.local), after
+        first, steps = np.int32(placed.first), np.int32(placed.steps)
+        outputs, after = self._repeat(placed.split, placed.recipe, state, placed.data, first, steps)
+        places = range(placed.first, placed.first + placed.steps) if self._kept == "all" else None
+        return Outputs(outputs, places, self.local), after
+
+    def prepare(self, batch: Any) -> Any:
+        """Makes of a batch on the host what is to be placed."""
+        return as_share(self._replicas, batch)
+
+    def decide(self, state: Any, batch: Any) -> None:
+        """Decides whether several steps go into one dispatch; all tasks do it together.
+
+        Args:
+            state: What the steps change.
+            batch: A first batch, prepared; or `None` if this task has none.
+        """
+        if self._repeats is None:
+            runtime = self._replicas.runtime
+            # The chief decides: all tasks must run the same program.
+            mine = self._judged(state, batch) if runtime.is_chief and batch is not None else None
+            self._repeats, self._output_bytes = runtime.agree("the first batch", mine)[0] or (False, 0)
+
+    def _judged(self, state: Any, batch: Any) -> tuple[bool, int] | None:
+        """Whether several steps should go into one dispatch, and how many bytes each hands out that are kept."""
+        shapes = shapes_of(self._replicas, batch)
+        rows = next((leaf.shape[0] for leaf in jax.tree.leaves(shapes) if leaf.shape), 0)
+        if isinstance(batch, Part) and not rows:
+            return None
+        split = Split.EVEN if rows and rows % self._replicas.count == 0 else Split.WHOLE
+        recorded = self._recorded(split, state, shapes)
+        pays = chunks.pays(self._seconds(recorded, split), len(jax.tree.leaves(state)))
+        return pays and recorded.keeps(state), _nbytes(recorded.outputs) if self._kept == "all" else 0
+
+    def places(self, batch: Any) -> int:
+        """Returns how many batches like a prepared one may be placed together; 0 if each goes alone."""
+        if not self._repeats or isinstance(batch, Part):
+            return 0
+        nbytes = batch.rows.nbytes if isinstance(batch, Lookup) else _nbytes(shapes_of(self._replicas, batch))
+        return chunks.places_for(nbytes, self._output_bytes, self._replicas.runtime.is_alone)
+
+    def place(self, batches: Sequence[Any]) -> Placed:
+        """Puts prepared batches that go together on the devices."""
+        places = self.places(batches[0])
+        return place_chunk(self._replicas, batches, places) if places else place_batch(self._replicas, batches[0])
 
     def place_batch(self, batch: Any) -> Placed:
         """Puts a global batch on the devices."""
-        return place_batch(self._replicas, batch)
+        return place_batch(self._replicas, self.prepare(batch))
 
     def place_state(self, value: jax.Array) -> jax.Array:
         """Puts a full copy on every device."""
@@ -92,28 +201,121 @@ class CompiledProgram:
         """Returns this process' copy."""
         return jax.tree.map(local_copy, value)
 
-    def _traced(self, split: Split, counts: tuple[int, ...], state: Any, data: Any) -> tuple[Any, Any]:
-        if counts:
-            sharding = self._replicas.by_example if split is Split.EVEN else self._replicas.whole
-            data = jax.lax.with_sharding_constraint(cut_parts(data, counts), sharding)
-        if split is Split.EVEN and self._replica_step is not None:
-            return self._on_each_replica(state, data)
-        if split is Split.UNEVEN:
-            constrain = partial(jax.lax.with_sharding_constraint, shardings=self._replicas.by_example)
-            data = jax.tree.map(lambda a: constrain(a) if a.ndim else a, data)
-        return self._step(state, data)
+    def _seconds(self, recorded: Recorded, split: Split) -> float:
+        """About how long a step takes. Devices that are parts of one CPU do all of this process' work together."""
+        local, count = self._replicas.local, self._replicas.count
+        platform = local[0][1].platform
+        here = len(local) if platform == "cpu" else 1
+        return cost.seconds(recorded.jaxpr.jaxpr, platform) * (here / count if split is Split.EVEN else 1.0)
 
-    def _on_each_replica(self, state: Any, data: Any) -> tuple[Any, Any]:
+    def _traced(
+        self, split: Split, counts: tuple[int, ...], recipe: Recipe | None, state: Any, data: Any
+    ) -> tuple[Any, Any]:
+        """One step."""
+        batch = self._divided(split, _batch(recipe, data, counts))
+        return self._step_for(split, state, batch)(state, batch)
+
+    def _repeated(
+        self, split: Split, recipe: Recipe | None, state: Any, data: Any, first: Any, steps: Any
+    ) -> tuple[Any, Any]:
+        """Steps on the batches of a chunk, one after the other."""
+
+        def batch_at(place: Any) -> Any:
+            shared, stacked = ((data[0],), data[1]) if recipe else ((), data)
+            own = jax.tree.map(lambda a: lax.dynamic_index_in_dim(a, place, keepdims=False), stacked)
+            return self._divided(split, _batch(recipe, (*shared, own) if recipe else own, ()))
+
+        batch = jax.eval_shape(batch_at, first)
+        recorded, step = self._recorded(split, state, batch), self._step_for(split, state, batch)
+        everything = self._kept == "all"
+        room = (_places(data, recipe),) if everything else ()
+
+        def one(place: Any, carried: tuple[Any, Any]) -> tuple[Any, Any]:
+            outputs, now = carried
+            new, after = step(now, batch_at(place))
+            if everything:
+                new = jax.tree.map(lambda a, v: lax.dynamic_update_index_in_dim(a, v, place, 0), outputs, new)
+            return jax.tree.map(_typed, outputs, new), jax.tree.map(self._kept_whole, now, after)
+
+        nothing = jax.tree.map(lambda s: jnp.zeros((*room, *s.shape), s.dtype), recorded.outputs)
+        return lax.fori_loop(first, first + steps, one, (nothing, state))
+
+    def _kept_whole(self, before: Any, after: Any) -> Any:
+        value = _typed(before, after)
+        return value if self._replicas.count == 1 else lax.with_sharding_constraint(value, self._replicas.whole)
+
+    def _recorded(self, split: Split, state: Any, batch: Any) -> Recorded:
+        """The step for batches of these shapes, traced once."""
+        key = _key(split, state, batch)
+        if key not in self._records:
+            step = self._step
+            if split is Split.EVEN and self._replica_step is not None:
+                step = partial(self._on_each_replica, self._replica_step)
+            sharing.begin_program()
+            self._records[key] = record(step, state, batch)
+        return self._records[key]
+
+    def _step_for(self, split: Split, state: Any, batch: Any) -> Step:
+        """The recorded step, or what each replica does of it where that lets its sums take a quicker way than XLA's."""
+        recorded = self._recorded(split, state, batch)
+        count = self._replicas.count
+        if split is not Split.EVEN or self._replica_step is not None or not sharing.shared(AXIS, count):
+            return recorded
+        key = _key(split, state, batch)
+        if key not in self._divided_steps:
+            from lockstep._step.partition import partitioned_jaxpr
+
+            own = partitioned_jaxpr(recorded.jaxpr, recorded.structure, state, batch, self._replicas)
+            self._divided_steps[key] = recorded if own is None else partial(self._on_each_replica, own)
+        sharing.begin_program()
+        return self._divided_steps[key]
+
+    def _divided(self, split: Split, batch: Any) -> Any:
+        """Has XLA divide a batch among the replicas."""
+        if self._replicas.count == 1:
+            return batch
+        sharding = self._replicas.whole if split is Split.WHOLE else self._replicas.by_example
+        return jax.tree.map(lambda a: _constrained(a, sharding), batch)
+
+    def _on_each_replica(self, step: Step, state: Any, data: Any) -> tuple[Any, Any]:
         shares = jax.tree.map(lambda a: PartitionSpec(AXIS) if a.ndim else PartitionSpec(), data)
         whole = PartitionSpec()
-        assert self._replica_step is not None
         return jax.shard_map(
-            self._replica_step,
+            step,
             mesh=self._replicas.mesh,
             in_specs=(whole, shares),
             out_specs=whole,
             check_vma=False,
         )(state, data)
+
+
+def _key(split: Split, state: Any, batch: Any) -> Any:
+    leaves, structure = jax.tree.flatten((state, batch))
+    return split, structure, signature(leaves)
+
+
+def _batch(recipe: Recipe | None, data: Any, counts: tuple[int, ...]) -> Any:
+    """The batch that data on the devices stand for."""
+    batch = recipe(*data) if recipe else data
+    return cut_parts(batch, counts) if counts else batch
+
+
+def _constrained(array: Any, sharding: NamedSharding) -> Any:
+    return lax.with_sharding_constraint(array, sharding) if array.ndim else array
+
+
+def _typed(like: Any, value: Any) -> Any:
+    """The value as what the loop carries: types that JAX calls weak would change it."""
+    return lax.convert_element_type(value, like.dtype)
+
+
+def _places(data: Any, recipe: Recipe | None) -> int:
+    stacked = data[1] if recipe else data
+    return jax.tree.leaves(stacked)[0].shape[0]
+
+
+def _nbytes(shapes: Any) -> int:
+    return sum(math.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(shapes))
 
 
 class EagerProgram:
@@ -125,11 +327,33 @@ class EagerProgram:
     def __init__(self, step: Step, replicas: Replicas) -> None:
         self._step = step
         self._replicas = replicas
+        self.pace = chunks.Pace()
 
     def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
         """Runs one step."""
         data = self._gather(batch.data, batch.counts) if batch.counts else batch.data
         return self._step(state, data)
+
+    def run(self, state: Any, placed: Placed) -> tuple[Outputs, Any]:
+        """Runs one step."""
+        outputs, after = self(state, placed)
+        return Outputs(outputs, None, self.local), after
+
+    def prepare(self, batch: Any) -> Any:
+        """Returns `batch`."""
+        return batch
+
+    def decide(self, state: Any, batch: Any) -> None:
+        """Steps that are not compiled run one at a time."""
+
+    def places(self, batch: Any) -> int:
+        """Each batch goes alone."""
+        del batch
+        return 0
+
+    def place(self, batches: Sequence[Any]) -> Placed:
+        """Puts a batch on this process' first device."""
+        return self.place_batch(batches[0])
 
     def _gather(self, data: Any, counts: tuple[int, ...]) -> Any:
         """All rows of a batch that the processes put together, on this process' first device."""

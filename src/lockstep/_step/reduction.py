@@ -1,8 +1,8 @@
 """Ways to add up gradients over the replicas, for the replica view.
 
-Each takes the per-replica values of one pack and returns their sums, the same on every replica. XLA's own all-reduce
-(NCCL on GPUs, Gloo between CPU processes) is the default and the fastest known here; the others exist because a
-program asks for them by name.
+Each takes the per-replica values of one pack and returns their sums, the same on every replica. The default is the
+fastest known here: shared memory between CPU processes of one machine, else XLA's own (NCCL on GPUs, Gloo between CPU
+processes). The others exist because a program asks for them by name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from lockstep._comm import sharing
+
 Algorithm = Literal["all_reduce", "ring", "hierarchical", "one_device"]
+
+# A sum through shared memory costs about 0.2 ms whatever its size, and 1 ms for each 4 MB (2-core EPYC, 2 processes).
+_SHARED_PACK_BYTES = 1 << 25
 
 
 @dataclass(frozen=True)
@@ -24,11 +29,12 @@ class Reduction:
     """How to combine gradients.
 
     Attributes:
-        algorithm: `all_reduce`: XLA's own. `ring`: chunks travel once around all replicas and once more to spread the
-            sums. `hierarchical`: within groups of neighbouring replicas first, then between groups.
-            `one_device`: all values are collected and added in the order of the replicas.
-        packs: Into how many packs of about equal size the gradients are put; 0 for one each.
-        pack_bytes: Start a new pack after this many bytes; 0 for no limit.
+        algorithm: `all_reduce`: the fastest that the devices have. `ring`: chunks travel once around all replicas and
+            once more to spread the sums. `hierarchical`: within groups of neighbouring replicas first, then between
+            groups. `one_device`: all values are collected and added in the order of the replicas.
+        packs: Into how many packs of about equal size the gradients are put; 0 to leave it open.
+        pack_bytes: Start a new pack after this many bytes; 0 for no limit. With neither, values go one by one, or,
+            through shared memory, in packs of a few megabytes.
     """
 
     algorithm: Algorithm = "all_reduce"
@@ -38,10 +44,18 @@ class Reduction:
     def sum(self, values: Sequence[jax.Array], axis: str, replicas: int) -> list[jax.Array]:
         """Returns each value summed over `axis`, which has `replicas` members; call it inside `shard_map`."""
         add = _ALGORITHMS[self.algorithm]
+        sizes = [v.size * v.dtype.itemsize for v in values]
         summed: dict[int, jax.Array] = {}
-        for pack in self._pack([v.size * v.dtype.itemsize for v in values]):
+        for pack in self._packs_for(sizes, axis, replicas):
             summed.update(zip(pack, add([values[i] for i in pack], axis, replicas), strict=True))
         return [summed[i] for i in range(len(values))]
+
+    def _packs_for(self, sizes: list[int], axis: str, replicas: int) -> list[list[int]]:
+        if self.packs or self.pack_bytes or self.algorithm != "all_reduce" or not sharing.shared(axis, replicas):
+            return self._pack(sizes)
+        # From the last layer on, whose gradients are ready first: their sum is under way while the rest is computed.
+        backwards = Reduction(pack_bytes=_SHARED_PACK_BYTES)._pack(sizes[::-1])
+        return [[len(sizes) - 1 - i for i in pack] for pack in backwards]
 
     def _pack(self, sizes: list[int]) -> list[list[int]]:
         """Groups consecutive values, so that the gradients of late layers, ready first, share a pack."""
@@ -58,8 +72,8 @@ class Reduction:
 
 
 def _all_reduce(pack: list[jax.Array], axis: str, replicas: int) -> list[jax.Array]:
-    del replicas
-    return list(lax.psum(tuple(pack), axis))
+    shared = sharing.shared(axis, replicas)
+    return shared.sum(pack) if shared else list(lax.psum(tuple(pack), axis))
 
 
 def _one_device(pack: list[jax.Array], axis: str, replicas: int) -> list[jax.Array]:

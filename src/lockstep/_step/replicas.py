@@ -63,6 +63,11 @@ class Replicas:
         return NamedSharding(self.mesh, PartitionSpec(AXIS))
 
     @cached_property
+    def by_example_of_each(self) -> NamedSharding:
+        """Of batches that are stacked: the second axis divided over the replicas."""
+        return NamedSharding(self.mesh, PartitionSpec(None, AXIS))
+
+    @cached_property
     def local(self) -> tuple[tuple[int, Device], ...]:
         """The replicas of this process: (replica number, device)."""
         here = jax.process_index()

@@ -62,8 +62,8 @@ class Shares:
 
     def total(self, values: Sequence[Any]) -> Any:
         """Adds up arrays: one for each share here, and those of the other replicas."""
-        found = sum(values[1:], values[0])
-        return found if self.axis is None else lax.psum(found, self.axis)
+        found: Any = sum(values[1:], values[0])
+        return found if self.axis is None else self.reduction.sum([found], self.axis, self.count)[0]
 
     def first(self, values: Sequence[Any]) -> Any:
         """Returns the array of the first share of all."""

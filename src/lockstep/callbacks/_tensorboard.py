@@ -77,6 +77,11 @@ class TensorBoard(keras.callbacks.TensorBoard):
         self._batch_start = self._epoch_start = time.perf_counter()
         self._is_tracing = self._is_training = False
 
+    @property
+    def looks_at_batches(self) -> bool:
+        """Whether it must be told of each batch; otherwise several may run at once in between."""
+        return self.update_freq != "epoch" or self._profiled is not None
+
     def set_model(self, model: Any) -> None:
         """Takes the model, and writes its configuration if asked to."""
         keras.callbacks.Callback.set_model(self, model)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,8 @@ class Traced:
         sources: For each leaf of the result, the leaf of the element that it is, or `None` if it is computed.
         specs: The specs of the result's leaves.
         reads: Which of the leaves it computes with; others it may pass on.
+        identity: Equal for functions that compute the same of the same.
+        primitives: The names of JAX's primitives that it consists of, each as often as it occurs.
     """
 
     compute: Callable[..., list[Any]]
@@ -54,6 +57,8 @@ class Traced:
     sources: tuple[int | None, ...]
     specs: tuple[TensorSpec, ...]
     reads: tuple[int, ...]
+    identity: str = ""
+    primitives: tuple[str, ...] = ()
 
 
 def trace(function: Callable[..., Any], spec: Any) -> Traced | None:
@@ -71,7 +76,7 @@ def trace(function: Callable[..., Any], spec: Any) -> Traced | None:
     call = _Call(function, structure, len(leaves), numeric, _passed_on(function, leaves, structure, numeric))
     shapes = [jax.ShapeDtypeStruct(leaves[i].shape, jax.dtypes.canonicalize_dtype(leaves[i].dtype)) for i in numeric]
     try:
-        computed, used = _recorded(call, shapes)
+        computed, used, record = _recorded(call, shapes)
     except UnsteadyError:
         raise
     except Exception as error:  # Whatever it is, calling the function for an element shows it, or succeeds.
@@ -82,7 +87,26 @@ def trace(function: Callable[..., Any], spec: Any) -> Traced | None:
     found = iter(computed)
     specs = tuple(leaves[s] if s is not None else _spec_of(next(found)) for s in call.sources)
     reads = tuple(numeric[i] for i in used)
-    return Traced(call.compute, numeric, call.structure, call.sources, specs, reads)
+    identity = _identity(record, call.structure, call.sources, specs, numeric)
+    primitives = tuple(_primitives(record.jaxpr))
+    return Traced(call.compute, numeric, call.structure, call.sources, specs, reads, identity, primitives)
+
+
+def _identity(record: Any, *more: Any) -> str:
+    """A digest of what a function computes, and of how its leaves are arranged."""
+    digest = hashlib.sha256(repr([str(record.jaxpr), *map(str, more)]).encode())
+    for constant in map(np.asarray, record.consts):
+        digest.update(f"{constant.dtype}{constant.shape}".encode() + constant.tobytes())
+    return digest.hexdigest()
+
+
+def _primitives(jaxpr: Any) -> Iterator[str]:
+    for equation in jaxpr.eqns:
+        inner = [p for p in equation.params.values() if hasattr(getattr(p, "jaxpr", p), "eqns")]
+        for one in inner:
+            yield from _primitives(getattr(one, "jaxpr", one))
+        if not inner:
+            yield equation.primitive.name
 
 
 def _passed_on(function: Callable[..., Any], leaves: list[Any], structure: Any, numeric: tuple[int, ...]) -> Any:
@@ -131,11 +155,12 @@ class _Call:
         return [_as_jax(leaf) for leaf, source in zip(found, sources, strict=True) if source is None]
 
 
-def _recorded(call: _Call, shapes: list[Any]) -> tuple[list[Any], list[int]]:
+def _recorded(call: _Call, shapes: list[Any]) -> tuple[list[Any], list[int], Any]:
     """Traces twice; a function that is pure leaves the same record, changes no variable and has no effects.
 
-    Returns the shapes of its results, and which of its arguments it computes with.
+    Returns the shapes of its results, which of its arguments it computes with, and the record.
     """
+    record: Any = None
     records: list[tuple[str, list[Any]]] = []
     computed: list[Any] = []
     used: list[int] = []
@@ -153,7 +178,7 @@ def _recorded(call: _Call, shapes: list[Any]) -> tuple[list[Any], list[int]]:
         raise UnsteadyError("it is not the same twice")
     many = [jax.ShapeDtypeStruct((2, *s.shape), s.dtype) for s in shapes]
     jax.eval_shape(jax.vmap(call.compute, out_axes=0), *many)
-    return computed, used
+    return computed, used, record
 
 
 class _watched:

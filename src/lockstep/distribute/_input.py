@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +99,7 @@ class DistributedIterator:
         shares = _Shares(distribution.replicas, self._options)
         self._passing = distribution.begin(Need(shares.rows), position)
         self._mark = self._passing.mark()
-        self._reader = Reader(iter(self._passing), None, shares.place, runtime, runtime.channel(distribution.name))
+        self._reader = Reader(iter(self._passing), None, shares, runtime, runtime.channel(distribution.name))
         self._batches = iter(self._reader)
         weakref.finalize(self, self._reader.close)
 
@@ -150,10 +150,20 @@ class _Shares:
         cuts = self._cuts(count)
         return slice(cuts[0].start, cuts[-1].stop)
 
-    def place(self, marked: Marked) -> tuple[Any, Any]:
+    def prepare(self, batch: Any) -> Any:
+        """Returns `batch`."""
+        return batch
+
+    def places(self, batch: Any) -> int:
+        """Each batch goes alone."""
+        del batch
+        return 0
+
+    def place(self, batches: Sequence[Marked]) -> tuple[Any, Any]:
         """Returns a batch as values for each replica, and the position after it."""
         from lockstep._step.portions import Part, Share
 
+        marked = batches[0]
         batch = marked.batch
         if isinstance(batch, Share):
             cuts = self._cuts(batch.count)

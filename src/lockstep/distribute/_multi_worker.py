@@ -46,7 +46,8 @@ class MultiWorkerMirroredStrategy(Strategy):
         *,
         batch_statistics: str = "global",
     ) -> None:
-        from lockstep._step.replicas import Replicas
+        from lockstep._comm.sharing import share
+        from lockstep._step.replicas import AXIS, Replicas
 
         statistics = check_batch_statistics(batch_statistics)
         options = _checked_options(communication_options)
@@ -54,6 +55,7 @@ class MultiWorkerMirroredStrategy(Strategy):
         runtime, devices = _join(resolver, options)
         found = reduction(options, devices[0].platform)
         _demand_same_settings(runtime, statistics, options)
+        share(runtime, devices, AXIS, options.timeout_seconds)
         super().__init__(Replicas(runtime, devices, statistics, found), resolver)
 
 

@@ -19,7 +19,7 @@ class CommunicationImplementation(enum.Enum):
     """
 
     AUTO = "AUTO"
-    """What XLA chooses: NCCL between GPUs, Gloo between CPU processes."""
+    """The fastest that there is: NCCL between GPUs, shared memory between CPU processes of one machine, else Gloo."""
     RING = "RING"
     """A ring of all replicas. On NVIDIA GPUs, too, it is lockstep's own ring, not NCCL's."""
     NCCL = "NCCL"
@@ -31,7 +31,7 @@ class CommunicationOptions:
     """Options of the communication between workers.
 
     Attributes:
-        bytes_per_pack: Gradients are reduced in packs of about this many bytes; 0 (default) leaves it to XLA.
+        bytes_per_pack: Gradients are reduced in packs of about this many bytes; 0 (default): as is fastest.
         timeout_seconds: Seconds that a worker may be late for a call before the others give up, or `None` (default)
             for LOCKSTEP_PEER_TIMEOUT's value, 600.
         implementation: A `CommunicationImplementation` or its name. Default: AUTO.

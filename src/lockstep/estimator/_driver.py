@@ -6,8 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lockstep._step.outputs import Outputs
 from lockstep.estimator._hooks import SessionRunArgs, SessionRunContext, SessionRunValues, next_call
 from lockstep.estimator._session import Session
+
+_UNLIMITED = 1 << 30
 
 
 class Driver:
@@ -17,18 +20,18 @@ class Driver:
         hooks: In the order in which they are called.
         session: What they see.
         is_alone: Whether no other task takes part.
-        note: Is told each step's outputs.
+        note: Is told what steps hand out.
     """
 
-    def __init__(
-        self, hooks: Sequence[Any], session: Session, is_alone: bool, note: Callable[[dict[str, Any]], None]
-    ) -> None:
+    def __init__(self, hooks: Sequence[Any], session: Session, is_alone: bool, note: Callable[[Outputs], None]) -> None:
         self._hooks = list(hooks)
         self._session = session
         self._is_alone = is_alone
         self._note = note
+        self._steps = 1
         self._asked: list[tuple[Any, SessionRunContext, SessionRunArgs | None]] = []
-        self._due: list[float] = [-math.inf for _ in self._hooks]
+        # After which step to call each hook; it may have passed, for one that is called after any dispatch.
+        self._due: list[float] = [session.global_step + 1 for _ in self._hooks]
 
     def create(self) -> None:
         """Tells the hooks that the run is about to start."""
@@ -47,17 +50,28 @@ class Driver:
             if hasattr(hook, "settle"):
                 hook.settle()
 
-    def before(self, step: int) -> None:
-        """Asks the hooks that look at this step what they want of it."""
+    def room(self, step: int) -> int:
+        """Returns how many steps may run before a hook has to be called."""
         del step
-        following = self._session.step_after
-        self._asked = [self._ask(hook) for hook, due in zip(self._hooks, self._due, strict=True) if due <= following]
+        session = self._session
+        if not session.increment:
+            return 1
+        left = min((due - session.global_step for due in self._due if due > session.global_step), default=math.inf)
+        return _UNLIMITED if left == math.inf else max(1, math.ceil(left / session.increment))
 
-    def after(self, step: int, outputs: list[Any]) -> bool:
+    def before(self, step: int, steps: int) -> None:
+        """Asks the hooks that look at these steps what they want of them."""
+        del step
+        self._steps = steps
+        following = self._session.global_step + steps * self._session.increment
+        calls = zip(self._hooks, self._due, strict=True)
+        self._asked = [self._ask(h) for h, due in calls if due <= following or not self._session.increment]
+
+    def after(self, step: int, outputs: Outputs) -> bool:
         """Gives the hooks what they wanted; returns whether to stop."""
         del step
-        self._session.stepped(outputs[-1])
-        self._note(outputs[-1])
+        self._session.stepped(outputs, self._steps)
+        self._note(outputs)
         wants_stop = [self._answer(*asked) for asked in self._asked]
         self._due = [self._next(h, due) for h, due in zip(self._hooks, self._due, strict=True)]
         return self._stops(any(wants_stop))
@@ -65,13 +79,13 @@ class Driver:
     def _next(self, hook: Any, due: float) -> float:
         """After which step to call a hook next: what knows its pace is not bothered before."""
         done = self._session.global_step
-        if due > done or not self._session.counts:
+        if due > done:
             return due
         following = next_call(hook, done)
         return math.inf if following is None else following
 
     def _ask(self, hook: Any) -> tuple[Any, SessionRunContext, SessionRunArgs | None]:
-        context = SessionRunContext(SessionRunArgs(None), self._session, self._session.increment)
+        context = SessionRunContext(SessionRunArgs(None), self._session, self._steps * self._session.increment)
         request = hook.before_run(context)
         if request is not None and not isinstance(request, SessionRunArgs):
             request = SessionRunArgs(request)

@@ -13,6 +13,7 @@ import numpy as np
 from lockstep._feed.feed import Feed
 from lockstep._loop import loop
 from lockstep._model_fn.variables import GLOBAL_STEP
+from lockstep._step.outputs import Outputs
 from lockstep._step.replicas import Replicas
 from lockstep.errors import ArgumentError
 from lockstep.estimator import _logs
@@ -56,7 +57,7 @@ class Evaluation:
         self._hooks = list(hooks)
         self._replicas = replicas
         self._input = Input(input_fn, "eval", replicas, is_distributed, engine.params, engine.config)
-        self._outputs: dict[str, Any] | None = None
+        self._outputs: Outputs | None = None
 
     def run(self, first_values: Callable[[Job], dict[str, np.ndarray]]) -> Metrics:
         """Evaluates; returns the metrics, with "loss" and "global_step".
@@ -83,9 +84,9 @@ class Evaluation:
         driver.create()
         feed = Feed(self._input.source, job.program, runtime, self._steps, at_most=True)
         started = time.perf_counter()
-        with feed.epoch() as batches:
+        with feed.epoch(state.shapes()) as batches:
             loop.run(batches, job.program, state, driver)
-        metrics = self._metrics(job, step)
+        metrics = self._metrics(step)
         driver.end()
         _log.info("Inference Time : %0.5fs", time.perf_counter() - started)
         _log.info("Finished evaluation at %s", time.strftime("%Y-%m-%d-%H:%M:%S"))
@@ -94,15 +95,15 @@ class Evaluation:
     def _progress(self) -> list[Any]:
         return [_Progress(self._steps)] if self._replicas.runtime.is_chief else []
 
-    def _note(self, outputs: dict[str, Any]) -> None:
+    def _note(self, outputs: Outputs) -> None:
         self._outputs = outputs
 
-    def _metrics(self, job: Job, step: int) -> Metrics:
+    def _metrics(self, step: int) -> Metrics:
         if self._outputs is None:
             raise ArgumentError(
                 "An evaluation needs at least one batch. Received: an input_fn without any. Check its source."
             )
-        found = {name: _value(job.program.local(v)) for name, v in self._outputs["metrics"].items()}
+        found = {name: _value(v) for name, v in self._outputs.last["metrics"].items()}
         found[GLOBAL_STEP] = step
         return {name: found[name] for name in sorted(found)}
 

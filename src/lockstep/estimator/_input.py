@@ -51,9 +51,7 @@ class Input:
         self.distribution: Distribution = of_function(make, replicas)
         if config.tf_random_seed is not None:  # Also for a shuffle that was given no seed.
             inside.follow(self.distribution.dataset, config.tf_random_seed % 2**62)
-        self.source = DistributedSource(
-            self.distribution, features_only if mode == "infer" else with_labels, stays=False
-        )
+        self.source = DistributedSource(self.distribution, features_only if mode == "infer" else with_labels)
 
 
 def _explain_sharding(input_fn: Callable[..., Any], replicas: Replicas) -> None:

@@ -101,7 +101,7 @@ class Job:
     @cached_property
     def program(self) -> ModelProgram:
         """The compiled step."""
-        return ModelProgram(self._steps(), self.replicas, self.first.scope.recorded.needs)
+        return ModelProgram(self.mode, self._steps(), self.replicas, self.first.scope.recorded.needs)
 
     def signature(self) -> dict[str, str]:
         """Type and shape of each variable."""

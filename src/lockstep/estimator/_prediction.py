@@ -36,7 +36,6 @@ class Prediction:
         self._hooks = list(hooks)
         self._replicas = engine.own_replicas()
         self._input = Input(input_fn, "infer", self._replicas, False, engine.params, engine.config)
-        self._outputs: dict[str, Any] = {}
 
     def run(self, first_values: Any) -> Iterator[Any]:
         """Yields the predictions of one batch after another."""
@@ -48,22 +47,19 @@ class Prediction:
         job.want(hooks)
         state = VariableState(job.program, first_values(job))
         session = Session(job, state, state.global_step, True, AloneSignals())
-        driver = Driver(hooks, session, True, self._note)
+        driver = Driver(hooks, session, True, lambda outputs: None)
         driver.create()
         feed = Feed(self._input.source, job.program, self._replicas.runtime, None, at_most=True)
-        with feed.epoch() as batches:
+        with feed.epoch(state.shapes()) as batches:
             for number, batch in enumerate(batches):
-                driver.before(number)
-                outputs, after = job.program(state.take(), batch)
+                driver.before(number, 1)
+                outputs, after = job.program.run(state.take(), batch)
                 state.give(after)
-                stops = driver.after(number, [outputs])
-                yield _chosen(_on_host(self._outputs["predictions"]), keys)
+                stops = driver.after(number, outputs)
+                yield _chosen(_on_host(outputs.last["predictions"]), keys)
                 if stops:
                     break
         driver.end()
-
-    def _note(self, outputs: dict[str, Any]) -> None:
-        self._outputs = outputs
 
     def _checked_keys(self, predictions: Any) -> list[str] | None:
         if not self._keys:

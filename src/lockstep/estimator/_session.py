@@ -12,6 +12,7 @@ import numpy as np
 from lockstep._model_fn.records import SummaryOp
 from lockstep._model_fn.text import Words
 from lockstep._model_fn.variables import GLOBAL_STEP
+from lockstep._step.outputs import Outputs
 from lockstep.errors import ArgumentError
 from lockstep.estimator._job import Job
 from lockstep.estimator._state import VariableState
@@ -76,7 +77,7 @@ class Session:
         self._signals = signals
         self._save = save
         self._flush = flush
-        self._outputs: dict[str, Any] | None = None
+        self._outputs: Outputs | None = None
         self.global_step = step
         self.is_chief = is_chief
         self.is_stopping = False
@@ -90,11 +91,6 @@ class Session:
     def increment(self) -> int:
         """By how much a step increments the global step."""
         return self._job.increment if self.counts else 0
-
-    @property
-    def step_after(self) -> int:
-        """The global step after the step that comes."""
-        return self.global_step + self.increment
 
     def run(self, fetches: Any, feed_dict: Any = None) -> Any:
         """Returns values of the state at hand, and of the last step, in the structure of `fetches`.
@@ -112,7 +108,7 @@ class Session:
         return self.fetched(fetches, raw=False)
 
     def fetched(self, fetches: Any, raw: bool) -> Any:
-        """Returns what hooks ask for: on the host, or arrays as the step has returned them."""
+        """Returns what hooks ask for: on the host, or arrays as the dispatch has returned them, of all its steps."""
         if isinstance(fetches, dict):
             return {k: self.fetched(v, raw) for k, v in fetches.items()}
         if isinstance(fetches, (list, tuple)):
@@ -166,10 +162,10 @@ class Session:
         """Whether all tasks have been told a word, which is then forgotten."""
         return self._signals.told(word)
 
-    def stepped(self, outputs: dict[str, Any]) -> None:
-        """Takes what a step handed out."""
+    def stepped(self, outputs: Outputs, steps: int) -> None:
+        """Takes what so many steps handed out."""
         self._outputs = outputs
-        self.global_step = self.step_after
+        self.global_step += steps * self.increment
 
     def values(self) -> dict[str, np.ndarray]:
         """The variables that checkpoints hold, on the host."""
@@ -214,9 +210,9 @@ class Session:
         return [(SummaryOp("scalar", "loss", None), self._output(("loss",), raw)), *own]
 
     def _output(self, place: tuple[Any, ...], raw: bool) -> Any:
-        value: Any = self._outputs
-        if value is None:
+        if self._outputs is None:
             raise ArgumentError("Values of a step can be asked for after it. Received: a fetch before the first step.")
+        value: Any = self._outputs.all
         for part in place:
             if part not in value and not isinstance(part, int):
                 raise ArgumentError(
@@ -227,7 +223,8 @@ class Session:
         return value if place == ("summaries",) else self._on_host(value, raw)
 
     def _on_host(self, value: Any, raw: bool) -> Any:
-        local = self._job.program.local(value)
         if raw:
-            return local
-        return local.on_host() if isinstance(local, Words) else np.asarray(local)
+            return value
+        found = value.on_host() if isinstance(value, Words) else np.asarray(value)
+        places = self._outputs.places if self._outputs is not None else None
+        return found if places is None else found[places[-1]]

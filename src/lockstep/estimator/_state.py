@@ -25,6 +25,10 @@ class VariableState:
         self._program = program
         self._held: dict[str, jax.Array] = {k: program.place_state(v) for k, v in values.items()}
 
+    def shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """What a step takes, as shapes and types."""
+        return {key: jax.ShapeDtypeStruct(v.shape, v.dtype) for key, v in self._held.items()}
+
     def take(self) -> dict[str, jax.Array]:
         """Hands the state to a step, which consumes it."""
         return self._held

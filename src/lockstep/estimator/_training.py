@@ -16,7 +16,7 @@ from lockstep import checkpoint
 from lockstep._feed.feed import Feed
 from lockstep._loop import loop
 from lockstep._runtime.runtime import Runtime
-from lockstep._step.placement import local_copy
+from lockstep._step.outputs import Outputs
 from lockstep._step.replicas import Replicas
 from lockstep.errors import ArgumentError
 from lockstep.estimator._driver import Driver
@@ -77,7 +77,7 @@ class Training:
         self._runtime: Runtime = replicas.runtime
         self._stores: dict[tuple[str, str], checkpoint.CheckpointStore] = {}
         self._waits = False
-        self._last_loss: Any = None
+        self._last: Outputs | None = None
         self._input = Input(request.input_fn, "train", replicas, is_distributed, engine.params, engine.config)
 
     def run(self) -> int:
@@ -100,12 +100,12 @@ class Training:
             feed = Feed(self._input.source, job.program, self._runtime, self._steps(job, hooks, start), at_most=True)
             if isinstance(signals, _FeedSignals):
                 signals.feed = feed
-            with feed.epoch() as batches:
-                steps = loop.run(batches, job.program, state, self._driver)
+            with feed.epoch(state.shapes()) as batches:
+                loop.run(batches, job.program, state, self._driver)
             self._driver.end()
         # Only now is the last checkpoint there, for all tasks.
         self._runtime.agree("the end of Estimator.train", None)
-        self._report(steps)
+        self._report()
         return session.global_step
 
     def _start(self, job: Job) -> tuple[VariableState, int]:
@@ -227,14 +227,14 @@ class Training:
         for store in self._stores.values():
             store.close()
 
-    def _note(self, outputs: dict[str, Any]) -> None:
-        self._last_loss = outputs["loss"]
+    def _note(self, outputs: Outputs) -> None:
+        self._last = outputs
 
-    def _report(self, steps: int) -> None:
-        if steps == 0:
+    def _report(self) -> None:
+        if self._last is None:
             _log.warning("Training with estimator made no steps. Perhaps input is empty or misspecified.")
             return
-        _log.info("Loss for final step: %s.", np.asarray(local_copy(self._last_loss)))
+        _log.info("Loss for final step: %s.", np.asarray(self._last.last["loss"]))
 
 
 class _FeedSignals:

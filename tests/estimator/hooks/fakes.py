@@ -107,6 +107,9 @@ def run_each(
     return run
 
 
+MOST = 64
+
+
 def run_paced(
     hooks: Sequence[SessionRunHook],
     steps: int,
@@ -114,7 +117,7 @@ def run_paced(
     after: Callable[[int], None] | None = None,
     only_due: bool = True,
 ) -> Run:
-    """Makes as many steps at once as the hooks allow.
+    """Makes as many steps at once as the hooks allow, but no more than `MOST`.
 
     Args:
         hooks: The hooks.
@@ -127,9 +130,9 @@ def run_paced(
     last = run.session.step + steps
     while run.stopped_at is None and run.session.step < last:
         due = [next_call(hook, run.session.step) for hook in hooks]
-        end = min([last, *(step for step in due if step is not None)])
-        assert end > run.session.step
-        who = [i for i, step in enumerate(due) if step == end or not only_due]
+        now = run.session.step
+        end = min([last, now + MOST, *(step for step in due if step is not None and step > now)])
+        who = [i for i, step in enumerate(due) if (step is not None and step <= end) or not only_due]
         step_once(run, hooks, who, end - run.session.step, after)
     for hook in hooks:
         hook.end(run.session)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lockstep.estimator._hooks import NanLossDuringTrainingError, NanTensorHook, SessionRunContext
+from lockstep.estimator._hooks import NanLossDuringTrainingError, NanTensorHook, SessionRunContext, StopAtStepHook
 from tests.estimator.hooks.fakes import FakeSession, run_each, run_paced, started, step_once
 
 NAN = np.float32("nan")
@@ -118,4 +118,5 @@ def test_a_second_run_starts_anew() -> None:
 
 
 def test_several_steps_at_once() -> None:
-    assert run_paced([NanTensorHook("loss")], 20, losses({})).called == [[8, 16]]
+    hooks = [NanTensorHook("loss"), StopAtStepHook(num_steps=20)]
+    assert run_paced(hooks, 100, losses({})).called == [[20], [20]]

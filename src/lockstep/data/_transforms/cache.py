@@ -99,6 +99,8 @@ class Kept:
         self._count = file.count if complete and file is not None else 0
         # The elements that may still have to be computed: the first ordinal and the block of each piece.
         self._pieces: list[tuple[int, Block]] = []
+        # The rows that they come from, all pieces together.
+        self._origin: np.ndarray[Any, Any] | None = None
 
     @property
     def wholesale(self) -> bool:
@@ -165,6 +167,15 @@ class Kept:
         """Lets go of what all was computed from, when everything is there."""
         if self._cursor is None and self._memory.is_full(self._count):
             self._pieces = []
+
+    def origin(self, rows: Rows) -> Block | None:
+        """What elements are computed from: rows of one store, if that is known; `None` for files."""
+        pieces = self._pieces
+        if self._file is not None or not pieces or any(b.store is not pieces[0][1].store for _, b in pieces):
+            return None
+        if self._origin is None or len(self._origin) < self._count:
+            self._origin = np.concatenate([block.rows for _, block in pieces])
+        return Block(pieces[0][1].store, self._origin[rows])
 
     @property
     def columns(self) -> Columns | None:

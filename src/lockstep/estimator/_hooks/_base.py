@@ -118,7 +118,8 @@ class SessionRunHook:
 
         def next_step(self, step: int) -> int | None
 
-    It is given the number of steps done, and returns after which step the hook must be called next; None means never.
+    It is given the number of steps done, and returns after which step the hook must be called next; None means never,
+    and that number itself means after the next run, however many steps that makes.
     The hook may be called earlier. A class that overrides `before_run` or `after_run` of one with such a method is
     called around each step, unless it overrides `next_step` too.
 

@@ -42,7 +42,7 @@ class Decision:
             step: How many steps are done.
             on_chief: Where the chief decides next.
         """
-        # The others can be told after any step.
-        return step + 1 if self._waits else on_chief
+        # The others are told after the only step of a run.
+        return step if self._waits else on_chief
 
     _asked = False

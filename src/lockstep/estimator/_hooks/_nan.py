@@ -75,8 +75,8 @@ class NanTensorHook(SessionRunHook):
         self.settle()
 
     def next_step(self, step: int) -> int:
-        """Returns a step soon after."""
-        return step + _UNREAD
+        """Returns `step`: it looks at the losses of all steps, after however many."""
+        return step
 
     def _read(self) -> None:
         if not np.isnan(np.asarray(self._unread.popleft())).any():

@@ -11,7 +11,7 @@ _AROUND_STEPS = frozenset({"before_run", "after_run"})
 
 
 def next_call(hook: Any, step: int) -> int | None:
-    """Returns after which step a hook must be called next, or None for never.
+    """Returns after which step a hook must be called next, or None for never; `step` for after the next run.
 
     Args:
         hook: The hook.
@@ -23,7 +23,7 @@ def next_call(hook: Any, step: int) -> int | None:
     if replaced or not _knows_pace(type(hook)):
         return step + 1
     following = hook.next_step(step)
-    return None if following is None else max(int(following), step + 1)
+    return None if following is None else max(int(following), step)
 
 
 def step_after(context: SessionRunContext) -> int:

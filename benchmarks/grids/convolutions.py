@@ -1,0 +1,138 @@
+"""Convolutions that are not depthwise: images with few channels, residual networks, 1x1, other ranks and types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from benchmarks.grids.case import Case
+
+
+@dataclass(frozen=True)
+class _Layer:
+    batch: int
+    size: int
+    inputs: int
+    outputs: int
+    taps: int
+    stride: int = 1
+    padding: str = "SAME"
+    dilation: int = 1
+    groups: int = 1
+    rank: int = 2
+    channels_last: bool = True
+    dtype: Any = jnp.float32
+
+    def numbers(self) -> tuple[str, str, str]:
+        space = "DHW"[3 - self.rank :]
+        layout = f"N{space}C" if self.channels_last else f"NC{space}"
+        return layout, f"{space}IO", layout
+
+    def apply(self, x: jax.Array, kernel: jax.Array) -> jax.Array:
+        strides, dilation = (self.stride,) * self.rank, (self.dilation,) * self.rank
+        return lax.conv_general_dilated(
+            x,
+            kernel,
+            strides,
+            self.padding,
+            rhs_dilation=dilation,
+            dimension_numbers=self.numbers(),
+            feature_group_count=self.groups,
+        )
+
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        space = (self.size,) * self.rank
+        x = (self.batch, *space, self.inputs) if self.channels_last else (self.batch, self.inputs, *space)
+        return x, (*(self.taps,) * self.rank, self.inputs // self.groups, self.outputs)
+
+    def __str__(self) -> str:
+        taps = "x".join([str(self.taps)] * self.rank)
+        extras = [self.padding.lower(), "" if self.channels_last else "channels first"]
+        extras += [f"stride {self.stride}"] * (self.stride > 1) + [f"dilation {self.dilation}"] * (self.dilation > 1)
+        extras += [f"{self.groups} groups"] * (self.groups > 1) + [jnp.dtype(self.dtype).name]
+        space = "x".join([str(self.size)] * self.rank)
+        return f"{self.batch}x{space}x{self.inputs} {taps} -> {self.outputs} {' '.join(e for e in extras if e)}"
+
+
+def convolution_cases() -> Iterator[Case]:
+    """Yields the forward pass and both gradients of every layer of the grid."""
+    quick = set(map(str, _QUICK))
+    for layer in (*_QUICK, *_few_channels(), *_ordinary(), *_others()):
+        yield from _operations(layer, str(layer) in quick)
+
+
+_QUICK = (
+    _Layer(64, 28, 1, 32, 3, padding="VALID"),
+    _Layer(32, 32, 3, 32, 3),
+    _Layer(64, 13, 32, 64, 3, padding="VALID"),
+    _Layer(8, 28, 64, 128, 1),
+    _Layer(4, 28, 64, 64, 3),
+)
+
+
+def _few_channels() -> Iterator[_Layer]:
+    for outputs in (6, 16, 32, 64):
+        yield _Layer(64, 28, 1, outputs, 3)
+        yield _Layer(64, 28, 1, outputs, 5, padding="VALID")
+        yield _Layer(32, 32, 3, outputs, 3)
+        yield _Layer(8, 64, 4, outputs, 3, stride=2)
+    yield from (_Layer(32, 32, 3, 64, 5), _Layer(4, 112, 3, 32, 3, stride=2), _Layer(2, 112, 3, 64, 7, stride=2))
+    for batch in (1, 8, 128):
+        yield _Layer(batch, 28, 1, 32, 3)
+        yield _Layer(batch, 32, 3, 32, 3)
+
+
+def _ordinary() -> Iterator[_Layer]:
+    for size, channels in ((56, 32), (28, 128), (14, 256), (7, 256)):
+        yield _Layer(4, size, channels, channels, 3)
+        yield _Layer(4, size, channels, channels, 3, stride=2)
+        yield _Layer(4, size, channels, channels, 1)
+        yield _Layer(4, size, channels, 2 * channels, 1, stride=2)
+    for batch in (1, 32, 128):
+        yield _Layer(batch, 14, 64, 64, 3)
+        yield _Layer(batch, 14, 64, 256, 1)
+    yield _Layer(4, 28, 64, 64, 3, dilation=2)
+    yield _Layer(4, 28, 64, 64, 3, groups=4)
+    yield _Layer(64, 14, 16, 32, 5, padding="VALID")
+    yield _Layer(32, 1, 256, 256, 1)
+
+
+def _others() -> Iterator[_Layer]:
+    yield _Layer(32, 256, 1, 32, 5, rank=1)
+    yield _Layer(32, 256, 64, 64, 3, rank=1)
+    yield _Layer(32, 256, 64, 64, 1, rank=1)
+    yield _Layer(2, 16, 1, 16, 3, rank=3)
+    yield _Layer(2, 12, 16, 16, 3, rank=3)
+    for layer in (
+        _Layer(32, 28, 1, 32, 3),
+        _Layer(8, 32, 3, 32, 3),
+        _Layer(4, 14, 64, 64, 3),
+        _Layer(4, 14, 64, 128, 1),
+    ):
+        yield replace(layer, channels_last=False)
+        for dtype in (jnp.bfloat16, jnp.float16, jnp.float64):
+            yield replace(layer, dtype=dtype)
+
+
+def _operations(layer: _Layer, quick: bool) -> Iterator[Case]:
+    x, kernel = layer.shapes()
+    spec = [jax.ShapeDtypeStruct(shape, layer.dtype) for shape in (x, kernel)]
+    out = tuple(jax.eval_shape(layer.apply, *spec).shape)
+    common = {"dtype": layer.dtype, "quick": quick}
+
+    def of_input(k: jax.Array, g: jax.Array) -> Any:
+        (transposed,) = jax.linear_transpose(lambda a: layer.apply(a, k), spec[0])(g)
+        return transposed
+
+    def of_kernel(a: jax.Array, g: jax.Array) -> Any:
+        (transposed,) = jax.linear_transpose(lambda k: layer.apply(a, k), spec[1])(g)
+        return transposed
+
+    yield Case(f"conv {layer} forward", layer.apply, (x, kernel), **common)
+    yield Case(f"conv {layer} of input", of_input, (kernel, out), **common)
+    yield Case(f"conv {layer} of kernel", of_kernel, (x, out), **common)

@@ -1,0 +1,3 @@
+"""What all measurements share: cases, processes, medians, tables, plots. Only the standard library and numpy."""
+
+from __future__ import annotations

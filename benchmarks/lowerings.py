@@ -1,0 +1,123 @@
+"""Compares lockstep's CPU lowerings with XLA's own, over grids of shapes, in one process and in turn.
+
+python benchmarks/lowerings.py                  all that lockstep lowers differently; exit status 1 if a case is slower
+python benchmarks/lowerings.py --quick          some of them
+python benchmarks/lowerings.py --only 'pool'    those whose name matches a regular expression
+python benchmarks/lowerings.py --shard 2/8      every eighth case, from the second on
+
+A case is measured in rounds; in each round both programs run, one after the other, in alternating order. What decides
+is the median of the rounds' ratios. A case that seems slower is measured again, twice, for longer, before it counts.
+Unset XLA_FLAGS, and leave the machine alone meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+# The checkout, not this directory, is where modules are looked for.
+_ROOT = Path(__file__).resolve().parents[1]
+sys.path[0:1] = [str(_ROOT), str(_ROOT / "src")]
+
+import jax  # noqa: E402
+
+from benchmarks.grids.case import STEPS, Case, looped  # noqa: E402
+from benchmarks.grids.convolutions import convolution_cases  # noqa: E402
+from benchmarks.grids.pooling import pooling_cases  # noqa: E402
+from lockstep._xla.install import install  # noqa: E402
+from lockstep._xla.setting import VARIABLE  # noqa: E402
+
+GRIDS: tuple[Callable[[], Iterator[Case]], ...] = (pooling_cases, convolution_cases)
+ALLOWED = 1.1
+# What one run is shorter than cannot be told from the noise of a dispatch, ms.
+_NOISE = 0.05
+
+
+def main() -> int:
+    """Measures, prints a table, and returns the exit status."""
+    options = _options()
+    jax.config.update("jax_enable_x64", True)
+    install()
+    print(f"{'XLA ms':>9} {'ours ms':>9} {'ratio':>6}  case")
+    slower = [line for case in _chosen(options) for line in _lines(case, options.seconds)]
+    print(f"\n{len(slower)} case(s) more than {ALLOWED - 1:.0%} slower than XLA's own lowering", *slower, sep="\n")
+    return 1 if slower else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="some cases only")
+    parser.add_argument("--only", default="", metavar="REGEX", help="cases whose name matches")
+    parser.add_argument("--seconds", type=float, default=0.3, help="how long to measure a case")
+    parser.add_argument("--shard", default="1/1", metavar="I/N", help="every N-th case, from the I-th on")
+    return parser.parse_args()
+
+
+def _chosen(options: argparse.Namespace) -> list[Case]:
+    cases = {case.name: case for grid in GRIDS for case in grid()}.values()
+    wanted = [c for c in cases if (c.quick or not options.quick) and re.search(options.only, c.name)]
+    first, step = (int(n) for n in options.shard.split("/"))
+    return wanted[first - 1 :: step]
+
+
+def _lines(case: Case, seconds: float) -> Iterator[str]:
+    """Prints a case's lines; yields those that are too slow."""
+    variants = [("", case.compute, 1)] * case.alone + [(", in a loop", looped(case.compute), STEPS)] * case.in_loop
+    for suffix, compute, steps in variants:
+        operands = case.operands()
+        programs = _programs(compute, operands)
+        if programs is None:
+            continue
+        own, ours, ratio = _compare(programs, operands, seconds)
+        for _ in range(2):
+            if ratio > ALLOWED and own - ours < 0:
+                own, ours, ratio = _compare(programs, operands, 3 * seconds)
+        line = f"{own / steps:9.3f} {ours / steps:9.3f} {ratio:6.2f}  {case.name}{suffix}"
+        print(line, flush=True)
+        if ratio > ALLOWED and ours - own > _NOISE:
+            yield line
+
+
+def _programs(compute: Callable[..., Any], operands: tuple[Any, ...]) -> tuple[Any, Any] | None:
+    """Compiles with XLA's own lowerings and with lockstep's; `None` if that makes no difference."""
+    own, ours = (_lowered(compute, operands, setting) for setting in "01")
+    return None if own.as_text() == ours.as_text() else (own.compile(), ours.compile())
+
+
+def _lowered(compute: Callable[..., Any], operands: tuple[Any, ...], setting: str) -> Any:
+    os.environ[VARIABLE] = setting
+    return jax.jit(lambda *args: compute(*args)).lower(*operands)
+
+
+def _compare(programs: tuple[Any, Any], operands: tuple[Any, ...], seconds: float) -> tuple[float, float, float]:
+    """Returns the medians of both programs' times in ms, and of the ratio of ours to XLA's in each round."""
+    for program in programs:
+        _time(program, operands)
+    times: list[tuple[float, float]] = []
+    end = time.perf_counter() + seconds
+    while len(times) < 5 or (time.perf_counter() < end and len(times) < 200):
+        order = (0, 1) if len(times) % 2 else (1, 0)
+        found = {which: _time(programs[which], operands) for which in order}
+        times.append((found[0], found[1]))
+        if time.perf_counter() > end + 10 * seconds:
+            break
+    own, ours = zip(*times, strict=True)
+    ratio = statistics.median(b / a for a, b in times)
+    return statistics.median(own) * 1e3, statistics.median(ours) * 1e3, ratio
+
+
+def _time(program: Any, operands: tuple[Any, ...]) -> float:
+    start = time.perf_counter()
+    jax.block_until_ready(program(*operands))
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""How many steps one dispatch runs.
+
+Starting a compiled program costs some 0.1 ms in Python, which a large step does not feel and a small one spends half of
+its time on. So small steps run in a loop that is part of the program, over batches that are there already.
+
+Every step of such a program runs in the same compiled loop, whether it is one or a hundred. So the numbers do not
+depend on how steps are put together, which depends on time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from lockstep._step.placement import alike
+
+# What starting a program takes, with its Python arguments; and the part of a step's time that may be spent on it.
+_DISPATCH_SECONDS = 1e-4
+_SECONDS_PER_ARRAY = 1.5e-6
+_SHARE = 0.02
+# A chunk holds so many batches and bytes at most, and so many bytes of what its steps hand out.
+_MOST = 256
+_MOST_TOGETHER = 16
+_BYTES = 8 << 20
+_OUTPUT_BYTES = 4 << 20
+# A dispatch that takes less may be longer, one that takes more must be shorter: signals and callbacks wait for it.
+_SHORT_SECONDS, _LONG_SECONDS = 0.02, 0.08
+
+
+def pays(step_seconds: float, arrays: int) -> bool:
+    """Whether a step is so short that several should run in one dispatch.
+
+    Args:
+        step_seconds: About how long it takes.
+        arrays: How many arrays its state has.
+    """
+    return _SHARE * step_seconds < _DISPATCH_SECONDS + _SECONDS_PER_ARRAY * arrays
+
+
+def places_for(nbytes: int, output_bytes: int, is_alone: bool) -> int:
+    """Returns for how many batches a chunk has room: a power of two.
+
+    Args:
+        nbytes: Of what has to be put on the devices for a batch.
+        output_bytes: Of what a step hands out and is kept for each step.
+        is_alone: Whether no other tasks take part; words between tasks travel with chunks.
+    """
+    most = min(_MOST if is_alone else _MOST_TOGETHER, _BYTES // max(1, nbytes), _OUTPUT_BYTES // max(1, output_bytes))
+    return 1 << int(math.log2(max(1, most)))
+
+
+class Pace:
+    """How many steps the next dispatch may run: more and more, until one takes long enough."""
+
+    def __init__(self) -> None:
+        self.most = 1
+
+    def took(self, steps: int, seconds: float) -> None:
+        """Notes how long a dispatch of so many steps took."""
+        if seconds > _LONG_SECONDS:
+            self.most = max(1, steps // 2)
+        elif seconds < _SHORT_SECONDS and steps >= self.most:
+            self.most = min(2 * self.most, _MOST)
+
+
+def grouped(batches: Iterable[Any], places: Callable[[Any], int]) -> Iterator[list[Any]]:
+    """Yields consecutive batches that are alike, as many together as a chunk has places for; or one alone."""
+    group: list[Any] = []
+    for batch in batches:
+        if group and alike(batch) != alike(group[0]):
+            yield group
+            group = []
+        group.append(batch)
+        if len(group) >= places(group[0]):
+            yield group
+            group = []
+    if group:
+        yield group

@@ -1,0 +1,165 @@
+"""Convolutions in one form: batch, then space, then channels last; kernels of space, input, output.
+
+XLA's CPU compiler brings convolutions into this form itself, for only this form has a fast kernel; but it looks at the
+program's entry computation alone. In the body of a loop (`lax.scan`, `while`), a branch or a call, what automatic
+differentiation writes for the kernel's gradient stays as it is and runs as a naive loop: 293 ms instead of 5.8 ms for
+16x28x28x32 with 64 kernels of 3x3, and 184 instead of 3.2 ms for 32x32x32x3 with 32 (float32, 2-core EPYC).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+_FLOATS = ("float32", "float64", "bfloat16", "float16")
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution as it looks in canonical form.
+
+    Attributes:
+        lhs: (n, *space, ci), the input's shape.
+        rhs: (*taps, ci / feature_groups, co), the kernel's.
+        out: (n / batch_groups, *space, co), the output's.
+        strides, padding, lhs_dilation, rhs_dilation, feature_groups, batch_groups, precision: As jax has them.
+        lhs_order, rhs_order: The permutations that bring the operands into this form.
+        out_order: The permutation that brings the output back.
+    """
+
+    lhs: tuple[int, ...]
+    rhs: tuple[int, ...]
+    out: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    lhs_dilation: tuple[int, ...]
+    rhs_dilation: tuple[int, ...]
+    feature_groups: int
+    batch_groups: int
+    precision: Any
+    lhs_order: tuple[int, ...]
+    rhs_order: tuple[int, ...]
+    out_order: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        """The number of spatial dimensions."""
+        return len(self.strides)
+
+    @property
+    def window(self) -> tuple[int, ...]:
+        """The kernel's spatial shape."""
+        return self.rhs[:-2]
+
+    @property
+    def is_canonical(self) -> bool:
+        """Whether the operands and the output have this form already."""
+        same = tuple(range(self.rank + 2))
+        return self.lhs_order == self.rhs_order == self.out_order == same
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has neither groups nor a dilated input."""
+        return self.feature_groups == self.batch_groups == 1 and set(self.lhs_dilation) <= {1}
+
+    def enter(self, lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Brings the operands into this form."""
+        return lax.transpose(lhs, self.lhs_order), lax.transpose(rhs, self.rhs_order)
+
+    def leave(self, out: jax.Array) -> jax.Array:
+        """Brings the output back into the form that was asked for."""
+        return lax.transpose(out, self.out_order)
+
+    def compute(self, lhs: jax.Array, rhs: jax.Array) -> jax.Array:
+        """Convolves operands of this form."""
+        last = self.rank + 1
+        space = tuple(range(1, last))
+        kernel_space = tuple(range(self.rank))
+        return lax.conv_general_dilated(
+            lhs,
+            rhs,
+            self.strides,
+            self.padding,
+            self.lhs_dilation,
+            self.rhs_dilation,
+            lax.ConvDimensionNumbers((0, last, *space), (last, self.rank, *kernel_space), (0, last, *space)),
+            self.feature_groups,
+            self.batch_groups,
+            self.precision,
+        )
+
+
+def canonical(lhs: Any, rhs: Any, **params: Any) -> Convolution | None:
+    """Returns the convolution of two operands, given their shapes and the primitive's parameters.
+
+    `None` if the types are not one floating-point type throughout, or the result's sharding is given.
+    """
+    if lhs.dtype != rhs.dtype or lhs.dtype.name not in _FLOATS or params.get("out_sharding") is not None:
+        return None
+    if params["preferred_element_type"] not in (None, lhs.dtype):
+        return None
+    numbers = params["dimension_numbers"]
+    rhs_spec = numbers.rhs_spec
+    lhs_order = _channels_last(numbers.lhs_spec)
+    rhs_order = (*rhs_spec[2:], rhs_spec[1], rhs_spec[0])
+    lhs_shape, rhs_shape = _permuted(lhs.shape, lhs_order), _permuted(rhs.shape, rhs_order)
+    return Convolution(
+        lhs_shape,
+        rhs_shape,
+        _output(lhs_shape, rhs_shape, params),
+        tuple(params["window_strides"]),
+        tuple((int(low), int(high)) for low, high in params["padding"]),
+        tuple(params["lhs_dilation"]),
+        tuple(params["rhs_dilation"]),
+        params["feature_group_count"],
+        params["batch_group_count"],
+        params["precision"],
+        lhs_order,
+        rhs_order,
+        tuple(int(i) for i in np.argsort(_channels_last(numbers.out_spec))),
+    )
+
+
+def canonicalised(lhs: Any, rhs: Any, **params: Any) -> Any:
+    """Rule: brings a convolution into canonical form, as XLA does outside of loops."""
+    convolution = canonical(lhs, rhs, **params)
+    if convolution is None or convolution.is_canonical:
+        return None
+
+    def compute(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
+        return convolution.leave(convolution.compute(*convolution.enter(lhs, rhs)))
+
+    return compute
+
+
+def _channels_last(spec: Sequence[int]) -> tuple[int, ...]:
+    return (spec[0], *spec[2:], spec[1])
+
+
+def _permuted(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(shape[i] for i in order)
+
+
+def _output(lhs: tuple[int, ...], rhs: tuple[int, ...], params: dict[str, Any]) -> tuple[int, ...]:
+    space = tuple(
+        (_dilated(size, spread) + low + high - _dilated(taps, dilation)) // stride + 1
+        for size, spread, (low, high), taps, dilation, stride in zip(
+            lhs[1:-1],
+            params["lhs_dilation"],
+            params["padding"],
+            rhs[:-2],
+            params["rhs_dilation"],
+            params["window_strides"],
+            strict=True,
+        )
+    )
+    return (lhs[0] // params["batch_group_count"], *(max(0, s) for s in space), rhs[-1])
+
+
+def _dilated(size: int, dilation: int) -> int:
+    return 0 if size == 0 else (size - 1) * dilation + 1

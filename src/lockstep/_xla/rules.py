@@ -1,0 +1,43 @@
+"""Which rules are tried for which primitive, in order.
+
+A rule looks at the operands' shapes and types and at the primitive's parameters, and returns a function that computes
+the same from the operands, or `None` where it does not know better. It is a pure function of what it is given: the
+processes of a cluster compile the same program, so what a machine has (cores, caches) must not decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from lockstep._xla.canonical import canonicalised
+from lockstep._xla.depthwise import depthwise
+from lockstep._xla.depthwise_kernel import depthwise_kernel_gradient
+from lockstep._xla.few_inputs import few_inputs
+from lockstep._xla.kernel_gradient import kernel_gradient
+from lockstep._xla.pointwise import pointwise
+from lockstep._xla.pointwise_kernel import pointwise_kernel_gradient
+from lockstep._xla.pooling import max_gradient
+from lockstep._xla.reduction_windows import window_max, window_sum
+
+Rule = Callable[..., Callable[..., Any] | None]
+
+
+def table() -> dict[Any, tuple[Rule, ...]]:
+    """Returns the rules of each primitive."""
+    return {
+        jax.lax.conv_general_dilated_p: (
+            depthwise,
+            depthwise_kernel_gradient,
+            pointwise_kernel_gradient,
+            pointwise,
+            few_inputs,
+            kernel_gradient,
+            canonicalised,
+        ),
+        jax.lax.select_and_scatter_add_p: (max_gradient,),
+        jax.lax.reduce_window_sum_p: (window_sum,),
+        jax.lax.reduce_window_max_p: (window_max,),
+    }

@@ -1,0 +1,205 @@
+"""The cache of compiled programs: where it may be, who uses it, and that it changes nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from lockstep._runtime import cache_directory, compile_cache, processor
+from lockstep._runtime.cache_directory import UnsafeDirectory, private_directory
+from lockstep.errors import ArgumentError
+from tests.runtime.jobs import Job, Task, addresses
+
+# Prints how many programs came from the cache and how many were compiled for it, then what was computed.
+_TRAIN = """
+    import json, logging, os, warnings
+    warnings.simplefilter("error")
+    logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    import jax
+    import lockstep as ls
+    import keras
+    import numpy as np
+
+    counts = {"cache_hits": 0, "cache_misses": 0}
+    def count(event, **_):
+        name = event.rpartition("/")[2]
+        if name in counts:
+            counts[name] += 1
+    jax.monitoring.register_event_listener(count)
+    strategy = ls.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(1)])
+        model.compile(optimizer="sgd", loss="mse")
+    logs = model.fit(np.ones((8, 3)), np.ones((8, 1)), batch_size=4, epochs=2, verbose=0).history
+    print(json.dumps({**counts, "loss": logs["loss"], "directory": jax.config.jax_compilation_cache_dir}), flush=True)
+"""
+
+
+def _answer(task: Task) -> dict[str, object]:
+    assert task.wait() == 0, task.err
+    return json.loads(task.out.splitlines()[-1])
+
+
+def _entries(directory: Path) -> list[Path]:
+    return sorted((directory / "compiled").glob("*.program"))
+
+
+def test_the_second_start_compiles_nothing_and_damage_is_repaired(job: Job, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    first = _answer(job.start(_TRAIN, LOCKSTEP_CACHE_DIR="", XDG_CACHE_HOME=str(home)))
+    directory = home / "lockstep"
+    assert first["cache_misses"] == len(_entries(directory)) > 0
+    assert stat.S_IMODE(directory.stat().st_mode) == stat.S_IMODE((directory / "compiled").stat().st_mode) == 0o700
+    second = _answer(job.start(_TRAIN, LOCKSTEP_CACHE_DIR=str(directory)))
+    assert second == {**first, "cache_hits": first["cache_misses"], "cache_misses": 0}
+    for entry in _entries(directory):
+        entry.write_bytes(entry.read_bytes()[: entry.stat().st_size // 2])
+    assert _answer(job.start(_TRAIN, LOCKSTEP_CACHE_DIR=str(directory))) == first
+    off = _answer(job.start(_TRAIN, LOCKSTEP_CACHE_DIR=str(directory), LOCKSTEP_COMPILE_CACHE="0"))
+    assert off == {**first, "cache_misses": 0, "directory": None}
+
+
+def test_workers_of_one_machine_share_what_one_has_compiled(job: Job, tmp_path: Path) -> None:
+    workers = addresses(2)
+    tasks = [job.start(_TRAIN, workers, i, LOCKSTEP_CACHE_DIR=str(tmp_path / "cache")) for i in range(2)]
+    answers = [_answer(task) for task in tasks]
+    assert answers[0]["loss"] == answers[1]["loss"]
+    assert sum(int(str(a["cache_hits"])) for a in answers) >= 2  # The step, and the weights of the chief.
+    workers = addresses(2)
+    tasks = [job.start(_TRAIN, workers, i, LOCKSTEP_CACHE_DIR=str(tmp_path / "cache")) for i in range(2)]
+    assert [a["cache_misses"] for a in map(_answer, tasks)] == [0, 0]
+
+
+def test_a_cache_configured_in_jax_is_left_alone(job: Job, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    done = _answer(
+        job.start(_TRAIN, JAX_COMPILATION_CACHE_DIR=str(theirs), JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0")
+    )
+    assert done["directory"] == str(theirs)
+    assert len(list(theirs.glob("*-cache"))) == done["cache_misses"]
+
+
+def test_a_directory_that_others_can_write_is_refused_and_training_goes_on(job: Job, tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o770)
+    task = job.start(_TRAIN, LOCKSTEP_CACHE_DIR=str(tmp_path / "open"))
+    assert _answer(task)["directory"] is None
+    assert "others may write in" in task.err
+    assert not list((tmp_path / "open").glob("*/*"))
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of this test's caches; it does not exist yet."""
+    monkeypatch.setenv("LOCKSTEP_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_new_directory_is_private_whatever_the_mask(cache: Path) -> None:
+    before = os.umask(0)
+    try:
+        found = private_directory("compiled")
+    finally:
+        os.umask(before)
+    assert found == cache.resolve() / "compiled"
+    assert [stat.S_IMODE(p.stat().st_mode) for p in (cache, found)] == [0o700, 0o700]
+    assert private_directory("compiled") == found
+
+
+@pytest.mark.parametrize("mode", [0o720, 0o702, 0o777, 0o1777])
+@pytest.mark.parametrize("which", [".", "compiled"])
+def test_directories_that_others_can_write_are_refused(cache: Path, mode: int, which: str) -> None:
+    private_directory("compiled")
+    (cache / which).chmod(mode)
+    with pytest.raises(UnsafeDirectory, match="others may write in"):
+        private_directory("compiled")
+
+
+def test_a_directory_in_which_everybody_may_put_another_is_refused(cache: Path) -> None:
+    private_directory("compiled")
+    cache.parent.chmod(0o777)
+    with pytest.raises(UnsafeDirectory, match="everybody may write in"):
+        private_directory("compiled")
+    cache.parent.chmod(0o1777)
+    assert private_directory("compiled")
+
+
+def test_a_directory_of_another_user_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    private_directory("compiled")
+    monkeypatch.setattr(cache_directory.os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(UnsafeDirectory, match="belongs to another user"):
+        private_directory("compiled")
+
+
+def test_a_link_in_the_place_of_the_directory_is_refused(cache: Path, tmp_path: Path) -> None:
+    cache.mkdir(mode=0o700)
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (cache / "compiled").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UnsafeDirectory, match="is not a directory"):
+        private_directory("compiled")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"LOCKSTEP_CACHE_DIR": "/own"}, "/own"),
+        ({"XDG_CACHE_HOME": "/xdg"}, "/xdg/lockstep"),
+        ({"XDG_CACHE_HOME": "relative"}, "/home/me/.cache/lockstep"),
+        ({}, "/home/me/.cache/lockstep"),
+    ],
+)
+def test_where_caches_are(settings: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOCKSTEP_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": "/home/me", **settings}.items():
+        monkeypatch.setenv(name, value)
+    assert cache_directory.cache_root() == Path(expected)
+
+
+def test_where_nothing_can_be_written_there_is_no_cache(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache.write_text("a file")
+    with caplog.at_level(logging.DEBUG, "lockstep"):
+        assert compile_cache._directory() is None
+    assert "cannot be kept" in caplog.text
+    assert all(record.levelno == logging.DEBUG for record in caplog.records)
+
+
+@pytest.mark.parametrize("text", ["2", "yes", "off", " 1"])
+def test_the_switch_is_0_or_1(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_COMPILE_CACHE", text)
+    monkeypatch.setattr(compile_cache, "_settled", False)
+    with pytest.raises(ArgumentError, match=r"LOCKSTEP_COMPILE_CACHE must be 1 .* or 0\. Received: "):
+        compile_cache.enable()
+
+
+def test_programs_belong_to_a_processor_and_a_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NPROC", raising=False)
+    mine = processor.description()
+    monkeypatch.setenv("NPROC", "1000")
+    assert processor.description() != mine
+    monkeypatch.delenv("NPROC")
+    monkeypatch.setattr(processor, "_processor", lambda: "another")
+    assert processor.description() != mine
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("processor: 0\nflags\t: sse avx\ncpu MHz\t: 1\n\nprocessor: 1\nflags\t: sse\n", ["flags\t: sse avx"]),
+        ("Features : neon sve\nBogoMIPS : 1\nCPU part : 0xd0c\n", ["Features : neon sve", "CPU part : 0xd0c"]),
+    ],
+)
+def test_what_differs_between_the_cores_of_a_machine_does_not_count(
+    text: str, kept: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(text)
+    monkeypatch.setattr(processor, "_INFO", str(tmp_path / "cpuinfo"))
+    assert processor._processor.__wrapped__().splitlines()[1:] == kept
