@@ -7,6 +7,7 @@ part of its memory at most. Then only the numbers of a batch's rows travel.
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
@@ -76,7 +77,7 @@ class Residents:
 
     def __init__(self, replicas: Replicas, limit: int | None = None) -> None:
         self._replicas = replicas
-        self._left = _limit(replicas) if limit is None else limit
+        self._left = _agreed_limit(replicas) if limit is None else limit
         self._placed: dict[int, tuple[Any, jax.Array]] = {}
         self._known: dict[Any, tuple[Recipe, Any]] = {}
 
@@ -199,6 +200,16 @@ def batches_of(block: Block) -> list[Block] | None:
     if not isinstance(store, StackedStore) or store.padding is not None:
         return None
     return [store.batch(int(row)) for row in block.rows]
+
+
+_limits: weakref.WeakKeyDictionary[Replicas, int] = weakref.WeakKeyDictionary()
+
+
+def _agreed_limit(replicas: Replicas) -> int:
+    """The least of all tasks: each must place the same data, because a step that looks it up is another program."""
+    if replicas not in _limits:
+        _limits[replicas] = min(replicas.runtime.agree("memory for data", _limit(replicas)))
+    return _limits[replicas]
 
 
 def _limit(replicas: Replicas) -> int:
