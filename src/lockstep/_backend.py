@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from lockstep._runtime import failure, keras_import
+from lockstep._runtime import failure, keras_import, memory
 from lockstep.errors import StartupOrderError
 
 
@@ -20,5 +20,7 @@ def _choose_jax() -> None:
 
 
 _choose_jax()
+# Before XLA starts its threads, because each gets a heap of its own.
+memory.keep()
 keras_import.install()
 failure.install()

@@ -16,7 +16,7 @@ from typing import Any
 from lockstep._step.placement import alike
 
 # What starting a program takes, with its Python arguments; and the part of a step's time that may be spent on it.
-_DISPATCH_SECONDS = 1e-4
+_DISPATCH_SECONDS = 2e-4
 _SECONDS_PER_ARRAY = 1.5e-6
 _SHARE = 0.02
 # A chunk holds so many batches and bytes at most, and so many bytes of what its steps hand out.

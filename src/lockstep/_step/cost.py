@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 # Operations, and array elements written, in a second: what a small machine of each kind reaches.
-_RATES = {"cpu": (5e10, 1e9), "gpu": (2e13, 2e11)}
+_RATES = {"cpu": (1e11, 4e9), "gpu": (2e13, 2e11)}
 _FAST = (1e14, 5e11)
 # A loop whose number of rounds is not known.
 _ROUNDS = 8
