@@ -7,7 +7,6 @@ part of its memory at most. Then only the numbers of a batch's rows travel.
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +26,7 @@ from lockstep.data._transforms.cache import Kept
 # The part of a device's memory that data may take; on the CPU it is also the program's.
 _FRACTION = 4
 _FRACTION_OF_HOST = 8
+_BYTES_TOGETHER = 1 << 30
 # What costs less to compute again than to keep: at most so many operations, which touch each number once.
 _FEW = 24
 _LIGHT = frozenset(
@@ -77,7 +77,7 @@ class Residents:
 
     def __init__(self, replicas: Replicas, limit: int | None = None) -> None:
         self._replicas = replicas
-        self._left = _agreed_limit(replicas) if limit is None else limit
+        self._left = _limit(replicas) if limit is None else limit
         self._placed: dict[int, tuple[Any, jax.Array]] = {}
         self._known: dict[Any, tuple[Recipe, Any]] = {}
 
@@ -202,20 +202,12 @@ def batches_of(block: Block) -> list[Block] | None:
     return [store.batch(int(row)) for row in block.rows]
 
 
-_limits: weakref.WeakKeyDictionary[Replicas, int] = weakref.WeakKeyDictionary()
-
-
-def _agreed_limit(replicas: Replicas) -> int:
-    """The least of all tasks: each must place the same data, because a step that looks it up is another program."""
-    if replicas not in _limits:
-        _limits[replicas] = min(replicas.runtime.agree("memory for data", _limit(replicas)))
-    return _limits[replicas]
-
-
 def _limit(replicas: Replicas) -> int:
     device = replicas.local[0][1]
     if device.platform == "cpu":
-        return _host_memory() // _FRACTION_OF_HOST // len(replicas.local)
+        # All tasks must place the same data, because a step that looks it up is another program.
+        memory = _host_memory() // _FRACTION_OF_HOST if replicas.runtime.is_alone else _BYTES_TOGETHER
+        return memory // len(replicas.local)
     statistics = device.memory_stats() or {}
     return int(statistics.get("bytes_limit", 0)) // _FRACTION
 

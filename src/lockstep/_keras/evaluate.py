@@ -49,7 +49,7 @@ def evaluate(
         called.on_test_begin()
         agreement.begin_run(runtime, "evaluate", state, running.data_facts(feed))
         model.reset_metrics()
-        listener = _TestListener("test", model, called)
+        listener = _TestListener("test", model, called, runtime)
         with state.attached():
             steps_done = running.drive(feed, program, state, listener)
             listener.end()

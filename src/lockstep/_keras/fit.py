@@ -146,7 +146,7 @@ class _TrainListener(BatchListener):
     """Keras' callbacks for training batches as the loop's listener."""
 
     def __init__(self, model: Any, callbacks: Any, runtime: Any, epoch: int) -> None:
-        super().__init__("train", model, callbacks)
+        super().__init__("train", model, callbacks, runtime)
         self._runtime = runtime
         self._epoch = epoch
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from lockstep._runtime.runtime import Runtime
 from lockstep._step.outputs import Outputs
 
 # Callbacks of Keras that look at batches only to show or sum up how far a run is: they may miss some.
@@ -23,15 +24,17 @@ class BatchListener:
         kind: "train", "test" or "predict".
         model: Whose callbacks.
         callbacks: A `keras.callbacks.CallbackList`.
+        runtime: Who takes part; all look at batches if one does, so that all dispatch alike.
     """
 
-    def __init__(self, kind: str, model: Any, callbacks: Any) -> None:
+    def __init__(self, kind: str, model: Any, callbacks: Any, runtime: Runtime) -> None:
         self.model = model
         self.logs: Any = {}
         self._begin = getattr(callbacks, f"on_{kind}_batch_begin")
         self._end = getattr(callbacks, f"on_{kind}_batch_end")
         self._stride = stride_of(model)
-        self._looks = self._stride > 1 or any(_looks(one, kind) for one in callbacks.callbacks)
+        looks = self._stride > 1 or any(_looks(one, kind) for one in callbacks.callbacks)
+        self._looks = any(runtime.agree("whether callbacks look at batches", looks))
         # The first step of a stride that is under way.
         self._begun: int | None = None
 

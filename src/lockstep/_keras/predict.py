@@ -15,6 +15,7 @@ from lockstep._keras.callbacks import callback_list
 from lockstep._keras.listening import BatchListener
 from lockstep._keras.ownership import Ownership
 from lockstep._keras.state import PREDICT, ModelState
+from lockstep._runtime.runtime import Runtime
 from lockstep._step.outputs import Outputs
 
 
@@ -43,7 +44,7 @@ def predict(
         model.stop_predicting = False
         called.on_predict_begin()
         agreement.begin_run(runtime, "predict", state, running.data_facts(feed))
-        listener = _PredictListener("predict", model, called)
+        listener = _PredictListener("predict", model, called, runtime)
         with state.attached():
             running.demand_data(running.drive(feed, program, state, listener))
             listener.end()
@@ -54,8 +55,8 @@ def predict(
 class _PredictListener(BatchListener):
     """Keras' callbacks for batches of predictions as the loop's listener; collects the outputs."""
 
-    def __init__(self, kind: str, model: Any, callbacks: Any) -> None:
-        super().__init__(kind, model, callbacks)
+    def __init__(self, kind: str, model: Any, callbacks: Any, runtime: Runtime) -> None:
+        super().__init__(kind, model, callbacks, runtime)
         self._outputs: list[Any] = []
         self._shown = 0
 

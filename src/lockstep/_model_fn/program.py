@@ -30,13 +30,14 @@ class ModelProgram(CompiledProgram):
     """
 
     def __init__(self, mode: str, steps: Steps, replicas: Replicas, needs: Sequence[HostNeed]) -> None:
-        # Hooks may look at the loss of each step, and predictions are handed out batch by batch.
+        # Hooks may look at the loss of each step, and predictions are handed out batch by batch. Several tasks must
+        # dispatch alike, and the chief has hooks of its own.
         super().__init__(
             steps.whole,
             replicas,
             steps.of_replica(),
             kept="all" if mode == "train" else "last",
-            repeats=mode != "infer",
+            repeats=mode != "infer" and replicas.runtime.is_alone,
         )
         self._needs = list(needs)
 

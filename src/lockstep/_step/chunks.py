@@ -51,13 +51,20 @@ def places_for(nbytes: int, output_bytes: int, is_alone: bool) -> int:
 
 
 class Pace:
-    """How many steps the next dispatch may run: more and more, until one takes long enough."""
+    """How many steps the next dispatch may run: more and more, until one takes long enough.
 
-    def __init__(self) -> None:
-        self.most = 1
+    Tasks that train together do not follow their clocks: all must dispatch alike, because XLA may put what they
+    exchange before or after the loop.
+    """
+
+    def __init__(self, is_alone: bool = True) -> None:
+        self._follows_clock = is_alone
+        self.most = 1 if is_alone else _MOST_TOGETHER
 
     def took(self, steps: int, seconds: float) -> None:
         """Notes how long a dispatch of so many steps took."""
+        if not self._follows_clock:
+            return
         if seconds > _LONG_SECONDS:
             self.most = max(1, steps // 2)
         elif seconds < _SHORT_SECONDS and steps >= self.most:

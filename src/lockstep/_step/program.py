@@ -127,7 +127,7 @@ class CompiledProgram:
         # Whether several steps go into one dispatch, once that is decided.
         self._repeats: bool | None = None if repeats else False
         self._output_bytes = 0
-        self.pace = chunks.Pace()
+        self.pace = chunks.Pace(replicas.runtime.is_alone)
         self._once = jax.jit(self._traced, static_argnums=(0, 1, 2), donate_argnums=3, out_shardings=replicas.whole)
         self._repeat = jax.jit(self._repeated, static_argnums=(0, 1), donate_argnums=2, out_shardings=replicas.whole)
 
