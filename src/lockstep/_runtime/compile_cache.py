@@ -10,10 +10,9 @@ import logging
 import os
 from pathlib import Path
 
-from lockstep._runtime import processor
+from lockstep._runtime import processor, switch
 from lockstep._runtime.cache_directory import UnsafeDirectory, private_directory
 from lockstep._runtime.compiled_programs import CompiledPrograms
-from lockstep.errors import ArgumentError
 
 _log = logging.getLogger("lockstep")
 _SETTING = "LOCKSTEP_COMPILE_CACHE"
@@ -42,12 +41,7 @@ def enable() -> None:
 
 
 def _is_wanted() -> bool:
-    text = os.environ.get(_SETTING) or "1"
-    if text not in ("0", "1"):
-        raise ArgumentError(
-            f"{_SETTING} must be 1 (programs that are compiled are kept for the next start) or 0. Received: {text!r}."
-        )
-    return text == "1" and hasattr(os, "geteuid")
+    return switch.is_on(_SETTING, "programs that are compiled are kept for the next start") and hasattr(os, "geteuid")
 
 
 def _enable() -> None:

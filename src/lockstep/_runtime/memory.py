@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 
-from lockstep.errors import ArgumentError
+from lockstep._runtime import switch
 
 _log = logging.getLogger("lockstep")
 _SETTING = "LOCKSTEP_KEEP_MEMORY"
@@ -36,14 +36,9 @@ def keep() -> None:
     global _settled
     if _settled:
         return
-    text = os.environ.get(_SETTING) or "1"
-    if text not in ("0", "1"):
-        raise ArgumentError(
-            f"{_SETTING} must be 1 (the process keeps memory that a step has used for the next one) or 0. "
-            f"Received: {text!r}."
-        )
+    wanted = switch.is_on(_SETTING, "the process keeps memory that a step has used for the next one")
     _settled = True
-    if text == "1" and not _is_set_up():
+    if wanted and not _is_set_up():
         _set_up()
 
 
