@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check bench bench-quick bench-scaling bench-gpu lock clean
+.PHONY: setup demo test check chaos bench bench-quick bench-scaling bench-gpu lock clean
 
 setup: $(READY)
 
@@ -13,7 +13,11 @@ demo: $(READY)
 	$(BIN)/lockstep demo
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	scripts/test
+
+# Training with faults at random instants, beside the undisturbed run: 50 schedules, or make chaos SEEDS=5
+chaos: $(READY)
+	$(BIN)/python -m tests.chaos $(if $(SEEDS),--seeds $(SEEDS))
 
 check: $(READY)
 	scripts/check

@@ -16,6 +16,7 @@ KERAS = "Keras on JAX"
 TORCH = "PyTorch"
 LOOP = "bare jax loop"
 SCAN = "bare lax.scan"
+PRODUCTS = "its products and Adam alone"
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,16 @@ def mlp(random: np.random.Generator) -> tuple[Any, Step]:
     )
 
 
+def mlp_products(random: np.random.Generator) -> tuple[Any, Step]:
+    """Returns what no step of `mlp` can do without: its eight products of matrices, and Adam for the kernels.
+
+    No bias, activation, loss or metric. How fast XLA's kernels are bounds every step that is made of them.
+    """
+    kernels = [_dense(random, a, b)[0] for a, b in ((784, 256), (256, 256), (256, 10))]
+    zeros = jax.tree.map(jnp.zeros_like, kernels)
+    return (kernels, (zeros, jax.tree.map(jnp.zeros_like, kernels), jnp.zeros(())), _metrics()), _products
+
+
 def cnn(
     random: np.random.Generator, filters: int = 32, pool: bool = True, width: int = 64, axis: str = ""
 ) -> tuple[Any, Step]:
@@ -125,6 +135,19 @@ def _step(apply: Any, update: Any, state: Any, batch: Any, axis: str = "") -> An
     hits = (logits.argmax(-1) == y).sum()
     counted = jnp.stack([loss * len(y), hits.astype(jnp.float32), jnp.float32(len(y))])
     return params, slots, metrics + (jax.lax.psum(counted, axis) if axis else counted)
+
+
+def _products(state: Any, batch: Any) -> Any:
+    kernels, slots, metrics = state
+    first, second, last = kernels
+    x = batch[0]
+    a = x @ first
+    b = a @ second
+    c = b @ last
+    to_b = c @ last.T
+    to_a = to_b @ second.T
+    kernels, slots = _adam(kernels, slots, [x.T @ to_a, a.T @ to_b, b.T @ c])
+    return kernels, slots, metrics
 
 
 def _sgd(params: Any, slots: Any, gradients: Any, rate: float) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.case import KERAS, LOOP, OURS, SCAN, TENSORFLOW, TORCH, Bar, Case, Side
+from benchmarks.harness.case import KERAS, LOOP, OURS, PRODUCTS, SCAN, TENSORFLOW, TORCH, Bar, Case, Side
 
 _BATCH, _MODULE, _RATE = 32, "benchmarks.rows.mlp", "steps/s"
 
@@ -95,6 +95,15 @@ def jax_scan(options: Mapping[str, Any]) -> dict[str, float]:
     return {_RATE: jax_loops.scan(state, step, batches, options["seconds"])}
 
 
+def jax_products(options: Mapping[str, Any]) -> dict[str, float]:
+    """Of that step the products of matrices and Adam alone."""
+    from benchmarks.programs import jax_loops
+
+    batches = jax_loops.stacked(*_examples(options), _BATCH)
+    state, step = jax_loops.mlp_products(np.random.default_rng(0))
+    return {_RATE: jax_loops.scan(state, step, batches, options["seconds"])}
+
+
 CASES = [
     Case(
         row=2,
@@ -121,6 +130,7 @@ CASES = [
             Side(TORCH, "pytorch", "torch", quick=False),
             Side(LOOP, "jax_loop", "jax", "ceiling"),
             Side(SCAN, "jax_scan", "jax", "ceiling"),
+            Side(PRODUCTS, "jax_products", "jax", "ceiling"),
         ],
         bars=[
             Bar(
