@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check chaos bench bench-quick bench-scaling bench-gpu lock clean
+.PHONY: setup demo test check chaos fuzz bench bench-quick bench-scaling bench-gpu lock clean
 
 setup: $(READY)
 
@@ -18,6 +18,10 @@ test: $(READY)
 # Training with faults at random instants, beside the undisturbed run: 50 schedules, or make chaos SEEDS=5
 chaos: $(READY)
 	$(BIN)/python -m tests.chaos $(if $(SEEDS),--seeds $(SEEDS))
+
+# 100,000 strangers at every port of a job that trains.
+fuzz: $(READY)
+	$(BIN)/python -m tests.faults.fuzz_ports
 
 check: $(READY)
 	scripts/check

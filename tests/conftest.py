@@ -70,7 +70,16 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 _FIRST = ("project", "cluster_resolver", "datasets", "step", "feed", "distribute")
 _LAST = (
     *("checkpoint", "estimator/test_two_workers.py", "estimator/test_roles.py", "estimator/test_equivalence.py"),
-    *("programs", "launch", "runtime", "examples", "keras/test_two_workers.py", "keras/test_equivalence.py"),
+    *(
+        "programs",
+        "launch",
+        "runtime",
+        "faults",
+        "chaos",
+        "examples",
+        "keras/test_two_workers.py",
+        "keras/test_equivalence.py",
+    ),
 )
 
 

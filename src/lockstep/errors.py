@@ -11,10 +11,13 @@ LockstepError
 │   └── MissingTaskError    a task did not arrive in time (also a TimeoutError)
 ├── MismatchError           the tasks of one cluster disagree about cluster, versions, model or call
 ├── PeerError               another task failed, left or stopped; its own error is the first cause
+├── NonFiniteError          the loss of a step, or a gradient of it, is NaN or infinite (also an ArithmeticError)
 ├── InputError              the input pipeline broke, here or on another task (also a ValueError)
 ├── CheckpointError         a checkpoint cannot be written, or is broken, or is of another model (also a RuntimeError)
 └── DataNotFoundError       a data set is nowhere to be found (also a FileNotFoundError)
 ```
+
+`Preempted` stands beside them: it is no error, but the way out of a program that was asked to end.
 
 Catch `LockstepError` to handle all of them. Each message states the rule, what was received, and what to do next.
 """
@@ -32,7 +35,9 @@ __all__ = [
     "LockstepError",
     "MismatchError",
     "MissingTaskError",
+    "NonFiniteError",
     "PeerError",
+    "Preempted",
     "StartupOrderError",
     "UnsupportedError",
 ]
@@ -78,6 +83,10 @@ class PeerError(LockstepError, RuntimeError):
     """Another task failed, left or stopped making progress; the first cause is there, not here."""
 
 
+class NonFiniteError(LockstepError, ArithmeticError):
+    """The loss of a step of training, or a gradient of it, is not finite: NaN or infinite."""
+
+
 class InputError(LockstepError, ValueError):
     """The input pipeline broke, on this task or on another one."""
 
@@ -88,3 +97,28 @@ class CheckpointError(LockstepError, RuntimeError):
 
 class DataNotFoundError(LockstepError, FileNotFoundError):
     """A data set is neither on this machine nor can it be downloaded."""
+
+
+class Preempted(SystemExit):
+    """Training was asked to end (SIGTERM on any task), and has done so: on all tasks after the same step.
+
+    Whoever saves has saved by the time it leaves `fit` or `train`. It is no `Exception`, so that a program that does
+    not know it unwinds and exits with its code, 143, by which a supervisor knows that the job is to be started again.
+
+    Args:
+        message: Who was asked, and after which step training ended.
+
+    Source: the exit code of `tf.distribute.experimental.TerminationConfig` (`restart_exit_code`).
+    """
+
+    exit_code = 143
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        # What the interpreter exits with; it would print the message otherwise.
+        self.code = self.exit_code
+        self.message = message
+
+    def __str__(self) -> str:
+        """The message."""
+        return self.message

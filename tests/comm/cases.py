@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec
 
 import lockstep as ls
 from lockstep._comm import sharing
+from lockstep._step import wire
 from lockstep._step.reduction import Reduction
 from lockstep._step.replicas import AXIS
 
@@ -94,6 +95,33 @@ def large(strategy: Strategy, pack_bytes: int) -> dict[str, Any]:
     found = [_here(v) for v in _program(strategy, step)(values)]
     error = max(float(np.abs(f - v.sum(0)).max()) for f, v in zip(found, values, strict=True))
     return {"error": error, **{str(i): f for i, f in enumerate(found)}}
+
+
+def narrow(strategy: Strategy) -> dict[str, Any]:
+    """Sums of gradients that travel in bfloat16, and how many bytes this process writes for them and for others."""
+    count = strategy.num_replicas_in_sync
+    rng = np.random.default_rng(1)
+    values = [rng.normal(size=(count, n)).astype("float32") for n in (MANY, 7, 300)]
+
+    def narrowed(replica: Any, values: Any) -> Any:
+        own = [v[replica] for v in values]
+        return wire.summed(Reduction(wire="bfloat16"), own, [jnp.zeros_like(v) for v in own], AXIS, count)
+
+    def bytes_of(step: Callable[..., Any]) -> tuple[Any, int]:
+        before = sharing.bytes_written()
+        found = jax.block_until_ready(_program(strategy, step)(values))
+        return found, sharing.bytes_written() - before
+
+    (sums, kept), narrow = bytes_of(narrowed)
+    _, wide = bytes_of(lambda replica, values: _sum(strategy, [v[replica] for v in values]))
+    error = max(float(np.abs(_here(s) - v.sum(0)).max()) for s, v in zip(sums, values, strict=True))
+    mine = [i for i, d in enumerate(strategy._replicas.devices) if d.process_index == jax.process_index()]
+    # Until sums are rounded themselves, all that is missing of a sum is the summands' residuals.
+    sent = [v.astype(jnp.bfloat16).astype("float32") for v in values]
+    residuals = max(float(np.abs(_here(o) - (v - s)[mine]).max()) for o, v, s in zip(kept, values, sent, strict=True))
+    exact = max(float(np.abs(_here(s) - w.sum(0)).max()) for s, w in zip(sums, sent, strict=True))
+    found = {str(i): _here(s) for i, s in enumerate(sums)}
+    return {"error": error, "residuals": residuals, "exact": exact, "narrow": narrow, "wide": wide, **found}
 
 
 def inside_loops(strategy: Strategy) -> dict[str, Any]:

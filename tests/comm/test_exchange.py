@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -27,11 +28,13 @@ _WAIT_SECONDS = 30.0
 class _Call:
     """A call of one replica, as XLA makes it."""
 
-    def __init__(self, site: int, replica: int, inputs: list[np.ndarray]) -> None:
+    def __init__(
+        self, site: int, replica: int, inputs: list[np.ndarray], outputs: list[np.ndarray] | None = None
+    ) -> None:
         self.site = site
         self.replica = replica
         self.inputs = inputs
-        self.outputs = inputs  # XLA lets the sums take the place of what is added.
+        self.outputs = outputs or inputs  # XLA lets the sums take the place of what is added.
         self.told: str | None = None
         self._done = threading.Event()
 
@@ -62,14 +65,18 @@ class _Job:
         starts = [sum(replicas[:i]) for i in range(count)]
         self.numbers = [list(range(s, s + n)) for s, n in zip(starts, replicas, strict=True)]
         self.engines = [
-            Engine(links, _arenas(descriptors, i, capacity), capacity, self.numbers[i])
+            Engine(links, _arenas(descriptors, i, capacity), capacity, self.numbers[i], is_one_each=max(replicas) == 1)
             for i, links in enumerate(self.links)
         ]
         for d in descriptors:
             os.close(d)
 
-    def submit(self, process: int, site: int, inputs: Callable[[int], list[np.ndarray]]) -> list[_Call]:
+    def submit(
+        self, process: int, site: int, inputs: Callable[[int], list[np.ndarray]], as_float32: bool = False
+    ) -> list[_Call]:
         calls = [_Call(site, replica, inputs(replica)) for replica in self.numbers[process]]
+        for call in calls if as_float32 else ():
+            call.outputs = [np.full(v.shape, np.nan, "float32") for v in call.inputs]
         for call in calls:
             self.engines[process].submit(call)  # type: ignore[arg-type]
         return calls
@@ -157,6 +164,40 @@ def test_half_precision_is_summed_in_single() -> None:
         for call in calls:
             assert call.result() == ""
             np.testing.assert_array_equal(call.outputs[0], np.asarray([2050.0, 6.0], "float16"))
+
+
+@settings(max_examples=25)
+@given(
+    replicas=st.lists(st.integers(1, 2), min_size=2, max_size=5),
+    sizes=st.lists(st.sampled_from([1, 64, 999, 16385, 50_000]), min_size=1, max_size=3),
+    seed=st.integers(0, 9),
+)
+def test_sums_of_bfloat16_in_float32(replicas: list[int], sizes: list[int], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = [[rng.normal(size=n).astype(ml_dtypes.bfloat16) for n in sizes] for _ in range(sum(replicas))]
+    with ExitStack() as stack:
+        job = _job(stack, replicas)
+        calls = [c for s in range(2) for p in range(len(replicas)) for c in job.submit(p, s, values.__getitem__, True)]
+        assert {c.result() for c in calls} == {""}
+        for i in range(len(sizes)):
+            exact = sum(v[i].astype(float) for v in values)
+            for call in calls:
+                np.testing.assert_array_equal(call.outputs[i], calls[0].outputs[i])
+            np.testing.assert_allclose(calls[0].outputs[i], exact, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("processes", "part"), [(2, 1 / 2), (3, 1 / 2), (4, 3 / 5)])
+def test_bfloat16_takes_half_the_bytes(processes: int, part: float) -> None:
+    """From four processes on, each also writes its part of the sums, a quarter of them or less, in float32."""
+    written = {}
+    for dtype in ("float32", ml_dtypes.bfloat16):
+        with ExitStack() as stack:
+            job = _job(stack, [1] * processes)
+            calls = [c for p in range(processes) for c in job.submit(p, 1, lambda _: [np.ones(40_000, dtype)], True)]  # noqa: B023
+            assert {c.result() for c in calls} == {""}
+            written[np.dtype(dtype).itemsize] = [engine.bytes_written for engine in job.engines]
+    assert written[4] == [160_000 if processes < 4 else 200_000] * processes
+    assert written[2] == [part * w for w in written[4]]
 
 
 def test_the_end_of_a_process_is_noticed_at_once() -> None:

@@ -119,7 +119,7 @@ def test_shared_memory_keeps_its_size() -> None:
         os.close(descriptor)
 
 
-@pytest.mark.parametrize(("value", "expected"), [("0", False), ("1", True)])
+@pytest.mark.parametrize(("value", "expected"), [("0", False), ("1", True), ("", True)])
 def test_the_environment_turns_it_off(monkeypatch: pytest.MonkeyPatch, value: str, expected: bool) -> None:
     monkeypatch.setenv(sharing.VARIABLE, value)
     assert sharing.is_wanted() is expected

@@ -46,6 +46,19 @@ def test_large_sums_are_right_and_the_same_bits_everywhere(cluster: Cluster, pac
             np.testing.assert_array_equal(other[name][0], value[0])
 
 
+def test_bfloat16_is_summed_in_float32_and_takes_half_the_bytes(cluster: Cluster) -> None:
+    first, *others = found = cluster.run(f"{_MODULE}:narrow")
+    is_one_each = len(cluster.members) == 3
+    for each in found:
+        assert 1e-3 < each["error"] < 0.1
+        assert each["residuals"] == 0 and each["exact"] < 1e-5
+        # What several replicas of a process add up to is written in float32.
+        assert each["narrow"] == each["wide"] / (2 if is_one_each else 1) > 0
+    for other in others:
+        for name in "012":
+            np.testing.assert_array_equal(other[name], first[name])
+
+
 def test_sums_inside_loops(cluster: Cluster) -> None:
     assert all(r["error"] < 1e-5 for r in cluster.run(f"{_MODULE}:inside_loops"))
 

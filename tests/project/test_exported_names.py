@@ -31,7 +31,7 @@ PUBLIC = {
         "summary",
         "train",
     ],
-    "lockstep.callbacks": ["TensorBoard"],
+    "lockstep.callbacks": ["BackupAndRestore", "ModelCheckpoint", "NonFinite", "TensorBoard"],
     "lockstep.checkpoint": [
         "Checkpoint",
         "CheckpointReader",
@@ -156,7 +156,9 @@ PUBLIC = {
         "LockstepError",
         "MismatchError",
         "MissingTaskError",
+        "NonFiniteError",
         "PeerError",
+        "Preempted",
         "StartupOrderError",
         "UnsupportedError",
     ],
@@ -461,4 +463,6 @@ def test_the_tree_of_errors_is_in_the_docstring() -> None:
     assert lockstep.errors.__doc__
     for name in PUBLIC["lockstep.errors"]:
         assert name in lockstep.errors.__doc__
-        assert issubclass(getattr(lockstep.errors, name), lockstep.errors.LockstepError)
+        # Who handles errors must not get hold of a program that was asked to end.
+        is_error = issubclass(getattr(lockstep.errors, name), lockstep.errors.LockstepError)
+        assert is_error == (name != "Preempted")

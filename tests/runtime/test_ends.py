@@ -75,9 +75,9 @@ def report(task: Task) -> dict[str, Any]:
     return json.loads(task.report.read_text())
 
 
-def assert_ends(task: Task, *told: str, within: float = PATIENCE) -> None:
+def assert_ends(task: Task, *told: str, within: float = PATIENCE, code: int = 1) -> None:
     """A task ends by itself, not well, and says why."""
-    assert task.wait(within) == 1, task.err[-3000:]
+    assert task.wait(within) == code, task.err[-3000:]
     for text in told:
         assert text in task.err, task.err[-3000:]
 
@@ -129,8 +129,10 @@ def test_a_worker_that_leaves_is_named_by_those_that_train(job: Job) -> None:
     for leaver, tasks in enumerate(jobs):
         told = f"worker {leaver} ended its program while worker {1 - leaver} is in fit."
         assert_ends(tasks[1 - leaver], f"PeerError: Every task must make the same calls. {told}")
-        assert_ends(tasks[leaver], f"worker {leaver} had ended its program when this happened: ", told)
-        assert report(tasks[leaver])["secondary"]
+        assert_ends(tasks[leaver], f"worker {leaver} had ended its program when this happened: ", told, code=3)
+        assert report(tasks[1 - leaver])["secondary"]
+        found = report(tasks[leaver])
+        assert (found["type"], found["message"], found["secondary"]) == ("SystemExit", "3", False)
 
 
 def test_a_killed_worker_ends_the_others(job: Job) -> None:

@@ -177,11 +177,63 @@ def test_strangers_and_twins_do_not_disturb_a_running_cluster(job: Job) -> None:
     assert listeners(port) == {"127.0.0.1"}
     twins = [job.join(workers, i, LOCKSTEP_JOIN_TIMEOUT="3") for i in (0, 1)]
     assert_all_fail(twins[:1], "AddressError", "Address already in use")
-    assert_all_fail(twins[1:], "the cluster runs already, with another process as worker 1")
+    assert_all_fail(twins[1:], "JoinError: Each task of a cluster runs once. The cluster runs already, with another")
     for task in (chief, other):
         task.tell("go")
     assert [t.wait() for t in (chief, other)] == [0, 0], chief.err + other.err
     assert "trained" in chief.out and "trained" in other.out
+
+
+# As if each process were on a machine of its own.
+APART = """
+    import os
+    from lockstep._runtime import door
+    door._boot = lambda: os.environ["TF_CONFIG"].encode()
+"""
+SECRET = "of this test, and long enough"
+
+
+def service_address(task: Task) -> str:
+    """Where the task says that its jax looks for the coordination service."""
+    return next(line.removeprefix("service ") for line in task.out.splitlines() if line.startswith("service "))
+
+
+TELLING = WAITING.replace(
+    'print("joined", flush=True)',
+    'import jax; print("service", jax._src.distributed.global_state.coordinator_address); print("joined", flush=True)',
+)
+
+
+def test_on_several_machines_the_service_is_for_those_who_know_the_secret(job: Job, tmp_path: Path) -> None:
+    """It listens where nobody but this user can enter; the way to it leads past the first task's gate."""
+    workers = addresses(2)
+    env = {"LOCKSTEP_CLUSTER_SECRET": SECRET, "TMPDIR": str(tmp_path / "places")}
+    (tmp_path / "places").mkdir()
+    tasks = [job.start(APART + TELLING, workers, i, **env) for i in range(2)]
+    for task in tasks:
+        task.await_line("joined")
+        assert service_address(task).startswith(f"unix:{tmp_path / 'places'}/lockstep-door-")
+    assert service_address(tasks[0]) != service_address(tasks[1])
+    assert list((tmp_path / "places").iterdir()) == [], "all are connected, so nobody needs the doors"
+    odd = [job.join(workers, 1), job.join(workers, 1, LOCKSTEP_CLUSTER_SECRET=SECRET + "!")]
+    assert_all_fail(
+        odd[:1], "JoinError: All tasks of a cluster must have the same secret, or none.", "this task has none"
+    )
+    assert_all_fail(odd[1:], "does not know the one that this task has")
+    for task in tasks:
+        task.tell("go")
+    assert [t.wait() for t in tasks] == [0, 0], tasks[0].err + tasks[1].err
+    assert tasks[0].err.count("A caller from 127.0.0.1 was refused at the address of worker 0") == 1
+
+
+def test_without_a_secret_tasks_of_several_machines_find_the_service_at_the_first_one_s_address(job: Job) -> None:
+    workers = addresses(2)
+    tasks = [job.start(APART + TELLING, workers, i) for i in range(2)]
+    for task in tasks:
+        task.await_line("joined")
+        assert service_address(task) == workers[0]
+        task.tell("go")
+    assert [t.wait() for t in tasks] == [0, 0], tasks[0].err + tasks[1].err
 
 
 def test_arrival_survives_more_strangers_than_there_are_descriptors(job: Job) -> None:
@@ -234,8 +286,8 @@ def test_a_chief_job(job: Job) -> None:
         config = json.dumps({"cluster": cluster, "task": {"type": kind, "index": 0}})
         tasks[kind] = job.start(program, TF_CONFIG=config)
     assert {kind: task.wait() for kind, task in tasks.items()} == dict.fromkeys(tasks, 0)
-    assert tasks["chief"].out == "('chief 0', 'worker 0') 0 2\n"
-    assert tasks["worker"].out == "('chief 0', 'worker 0') 1 2\n"
+    assert "('chief 0', 'worker 0') 0 2" in tasks["chief"].out.splitlines()
+    assert "('chief 0', 'worker 0') 1 2" in tasks["worker"].out.splitlines()
     assert tasks["evaluator"].out == "('this process',) 0 1\n"
 
 

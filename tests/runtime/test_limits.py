@@ -15,10 +15,13 @@ from tests.runtime.jobs import Job, addresses
 from tests.runtime.properties import steady
 
 VARIABLES = {f.name: f"LOCKSTEP_{f.name.upper()}_TIMEOUT" for f in dataclasses.fields(Limits)}
+VARIABLES["grace"] = "LOCKSTEP_GRACE"
 
 
 def test_without_settings_the_limits_are_the_documented_ones() -> None:
-    assert Limits.from_environment() == Limits(join=300, peer=600, silence=60, leave=3600)
+    assert Limits.from_environment() == Limits(
+        join=300, peer=600, silence=60, leave=3600, grace=25, progress=900, compile=3600
+    )
 
 
 @pytest.mark.parametrize("name", VARIABLES)

@@ -8,15 +8,22 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep._runtime import rendezvous
+from lockstep._runtime import addresses as addressing
+from lockstep._runtime import gate, handshake, report
+from lockstep._runtime.door import Door
+from lockstep._runtime.gate import Gate
+from lockstep._runtime.handshake import Seal
 from lockstep._runtime.join import _disagreement
-from lockstep._runtime.rendezvous import Host, Roll, report
+from lockstep._runtime.rendezvous import Doorkeeper, Host, Roll
+from lockstep._runtime.report import Admission, Reporter
+from lockstep._runtime.secret import Secret
 from lockstep.errors import JoinError, LockstepError, MismatchError, MissingTaskError, PeerError
 from tests.runtime.jobs import addresses, eventually
 from tests.runtime.properties import steady
@@ -32,20 +39,46 @@ def hello(roll: Roll, index: int, **more: Any) -> dict[str, Any]:
     return {"task": f"worker {index}", "cluster": {"worker": list(roll.addresses)}, "versions": {"jax": "1"}, **more}
 
 
+NO_SECRET = Secret()
+A_SECRET, ANOTHER = Secret(b"the secret of this cluster"), Secret(b"that of another cluster")
+
+
+def greet(sock: socket.socket, secret: Secret = NO_SECRET) -> Seal:
+    """What a task and the first one say before anything else."""
+    mine = handshake.new_nonce()
+    sock.sendall(handshake.greeting(mine))
+    theirs = handshake.greeted(handshake.read_line(sock)[0])
+    assert theirs is not None
+    return Seal(secret, mine, theirs["nonce"])
+
+
 class Arrival:
     """A first task that collects, and others that report, each on a thread."""
 
-    def __init__(self, roll: Roll, seconds: float = PATIENCE) -> None:
+    def __init__(
+        self, roll: Roll, seconds: float = PATIENCE, secret: Secret = NO_SECRET, door: Door | None = None
+    ) -> None:
         self.roll = roll
         self._threads = ThreadPoolExecutor(8)
-        self.host = Host(roll, hello(roll, 0), _disagreement)
-        self.collected = self._threads.submit(self.host.collect, seconds)
+        self.secret = secret
+        self.host = Host(roll, hello(roll, 0), _disagreement, secret, door)
+        self.collected: Future[Gate] = self._threads.submit(self.host.collect, seconds)
 
-    def report(self, index: int, seconds: float = PATIENCE, **more: Any) -> Future[None]:
-        return self._threads.submit(report, self.roll, index, hello(self.roll, index, **more), seconds)
+    def report(
+        self, index: int, seconds: float = PATIENCE, secret: Secret | None = None, generation: int = 0, **more: Any
+    ) -> Future[Admission]:
+        roll = replace(self.roll, generation=generation)
+        reporter = Reporter(roll, index, hello(self.roll, index, **more), secret or self.secret)
+        return self._threads.submit(reporter.report, seconds)
+
+    def say(self, sock: socket.socket, said: dict[str, Any]) -> Seal:
+        """Greets, and sends a hello."""
+        seal = greet(sock, self.secret)
+        sock.sendall(seal.write("hello", said))
+        return seal
 
     def connect(self) -> socket.socket:
-        host, port = rendezvous.addresses.split(self.roll.addresses[0])
+        host, port = addressing.split(self.roll.addresses[0])
         return socket.create_connection((host, port), timeout=PATIENCE)
 
     def has_arrived(self, index: int) -> bool:
@@ -54,27 +87,31 @@ class Arrival:
     def close(self) -> None:
         self._threads.shutdown()
         self.host.close()
+        if not self.collected.exception():
+            self.collected.result().close()
 
 
 @contextlib.contextmanager
-def arrival(count: int, seconds: float = PATIENCE) -> Iterator[Arrival]:
-    found = Arrival(roll_of(count), seconds)
+def arrival(
+    count: int, seconds: float = PATIENCE, secret: Secret = NO_SECRET, door: Door | None = None
+) -> Iterator[Arrival]:
+    found = Arrival(roll_of(count), seconds, secret, door)
     try:
         yield found
     finally:
         found.close()
 
 
-def error_of(future: Future[None]) -> BaseException | None:
+def error_of(future: Future[Any]) -> BaseException | None:
     return future.exception(PATIENCE)
 
 
-def assert_all_join(here: Arrival, *others: Future[None]) -> None:
+def assert_all_join(here: Arrival, *others: Future[Admission]) -> None:
     here.collected.result(PATIENCE)
     assert not any(f.done() for f in others), "nobody goes on before the release"
-    here.host.release()
+    here.host.release(service="near")
     for future in others:
-        future.result(PATIENCE)
+        assert future.result(PATIENCE).says["service"] == "near"
 
 
 def test_all_go_on_when_all_have_arrived() -> None:
@@ -82,11 +119,11 @@ def test_all_go_on_when_all_have_arrived() -> None:
         assert_all_join(here, *(here.report(i) for i in (3, 1, 2)))
 
 
-def test_the_address_is_free_when_all_have_arrived() -> None:
+def test_the_address_is_free_when_the_gate_is_closed() -> None:
     with arrival(2) as here:
         other = here.report(1)
-        here.collected.result(PATIENCE)
-        with contextlib.closing(rendezvous.addresses.listen(here.roll.addresses[0], "worker 0")):
+        here.collected.result(PATIENCE).close()
+        with contextlib.closing(addressing.listen(here.roll.addresses[0], "worker 0")):
             pass
         here.host.release()
         other.result(PATIENCE)
@@ -95,9 +132,9 @@ def test_the_address_is_free_when_all_have_arrived() -> None:
 def test_a_task_may_come_before_the_first() -> None:
     roll = roll_of(2)
     with ThreadPoolExecutor() as threads:
-        early = threads.submit(report, roll, 1, hello(roll, 1), PATIENCE)
+        early = threads.submit(Reporter(roll, 1, hello(roll, 1)).report, PATIENCE)
         host = Host(roll, hello(roll, 0), _disagreement)
-        host.collect(PATIENCE)
+        host.collect(PATIENCE).close()
         host.release()
         early.result(PATIENCE)
 
@@ -107,10 +144,10 @@ def test_an_ipv6_address() -> None:
     roll = Roll(v4.names, tuple(a.replace("127.0.0.1", "[::1]") for a in v4.addresses))
     host = Host(roll, hello(roll, 0), _disagreement)
     with ThreadPoolExecutor() as threads:
-        other = threads.submit(report, roll, 1, hello(roll, 1), PATIENCE)
-        host.collect(PATIENCE)
+        other = threads.submit(Reporter(roll, 1, hello(roll, 1)).report, PATIENCE)
+        host.collect(PATIENCE).close()
         host.release()
-        other.result(PATIENCE)
+        assert other.result(PATIENCE).ip == "::1"
 
 
 def test_whoever_arrived_learns_who_did_not() -> None:
@@ -135,7 +172,9 @@ def test_a_task_of_a_larger_cluster() -> None:
         larger = {"worker": [*here.roll.addresses, "127.0.0.1:9"]}
         first = here.report(1)
         eventually(lambda: here.has_arrived(1), lambda: "arrival")
-        stranger = here._threads.submit(report, here.roll, 3, {**hello(here.roll, 3), "cluster": larger}, PATIENCE)
+        roll = Roll((*here.roll.names, "worker 3"), (*here.roll.addresses, "127.0.0.1:9"))
+        reporter = Reporter(roll, 3, {**hello(here.roll, 3), "cluster": larger})
+        stranger = here._threads.submit(reporter.report, PATIENCE)
         for error in map(error_of, [here.collected, first, stranger]):
             assert isinstance(error, MismatchError), error
             assert "worker 3: worker is" in str(error)
@@ -162,7 +201,7 @@ def test_a_task_that_comes_twice_is_refused_and_the_first_goes_on() -> None:
 def test_a_task_that_died_while_it_waited_may_come_again() -> None:
     with arrival(3) as here:
         with contextlib.closing(here.connect()) as dying:
-            dying.sendall(_line(hello(here.roll, 1, lockstep=True, process=1)))
+            here.say(dying, hello(here.roll, 1, process=1, generation=0))
             eventually(lambda: here.has_arrived(1), lambda: "arrival")
         eventually(lambda: not here.has_arrived(1), lambda: "its end is noticed")
         assert_all_join(here, here.report(1), here.report(2))
@@ -171,18 +210,19 @@ def test_a_task_that_died_while_it_waited_may_come_again() -> None:
 def test_a_task_that_died_while_it_waited_is_missing() -> None:
     with arrival(3, seconds=1) as here:
         with contextlib.closing(here.connect()) as dying:
-            dying.sendall(_line(hello(here.roll, 1, lockstep=True, process=1)))
+            here.say(dying, hello(here.roll, 1, process=1, generation=0))
             eventually(lambda: here.has_arrived(1), lambda: "arrival")
         assert f"Missing: {here.roll.describe([1, 2])}" in str(error_of(here.collected))
 
 
 def test_what_an_arrived_task_goes_on_saying_is_ignored() -> None:
     with arrival(3) as here, contextlib.closing(here.connect()) as chatty:
-        chatty.sendall(_line(hello(here.roll, 1, lockstep=True, process=1)))
+        seal = here.say(chatty, hello(here.roll, 1, process=1, generation=0))
         eventually(lambda: here.has_arrived(1), lambda: "arrival")
         chatty.sendall(b"and another thing\n" * 1000)
         assert_all_join(here, here.report(2))
-        assert json.loads(chatty.makefile().readline()) == {"go": True}
+        verdict, _ = handshake.read_line(chatty)
+        assert seal.read("answer", verdict) == {"go": True, "service": "near"}
 
 
 def _line(value: Any) -> bytes:
@@ -191,8 +231,8 @@ def _line(value: Any) -> bytes:
 
 # What no task says of itself, part by part; `...` stands for a part that is left out.
 _WRONG_PARTS: dict[str, list[Any]] = {
-    "lockstep": [..., None, False, 1, "true", [True]],
-    "process": [..., None, True, False, 0, -1, 1.0, "1", [1], {}],
+    "process": [..., None, True, False, 0, -1, 1.0, "1", [1], {}, 1 << 40],
+    "generation": [..., None, True, -1, 0.0, "0", []],
     "task": [..., None, 1, ["worker 1"], {}],
     "cluster": [..., None, [], "worker", 1, True],
     "versions": [..., None, [], "1", 1.5],
@@ -201,7 +241,7 @@ _WRONG = [(part, value) for part, values in _WRONG_PARTS.items() for value in va
 
 
 def _wrong_hello(roll: Roll, part: str, value: Any) -> dict[str, Any]:
-    said = hello(roll, 1, lockstep=True, process=1)
+    said = hello(roll, 1, process=1, generation=0)
     return {k: v for k, v in {**said, part: value}.items() if v is not ...}
 
 
@@ -209,7 +249,7 @@ def test_whoever_does_not_speak_as_a_task_is_none() -> None:
     with arrival(2) as here, contextlib.ExitStack() as held:
         for wrong in _WRONG:
             sock = held.enter_context(contextlib.closing(here.connect()))
-            sock.sendall(_line(_wrong_hello(here.roll, *wrong)))
+            here.say(sock, _wrong_hello(here.roll, *wrong))
             assert sock.recv(100) == b"", f"{wrong} was answered"
         assert_all_join(here, here.report(1))
 
@@ -229,7 +269,12 @@ _BYTES = st.one_of(
             b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
             b"[" * 100_000 + b"\n",
             b"9" * 100_000 + b"\n",
-            b"x" * (rendezvous._LINE_BYTES + 10),
+            b"x" * (handshake.LINE_BYTES + 10),
+            handshake.greeting("0" * 32) * 2,
+            handshake.line({"lockstep": 2, "nonce": "Z" * 32}),
+            handshake.line({"lockstep": True, "nonce": "0" * 32}),
+            handshake.line({"says": "{}", "proof": ""}),
+            handshake.line({"says": "[" * 50_000, "proof": ""}),
             b"\xff\xfe\n",
             b"\n\n\n",
         ]
@@ -238,13 +283,15 @@ _BYTES = st.one_of(
 
 
 @settings(steady, max_examples=60)
-@given(st.lists(st.tuples(_BYTES, st.booleans()), max_size=6))
-def test_strangers_do_no_harm(strangers: list[tuple[bytes, bool]]) -> None:
-    """Whatever comes, and whether it then hangs up or holds on: who belongs here joins."""
-    with arrival(2) as here, contextlib.ExitStack() as held:
-        for data, holds_on in strangers:
+@given(st.lists(st.tuples(_BYTES, st.booleans(), st.booleans()), max_size=6), st.sampled_from([NO_SECRET, A_SECRET]))
+def test_strangers_do_no_harm(strangers: list[tuple[bytes, bool, bool]], secret: Secret) -> None:
+    """Whatever comes, with a greeting or without, and whether it then hangs up or holds on: who belongs here joins."""
+    with arrival(2, secret=secret) as here, contextlib.ExitStack() as held:
+        for data, greets, holds_on in strangers:
             sock = held.enter_context(contextlib.closing(here.connect()))
             with contextlib.suppress(OSError):  # The first task need not listen to the end.
+                if greets:
+                    greet(sock)
                 sock.sendall(data)
                 if not holds_on:
                     sock.close()
@@ -261,7 +308,7 @@ def test_a_line_without_end_is_not_kept() -> None:
 
 
 def test_the_silent_are_dropped_to_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "_MAX_STRANGERS", 5)
+    monkeypatch.setattr(gate, "_MAX_STRANGERS", 5)
     with arrival(3) as here, contextlib.ExitStack() as held:
         first = here.report(1)
         eventually(lambda: here.has_arrived(1), lambda: "arrival")
@@ -274,25 +321,26 @@ def test_nobody_listens() -> None:
     roll = roll_of(2)
     began = time.monotonic()
     with pytest.raises(MissingTaskError) as error:
-        report(roll, 1, hello(roll, 1), 0.5)
+        Reporter(roll, 1, hello(roll, 1)).report(0.5)
     assert time.monotonic() - began < 3
     assert f"Arrived: {roll.describe([1])}. Missing: {roll.describe([0])}" in str(error.value)
     assert "Connection refused" in str(error.value)
 
 
-def _answered_by(answer: Callable[[socket.socket], None], seconds: float = 1.0) -> None:
+def _answered_by(answer: Callable[[socket.socket], None], seconds: float = 1.0, secret: Secret = NO_SECRET) -> None:
     """Reports to something that is not a first task."""
     roll = roll_of(2)
-    host, port = rendezvous.addresses.split(roll.addresses[0])
+    host, port = addressing.split(roll.addresses[0])
     with socket.create_server((host, port)) as server, ThreadPoolExecutor() as threads:
-        told = threads.submit(report, roll, 1, hello(roll, 1), seconds)
+        told = threads.submit(Reporter(roll, 1, hello(roll, 1), secret).report, seconds)
         sock, _ = server.accept()
+        sock.settimeout(PATIENCE)
         with sock:
             answer(sock)
             told.result(PATIENCE)
 
 
-@pytest.mark.parametrize("data", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"[]\n", b"\xff\n", b"x" * (1 << 19)])
+@pytest.mark.parametrize("data", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"[]\n", b"\xff\n", b"x" * (1 << 19)])
 def test_something_else_answers(data: bytes) -> None:
     def answer(sock: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -304,7 +352,7 @@ def test_something_else_answers(data: bytes) -> None:
 
 
 def test_something_else_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "_GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(report, "GRACE_SECONDS", 0.1)
     with pytest.raises(MissingTaskError, match="does not answer"):
         _answered_by(lambda sock: None, seconds=0.3)
 
@@ -315,4 +363,191 @@ def test_something_else_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_the_verdict_is_an_error_of_ours(name: str, kind: type[LockstepError]) -> None:
     with pytest.raises(kind, match=r"^because$"):
-        _answered_by(lambda sock: sock.sendall(_line({"error": name, "message": "because"})))
+        _answered_by(
+            lambda sock: sock.sendall(_greet_back(sock).write("answer", {"error": name, "message": "because"}))
+        )
+
+
+def _greet_back(sock: socket.socket, secret: Secret = NO_SECRET, claims: bool | None = None) -> Seal:
+    """What the first task says to a greeting, up to a hello."""
+    theirs = handshake.greeted(handshake.read_line(sock)[0])
+    assert theirs is not None
+    mine = handshake.new_nonce()
+    sock.sendall(handshake.greeting(mine, secret=secret.is_set if claims is None else claims))
+    seal = Seal(secret, theirs["nonce"], mine)
+    handshake.read_line(sock)
+    return seal
+
+
+def test_who_hangs_up_on_a_greeting_is_asked_again() -> None:
+    """It may be a first task that ends, before its successor starts; or be flooded."""
+    roll = roll_of(2)
+    with (
+        contextlib.closing(socket.create_server(addressing.split(roll.addresses[0]))) as first,
+        ThreadPoolExecutor() as t,
+    ):
+        told = t.submit(Reporter(roll, 1, hello(roll, 1)).report, PATIENCE)
+        first.accept()[0].close()
+        first.close()
+        host = Host(roll, hello(roll, 0), _disagreement)
+        host.collect(PATIENCE).close()
+        host.release()
+        told.result(PATIENCE)
+
+
+def test_with_a_secret_all_join() -> None:
+    with arrival(3, secret=A_SECRET) as here:
+        assert_all_join(here, here.report(1), here.report(2))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "mine", "told"),
+    [
+        (A_SECRET, ANOTHER, "does not know the one that this task has"),
+        (A_SECRET, NO_SECRET, "demands one, and this task has none"),
+        (NO_SECRET, A_SECRET, "has none"),
+    ],
+)
+def test_another_secret_is_refused_and_changes_nothing(
+    theirs: Secret, mine: Secret, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with arrival(2, secret=theirs) as here:
+        for _ in range(3):
+            error = error_of(here.report(1, secret=mine))
+            assert isinstance(error, JoinError), error
+            assert "All tasks of a cluster must have the same secret, or none." in str(error)
+            assert told in str(error)
+        assert not here.collected.done()
+        assert_all_join(here, here.report(1))
+    refusals = [r.getMessage() for r in caplog.records if "was refused" in r.getMessage()]
+    assert len(refusals) == (mine is ANOTHER), "once of each address"
+    assert all("127.0.0.1 was refused at the address of worker 0: it does not know the secret" in r for r in refusals)
+
+
+def test_what_was_heard_before_proves_nothing() -> None:
+    """A hello of a task, word for word, on a connection of a stranger."""
+    with arrival(3, secret=A_SECRET) as here, contextlib.ExitStack() as held:
+        first, stranger = (held.enter_context(contextlib.closing(here.connect())) for _ in range(2))
+        said = greet(first, A_SECRET).write("hello", hello(here.roll, 1, process=1, generation=0))
+        greet(stranger)
+        stranger.sendall(said)
+        assert b"proof" in stranger.recv(1000) and stranger.recv(1000) == b""
+        assert not here.has_arrived(1)
+        first.sendall(said)
+        eventually(lambda: here.has_arrived(1), lambda: "arrival")
+        assert_all_join(here, here.report(2))
+
+
+def test_a_word_of_one_kind_is_none_of_another() -> None:
+    seal = Seal(A_SECRET, "1" * 32, "2" * 32)
+    assert seal.read("hello", seal.write("hello", {"a": 1})) == {"a": 1}
+    assert seal.read("answer", seal.write("hello", {"a": 1})) is None
+    assert Seal(A_SECRET, "2" * 32, "1" * 32).read("hello", seal.write("hello", {"a": 1})) is None
+    assert Seal(ANOTHER, "1" * 32, "2" * 32).read("hello", seal.write("hello", {"a": 1})) is None
+
+
+@pytest.mark.parametrize("claims", [True, False])
+def test_a_first_task_without_the_secret_is_not_believed(claims: bool) -> None:
+    def answer(sock: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            sock.sendall(_greet_back(sock, NO_SECRET, claims).write("answer", {"go": True, "service": "open"}))
+
+    with pytest.raises(JoinError, match="All tasks of a cluster must have the same secret"):
+        _answered_by(answer, secret=A_SECRET)
+
+
+@pytest.mark.parametrize(("theirs", "which"), [(2, "given up: end it"), (4, "a later attempt: end this one first")])
+def test_a_task_of_another_attempt_is_refused(theirs: int, which: str) -> None:
+    roll = replace(roll_of(2), generation=3)
+    found = Arrival(roll)
+    with contextlib.closing(found) as here:
+        error = error_of(here.report(1, generation=theirs))
+        assert isinstance(error, JoinError)
+        assert f"worker 1 is of generation {theirs}, {roll.describe([0])} of generation 3." in str(error)
+        assert which in str(error)
+        assert_all_join(here, here.report(1, generation=3))
+
+
+def test_who_is_slow_is_dropped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(gate, "_STRANGER_SECONDS", 0.2)
+    with arrival(2) as here, contextlib.closing(here.connect()) as slow:
+        slow.sendall(b"{")
+        assert slow.recv(1) == b""
+        assert_all_join(here, here.report(1))
+    assert "127.0.0.1 was refused at the address of worker 0: it was too slow" in caplog.text
+
+
+def test_all_strangers_together_have_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "_STRANGER_BYTES", 300_000)
+    with arrival(2) as here, contextlib.ExitStack() as held:
+        socks = [held.enter_context(contextlib.closing(here.connect())) for _ in range(4)]
+        for sock in socks:
+            greet(sock)
+            sock.sendall(b"x" * 200_000)
+        with contextlib.suppress(ConnectionResetError):
+            assert socks[0].recv(1) == b"", "the oldest was hung up on"
+        assert_all_join(here, here.report(1))
+
+
+def test_who_is_on_this_machine_is_known() -> None:
+    with contextlib.closing(Door()) as door, arrival(3, door=door) as here:
+        assert_all_join(here, here.report(1), here.report(2))
+        assert here.host.are_near
+
+
+def test_who_only_says_that_it_is_near_is_not() -> None:
+    with contextlib.closing(Door()) as door, arrival(2, door=door) as here, contextlib.closing(here.connect()) as sock:
+        here.say(sock, hello(here.roll, 1, process=1, generation=0, sees="0" * 64))
+        here.collected.result(PATIENCE)
+        assert not here.host.are_near
+
+
+class Kept:
+    """A cluster of two that has started; its first task stays at its address."""
+
+    def __init__(self, held: contextlib.ExitStack, secret: Secret = NO_SECRET) -> None:
+        self.here = held.enter_context(arrival(2, secret=secret))
+        assert_all_join(self.here, self.here.report(1))
+        self.let_in: list[socket.socket] = []
+        keeper = Doorkeeper(self.here.collected.result(), self.here.roll, self.let_in.append)
+        self.is_over = False
+        held.enter_context(contextlib.closing(self))
+        self._thread = ThreadPoolExecutor(1)
+        self._served = self._thread.submit(self._serve, keeper)
+
+    def _serve(self, keeper: Doorkeeper) -> None:
+        while not self.is_over:
+            keeper._gate.listen(0.05)
+
+    def close(self) -> None:
+        self.is_over = True
+        self._served.result(PATIENCE)
+        self._thread.shutdown()
+        for sock in self.let_in:
+            sock.close()
+
+
+def test_who_comes_late_is_told_that_the_cluster_runs() -> None:
+    with contextlib.ExitStack() as held:
+        kept = Kept(held)
+        error = error_of(kept.here.report(1))
+        assert isinstance(error, JoinError)
+        assert "The cluster runs already, with another process as worker 1" in str(error)
+        error = error_of(kept.here.report(1, generation=1))
+        assert "worker 1 is of generation 1" in str(error)
+        assert not kept.let_in
+
+
+def test_the_service_is_for_those_who_know_the_secret() -> None:
+    with contextlib.ExitStack() as held:
+        kept = Kept(held, A_SECRET)
+        roll = kept.here.roll
+        with pytest.raises(JoinError, match="must have the same secret"):
+            Reporter(roll, 1, hello(roll, 1), ANOTHER).reach_service(PATIENCE)
+        assert not kept.let_in
+        sock, rest = Reporter(roll, 1, hello(roll, 1), A_SECRET).reach_service(PATIENCE)
+        held.enter_context(sock)
+        assert rest == b""
+        eventually(lambda: kept.let_in, lambda: "it is let in")
+        kept.let_in[0].sendall(b"hello")
+        assert sock.recv(5) == b"hello"

@@ -99,6 +99,17 @@ def test_the_silent_end_the_run_of_the_others(pair: Pair, ends: list[int], capfd
     assert found is not None and found["process"] == 0 and told in found["message"]
 
 
+def test_a_task_that_never_shows_a_sign_of_life_is_silent_too(ends: list[int]) -> None:
+    """It was stopped right after it had joined."""
+    first, _ = controls(2)
+    dog = Watchdog(first, Limits(silence=0.5))
+    dog.start()
+    with first.running("fit"):
+        eventually(lambda: ends, lambda: "it ends")
+    dog.stop()
+    assert ends == [1]
+
+
 def test_silence_between_runs_is_nobody_s_concern(pair: Pair, ends: list[int]) -> None:
     pair.dogs[1].stop()
     begin = pair.first.listing("beats")["0"]

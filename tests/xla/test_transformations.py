@@ -87,6 +87,17 @@ def test_under_shard_map(check_vma: bool) -> None:
     assert_same(mapped, KERNELS, X)
 
 
+def test_gradients_of_kernels_are_taken_inside_of_shard_map() -> None:
+    """There, differentiation says of a kernel's gradient that it lies nowhere in particular."""
+
+    def total(kernel: Any, x: Any) -> Any:
+        return lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=NUMBERS).sum()
+
+    whole, mesh = PartitionSpec(), _mesh(AxisType.Auto)
+    mapped = jax.shard_map(jax.grad(total), mesh=mesh, in_specs=whole, out_specs=whole, check_vma=False)
+    assert differs(mapped, KERNELS[0], X)
+
+
 def test_when_xla_divides_the_batch() -> None:
     mesh = _mesh(AxisType.Auto)
 

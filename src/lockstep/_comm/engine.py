@@ -32,16 +32,24 @@ class Engine:
         arenas: What each process writes, in their order.
         capacity: Bytes of a round.
         replicas: Numbers of this process' replicas.
+        is_one_each: Whether each process has one replica; see `Exchange`.
     """
 
-    def __init__(self, links: Links, arenas: Sequence[Arena], capacity: int, replicas: Sequence[int]) -> None:
+    def __init__(
+        self, links: Links, arenas: Sequence[Arena], capacity: int, replicas: Sequence[int], is_one_each: bool
+    ) -> None:
         self._links = links
-        self._exchange = Exchange(links, arenas, capacity)
+        self._exchange = Exchange(links, arenas, capacity, is_one_each)
         self._arrivals = Arrivals(replicas)
         self._completion = Completion()
         self._current: list[Call] = []
         self._thread = threading.Thread(target=self._serve, name="lockstep-sums", daemon=True)
         self._thread.start()
+
+    @property
+    def bytes_written(self) -> int:
+        """How many bytes this process has written so far for the others to read."""
+        return self._exchange.bytes_written
 
     def submit(self, call: Call) -> None:
         """Takes a call of one replica; it ends later."""

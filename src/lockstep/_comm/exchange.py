@@ -32,14 +32,21 @@ class Exchange:
         links: To the other processes.
         arenas: What each process writes, in their order.
         capacity: Bytes of a round.
+        is_one_each: Whether each process has one replica. What one replica adds is written in its own type; what
+            several do, in that of the sums, which may be a wider one.
+
+    Attributes:
+        bytes_written: What this process has written so far for the others to read.
     """
 
-    def __init__(self, links: Links, arenas: Sequence[Arena], capacity: int) -> None:
+    def __init__(self, links: Links, arenas: Sequence[Arena], capacity: int, is_one_each: bool) -> None:
         self._links = links
         self._arenas = arenas
         self._own = arenas[links.process]
         self._capacity = capacity
+        self._is_one_each = is_one_each
         self._number = 0
+        self.bytes_written = 0
 
     def begin(self, calls: Calls) -> None:
         """Writes the first round of a sum: one call of each replica of this process. May be repeated with another."""
@@ -51,7 +58,7 @@ class Exchange:
 
     def finish(self, calls: Calls) -> None:
         """Carries out the sum that was begun, and `led` unless this is the first process."""
-        if len(self._arenas) >= _DIVIDED and _size(calls[0]) >= _DIVIDED_BYTES:
+        if self._is_divided(calls):
             self._finish_divided(calls)
         else:
             self._finish_whole(calls)
@@ -64,7 +71,8 @@ class Exchange:
                 self._offer(calls, plan[place + 1], self._number + 1)
             self._hear_all(calls, is_first=place == 0)
             for p, outs in _outputs(calls, pieces):
-                adding.add(self._terms(p.offset, p.stop - p.start, outs[0].dtype), outs[0])
+                terms = self._terms(p.offset, p.stop - p.start, self._written_as(calls[0], p))
+                adding.add(terms, outs[0])
                 _copy(outs[0], outs[1:])
             self._number += 1
 
@@ -74,9 +82,12 @@ class Exchange:
                 self._offer(calls, pieces, self._number)
             self._hear_all(calls, is_first=place == 0)
             for p, outs in _outputs(calls, pieces):
+                written = self._written_as(calls[0], p)
                 count, offset = self._part(p, self._links.process, outs[0].dtype)
                 sums = self._own.sums(offset, count, outs[0].dtype)
-                adding.add(self._terms(offset, count, outs[0].dtype), sums)
+                _, offset = self._part(p, self._links.process, written)
+                adding.add(self._terms(offset, count, written), sums)
+                self.bytes_written += sums.nbytes
             self._number += 1
             self._links.tell(self._number, calls[0].site)
             self._hear_all(calls)
@@ -84,14 +95,26 @@ class Exchange:
                 self._copy_sums(p, outs)
             self._number += 1
 
+    def _is_divided(self, calls: Calls) -> bool:
+        return len(self._arenas) >= _DIVIDED and _size(calls[0]) >= _DIVIDED_BYTES
+
     def _plan(self, calls: Calls) -> tuple[Round, ...]:
-        return rounds.plan(tuple((v.size, v.dtype.itemsize) for v in calls[0].inputs), self._capacity)
+        """The rounds of a sum; there is room for parts of the sums too where these are written."""
+        call = calls[0]
+        first = call.inputs if self._is_one_each and not self._is_divided(calls) else call.outputs
+        return rounds.plan(tuple((v.size, v.dtype.itemsize) for v in first), self._capacity)
+
+    def _written_as(self, call: Call, piece: Piece) -> np.dtype[Any]:
+        """The type in which a process writes what it adds."""
+        return (call.inputs if self._is_one_each else call.outputs)[piece.value].dtype
 
     def _offer(self, calls: Calls, pieces: Round, number: int) -> None:
         """Writes the sum of this process' replicas, and says so."""
         for p in pieces:
             terms = [c.inputs[p.value][p.start : p.stop] for c in calls]
-            adding.add(terms, self._own.contribution(number, p.offset, p.stop - p.start, terms[0].dtype))
+            written = self._own.contribution(number, p.offset, p.stop - p.start, self._written_as(calls[0], p))
+            adding.add(terms, written)
+            self.bytes_written += written.nbytes
         self._links.tell(number, calls[0].site)
 
     def _hear_all(self, calls: Calls, is_first: bool = False) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 from lockstep._comm import neighbours, target
 from lockstep._comm.all_reduce import AllReduce
 from lockstep._comm.engine import Engine
+from lockstep._runtime import switch
 from lockstep._runtime.limits import Limits
 from lockstep._runtime.runtime import Runtime
-from lockstep.errors import ArgumentError
 
 _log = logging.getLogger("lockstep")
 
@@ -22,6 +22,7 @@ VARIABLE = "LOCKSTEP_SHARED_MEMORY"
 _ROUND_BYTES = 1 << 20
 
 _shared: AllReduce | None = None
+_engine: Engine | None = None
 
 
 def share(runtime: Runtime, devices: Sequence[Any], axis: str, peer_seconds: float | None = None) -> None:
@@ -36,7 +37,7 @@ def share(runtime: Runtime, devices: Sequence[Any], axis: str, peer_seconds: flo
     Raises:
         ArgumentError: If `LOCKSTEP_SHARED_MEMORY` is neither 0 nor 1.
     """
-    global _shared
+    global _shared, _engine
     wanted = is_wanted()
     if runtime.is_alone or any(d.platform != "cpu" for d in devices):
         return
@@ -49,8 +50,8 @@ def share(runtime: Runtime, devices: Sequence[Any], axis: str, peer_seconds: flo
     mine = [i for i, d in enumerate(devices) if d.process_index == runtime.process]
     # A forked process, such as one that loads data, must not make this one's end look like life.
     os.register_at_fork(after_in_child=links.forget)
-    engine = Engine(links, arenas, _ROUND_BYTES, mine)
-    target.register(engine.submit)
+    _engine = Engine(links, arenas, _ROUND_BYTES, mine, is_one_each=len(devices) == len(runtime.tasks))
+    target.register(_engine.submit)
     _shared = AllReduce(axis, len(devices))
     _log.debug("sums between tasks go through shared memory")
 
@@ -62,6 +63,11 @@ def shared(axis: str, replicas: int) -> AllReduce | None:
     return None
 
 
+def bytes_written() -> int:
+    """How many bytes this process has written so far for others to read, to add up."""
+    return 0 if _engine is None else _engine.bytes_written
+
+
 def begin_program() -> None:
     """To be called where the tracing of a program begins; see `AllReduce.begin`."""
     if _shared is not None:
@@ -69,11 +75,9 @@ def begin_program() -> None:
 
 
 def is_wanted() -> bool:
-    """Whether the environment leaves it on."""
-    value = os.environ.get(VARIABLE, "1")
-    if value not in ("0", "1"):
-        raise ArgumentError(
-            f"{VARIABLE} must be 1 (default: tasks of one machine add up through shared memory) or 0 (through the "
-            f"network). Received: {value!r}."
-        )
-    return value == "1"
+    """Whether the environment leaves it on.
+
+    Raises:
+        ArgumentError: If the variable is neither 0 nor 1, nor empty.
+    """
+    return switch.is_on(VARIABLE, "tasks of one machine add up through shared memory")

@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from lockstep._feed.batch import unmarked
+from lockstep._feed.batch import Marked, unmarked
+from lockstep._feed.position import VERSION, Marks, demand_same, rows_of
 from lockstep._feed.reader import Reader
 from lockstep._feed.source import Source
 from lockstep._runtime.runtime import Runtime
@@ -43,7 +44,8 @@ class Feed:
     ) -> None:
         self.source = source
         self._program = program
-        self._placer = _Placer(program)
+        self._marks = Marks()
+        self._placer = _Placer(program, self._marks)
         self._runtime = runtime
         self.steps_per_epoch = steps_per_epoch
         # One name per feed and epoch: the tasks make the same feeds in the same order.
@@ -51,7 +53,11 @@ class Feed:
         self._epochs = 0
         self._pass: Iterator[Any] | None = None
         self._known = source.num_batches
-        self._seen = 0
+        # Batches of the open pass that were handed out: by now, and before this epoch.
+        self._seen = self._seen_before = 0
+        # Batches of this epoch, and of the next one, that were used before training was interrupted.
+        self._offset = self._resumed = 0
+        self._in_epoch = False
         self._at_most = at_most
         self._reader: Reader | None = None
         self._is_decided = False
@@ -74,6 +80,59 @@ class Feed:
         """Batches of an epoch, if known."""
         return self.steps_per_epoch or self._known
 
+    def position(self, taken: int = 0, together: bool = True) -> dict[str, Any] | None:
+        """Returns where the data stand, as JSON that is good for any number of workers.
+
+        Args:
+            taken: How many batches of the epoch that is open were used.
+            together: Whether all tasks call it at the same time; where the position is in the pipelines of each, they
+                must.
+
+        Returns:
+            The position, or `None` if only all tasks together know it.
+        """
+        if not together and not self._runtime.is_alone:
+            return None
+        seen = self._seen_before + taken - self._offset if self._in_epoch else self._seen
+        is_open = self._pass is not None
+        return {
+            "version": VERSION,
+            "kind": self.source.kind,
+            "batches": seen,
+            "taken": taken if self._in_epoch else self._resumed,
+            "rows": self._placer.rows,
+            "known": self._known,
+            "exhausted": self.exhausted,
+            "decision": self._program.decision(),
+            "pass": self.source.saved(self._marks.after(seen)) if is_open else None,
+            "next": None if is_open else self.source.between(),
+        }
+
+    def resume(self, position: dict[str, Any]) -> None:
+        """Goes to a position, before the first epoch; all tasks call it with the same one.
+
+        Raises:
+            CheckpointError, ArgumentError: If it is not one of these data.
+        """
+        demand_same("the version of the position", position["version"], VERSION)
+        demand_same("what is read", position["kind"], self.source.kind)
+        self._known = position["known"] if self._known is None else self._known
+        self.exhausted = position["exhausted"]
+        self._placer.rows = position["rows"]
+        self._is_decided = self._program.follow(position["decision"])
+        self._resumed = position["taken"]
+        if position["pass"] is None:
+            self.source.follow(position["next"])
+            self._pass = iter(()) if self.exhausted else None
+            return
+        self._seen = position["batches"]
+        self._pass = self.source.resume_pass(position["pass"], self._seen, position["rows"])
+        self._marks.begin(self._seen, self.source.start)
+
+    def rewind(self) -> None:
+        """Has the data begin at the beginning of a pass, after `resume` has failed."""
+        self._pass, self._seen, self._resumed = None, 0, 0
+
     @contextlib.contextmanager
     def epoch(self, state: Any) -> Generator[Iterator[Placed]]:
         """Opens the next epoch: an iterator of `Placed` chunks.
@@ -83,9 +142,11 @@ class Feed:
         """
         self._begin(state)
         batches = self._count()
+        self._offset, self._resumed, self._in_epoch = self._resumed, 0, True
         try:
             yield batches
         finally:
+            self._in_epoch = False
             batches.close()
             if self.steps_per_epoch is None or self._seen == self._known:
                 self._end_pass()
@@ -93,11 +154,13 @@ class Feed:
     def _begin(self, state: Any) -> None:
         if self._pass is None:
             self._pass = self.source.begin_pass()
-            self._seen = 0
+            self._seen, self._placer.rows = 0, None
+            self._marks.begin(0, self.source.start)
+        self._seen_before = self._seen
         if not self._is_decided:
             self._is_decided = True
             first, self._pass = _with_first(self._pass)
-            self._program.decide(state, None if first is None else self._placer.prepare(first))
+            self._program.decide(state, None if first is None else self._program.prepare(unmarked(first)))
 
     def _end_pass(self) -> None:
         if self._pass is not None:
@@ -105,9 +168,11 @@ class Feed:
         self._pass = None
 
     def _count(self) -> Generator[Any]:
-        taken = 0
-        with contextlib.closing(self._placed()) as placed:
+        taken = self._offset
+        left = None if self.steps_per_epoch is None else max(0, self.steps_per_epoch - taken)
+        with contextlib.closing(self._placed(left)) as placed:
             for chunk in placed:
+                self._marks.forget(self._seen)
                 taken += chunk.steps
                 self._seen += chunk.steps
                 yield chunk
@@ -123,15 +188,15 @@ class Feed:
         if self.steps_per_epoch is not None and taken < self.steps_per_epoch and not self._at_most:
             self._warn_interrupted()
 
-    def _placed(self) -> Generator[Placed]:
+    def _placed(self, limit: int | None) -> Generator[Placed]:
         assert self._pass is not None
         if self.source.in_memory:
-            prepared = map(self._placer.prepare, itertools.islice(self._pass, self.steps_per_epoch))
+            prepared = map(self._placer.prepare, itertools.islice(self._pass, limit))
             yield from map(self._placer.place, grouped(prepared, self._placer.places))
             return
         self._epochs += 1
         channel = self._runtime.channel(f"{self._name}-{self._epochs}")
-        self._reader = Reader(self._pass, self.steps_per_epoch, self._placer, self._runtime, channel, self._seen)
+        self._reader = Reader(self._pass, limit, self._placer, self._runtime, channel, self._seen)
         with contextlib.closing(self._reader):
             yield from self._reader
 
@@ -146,15 +211,29 @@ class Feed:
 
 
 class _Placer:
-    """Places batches for a step program, which does not need to know their position in the data."""
+    """Places batches for a step program, which does not need to know their position in the data.
 
-    def __init__(self, program: Program) -> None:
+    Args:
+        program: The step program.
+        marks: Is told the position after each batch.
+
+    Attributes:
+        rows: How many rows the first batch of the pass has.
+    """
+
+    def __init__(self, program: Program, marks: Marks) -> None:
         self._program = program
+        self._marks = marks
         self.places, self.place = program.places, program.place
+        self.rows: int | None = None
 
     def prepare(self, batch: Any) -> Any:
-        """Makes of a batch what is to be placed."""
-        return self._program.prepare(unmarked(batch))
+        """Makes of a batch what is to be placed; they come in order."""
+        found = unmarked(batch)
+        self._marks.add(batch.mark if isinstance(batch, Marked) else None)
+        if self.rows is None:
+            self.rows = rows_of(found)
+        return self._program.prepare(found)
 
 
 def _with_first(batches: Iterator[Any]) -> tuple[Any, Iterator[Any]]:

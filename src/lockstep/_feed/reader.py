@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from lockstep._feed.batch import nbytes, rows_to_add, signature, with_counts
-from lockstep._runtime import compare, failure
+from lockstep._runtime import compare, failure, progress
 from lockstep._runtime.control import ChannelClosed
 from lockstep._runtime.runtime import Agreement, Runtime
 from lockstep._step.chunks import grouped
@@ -32,6 +32,9 @@ _ROUND_BYTES = 64 << 20
 # Batches that wait on the devices for the step.
 _AHEAD = 2
 _CLOSE_SECONDS = 10.0
+_HASTY_CLOSE_SECONDS = 0.5
+# How often a wait for input looks whether it should go on.
+_LOOK_SECONDS = 0.1
 
 
 class Placer(Protocol):
@@ -82,6 +85,8 @@ class Reader:
         self._held: list[Any] = []
         self._ended = False
         self._error: Exception | None = None
+        # Whether it waits for the other tasks, and not for its own data.
+        self._is_agreeing = False
         # Words that this task wants all tasks to hear, and those that all have heard.
         self._asked: set[str] = set()
         self.told: set[str] = set()
@@ -90,11 +95,13 @@ class Reader:
         self._thread = threading.Thread(target=self._run, name="lockstep-reader", daemon=True)
         self._thread.start()
         # For iterators that a program leaves before their end, and never closes.
-        weakref.finalize(self, _end, self._stop, channel, self._thread)
+        self._finalizer = weakref.finalize(self, _end, self._stop, channel, self._thread)
 
     def __iter__(self) -> Iterator[Any]:
         while True:
-            kind, value = self._ready.get()
+            kind, value = self._next()
+            if kind in ("chunk", "end"):  # What all tasks get alike; not an error of this one alone.
+                self._runtime.preemption.gate()
             if kind == "chunk":
                 yield value
             elif kind == "told":
@@ -104,6 +111,24 @@ class Reader:
             else:
                 raise value
 
+    def _next(self) -> tuple[str, Any]:
+        """Waits for what comes next, or for the end that all tasks agree on."""
+        preemption = self._runtime.preemption
+        with contextlib.suppress(queue.Empty):
+            return self._ready.get_nowait()
+        before = preemption.progress.at(self._whose_input())
+        try:
+            while True:
+                with contextlib.suppress(queue.Empty):
+                    return self._ready.get(timeout=_LOOK_SECONDS)
+                preemption.check()
+                preemption.progress.still_at(self._whose_input())
+        finally:
+            preemption.progress.at(before)
+
+    def _whose_input(self) -> str:
+        return progress.AWAITING if self._is_agreeing else progress.READING
+
     def ask(self, word: str) -> None:
         """Has all tasks find `word` in `told`, after the same one of the next batches."""
         self._asked.add(word)
@@ -111,13 +136,16 @@ class Reader:
     def close(self) -> None:
         """Stops reading. All tasks close a reader after the same batch, but some may be ahead in reading.
 
-        A source that does not return is left to itself after `_CLOSE_SECONDS`, so that an error can be reported.
+        A source that does not return is left to itself after `_CLOSE_SECONDS`, so that an error can be reported, or
+        sooner if this process was asked to end: there may be something to save.
         """
+        self._finalizer.detach()
         if not self._thread.is_alive():
             return  # Maybe the interpreter is ending, and what follows has gone.
         self._stop.set()
         self._channel.close()
-        deadline = time.monotonic() + _CLOSE_SECONDS
+        is_asked = self._runtime.preemption.is_asked
+        deadline = time.monotonic() + (_HASTY_CLOSE_SECONDS if is_asked else _CLOSE_SECONDS)
         while self._thread.is_alive() and time.monotonic() < deadline:
             with contextlib.suppress(queue.Empty):
                 self._ready.get_nowait()
@@ -138,7 +166,9 @@ class Reader:
         self._read()
         if self._stop.is_set():
             return False
+        self._is_agreeing = True
         reports = [_expanded(r) for r in self._channel.agree("the next batch of the data", self._report())]
+        self._is_agreeing = False
         common = min(len(r["batches"]) for r in reports)
         self._compare(reports, common)
         batches = [self._prepared(i, reports) for i in range(common)]

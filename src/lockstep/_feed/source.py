@@ -5,9 +5,10 @@ Keras' own data adapters do the reading; they know arrays, pandas, `PyDataset`, 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any, Protocol
 
@@ -18,8 +19,10 @@ from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
-from lockstep._feed.datasets import Need
+from lockstep._feed import random_state
+from lockstep._feed.datasets import Combined, Followed, Need
 from lockstep._feed.distributed import Distribution, of_dataset
+from lockstep._feed.position import demand_same, demand_same_rows, pass_over
 from lockstep._feed.resident import Residents, taken
 from lockstep._step.placement import own_rows
 from lockstep._step.portions import Lookup, Part, Recipe, Share
@@ -34,13 +37,20 @@ from lockstep.errors import InputError
 class Source(Protocol):
     """Global batches on the host, one pass after another.
 
+    A position is what the open pass began with, and how many batches of it were used. A source whose batches are
+    `Marked` says by a mark where to continue; any other begins the same pass again, and passes over those batches.
+
     Attributes:
         in_memory: Reading a batch is quick and cannot fail.
         single_pass: There is only one pass: what one epoch leaves, the next one continues.
+        kind: What it reads; a position belongs to one kind.
+        start: The mark at the beginning of the pass.
     """
 
     in_memory: bool
     single_pass: bool
+    kind: str
+    start: Any
 
     @property
     def num_batches(self) -> int | None:
@@ -57,6 +67,31 @@ class Source(Protocol):
 
     def peek(self) -> Any:
         """Returns a first batch, to learn its shapes, without consuming it."""
+        ...
+
+    def saved(self, mark: Any) -> Any:
+        """Returns the position in the open pass after the batch with this mark, as JSON; all tasks call it."""
+        ...
+
+    def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
+        """Opens a pass at a position.
+
+        Args:
+            saved: What `saved` returned.
+            batches: How many batches of the pass were used.
+            rows: How many rows the first of them had, if known.
+
+        Raises:
+            CheckpointError, ArgumentError: If the data are not those of the position.
+        """
+        ...
+
+    def between(self) -> Any:
+        """Returns what the next pass depends on, if none is open, as JSON."""
+        ...
+
+    def follow(self, between: Any) -> None:
+        """Has the next pass be the one that follows."""
         ...
 
 
@@ -78,7 +113,7 @@ def source_of(x: Any, replicas: Replicas, divides: bool, **arguments: Any) -> So
     if isinstance(x, types.GeneratorType):
         _refuse_beside("A generator", arguments, "class_weight")
         return _Generator(x)
-    return _adapted(data_adapters.get_data_adapter(x=x, **arguments), replicas, divides)
+    return _adapted(data_adapters.get_data_adapter(x=x, **arguments), replicas, divides, x)
 
 
 def distribution_of(x: Any, replicas: Replicas) -> Distribution | None:
@@ -106,6 +141,8 @@ class _Arrays:
 
     in_memory = True
     single_pass = False
+    kind = "arrays"
+    start = None
 
     def __init__(self, adapter: Any, arrays: Any, residents: Residents) -> None:
         self._adapter = adapter
@@ -113,16 +150,32 @@ class _Arrays:
         leaves, structure = jax.tree.flatten(arrays)
         self._leaves = tuple(leaves)
         self._recipe = Recipe(("rows", structure), partial(taken, structure))
+        self._beginning: Any = None
 
     @property
     def num_batches(self) -> int | None:
         return self._adapter.num_batches
 
     def begin_pass(self) -> Iterator[Any]:
+        return map(self._looked_up, self._orders())
+
+    def _orders(self) -> Iterator[Any]:
+        """The rows of each batch. All random numbers are drawn here, so that reading ahead draws none."""
+        self._beginning = random_state.snapshot() if self._draws else None
         self._adapter.on_epoch_begin()
         numbers = np.arange(len(self._leaves[0]), dtype=np.int32)
-        for (rows,) in self._adapter._get_iterator(lambda a, indices: a[indices], (numbers,)):
-            yield self._residents.rows_of(self._leaves, rows, self._recipe)
+        orders = self._adapter._get_iterator(lambda a, indices: a[indices], (numbers,))
+        if vars(self._adapter)["_shuffle"] == "batch":
+            orders = iter(list(orders))
+        first = next(orders, None)
+        return (rows for (rows,) in itertools.chain([] if first is None else [first], orders))
+
+    @property
+    def _draws(self) -> bool:
+        return bool(vars(self._adapter)["_shuffle"])
+
+    def _looked_up(self, rows: Any) -> Lookup | None:
+        return self._residents.rows_of(self._leaves, rows, self._recipe)
 
     def end_pass(self) -> None:
         self._adapter.on_epoch_end()
@@ -133,8 +186,28 @@ class _Arrays:
         self.end_pass()
         return self._recipe(self._leaves, first.rows)
 
+    def saved(self, mark: Any) -> Any:
+        del mark
+        return {"random": self._beginning, **_description(self._adapter)}
 
-def _adapted(adapter: Any, replicas: Replicas, divides: bool) -> Source:
+    def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
+        del rows
+        _demand_same_arrays(saved, self._adapter)
+        now = random_state.snapshot()
+        if saved["random"] is not None:
+            random_state.restore(saved["random"])
+        orders = self._orders()
+        random_state.restore(now)
+        return map(self._looked_up, itertools.islice(orders, batches, None))
+
+    def between(self) -> Any:
+        return _description(self._adapter)
+
+    def follow(self, between: Any) -> None:
+        _demand_same_arrays(between, self._adapter)
+
+
+def _adapted(adapter: Any, replicas: Replicas, divides: bool, data: Any) -> Source:
     """A source that one of Keras' data adapters reads; if it can be, from arrays on the devices."""
     if divides and type(adapter) is ArrayDataAdapter:
         slices = array_slicing.convert_to_sliceable(vars(adapter)["_inputs"], target_backend="jax")
@@ -144,23 +217,34 @@ def _adapted(adapter: Any, replicas: Replicas, divides: bool) -> Source:
             arrays = jax.tree.map(lambda s: s.array, slices)
             if residents.hold(tuple(jax.tree.leaves(arrays))):
                 return _Arrays(adapter, arrays, residents)
-    return _Adapted(adapter)
+    return _Adapted(adapter, data)
 
 
 class _Adapted:
-    """A source that one of Keras' data adapters reads."""
+    """A source that one of Keras' data adapters reads.
+
+    Args:
+        adapter: Reads it.
+        data: What is read. If it has methods `get_state` and `set_state`, a position holds its state at the beginning
+            of the pass.
+    """
 
     single_pass = False
+    start = None
 
-    def __init__(self, adapter: DataAdapter) -> None:
+    def __init__(self, adapter: DataAdapter, data: Any = None) -> None:
         self._adapter = adapter
+        self._data = data
         self.in_memory = isinstance(adapter, ArrayDataAdapter)
+        self.kind = "arrays" if self.in_memory else type(adapter).__name__.removesuffix("Adapter")
+        self._beginning: Any = None
 
     @property
     def num_batches(self) -> int | None:
         return self._adapter.num_batches
 
     def begin_pass(self) -> Iterator[Any]:
+        self._beginning = {"random": random_state.snapshot(), **self.between()}
         self._adapter.on_epoch_begin()
         return iter(self._adapter.get_jax_iterator())
 
@@ -171,6 +255,60 @@ class _Adapted:
         batch = next(self.begin_pass(), None)
         self.end_pass()
         return _not_empty(batch)
+
+    def saved(self, mark: Any) -> Any:
+        del mark
+        return self._beginning
+
+    def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
+        self.follow(saved)
+        with _drawing_again(saved["random"], batches):
+            passing = self.begin_pass()
+            pass_over(passing, batches, rows)
+        return passing
+
+    def between(self) -> Any:
+        if self.in_memory:
+            return _description(self._adapter)
+        own = self._data.get_state() if hasattr(self._data, "get_state") else None
+        return {"batches per pass": self._adapter.num_batches, "data": own}
+
+    def follow(self, between: Any) -> None:
+        if self.in_memory:
+            _demand_same_arrays(between, self._adapter)
+            return
+        saved = between["batches per pass"]
+        demand_same("the number of batches of a pass", saved, self._adapter.num_batches)
+        if between["data"] is not None and hasattr(self._data, "set_state"):
+            self._data.set_state(between["data"])
+
+
+@contextlib.contextmanager
+def _drawing_again(beginning: Any, batches: int) -> Generator[None]:
+    """While open, the random state is that of the beginning of a pass, of which so many batches are passed over.
+
+    What draws from the global generators while it is read goes on drawing where it was. If nothing does, the random
+    state is afterwards what it was before.
+    """
+    now = random_state.snapshot()
+    random_state.restore(beginning)
+    began = random_state.snapshot()  # On a machine without torch it lacks torch's.
+    yield
+    if batches and random_state.snapshot() == began:
+        random_state.restore(now)
+
+
+def _description(adapter: Any) -> dict[str, Any]:
+    """What arrays must have in common with those of a position."""
+    known = vars(adapter)
+    return {"examples": known["_num_samples"], "batch": known["_batch_size"], "shuffle": str(known["_shuffle"])}
+
+
+def _demand_same_arrays(saved: Any, adapter: Any) -> None:
+    found = _description(adapter)
+    demand_same_rows(saved["batch"], found["batch"])
+    demand_same("the number of examples", saved["examples"], found["examples"])
+    demand_same("shuffle", saved["shuffle"], found["shuffle"])
 
 
 class DistributedSource:
@@ -185,12 +323,15 @@ class DistributedSource:
 
     in_memory = False
     single_pass = False
+    kind = "dataset"
 
     def __init__(
         self, distribution: Distribution, finish: Callable[[Any], Any], divides: bool = True, stays: bool = True
     ) -> None:
         self._distribution = distribution
         self._begun: Iterator[Any] | None = None
+        self._passing: Followed | Combined | None = None
+        self.start: Any = None
         self._need = Need(
             partial(own_rows, distribution.replicas) if divides else lambda count: None,
             finish,
@@ -203,10 +344,33 @@ class DistributedSource:
 
     def begin_pass(self) -> Iterator[Any]:
         begun, self._begun = self._begun, None
-        return begun or iter(self._distribution.begin(self._need))
+        return begun or self._opened(None)
+
+    def _opened(self, position: Any) -> Iterator[Any]:
+        self._passing = self._distribution.begin(self._need, position)
+        self.start = self._passing.mark()
+        return iter(self._passing)
 
     def end_pass(self) -> None:
-        pass
+        self._passing = None
+
+    def saved(self, mark: Any) -> Any:
+        assert self._passing is not None
+        return self._distribution.saved(self._passing, mark)
+
+    def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
+        del batches, rows
+        self._begun = None
+        return self._opened(saved)
+
+    def between(self) -> Any:
+        known = vars(self._distribution.dataset)
+        # A pass that was opened to look at its first batch is the next one.
+        return {"entropy": known["_entropy"], "passes": known["_passes"] - (self._begun is not None)}
+
+    def follow(self, between: Any) -> None:
+        self._begun = None
+        vars(self._distribution.dataset).update(_entropy=between["entropy"], _passes=between["passes"])
 
     def peek(self) -> Any:
         plan = plan_of(self._distribution.dataset)
@@ -226,11 +390,15 @@ class _Generator:
     in_memory = False
     single_pass = True
     num_batches = None
+    kind = "generator"
+    start = None
 
     def __init__(self, generator: Iterator[Any]) -> None:
         self._rest = map(_check_generated, generator)
+        self._beginning: Any = None
 
     def begin_pass(self) -> Iterator[Any]:
+        self._beginning = self._beginning or random_state.snapshot()
         return self
 
     def end_pass(self) -> None:
@@ -246,6 +414,22 @@ class _Generator:
         first = _not_empty(next(self._rest, None))
         self._rest = itertools.chain([first], self._rest)
         return first
+
+    def saved(self, mark: Any) -> Any:
+        del mark
+        return {"random": self._beginning}
+
+    def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
+        self._beginning = saved["random"]
+        with _drawing_again(self._beginning, batches):
+            pass_over(self, batches, rows)
+        return self
+
+    def between(self) -> Any:
+        return {}
+
+    def follow(self, between: Any) -> None:
+        del between
 
 
 def _check_generated(batch: Any) -> Any:

@@ -30,6 +30,7 @@ def evaluate(
     """Stands in for `keras.Model.evaluate`; all arguments as there, `batch_size` is the global one."""
     model._assert_compile_called("evaluate")
     use_cached = kwargs.pop("_use_cached_eval_dataset", False)
+    position = kwargs.pop("_position", None)
     if kwargs:
         raise ValueError(f"Arguments not recognized: {kwargs}")
     runtime = owned.replicas.runtime
@@ -40,6 +41,8 @@ def evaluate(
             source = source_of(x, owned.replicas, programs.is_compiled(model), shuffle=False, **arguments)
             running.build(model, source)
             feed = running.feed_of(source, programs.test_program(model, owned), owned, steps)
+            if position is not None:
+                feed.resume(position)
         if use_cached:
             model._eval_epoch_iterator = feed
         program = programs.test_program(model, owned)

@@ -14,8 +14,11 @@ from lockstep._keras import agreement, programs, running
 from lockstep._keras.callbacks import callback_list
 from lockstep._keras.listening import BatchListener
 from lockstep._keras.ownership import Ownership
+from lockstep._keras.recovery import Progress, Recovery
 from lockstep._keras.state import TRAIN, ModelState
+from lockstep._step.outputs import Outputs
 from lockstep._step.program import Program
+from lockstep.errors import Preempted
 
 
 def fit(
@@ -90,45 +93,76 @@ class _Fit:
         self._validation = validation
         self._epochs = epochs
         self._state = ModelState(model, owned, program, TRAIN)
+        self._recovery = Recovery(model, self._state, feed, program, callbacks, self._runtime)
+        self._recovery.validation = validation
 
     def run(self, initial_epoch: int) -> None:
-        model, called = self._model, self._callbacks
-        model.stop_training = False
-        called.on_train_begin()
-        first = self._begin(model._initial_epoch or initial_epoch)
+        """Trains."""
+        is_done = False
+        try:
+            self._model.stop_training = False
+            with self._recovery.beginning():
+                self._callbacks.on_train_begin()
+            self._train(self._begin(self._model._initial_epoch or initial_epoch))
+            is_done = True
+        finally:
+            self._recovery.finish(is_done)
+
+    def _train(self, first: int) -> None:
+        model = self._model
         logs: dict[str, Any] = {}
         finished = False
         try:
-            for epoch in range(first, self._epochs):
+            for epoch in range(first, first if model.stop_training else self._epochs):
                 logs = self._epoch(epoch)
-                if self._stops(epoch):
+                stops = self._stops(epoch)
+                self._recovery.on_epoch(epoch, stops)
+                if stops:
                     break
             finished = True
+        except Preempted:
+            self._preempted()
+            raise
         finally:
             if isinstance(model.optimizer, keras.optimizers.Optimizer) and self._epochs > 0:
                 model.optimizer.finalize_variable_values(model.trainable_weights)
             self._validation.close()
             if finished:
-                called.on_train_end(logs=logs)
+                self._callbacks.on_train_end(logs=logs)
 
     def _begin(self, initial_epoch: int) -> int:
         facts = {"epochs": self._epochs, **running.data_facts(self._feed), "validation": self._validation.facts()}
-        return agreement.begin_run(self._runtime, "fit", self._state, facts, initial_epoch)
+        facts["backups"] = self._recovery.facts()
+        mine = [initial_epoch, self._recovery.word()]
+        first, word = agreement.begin_run(self._runtime, "fit", self._state, facts, mine)
+        progress = self._recovery.resume(first, word)
+        self._model.stop_training = progress.stopped
+        return progress.epoch
 
     def _epoch(self, epoch: int) -> dict[str, Any]:
         self._model.reset_metrics()
+        progress = self._recovery.begin_epoch(epoch)
         self._callbacks.on_epoch_begin(epoch)
+        self._recovery.resume_epoch()
         agreement.begin_epoch(self._runtime, epoch, self._state)
-        listener = _TrainListener(self._model, self._callbacks, self._runtime, epoch)
-        with self._state.attached():
-            steps = running.drive(self._feed, self._program, self._state, listener)
-            listener.end()
-        if steps == 0:
-            self._run_dry(epoch)
-        logs = dict(self._model._get_metrics_result_or_logs(listener.logs))
+        if not progress.trained:
+            progress = self._steps(epoch, progress)
+        logs = dict(self._model._get_metrics_result_or_logs(progress.logs))
         logs.update(self._validation.run(epoch, self._callbacks))
         self._callbacks.on_epoch_end(epoch, logs)
         return logs
+
+    def _steps(self, epoch: int, progress: Progress) -> Progress:
+        """Trains on the batches of an epoch that are left."""
+        recovery = self._recovery
+        listener = _TrainListener(self._model, self._callbacks, self._runtime, epoch, recovery)
+        with self._state.attached():
+            steps = running.drive(self._feed, self._program, self._state, listener, recovery.interrupted)
+            listener.end()
+        if steps + progress.batches == 0:
+            self._run_dry(epoch)
+        recovery.trained(listener.logs)
+        return recovery.progress
 
     def _run_dry(self, epoch: int) -> None:
         """A generator that earlier epochs have used up ends the training; data without any batch is an error."""
@@ -141,18 +175,65 @@ class _Fit:
             self._model.stop_training = True
         return self._model.stop_training
 
+    def _preempted(self) -> None:
+        """Tells callbacks that all tasks were asked to end, and have come to the same step."""
+        for callback in self._callbacks.callbacks:
+            if callable(getattr(callback, "on_preempted", None)):
+                callback.on_preempted()
+
 
 class _TrainListener(BatchListener):
-    """Keras' callbacks for training batches as the loop's listener."""
+    """Keras' callbacks for training batches as the loop's listener.
 
-    def __init__(self, model: Any, callbacks: Any, runtime: Any, epoch: int) -> None:
+    Args:
+        model: Whose callbacks.
+        callbacks: A `keras.callbacks.CallbackList`.
+        runtime: Who takes part.
+        epoch: Which epoch.
+        recovery: Knows at which batch of it the loop starts, and saves.
+    """
+
+    def __init__(self, model: Any, callbacks: Any, runtime: Any, epoch: int, recovery: Recovery) -> None:
         super().__init__("train", model, callbacks, runtime)
         self._runtime = runtime
         self._epoch = epoch
+        self._recovery = recovery
+        self._first = self._told = recovery.progress.batches
+        self.logs = recovery.progress.logs
+
+    def room(self, step: int) -> int:
+        """Returns how many steps may run before callbacks have to be told, or something is to be saved."""
+        step += self._first
+        room, more = super().room(step), self._recovery.room(step)
+        return room if more is None else max(1, min(room, more))
+
+    def before(self, step: int, steps: int) -> None:
+        """Tells the callbacks that a stride begins."""
+        super().before(step + self._first, steps)
+
+    def after(self, step: int, outputs: Outputs) -> bool:
+        """Tells the callbacks of the end of a stride, and saves if it is time; returns whether to stop."""
+        step += self._first
+        self._recovery.check()
+        self._recovery.passed(step + 1, outputs)
+        stop = super().after(step, outputs)
+        if self._begun is None and not stop:
+            self._save()
+        return stop
+
+    def end(self) -> None:
+        """Tells the callbacks of a stride that the data has cut short."""
+        if self._begun is not None:
+            super().end()
+            self._save()
 
     def stops(self, step: int) -> bool:
         """Whether the training ends here; on all tasks at once."""
         return self.model.stop_training and self._runtime.all_stop(f"epoch-{self._epoch}-step-{step}")
+
+    def _save(self) -> None:
+        before, self._told = self._told, self._recovery.progress.batches
+        self._recovery.on_batches(before)
 
 
 class _Validation:
@@ -164,6 +245,9 @@ class _Validation:
         self._batch_size = batch_size
         self._steps = steps
         self._frequency = frequency
+        # Where its data stand: to begin with, and before the evaluation that is under way.
+        self.position: Any = None
+        self._is_under_way = False
         self.close()
 
     def facts(self) -> dict[str, Any]:
@@ -175,6 +259,7 @@ class _Validation:
         if self._data is None or not self._model._should_eval(epoch, self._frequency):
             return {}
         x, y, sample_weight = self._data
+        self.position, self._is_under_way = self.saved(), True
         logs = self._model.evaluate(
             x=x,
             y=y,
@@ -184,8 +269,15 @@ class _Validation:
             callbacks=callbacks,
             return_dict=True,
             _use_cached_eval_dataset=True,
+            _position=self.position,
         )
+        self._is_under_way = False
         return {f"val_{name}": value for name, value in logs.items()}
+
+    def saved(self) -> Any:
+        """Returns where the data stand, or `None` if they were not read yet; all tasks call it."""
+        feed = self._model._eval_epoch_iterator
+        return self.position if self._is_under_way or feed is None else feed.position()
 
     def close(self) -> None:
         """Forgets the data."""

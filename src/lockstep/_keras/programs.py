@@ -5,17 +5,136 @@ They live where Keras keeps its compiled functions (`model.train_function`, ...)
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import jax.numpy as jnp
+
+from lockstep._keras.non_finite import Reports, new_counters, watched
 from lockstep._keras.ownership import Ownership
 from lockstep._keras.replica_step import replica_train_step
+from lockstep._step.outputs import Outputs
+from lockstep._step.placement import Placed
 from lockstep._step.program import CompiledProgram, EagerProgram, Kept, Program, Step
+from lockstep._step.replicas import Replicas
+from lockstep.errors import UnsupportedError
+
+
+class TrainProgram(CompiledProgram):
+    """The program that trains a model; if a callback wants it, it undoes steps that are not finite.
+
+    Args:
+        model: The model.
+        step: Of the whole batch.
+        replicas: Where it runs.
+        replica_step: Of one replica's share, if steps are written so.
+    """
+
+    def __init__(self, model: Any, step: Step, replicas: Replicas, replica_step: Step | None) -> None:
+        super().__init__(step, replicas, replica_step)
+        self._model = model
+        self._plain = step, replica_step
+        self._most: int | None = None
+        self._counters: Any = None
+        self._reports: Reports | None = None
+        self._last: Outputs | None = None
+        self._is_inside = False
+
+    @property
+    def reports(self) -> Reports | None:
+        """What is known of steps that were not finite, if they are watched."""
+        return self._reports
+
+    def watch(self, most: int | None, where: Callable[[int], str] = str) -> None:
+        """Watches the steps from now on, or no more; all tasks call it alike, before the first of them.
+
+        Args:
+            most: After how many steps in a row that are not finite training ends, at least 1; `None` to watch no more.
+            where: Names a step, by its number since training began, for people.
+
+        Raises:
+            UnsupportedError: If gradients travel in a narrower type.
+        """
+        self._reports = None if most is None else Reports(where, most, self._replicas.runtime)
+        if most is None:
+            return
+        reduction = self._replicas.reduction
+        if reduction is not None and getattr(reduction, "wire", None) is not None:
+            raise UnsupportedError(
+                "Steps that are not finite can be undone where gradients travel as they are. Received: NonFinite "
+                'together with gradient_dtype="bfloat16". Leave one of them out; keras.callbacks.TerminateOnNaN '
+                "only looks at the loss."
+            )
+        self._change(most)
+        self._counters = self.place_state(jnp.asarray(new_counters()))
+
+    def _change(self, most: int | None) -> None:
+        """Makes the steps those that are watched, or not. Between two trainings that are, they stay."""
+        if most == self._most:
+            return
+        step, replica_step = self._plain
+        if most is not None:
+            step = watched(step, self._model, most)
+            replica_step = None if replica_step is None else watched(replica_step, self._model, most)
+        super().__init__(step, self._replicas, replica_step)
+        self._most = most
+
+    def demand_finite(self) -> None:
+        """Waits for all steps so far; all tasks call it together.
+
+        Raises:
+            NonFiniteError: On all tasks, if training cannot go on.
+        """
+        if self._reports is not None:
+            self._reports.settle()
+            if self._reports.ended:
+                raise self._reports.ended.error
+
+    def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
+        """Runs one step; `state` is donated."""
+        if self._reports is None:
+            self._change(None)
+        if self._reports is None or self._is_inside:
+            return super().__call__(state, batch)
+        outputs, after = self.run(state, batch)
+        return outputs.value, after
+
+    def run(self, state: Any, placed: Placed) -> tuple[Outputs, Any]:
+        """Runs as many steps as `placed` has; `state` is donated."""
+        if self._reports is None:
+            self._change(None)
+            return super().run(state, placed)
+        if self._reports.ended and self._last is not None:
+            return self._last, state  # All tasks know it since the same dispatch; the epoch ends without more steps.
+        self._is_inside = True
+        try:
+            outputs, (after, self._counters) = super().run((state, self._counters), placed)
+        finally:
+            self._is_inside = False
+        logs, counters = outputs.value
+        self._reports.note(counters, placed)
+        self._last = replace(outputs, value=logs)
+        return self._last, after
+
+    def decide(self, state: Any, batch: Any) -> None:
+        """Decides whether several steps go into one dispatch; all tasks do it together."""
+        if self._reports is None:
+            self._change(None)
+        super().decide(state if self._reports is None else (state, self._counters), batch)
 
 
 def train_program(model: Any, owned: Ownership) -> Program:
     """Returns the program that trains `model`."""
+    found = model.train_function
+    if isinstance(found, TrainProgram):
+        found.watch(None)  # A callback that wants it asks anew, when the training begins.
+        return found
+    if not is_compiled(model):
+        return _cached(model, owned, "train_function", model.train_step)
     per_replica = replica_train_step(model, owned.replicas) if owned.replicas.explicit else None
-    return _cached(model, owned, "train_function", model.train_step, per_replica)
+    model.train_function = TrainProgram(model, model.train_step, owned.replicas, per_replica)
+    return model.train_function
 
 
 def test_program(model: Any, owned: Ownership) -> Program:
@@ -38,20 +157,12 @@ def is_compiled(model: Any) -> bool:
     return model.jit_compile and not model.run_eagerly
 
 
-def _cached(
-    model: Any,
-    owned: Ownership,
-    attribute: str,
-    step: Step,
-    per_replica: Step | None = None,
-    kept: Kept = "last",
-) -> Program:
+def _cached(model: Any, owned: Ownership, attribute: str, step: Step, kept: Kept = "last") -> Program:
     found = getattr(model, attribute)
     if isinstance(found, (CompiledProgram, EagerProgram)):
         return found
-    if is_compiled(model):
-        program = CompiledProgram(step, owned.replicas, per_replica, kept)
-    else:
-        program = EagerProgram(step, owned.replicas)
+    program = (
+        CompiledProgram(step, owned.replicas, None, kept) if is_compiled(model) else EagerProgram(step, owned.replicas)
+    )
     setattr(model, attribute, program)
     return program

@@ -22,7 +22,7 @@ from lockstep._keras.replaced import replaced
 from lockstep._step.program import Step
 from lockstep._step.reduction import Reduction
 from lockstep._step.replicas import AXIS, Replicas
-from lockstep._step.shares import Shares
+from lockstep._step.shares import Made, Shares
 
 
 def replica_train_step(model: Any, replicas: Replicas) -> Step:
@@ -42,26 +42,51 @@ def replica_train_step(model: Any, replicas: Replicas) -> Step:
 @contextlib.contextmanager
 def _averaged_gradients(shares: Shares) -> Generator[None]:
     """While open, every optimizer's `stateless_apply` averages its gradients over the replicas first."""
+    once = _Once(shares)
     with contextlib.ExitStack() as stack:
         for owner in (BaseOptimizer, LossScaleOptimizer):
-            stack.enter_context(replaced(owner, "stateless_apply", lambda f: _averaging(f, shares)))
+            stack.enter_context(replaced(owner, "stateless_apply", once.averaging))
         yield
 
 
-def _averaging(apply: Callable[..., Any], shares: Shares) -> Callable[..., Any]:
-    inside = False
+class _Once:
+    """Averages gradients once: an optimizer that wraps another one hands down those that are averaged already."""
 
-    def averaged(self: Any, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
-        nonlocal inside
-        if inside:  # An optimizer that wraps another one hands down gradients that are averaged already.
-            return apply(self, optimizer_variables, grads, trainable_variables)
-        inside = True
-        try:
-            return apply(self, optimizer_variables, shares.mean([list(grads)]), trainable_variables)
-        finally:
-            inside = False
+    def __init__(self, shares: Shares) -> None:
+        self._shares = shares
+        self._inside = False
 
-    return averaged
+    def averaging(self, apply: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns `stateless_apply` of means."""
+
+        def averaged(optimizer: Any, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
+            if self._inside:
+                return apply(optimizer, optimizer_variables, grads, trainable_variables)
+            self._inside = True
+            try:
+                means = _averaged(self._shares, _scale(optimizer, optimizer_variables), list(grads))
+                return apply(optimizer, optimizer_variables, means, trainable_variables)
+            finally:
+                self._inside = False
+
+        return averaged
+
+
+def _averaged(shares: Shares, scale: Any, gradients: list[Any]) -> list[Any]:
+    """Averages gradients over the replicas; `None` for a gradient that there is not stays."""
+    if scale is None or shares.reduction.wire is None:
+        return shares.mean_of_gradients([gradients])
+    # What rounding takes away waits for the next step, which may have another scale. Powers of two change no digit.
+    means = shares.mean_of_gradients([jax.tree.map(lambda g: g / scale.astype(g.dtype), gradients)])
+    return jax.tree.map(lambda g: g * scale.astype(g.dtype), means)
+
+
+def _scale(optimizer: Any, values: Any) -> Any:
+    """By what gradients are multiplied, if that changes as training goes on."""
+    if not isinstance(optimizer, LossScaleOptimizer):
+        return None
+    scale = optimizer.dynamic_scale
+    return next(value for variable, value in zip(optimizer.variables, values, strict=True) if variable is scale)
 
 
 def _batch_statistics(replicas: Replicas) -> contextlib.AbstractContextManager[None]:
@@ -86,19 +111,11 @@ def _is_seed(variable: Any) -> bool:
 
 def _combined(model: Any, shares: Shares, before: Any, after: Any) -> Any:
     trainable, non_trainable, optimizer, metrics = after
-    return (
-        trainable,
-        _combine_group(shares, model.non_trainable_variables, before[1], non_trainable),
-        optimizer,
-        _combine_group(shares, model.metrics_variables, before[3], metrics),
-    )
-
-
-def _combine_group(shares: Shares, variables: Any, before: Any, after: Any) -> list[jax.Array]:
-    return [
-        shares.combine(_is_seed(variable), variable.aggregation, was, [now])
-        for variable, was, now in zip(variables, before, after, strict=True)
-    ]
+    variables = [*model.non_trainable_variables, *model.metrics_variables]
+    values = zip(variables, [*before[1], *before[3]], [*non_trainable, *metrics], strict=True)
+    combined = shares.combine([Made(_is_seed(v), v.aggregation, was, [now]) for v, was, now in values])
+    count = len(non_trainable)
+    return trainable, combined[:count], optimizer, combined[count:]
 
 
 def _combined_logs(model: Any, logs: Any, state: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from keras.src.backend import config
@@ -17,6 +17,11 @@ from lockstep._keras.state import ModelState
 from lockstep._loop import loop
 from lockstep._step.placement import as_arrays
 from lockstep._step.program import Program
+from lockstep.errors import Preempted
+
+
+def _nothing() -> None:
+    pass
 
 
 @contextlib.contextmanager
@@ -27,10 +32,24 @@ def guarded(owned: Ownership, call: str) -> Generator[None]:
         yield
 
 
-def drive(feed: Feed, program: Program, state: ModelState, listener: loop.Listener) -> int:
-    """Runs the loop over the next epoch; returns its number of steps."""
+def drive(
+    feed: Feed, program: Program, state: ModelState, listener: loop.Listener, interrupted: Callable[[], None] = _nothing
+) -> int:
+    """Runs the loop over the next epoch; returns its number of steps.
+
+    Args:
+        feed: The batches.
+        program: The step.
+        state: What it changes.
+        listener: Is told of steps.
+        interrupted: Called if all tasks are asked to end between two steps, while the data are still open.
+    """
     with feed.epoch(state.shapes()) as batches:
-        return loop.run(batches, program, state, listener)
+        try:
+            return loop.run(batches, program, state, listener)
+        except Preempted:
+            interrupted()
+            raise
 
 
 def feed_of(source: Source, program: Program, owned: Ownership, steps: int | None) -> Feed:

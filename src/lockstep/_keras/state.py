@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import zlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ import numpy as np
 
 from lockstep._keras.ownership import Ownership
 from lockstep._step.program import Program
+from lockstep.errors import CheckpointError
 
 TRAIN = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
 TEST = ("trainable_variables", "non_trainable_variables", "metrics_variables")
@@ -37,6 +38,7 @@ class ModelState:
         self._model = model
         self._owned = owned
         self._program = program
+        self._names = list(groups)
         self._groups = [_variables(model, name) for name in groups]
         self._held: tuple[list[jax.Array], ...] | None = None
         self._changes = 0
@@ -81,6 +83,14 @@ class ModelState:
         """What a step takes, as shapes and types."""
         return tuple([jax.ShapeDtypeStruct(v.shape, v.dtype) for v in group] for group in self._groups)
 
+    @property
+    def global_step(self) -> int | None:
+        """The optimizer's count of steps; `None` where nothing is trained, or a step has it."""
+        optimizer = getattr(self._model, "optimizer", None)
+        if "optimizer_variables" not in self._names or optimizer is None or self._held is not None:
+            return None
+        return int(np.asarray(optimizer.iterations.value))
+
     def signature(self) -> dict[str, str]:
         """Path, dtype and shape of every variable."""
         variables = [v for group in self._groups for v in group]
@@ -94,13 +104,35 @@ class ModelState:
         """Whether a variable that lasts (not a metric's) has got a value that did not come from the loop."""
         return any(self._unplaced(v) for v in self._lasting())
 
-    def follow_chief(self) -> None:
-        """Makes the chief's values everyone's, on all tasks at once."""
-        variables = self._lasting()
+    def follow_chief(self, everything: bool = False) -> None:
+        """Makes the chief's values everyone's, on all tasks at once; those of metrics only if `everything`."""
+        variables = [v for group in self._groups for v in group] if everything else self._lasting()
         placed = self._program.agree_on_state([self._placed(v) for v in variables])
         for variable, value in zip(variables, placed, strict=True):
             variable.assign(self._program.local(value))
             self._owned.handed_out[id(variable)] = (variable.value, value)
+
+    def arrays(self) -> dict[str, jax.Array]:
+        """Returns this process' copies of all values that the loop has reached, by group, number and path."""
+        found: dict[str, jax.Array] = {}
+        for number, (name, variables) in enumerate(zip(self._names, self._groups, strict=True)):
+            held = None if self._held is None else self._held[number]
+            values = [v.value for v in variables] if held is None else [self._program.local(v) for v in held]
+            found.update({_key(name, i, v): value for i, (v, value) in enumerate(zip(variables, values, strict=True))})
+        return found
+
+    def assign(self, arrays: Mapping[str, Any]) -> None:
+        """Gives the variables of this process the values that `arrays` returned; what it does not hold stays.
+
+        Raises:
+            CheckpointError: If they are of other variables: another number of them, other shapes or types.
+        """
+        for name, variables in zip(self._names, self._groups, strict=True):
+            saved = sorted((_number(key), key) for key in arrays if key.startswith(f"{name}/"))
+            values = [(key, arrays[key]) for _, key in saved]
+            _check_fit(name, variables, values)
+            for variable, (_, value) in zip(variables, values, strict=True):
+                variable.assign(value)
 
     def changes(self) -> int:
         """A checksum of the values that variables were given since the last call, other than by the loop."""
@@ -143,3 +175,30 @@ def _variables(model: Any, group: str) -> list[Any]:
     if group == "optimizer_variables":
         return list(model.optimizer.variables)
     return list(getattr(model, group))
+
+
+def _key(group: str, number: int, variable: Any) -> str:
+    # By number: a program that makes its model again may find other names, such as dense_1 instead of dense.
+    return f"{group}/{number}/{variable.path}"
+
+
+def _number(key: str) -> int:
+    return int(key.split("/", 2)[1])
+
+
+def _check_fit(group: str, variables: Sequence[Any], saved: Sequence[tuple[str, Any]]) -> None:
+    here = [(v.path, str(np.dtype(v.dtype)), tuple(v.shape)) for v in variables]
+    there = [(key.split("/", 2)[2], str(a.dtype), tuple(a.shape)) for key, a in saved]
+    for number in range(max(len(here), len(there))):
+        mine = here[number] if number < len(here) else None
+        theirs = there[number] if number < len(there) else None
+        if mine is None or theirs is None or mine[1:] != theirs[1:]:
+            raise CheckpointError(
+                f"A backup is restored into the model and the optimizer that it was made of. Variable {number} of "
+                f"{group} is {_described(theirs)} in the backup, and {_described(mine)} in the model. Make the same "
+                "model and compile it alike, or begin anew in another directory."
+            )
+
+
+def _described(variable: tuple[str, str, tuple[int, ...]] | None) -> str:
+    return "missing" if variable is None else f"{variable[0]} ({variable[1]}{list(variable[2])})"

@@ -9,9 +9,10 @@ import time
 from dataclasses import dataclass
 
 from lockstep._launch.kinship import reap
-from lockstep._launch.task import Task
+from lockstep._launch.task import PREEMPTED, Task
 
 _NEVER = float("inf")
+_PREEMPTED = (PREEMPTED, -signal.SIGTERM)
 _DEATH = 2.0
 """Seconds that a killed group is waited for: a process inside the kernel, or one that nobody reaps, can stay."""
 
@@ -31,7 +32,8 @@ class Exit:
 class Child:
     """A task's process, which leads a group that its own child processes belong to.
 
-    The group is asked to end with SIGTERM and killed after a grace; its leader's exit counts as asking the rest.
+    Its leader, the task itself, is asked to end with SIGTERM: what it has started may be needed for that. The group is
+    killed after a grace; once the leader has gone, the rest is asked too, and killed after a short one.
     """
 
     def __init__(self, task: Task, process: subprocess.Popen[bytes], grace: float) -> None:
@@ -53,12 +55,18 @@ class Child:
         """Whether the task ended by itself and not well."""
         return self.exit is not None and self.exit.code != 0 and self.exit.asked_at is None
 
-    def end(self, now: float) -> None:
-        """Ask the group to end, once."""
+    @property
+    def was_preempted(self) -> bool:
+        """Whether somebody else has asked the task to end, and it has ended because of that."""
+        return self.exit is not None and self.exit.asked_at is None and self.exit.code in _PREEMPTED
+
+    def end(self, now: float, grace: float | None = None) -> None:
+        """Ask the task to end, once, and have its group killed after so many seconds."""
         if self._asked_at is None:
             self._asked_at = time.time()
-            self._kill_at = now + self._grace
-            self._signal(signal.SIGTERM)
+            self._kill_at = now + (self._grace if grace is None else grace)
+            if self.exit is None:
+                self._process.send_signal(signal.SIGTERM)
 
     def kill(self, now: float) -> None:
         """Kill the group."""
@@ -66,6 +74,11 @@ class Child:
         self._kill_at = _NEVER
         self._give_up_at = now + _DEATH
         self._signal(signal.SIGKILL)
+
+    def kill_once(self, now: float) -> None:
+        """Kill the group, unless that was done, or the task was asked to end."""
+        if self._asked_at is None:
+            self.kill(now)
 
     def poll(self, now: float) -> None:
         """See what has ended, and go on ending what should."""
@@ -81,7 +94,9 @@ class Child:
         code = -signal.SIGKILL if now >= self._give_up_at else self._process.poll()
         if code is not None:
             self.exit = Exit(code, time.time(), self._asked_at)
-            self.end(now)
+            self._asked_at = self._asked_at or time.time()
+            self._kill_at = min(self._kill_at, now + self._grace)
+            self._signal(signal.SIGTERM)
 
     def _signal(self, number: int) -> bool:
         """Signal the group; return whether there is one. macOS refuses to signal a group of zombies."""

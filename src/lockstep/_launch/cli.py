@@ -52,10 +52,42 @@ def run(
     join_timeout: Annotated[
         float | None, typer.Option(metavar="S", help="Seconds that a task waits for the others to arrive.")
     ] = None,
+    max_restarts: Annotated[
+        int,
+        typer.Option(metavar="R", help="How often to start all tasks again after one has failed."),
+    ] = 0,
+    max_preemptions: Annotated[
+        int | None,
+        typer.Option(
+            metavar="R",
+            help="How often to start all tasks again after one was asked to end (exit code 143). "
+            "Default: as --max-restarts.",
+            show_default=False,
+        ),
+    ] = None,
+    restart_delay: Annotated[
+        float,
+        typer.Option(
+            metavar="S", help="Seconds before a restart that follows one without new steps; doubles, up to 60."
+        ),
+    ] = 1.0,
+    grace: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            help="Seconds that tasks have to end after SIGTERM or Ctrl-C. Default: LOCKSTEP_GRACE (25) and 5 more.",
+            show_default=False,
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Append a line of JSON for each failure and each return to training."),
+    ] = None,
 ) -> None:
     """Run a program as the tasks of one cluster on this machine, each with its TF_CONFIG.
 
-    When a worker fails, all tasks are ended, the first failure is printed last, and its exit code is returned.
+    When a worker fails, all tasks are ended, the first failure is printed last, and its exit code is returned; or all
+    are started again, as often as --max-restarts allows.
     """
     code = launch(
         program,
@@ -65,6 +97,11 @@ def run(
         port_base=port_base,
         log_dir=log_dir,
         join_timeout=join_timeout,
+        max_restarts=max_restarts,
+        max_preemptions=max_preemptions,
+        restart_delay=restart_delay,
+        grace=grace,
+        report=report,
     )
     raise typer.Exit(code)
 

@@ -1,24 +1,28 @@
-"""All tasks of a launch together: they start together, and none outlives the others' failure."""
+"""All tasks of one generation: they start together, and none outlives the others' failure."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lockstep._launch.child import Child
 from lockstep._launch.console import Console
 from lockstep._launch.error_file import read_error
+from lockstep._launch.evaluator import Standby
 from lockstep._launch.interrupts import Interrupts
 from lockstep._launch.log_files import LogFiles
 from lockstep._launch.options import Options
+from lockstep._launch.progress_file import ProgressRecord, read_progress
 from lockstep._launch.pump import Pump
-from lockstep._launch.report import details, title
+from lockstep._launch.recovery import Recovery
 from lockstep._launch.spawn import spawn
 from lockstep._launch.supervisor import Supervisor
-from lockstep._launch.task import Task, environment, error_file, tasks_of
+from lockstep._launch.task import Task, environment, error_file, progress_file, tasks_of
 from lockstep._launch.verdict import Ended, first_cause
 from lockstep._launch.warden import Warden
 
@@ -26,36 +30,94 @@ _LABEL_WIDTH = len("[worker 0] ")
 _NARROWEST = 20
 
 
-class Gang:
-    """The tasks, their output, and at the end the verdict on them."""
+@dataclass(frozen=True)
+class Equipment:
+    """What all generations of a launch have in common."""
 
-    def __init__(self, options: Options, directory: Path, warden: Warden, logs: LogFiles) -> None:
-        self._options = options
+    options: Options
+    command: Sequence[str]
+    console: Console
+    logs: LogFiles
+    warden: Warden
+    interrupts: Interrupts
+    secret: str = field(default_factory=lambda: secrets.token_hex(32))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a generation has ended.
+
+    Attributes:
+        ends: Each task's end.
+        cause: The first failure, if any.
+        signal: The signal that has asked the launcher to end, if any.
+        progress: How far each task that trains has come, as far as they have said.
+        evaluator_gave_up: The exit code of an evaluator that failed for good, or 0.
+    """
+
+    ends: Sequence[Ended]
+    cause: Ended | None
+    signal: int | None
+    progress: Sequence[ProgressRecord]
+
+    @property
+    def code(self) -> int:
+        """What the launcher returns."""
+        if self.signal is not None:
+            return 128 + self.signal
+        return 0 if self.cause is None else self.cause.exit_code
+
+
+class Gang:
+    """The tasks of a generation and their output.
+
+    Args:
+        equipment: What they share with other generations.
+        number: Of the generation, from 1 on.
+        directory: For what the tasks write for the launcher.
+        addresses: One for each task.
+        standby: Starts an evaluator again.
+        recovery: Times the way back to training.
+    """
+
+    def __init__(
+        self,
+        equipment: Equipment,
+        number: int,
+        directory: Path,
+        addresses: Sequence[str],
+        standby: Standby,
+        recovery: Recovery,
+    ) -> None:
+        self._equipment = equipment
+        self._options = equipment.options
+        self._number = number
         self._directory = directory
-        self._warden = warden
-        self._console = Console(os.environ)
-        self._pump = Pump(self._console, logs)
+        self._addresses = addresses
+        self._standby = standby
+        self._recovery = recovery
+        self._console = equipment.console
+        self._pump = Pump(self._console, equipment.logs)
         self._children: list[Child] = []
 
-    def start(self, command: Sequence[str], addresses: Sequence[str]) -> None:
+    def start(self) -> None:
         """Start every task, workers first."""
         sys.stdout.flush()
+        self._recovery.started()
         for task in tasks_of(self._options):
-            settings = environment(task, addresses, self._options, self._directory, os.environ)
-            self._start(task, command, settings)
+            self._children.append(self._start(task))
 
-    def see_through(self, interrupts: Interrupts) -> int:
-        """Carry the tasks' output until all are gone, report a failure, and return the exit code."""
-        supervisor = self._supervisor(interrupts)
+    def see_through(self) -> Outcome:
+        """Carry the tasks' output until all are gone, and return how they ended."""
+        shared = self._equipment
+        supervisor = Supervisor(
+            self._children, self._pump, self._console, shared.interrupts, shared.warden, self._options, self._watch
+        )
+        self._supervisor = supervisor
         supervisor.run()
         ends = [self._ended(child) for child in self._children]
-        cause = first_cause(ends)
-        if cause is not None:
-            self._console.failure(title(cause), details(cause, ends, self._options.log_dir))
         supervisor.drain()
-        if supervisor.interrupted is not None:
-            return 128 + supervisor.interrupted
-        return 0 if cause is None else cause.exit_code
+        return Outcome(ends, first_cause(ends), supervisor.interrupted, self._progress())
 
     def close(self) -> None:
         """Kill every task that is left, which is none after a run that was seen through."""
@@ -64,13 +126,32 @@ class Gang:
                 child.kill(time.monotonic())
         self._pump.close()
 
-    def _start(self, task: Task, command: Sequence[str], settings: Mapping[str, str]) -> None:
-        process, out, err = spawn(command, settings, self._warden, self._columns(task))
-        self._children.append(Child(task, process, self._options.grace))
+    def _start(self, task: Task) -> Child:
+        settings = environment(
+            task,
+            self._addresses,
+            self._options,
+            self._directory,
+            os.environ,
+            generation=self._number,
+            secret=self._equipment.secret,
+        )
+        process, out, err = spawn(self._equipment.command, settings, self._equipment.warden, self._columns(task))
         self._pump.add(task, out, err)
+        return Child(task, process, self._options.failure_grace)
 
-    def _supervisor(self, interrupts: Interrupts) -> Supervisor:
-        return Supervisor(self._children, self._pump, self._console, interrupts, self._warden, self._options.settle)
+    def _watch(self, now: float) -> None:
+        """Look for what has to be done while tasks run."""
+        self._recovery.look(self._progress, now)
+        for i, child in enumerate(self._children):
+            if child.task.is_evaluator and not self._supervisor.is_ending and self._standby.is_due(child, now):
+                error_file(child.task, self._directory).unlink(missing_ok=True)
+                self._children[i] = self._start(child.task)
+
+    def _progress(self) -> list[ProgressRecord]:
+        training = [task for task in tasks_of(self._options) if not task.is_evaluator]
+        found = [read_progress(progress_file(task, self._directory)) for task in training]
+        return [record for record in found if record is not None]
 
     def _columns(self, task: Task) -> int | None:
         """Worker 0 animates its progress on the launcher's terminal, beside its label; the others print lines."""

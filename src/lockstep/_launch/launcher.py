@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from lockstep._launch.gang import Gang
+from lockstep._launch.console import Console
+from lockstep._launch.gang import Equipment
+from lockstep._launch.generations import Generations
 from lockstep._launch.interrupts import Interrupts
 from lockstep._launch.kinship import adopting_orphans
 from lockstep._launch.log_files import open_logs
@@ -29,7 +30,11 @@ def launch(
     log_dir: str | os.PathLike[str] | None = None,
     join_timeout: float | None = None,
     settle: float = 1.0,
-    grace: float = 5.0,
+    grace: float | None = None,
+    max_restarts: int = 0,
+    max_preemptions: int | None = None,
+    restart_delay: float = 1.0,
+    report: str | os.PathLike[str] | None = None,
 ) -> int:
     """Run `program` as the tasks of one cluster, show their output, and return the exit code of the run.
 
@@ -43,11 +48,17 @@ def launch(
         join_timeout: Seconds that a task waits for the others to arrive.
         settle: Seconds from the first failure until the other tasks are asked to end: what they do of themselves tells
             cause from consequence.
-        grace: Seconds from asking a task to end until it is killed.
+        grace: Seconds from asking a task to end until it is killed. Default: what LOCKSTEP_GRACE leaves the tasks (25),
+            and 5 more; 5 after a failure.
+        max_restarts: How often to start all tasks again after one has failed, and an evaluator after it has.
+        max_preemptions: How often to do so after a task was asked to end (exit code 143). Default: `max_restarts`.
+        restart_delay: Seconds before a restart after a generation that made no new step; twice as many before the
+            next, up to 60.
+        report: A file to which to append a line of JSON for each failure, each return to training, and the end.
 
     Returns:
         0 if every task exited with 0; the exit code of the task that failed first, or 128 + n if signal n killed it;
-        128 + n if signal n (Ctrl-C, SIGTERM, SIGHUP) asked the launcher to end.
+        128 + n if signal n (Ctrl-C, SIGTERM, SIGHUP) asked the launcher to end; 143 if somebody asked the tasks to.
 
     Raises:
         ArgumentError: An argument is wrong, or there is no such script.
@@ -62,6 +73,10 @@ def launch(
         join_timeout=join_timeout,
         settle=settle,
         grace=grace,
+        max_restarts=max_restarts,
+        max_preemptions=max_preemptions,
+        restart_delay=restart_delay,
+        report=None if report is None else Path(report),
     )
     return _launch(command_of(program), options)
 
@@ -75,8 +90,6 @@ def _launch(command: Sequence[str], options: Options) -> int:
         open_logs(options.log_dir, tasks) as logs,
         TemporaryDirectory(prefix="lockstep-", ignore_cleanup_errors=True) as directory,
         Warden(Path(directory)) as warden,
-        closing(Gang(options, Path(directory), warden, logs)) as gang,
     ):
-        ports.free()
-        gang.start(command, ports.addresses)
-        return gang.see_through(interrupts)
+        equipment = Equipment(options, command, Console(os.environ), logs, warden, interrupts)
+        return Generations(equipment, Path(directory)).run(ports)

@@ -27,8 +27,15 @@ class Notes:
         for child in children:
             if child.exit is not None and child.has_failed and child not in self._failed:
                 self._failed.add(child)
+                if child.was_preempted and not child.task.is_evaluator:
+                    self._preempted(child, len(self._failed) == 1)
+                    continue
                 consequence = "; ending all tasks" if are_ending and len(self._failed) == 1 else ""
                 self._console.note(f"{child.task} failed: {manner(child.exit.code)}{consequence}.")
+
+    def _preempted(self, child: Child, is_first: bool) -> None:
+        consequence = "; the others follow" if is_first else ""
+        self._console.note(f"{child.task} has ended as asked: {_manner(child)}{consequence}.")
 
     def evaluator(self, children: Sequence[Child], now: float) -> None:
         """Say what the run waits for when only an evaluator has been left for a while."""
@@ -42,3 +49,8 @@ class Notes:
     def interruption(self, received: signal.Signals) -> None:
         """Say which signal ends the run."""
         self._console.note(f"Received {received.name}: ending all tasks. Ctrl-C kills them at once.")
+
+
+def _manner(child: Child) -> str:
+    assert child.exit is not None
+    return manner(child.exit.code)

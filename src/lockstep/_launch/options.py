@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.errors import ArgumentError
 
 _LAST_PORT = 65535
+_GRACE_VARIABLE = "LOCKSTEP_GRACE"
+_TASKS_GRACE = 25.0
+"""Seconds that a task gives itself to end in order, unless LOCKSTEP_GRACE says otherwise."""
+_SPARE = 5.0
+_AFTER_FAILURE = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,19 +27,60 @@ class Options:
     log_dir: Path | None = None
     join_timeout: float | None = None
     settle: float = 1.0
-    grace: float = 5.0
+    grace: float | None = None
+    max_restarts: int = 0
+    max_preemptions: int | None = None
+    restart_delay: float = 1.0
+    report: Path | None = None
+
+    @property
+    def restarts(self) -> bool:
+        """Whether tasks are started again after any failure."""
+        return self.max_restarts > 0 or self.preemptions > 0
+
+    @property
+    def preemptions(self) -> int:
+        """How often the tasks are started again after they were asked to end."""
+        return self.max_restarts if self.max_preemptions is None else self.max_preemptions
+
+    @property
+    def failure_grace(self) -> float:
+        """Seconds from asking a task to end, because another one has failed, until it is killed."""
+        return _AFTER_FAILURE if self.grace is None else self.grace
+
+    @property
+    def end_grace(self) -> float:
+        """Seconds from asking a task to end, because somebody wants it to, until it is killed."""
+        return _tasks_grace() + _SPARE if self.grace is None else self.grace
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started."""
         _check_count("--workers", self.workers, "the number of worker tasks")
         _check_count("--devices-per-worker", self.devices_per_worker, "the number of devices of each worker")
         _check_seconds("--join-timeout", self.join_timeout)
+        _check_seconds("--grace", self.grace)
+        _check_not_negative("--max-restarts", self.max_restarts, "how often to start all tasks again after a failure")
+        _check_not_negative("--max-preemptions", self.max_preemptions, "how often to do so after exit code 143")
+        _check_not_negative("--restart-delay", self.restart_delay, "the seconds before the first repeated restart")
         _check_ports(self.port_base, self.workers)
 
 
 def _check_count(name: str, count: int | None, meaning: str) -> None:
     if count is not None and count < 1:
         raise ArgumentError(f"{name} must be at least 1, received {count}. Give {meaning}.")
+
+
+def _check_not_negative(name: str, number: float | None, meaning: str) -> None:
+    if number is not None and not 0 <= number < float("inf"):
+        raise ArgumentError(f"{name} must be at least 0, received {number}. Give {meaning}.")
+
+
+def _tasks_grace() -> float:
+    """What the tasks will find; one that is no number of seconds is for them to refuse."""
+    try:
+        return float(os.environ.get(_GRACE_VARIABLE, _TASKS_GRACE))
+    except ValueError:
+        return _TASKS_GRACE
 
 
 def _check_seconds(name: str, seconds: float | None) -> None:

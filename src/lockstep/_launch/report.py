@@ -28,6 +28,12 @@ def title(cause: Ended) -> str:
     return f"lockstep: {cause.task} failed first: {_own_manner(cause)}"
 
 
+def preemption(cause: Ended, is_last: bool) -> str:
+    """Say that the tasks have ended because one was asked to, by somebody other than the launcher."""
+    again = " Start them again to go on." if is_last else ""
+    return f"A task was asked to end (SIGTERM), and all have ended: exit code {cause.exit_code}.{again}"
+
+
 def details(cause: Ended, ends: Collection[Ended], log_dir: Path | None) -> str:
     """Say what each of the other tasks did, and last what the first one said."""
     others = [_line(end) for end in ends if end is not cause]

@@ -10,7 +10,10 @@ from pathlib import Path
 
 from lockstep._launch.options import Options
 
+PREEMPTED = 143
+"""The exit code of a task that was asked to end, and has: 128 + SIGTERM."""
 _SMALLEST_POOL = 16
+_SHARE_OF_GRACE = 0.8
 
 
 @dataclass(frozen=True)
@@ -46,17 +49,35 @@ def error_file(task: Task, directory: Path) -> Path:
     return directory / f"{task.stem}.json"
 
 
+def progress_file(task: Task, directory: Path) -> Path:
+    """Return where `task` writes how far it is."""
+    return directory / f"{task.stem}.progress.json"
+
+
 def environment(
-    task: Task, addresses: Sequence[str], options: Options, directory: Path, inherited: Mapping[str, str]
+    task: Task,
+    addresses: Sequence[str],
+    options: Options,
+    directory: Path,
+    inherited: Mapping[str, str],
+    generation: int = 1,
+    secret: str = "",
 ) -> dict[str, str]:
-    """Return the environment of `task`: the inherited one, with the settings of this launch over it."""
+    """Return the environment of `task`: the inherited one, with the settings of this launch over it.
+
+    Each start of all tasks is a new generation: a task of an earlier one that still runs is refused by the others.
+    """
     return {
         **inherited,
         **_device_settings(options.devices_per_worker, inherited),
         **_join_settings(options.join_timeout),
+        **_grace_settings(options.grace, inherited),
+        **_secret_settings(secret, inherited),
         "TF_CONFIG": _tf_config(task, _cluster(tasks_of(options), addresses)),
         "PYTHONUNBUFFERED": "1",
         "LOCKSTEP_ERROR_FILE": str(error_file(task, directory)),
+        "LOCKSTEP_PROGRESS_FILE": str(progress_file(task, directory)),
+        "LOCKSTEP_GENERATION": str(generation),
     }
 
 
@@ -74,6 +95,19 @@ def _cluster(tasks: Sequence[Task], addresses: Sequence[str]) -> dict[str, list[
 
 def _join_settings(seconds: float | None) -> dict[str, str]:
     return {} if seconds is None else {"LOCKSTEP_JOIN_TIMEOUT": f"{seconds:g}"}
+
+
+def _secret_settings(secret: str, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Other users of this machine can reach the tasks' ports: only who knows the secret of this launch can join."""
+    given = inherited.get("LOCKSTEP_CLUSTER_SECRET") or inherited.get("LOCKSTEP_CLUSTER_SECRET_FILE")
+    return {"LOCKSTEP_CLUSTER_SECRET": secret} if secret and not given else {}
+
+
+def _grace_settings(seconds: float | None, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Tasks whose launcher leaves them another time than they would give themselves are told, less what is to spare."""
+    if seconds is None or "LOCKSTEP_GRACE" in inherited:
+        return {}
+    return {"LOCKSTEP_GRACE": f"{_SHARE_OF_GRACE * seconds:g}"}
 
 
 def _device_settings(devices: int | None, inherited: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lockstep._launch.child import Exit
 from lockstep._launch.error_file import ErrorRecord
-from lockstep._launch.task import Task
+from lockstep._launch.task import PREEMPTED, Task
 
 _KILLED, _RAISED, _EXITED, _FOLLOWED = range(4)
 
@@ -31,6 +31,11 @@ class Ended:
     def has_failed(self) -> bool:
         """Whether the task failed by itself: also if it reported its error and only then was asked to end."""
         return self.exit.code != 0 and (self.exit.asked_at is None or self._reported_before(self.exit.asked_at))
+
+    @property
+    def was_preempted(self) -> bool:
+        """Whether somebody other than the launcher asked the task to end, and nothing else went wrong."""
+        return not self.was_ended and self.exit_code == PREEMPTED
 
     @property
     def exit_code(self) -> int:

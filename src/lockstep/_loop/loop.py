@@ -9,10 +9,12 @@ from typing import Any, Protocol
 
 import jax
 
+from lockstep._runtime import progress, progress_file
 from lockstep._step.chunks import Pace
 from lockstep._step.outputs import Outputs
 from lockstep._step.placement import Placed
 from lockstep._step.program import Program
+from lockstep.errors import Preempted
 
 # Steps that may be under way on the devices while Python goes on. More would only hold more batches in memory.
 _IN_FLIGHT = 8
@@ -51,37 +53,102 @@ def run(batches: Iterable[Placed], program: Program, state: State, listener: Lis
 
     Returns:
         The number of steps.
+
+    Raises:
+        Preempted: If a task was asked to end, between two dispatches, on all tasks the same ones. All steps before
+            are complete, and `state` holds what they came to.
     """
-    steps = 0
-    in_flight = _InFlight(program.pace)
-    for chunk in batches:
-        done = 0
-        while done < chunk.steps:
-            piece = chunk.piece(done, min(chunk.steps - done, listener.room(steps), program.pace.most))
-            listener.before(steps, piece.steps)
-            outputs, after = program.run(state.take(), piece)
-            state.give(after)
-            in_flight.add(outputs.value, piece)
-            done += piece.steps
-            steps += piece.steps
-            if listener.after(steps - 1, outputs):
-                return steps
-    return steps
+    return _Loop(program, state, listener).run(batches)
+
+
+class _Loop:
+    """One run."""
+
+    def __init__(self, program: Program, state: State, listener: Listener) -> None:
+        self._program = program
+        self._state = state
+        self._listener = listener
+        self._steps = 0
+        self._preemption = program.runtime.preemption
+        self._progress = self._preemption.progress
+        self._in_flight = _InFlight(program.pace, self._progress)
+
+    def run(self, batches: Iterable[Placed]) -> int:
+        self._progress.begin(_step_of(self._state))
+        with self._progress.being(progress.ELSEWHERE):
+            try:
+                self._run(batches)
+            except Preempted:
+                self._in_flight.settle()
+                self._preemption.ended()
+                raise
+        return self._steps
+
+    def _run(self, batches: Iterable[Placed]) -> None:
+        for chunk in batches:
+            done = 0
+            while done < chunk.steps:
+                self._preemption.gate()
+                room = self._listener.room(self._steps)
+                piece = chunk.piece(done, min(chunk.steps - done, room, self._program.pace.most))
+                done += piece.steps
+                if self._dispatch(piece):
+                    return
+
+    def _dispatch(self, piece: Placed) -> bool:
+        """Starts the steps of a piece; returns whether to stop after them."""
+        at, state = self._progress.at, self._state
+        at(progress.CALLBACKS)
+        self._listener.before(self._steps, piece.steps)
+        at(progress.STEP)
+        progress_file.mark("called")
+        outputs, after = self._program.run(state.take(), piece)
+        state.give(after)
+        self._note(piece, outputs)
+        self._in_flight.add(outputs.value, piece)
+        self._steps += piece.steps
+        at(progress.CALLBACKS)
+        stop = self._listener.after(self._steps - 1, outputs)
+        at(progress.ELSEWHERE)
+        return stop
+
+    def _note(self, piece: Placed, outputs: Outputs) -> None:
+        """Notes how far this task is; the first step of all is waited for, to tell when training goes on."""
+        self._progress.dispatched(piece.steps)
+        is_first = not progress_file.has("stepped")
+        if is_first:
+            jax.block_until_ready(outputs.value)
+            progress_file.mark("stepped")
+        progress_file.write(self._progress, at_once=is_first)
+
+
+def _step_of(state: State) -> int | None:
+    """The number of the last step, as the state knows it: that goes on counting where another process has ended."""
+    found = getattr(state, "global_step", None)
+    return found if isinstance(found, int) else None
 
 
 class _InFlight:
     """The dispatches under way: a bounded number, and how long they take."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: Pace, account: progress.Progress) -> None:
         self._pace = pace
+        self._account = account
         self._waiting: deque[tuple[Any, Placed]] = deque()
         self._last = time.perf_counter()
 
     def add(self, outputs: Any, piece: Placed) -> None:
         """Adds one, after waiting for those before it: for single steps some, for many at once all but one."""
+        self._account.at(progress.DEVICES)
         self._waiting.append((outputs, piece))
         while len(self._waiting) > (1 if piece.places else _IN_FLIGHT):
             self._wait()
+
+    def settle(self) -> None:
+        """Waits for all."""
+        self._account.at(progress.DEVICES)
+        while self._waiting:
+            jax.block_until_ready(self._waiting.popleft()[0])
 
     def _wait(self) -> None:
         outputs, piece = self._waiting.popleft()

@@ -20,7 +20,7 @@ from lockstep._model_fn.variables import GLOBAL_STEP, Entry, impure
 from lockstep._step.program import Step
 from lockstep._step.reduction import Reduction
 from lockstep._step.replicas import AXIS, Replicas
-from lockstep._step.shares import Shares
+from lockstep._step.shares import Made, Shares
 from lockstep.errors import ArgumentError
 
 Values = Mapping[str, Any]
@@ -105,7 +105,7 @@ class _Training:
         Those that the model_fn has made of values are combined already; but it may have added something of its batch.
         """
         shares = [self._shares.of_loss(reduction) if op.loss is not None else self._shares for op in ops]
-        return [s.mean([of_share[number] for of_share in found]) for number, s in enumerate(shares)]
+        return [s.mean_of_gradients([of_share[number] for of_share in found]) for number, s in enumerate(shares)]
 
     def _gradients_of_sites(self, state: Values) -> list[list[Any]] | None:
         """The gradients that the model_fn asks for as values, in the order in which it asks."""
@@ -115,7 +115,7 @@ class _Training:
         shares = self._shares.of_loss(first.scope.loss_reduction)
         found: list[list[Any]] = []
         for _ in first.scope.recorded.sites:
-            found.append(shares.mean([self._site(state, found, n) for n in range(len(shares.data))]))
+            found.append(shares.mean_of_gradients([self._site(state, found, n) for n in range(len(shares.data))]))
         return found
 
     def _site(self, state: Values, found: list[list[Any]], number: int) -> list[Any]:
@@ -173,13 +173,7 @@ class _Training:
 
     def _combined_values(self, state: Values, changed: list[dict[str, Any]]) -> dict[str, Any]:
         entries = self._function.variables.entries
-        values = dict(state)
-        for key in changed[0]:
-            before = state.get(key)
-            if before is None:
-                before = jnp.zeros(entries[key].shape, entries[key].dtype)
-            values[key] = _combined_value(self._shares, entries[key], before, [c[key] for c in changed])
-        return values
+        return {**state, **_combined(self._shares, entries, state, {k: [c[k] for c in changed] for k in changed[0]})}
 
     def _update(self, call: Call, ops: Sequence[TrainOp], gradients: Any, hyper: Any) -> dict[str, Any]:
         """Carries out the updates, one after another."""
@@ -203,10 +197,9 @@ def evaluate_step(function: ModelFunction, replicas: Replicas, selection: Select
         calls: list[Call] = []
         for number, data in enumerate(shares.data):
             calls.append(function(_with_own_seeds(function, shares, number, state), data))
-        values = dict(state)
-        for key in [k for k, v in calls[0].scope.values.items() if v is not state.get(k)]:
-            before = state.get(key, jnp.zeros(entries[key].shape, entries[key].dtype))
-            values[key] = _combined_value(shares, entries[key], before, [c.scope.values[key] for c in calls])
+        changed = [k for k, v in calls[0].scope.values.items() if v is not state.get(k)]
+        after = {k: [c.scope.values[k] for c in calls] for k in changed}
+        values = {**state, **_combined(shares, entries, state, after)}
         outputs = combined(shares, [selection.of(c) for c in calls], calls[0].scope.loss_reduction)
         is_one = len(calls) == 1 and shares.axis is None
         results, after = function.resumed(calls[0], values, lambda: _results(calls[0], outputs["loss"], is_one))
@@ -268,8 +261,16 @@ def _with_own_seeds(function: ModelFunction, shares: Shares, number: int, values
     return {k: shares.own_seed(number, v) if entries[k].is_seed else v for k, v in values.items()}
 
 
-def _combined_value(shares: Shares, entry: Entry, before: Any, after: Sequence[Any]) -> Any:
-    return shares.combine(entry.is_seed, entry.aggregation, before, after)
+def _combined(
+    shares: Shares, entries: Mapping[str, Entry], state: Values, after: Mapping[str, Sequence[Any]]
+) -> dict[str, Any]:
+    """Combines what the shares have made of variables; one that is new starts at zero."""
+
+    def before(key: str) -> Any:
+        return state[key] if key in state else jnp.zeros(entries[key].shape, entries[key].dtype)
+
+    made = [Made(entries[k].is_seed, entries[k].aggregation, before(k), values) for k, values in after.items()]
+    return dict(zip(after, shares.combine(made), strict=True))
 
 
 def _changed(values: Values, before: Values) -> dict[str, Any]:

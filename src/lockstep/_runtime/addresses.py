@@ -39,6 +39,15 @@ def resolve(address: str, whose: str) -> tuple[str, int]:
             time.sleep(_RETRY_SECONDS)
 
 
+def ip_of(address: str) -> str | None:
+    """Returns the IP address of `address`, or `None` if it is unknown or does not resolve now."""
+    try:
+        host, port = split(address)
+        return str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
+    except (OSError, ValueError):
+        return None
+
+
 def join_host(ip: str, port: int) -> str:
     """Formats an IP address and a port as "ip:port", IPv6 in brackets."""
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"

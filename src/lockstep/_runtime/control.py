@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lockstep._runtime.failure import mark_agreed
+from lockstep._runtime.preemption import Preemption
 from lockstep.errors import MismatchError, MissingTaskError, PeerError
 
 _PREFIX = "lockstep"
 # How long one blocking read lasts before the wait looks whether somebody has failed meanwhile.
 _SLICE_SECONDS = 1.0
 _POLL_SECONDS = 0.01
+_PREEMPTED = "preempted"
 
 
 class Client(Protocol):
@@ -51,7 +53,13 @@ class Run:
 
 
 class Control:
-    """What one joined task says to the others and hears from them."""
+    """What one joined task says to the others and hears from them.
+
+    Attributes:
+        process: This process' index.
+        tasks: Names, in process order.
+        preemption: How all end when one is asked to.
+    """
 
     def __init__(self, client: Client, process: int, tasks: tuple[str, ...]) -> None:
         self._client = client
@@ -59,6 +67,7 @@ class Control:
         self.tasks = tasks
         self._runs: list[Run] = []
         self._runs_begun = 0
+        self.preemption = Preemption(self)
 
     @property
     def run(self) -> Run | None:
@@ -131,8 +140,9 @@ class Control:
             self.set(f"status/broken-{run.number}" if run else "status/failed", value)
 
     def announce_leaving(self) -> None:
-        """Tells every task that this one has ended its program."""
-        self.set(f"status/left-{self.process}", True, overwrite=True)
+        """Tells every task that this one has ended its program, and whether because it was asked to."""
+        how = _PREEMPTED if self.preemption.has_ended else True
+        self.set(f"status/left-{self.process}", how, overwrite=True)
 
     def announce_end(self) -> None:
         """Tells the first task that this one has failed, knows why, and ends."""
@@ -148,16 +158,17 @@ class Control:
         broken = (status.get(f"broken-{run.number}") for run in self._runs)
         return status.get("failed") or next(filter(None, broken), None)
 
-    def left(self) -> set[int]:
-        """Returns the processes that have ended their programs."""
-        return {int(name[5:]) for name in self.listing("status") if name.startswith("left-")}
+    def left(self, without_preempted: bool = False) -> set[int]:
+        """Returns the processes that have ended their programs; maybe without those that were asked to."""
+        left = {int(name[5:]): how for name, how in self.listing("status").items() if name.startswith("left-")}
+        return {process for process, how in left.items() if not (without_preempted and how == _PREEMPTED)}
 
     def check_peers(self) -> None:
         """Raises `PeerError` if another task has failed, or has left although this one still needs it."""
         failure = self.failure()
         if failure and failure["process"] != self.process:
             raise PeerError(describe_failure(failure))
-        if gone := self.left() - {self.process}:
+        if gone := self.left(without_preempted=True) - {self.process}:
             names = ", ".join(self.tasks[i] for i in sorted(gone))
             raise PeerError(
                 f"Every task must make the same calls. {names} ended its program while {self.tasks[self.process]} is "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -10,13 +11,15 @@ import time
 import traceback
 from collections.abc import Callable
 from types import TracebackType
+from typing import NoReturn
 
-from lockstep.errors import PeerError
+from lockstep.errors import PeerError, Preempted
 
 _ERROR_FILE = "LOCKSTEP_ERROR_FILE"
 _AGREED = "__lockstep_agreed__"
 
 _failed = False
+_exit_code = 0
 _listeners: list[Callable[[BaseException], None]] = []
 
 
@@ -28,13 +31,18 @@ def mark_agreed(error: BaseException) -> BaseException:
 
 
 def is_agreed(error: BaseException) -> bool:
-    """Whether `mark_agreed` was called on `error`."""
-    return getattr(error, _AGREED, False)
+    """Whether `mark_agreed` was called on `error`, or it is `Preempted`, which all tasks raise alike."""
+    return isinstance(error, Preempted) or getattr(error, _AGREED, False)
 
 
 def has_failed() -> bool:
     """Whether an exception has ended, or is about to end, this program."""
     return _failed
+
+
+def exit_code() -> int:
+    """The code that `sys.exit` was called with last, as a shell would see it; 0 without a call."""
+    return _exit_code
 
 
 def on_failure(listener: Callable[[BaseException], None]) -> None:
@@ -63,7 +71,7 @@ def write_error_file(task: str, kind: str, message: str, trace: str, secondary: 
 
 
 def install() -> None:
-    """Chains into `sys.excepthook`, once: a program that ends by an exception is reported."""
+    """Chains into `sys.excepthook` and `sys.exit`, once: how a program ends is known before it has."""
     previous = sys.excepthook
     if getattr(previous, "__lockstep__", False):
         return
@@ -79,6 +87,20 @@ def install() -> None:
 
     hook.__lockstep__ = True  # type: ignore[attr-defined]
     sys.excepthook = hook
+    _note_exits()
+
+
+def _note_exits() -> None:
+    """Nothing else tells the exit code to what runs at the end of a program."""
+    previous = sys.exit
+
+    @functools.wraps(previous)
+    def leave(status: object = None, /) -> NoReturn:
+        global _exit_code
+        _exit_code = 0 if status is None else status & 0xFF if isinstance(status, int) else 1
+        previous(status)  # type: ignore[arg-type]
+
+    sys.exit = leave
 
 
 def _task_name() -> str:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-import threading
-import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lockstep._runtime import addresses, compare, cpu, failure, leaving, randomness, versions
+from lockstep._runtime import (
+    addresses,
+    compare,
+    cpu,
+    failure,
+    generation,
+    gloo,
+    leaving,
+    mtls,
+    randomness,
+    secret,
+    service,
+    versions,
+)
 from lockstep._runtime.control import Control
 from lockstep._runtime.limits import Limits
-from lockstep._runtime.rendezvous import Host, Roll, report
+from lockstep._runtime.rendezvous import Host, Roll
+from lockstep._runtime.report import Reporter
 from lockstep._runtime.runtime import Runtime
 from lockstep._runtime.watchdog import Watchdog
 from lockstep.cluster_resolver import ClusterSpec, Task
@@ -22,8 +35,6 @@ from lockstep.cluster_resolver._roles import known_address, training_tasks
 from lockstep.errors import StartupOrderError
 
 _log = logging.getLogger("lockstep")
-# Everyone has reported, so jax's own registration only has to happen.
-_REGISTER_SECONDS = 120
 _HEARTBEAT_SECONDS = 100
 
 # gRPC reads them in small letters only, and the second only without the first.
@@ -47,6 +58,9 @@ def join(cluster: ClusterSpec, task: Task, peer_seconds: float | None = None) ->
         AddressError: If an address cannot be bound or resolved.
         MissingTaskError: If a task does not arrive within `LOCKSTEP_JOIN_TIMEOUT`.
         MismatchError: If tasks differ in cluster or versions.
+        JoinError: If the first task does not receive this one: of another secret, of another attempt, or twice.
+        ArgumentError: If a setting in the environment is wrong.
+        UnsupportedError: If it asks for certificates, and the installed jax cannot use them.
     """
     global _joined_at
     where = user_line()
@@ -56,13 +70,17 @@ def join(cluster: ClusterSpec, task: Task, peer_seconds: float | None = None) ->
         limits = replace(limits, peer=peer_seconds)
     tasks = training_tasks(cluster)
     names = tuple(map(str, tasks))
-    roll = Roll(names, tuple(known_address(cluster, t) or "address unknown" for t in tasks))
+    known = tuple(known_address(cluster, t) or "address unknown" for t in tasks)
+    roll = Roll(names, known, generation.generation())
     process = tasks.index(task)
     hello = {"task": names[process], "cluster": cluster.as_dict(), "versions": versions.installed()}
     cpu.prepare_thread_pool()
     _joined_at = where
-    _register(roll, process, hello, limits)
-    return _start(names, process, limits)
+    with contextlib.ExitStack() as arriving:
+        listeners = _register(roll, process, hello, limits, arriving)
+        runtime = _start(names, process, limits)
+        _connect_devices(listeners)
+    return runtime
 
 
 def check_startup(where: str) -> None:
@@ -90,17 +108,28 @@ def user_line() -> str:
     return "this line"
 
 
-def _register(roll: Roll, process: int, hello: Mapping[str, Any], limits: Limits) -> None:
+def _register(
+    roll: Roll, process: int, hello: Mapping[str, Any], limits: Limits, arriving: contextlib.ExitStack
+) -> gloo.Listeners:
+    """Arrives, and starts jax.distributed; `arriving` closes what is needed until all are connected."""
+    import jax
+
     _log.info("%s joins %s", roll.names[process], roll.describe(list(range(len(roll.names)))))
-    if process:
-        report(roll, process, hello, limits.join)
-        _initialize(roll, process)
-        return
-    host = Host(roll, hello, _disagreement)
-    host.collect(limits.join)
-    # The others connect when the service listens: a refused connection would cost them a second.
-    threading.Thread(target=_release_when_up, args=(host, roll), daemon=True).start()
-    _initialize(roll, process)
+    shared, certificates = secret.from_environment(), mtls.arguments(jax.distributed.initialize)
+    door = service.open_door(needed=shared.is_set and not certificates)
+    if door is not None:
+        arriving.callback(door.close)
+    if process == 0:
+        host = Host(roll, hello, _disagreement, shared, door)
+        address = service.serve(host, roll, limits.join, door, shared.is_set, bool(certificates))
+        own = addresses.resolve(roll.addresses[0], roll.names[0])[0]
+    else:
+        reporter = Reporter(roll, process, hello, shared)
+        admission = reporter.report(limits.join)
+        address = service.reach(admission, reporter, door, roll)
+        own = gloo.own_address(addresses.ip_of(roll.addresses[process]), admission.ip)
+    _initialize(roll, process, address, certificates)
+    return gloo.bind(own)
 
 
 def _disagreement(hellos: Sequence[Mapping[str, Any]]) -> str | None:
@@ -114,34 +143,19 @@ def _disagreement(hellos: Sequence[Mapping[str, Any]]) -> str | None:
     return None
 
 
-def _release_when_up(host: Host, roll: Roll) -> None:
-    import socket
-
-    target = addresses.resolve(roll.addresses[0], roll.names[0])
-    deadline = time.monotonic() + _REGISTER_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            socket.create_connection(target, timeout=1.0).close()
-            break
-        except OSError:
-            time.sleep(0.01)
-    host.release()
-
-
-def _initialize(roll: Roll, process: int) -> None:
+def _initialize(roll: Roll, process: int, address: str, certificates: Mapping[str, Any]) -> None:
     import jax
 
-    ip, port = addresses.resolve(roll.addresses[0], roll.names[0])
-    own = addresses.join_host(ip, port)
-    _bypass_proxy(ip)
+    _bypass_proxy(addresses.resolve(roll.addresses[0], roll.names[0])[0])
     jax.distributed.initialize(
-        coordinator_address=own,
+        coordinator_address=address,
         num_processes=len(roll.names),
         process_id=process,
         cluster_detection_method="deactivate",
-        initialization_timeout=_REGISTER_SECONDS,
+        initialization_timeout=int(service.START_SECONDS),
         heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
-        coordinator_bind_address=own,
+        coordinator_bind_address=address,
+        **certificates,
     )
 
 
@@ -175,3 +189,21 @@ def follow_chief_randomness(runtime: Runtime) -> None:
         return
     mine = randomness.snapshot() if runtime.is_chief else None
     randomness.restore(runtime.agree("the random state", mine)[0])
+
+
+def _connect_devices(listeners: gloo.Listeners) -> None:
+    """Connects the processes of a job on CPUs, by a first sum over all devices; then nobody else can."""
+    import jax
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    devices = sorted(jax.devices(), key=lambda d: (d.process_index, d.id))
+    if devices[0].platform != "cpu":
+        return
+    mesh = Mesh(np.asarray(devices, dtype=object), ("all",))
+    ones = np.ones(len(devices), np.int32)
+    placed = jax.make_array_from_callback(ones.shape, NamedSharding(mesh, PartitionSpec("all")), lambda i: ones[i])
+    total = jax.jit(lambda a: a.sum(), out_shardings=NamedSharding(mesh, PartitionSpec()))(placed)
+    jax.block_until_ready(total)
+    if jax.local_device_count() == 1:  # Gloo connects a process with itself, for sums over some of its devices.
+        listeners.close()

@@ -16,6 +16,7 @@ from lockstep._runtime import failure
 from lockstep._runtime.control import Control, describe_failure
 from lockstep._runtime.limits import Limits
 from lockstep._runtime.watchdog import Watchdog
+from lockstep.errors import Preempted
 
 _POLL_SECONDS = 0.05
 _NOTICE_SECONDS = 60.0
@@ -37,12 +38,20 @@ def _leave(control: Control, watchdog: Watchdog, limits: Limits) -> None:
     except Exception as error:  # The service has gone with the first task.
         problem = f"{control.tasks[0]}, which all others report to, has gone: {error}"
     if problem:
-        me = control.tasks[control.process]
-        failure.write_error_file(me, "PeerError", problem, f"lockstep.errors.PeerError: {problem}\n", secondary=True)
-        print(f"lockstep: {me} had ended its program when this happened: {problem}", file=sys.stderr)
+        _report(control, problem)
         watchdog.part()
-        _exit_now(1)
+        _exit_now(Preempted.exit_code if control.preemption.has_ended else failure.exit_code() or 1)
     watchdog.stop()
+
+
+def _report(control: Control, problem: str) -> None:
+    """Tells the launcher and the user; a program that has left with an exit code of its own is no consequence."""
+    me, code = control.tasks[control.process], failure.exit_code()
+    kind = "SystemExit" if code else "PeerError"
+    if not control.preemption.has_ended:
+        told = f"{kind}: {code}\n{problem}" if code else f"lockstep.errors.PeerError: {problem}\n"
+        failure.write_error_file(me, kind, str(code) if code else problem, told, secondary=not code)
+    print(f"lockstep: {me} had ended its program when this happened: {problem}", file=sys.stderr)
 
 
 def _wait_for_all(control: Control, limits: Limits) -> str | None:

@@ -13,6 +13,9 @@ _VARIABLES = {
     "peer": "LOCKSTEP_PEER_TIMEOUT",
     "silence": "LOCKSTEP_SILENCE_TIMEOUT",
     "leave": "LOCKSTEP_LEAVE_TIMEOUT",
+    "grace": "LOCKSTEP_GRACE",
+    "progress": "LOCKSTEP_PROGRESS_TIMEOUT",
+    "compile": "LOCKSTEP_COMPILE_TIMEOUT",
 }
 
 
@@ -25,12 +28,18 @@ class Limits:
         peer: For a task that is alive to reach the same call (`fit`, the next batch, ...).
         silence: Without a sign of life of a task, after which it counts as dead or stopped.
         leave: At the end of the program, for tasks that are alive and still working.
+        grace: From a request to end (SIGTERM) to the end of the process. Kubernetes and Slurm kill after 30.
+        progress: For this task's main thread, in training, to go on: in a callback, or reading its input.
+        compile: The same while it is in the call of a step, which may have to be compiled.
     """
 
     join: float = 300.0
     peer: float = 600.0
     silence: float = 60.0
     leave: float = 3600.0
+    grace: float = 25.0
+    progress: float = 900.0
+    compile: float = 3600.0
 
     @classmethod
     def from_environment(cls) -> Limits:

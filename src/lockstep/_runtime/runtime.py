@@ -7,7 +7,7 @@ import re
 from collections.abc import Generator
 from typing import Any, Protocol
 
-from lockstep._runtime import compare, compile_cache, failure, limits
+from lockstep._runtime import compare, compile_cache, failure, limits, preemption, progress, progress_file, sigterm
 from lockstep._runtime.control import Control, Run
 from lockstep._runtime.watchdog import Watchdog
 from lockstep.errors import MismatchError, PeerError
@@ -46,6 +46,7 @@ class Runtime:
     Attributes:
         tasks: Names such as "worker 1", the chief first; the position is the process' index.
         process: This process' index.
+        preemption: How all tasks end when one is asked to (SIGTERM).
     """
 
     def __init__(
@@ -62,8 +63,12 @@ class Runtime:
         self._control = control
         self._watchdog = watchdog
         self._limits = waits or limits.Limits()
+        self.preemption = preemption.ALONE if control is None else control.preemption
         self._calls = self.channel("calls")
         self._goes_on: Run | None = None
+        if control is not None:
+            sigterm.restore_python_handler()
+            progress_file.mark("joined")
 
     @property
     def is_chief(self) -> bool:
@@ -77,7 +82,8 @@ class Runtime:
 
     def agree(self, topic: str, value: Any, seconds: float | None = None) -> list[Any]:
         """Exchanges `value` between all tasks' main threads; see `Channel.agree`."""
-        return self._calls.agree(topic, value, seconds)
+        with self.preemption.progress.being(progress.AGREEING):
+            return self._calls.agree(topic, value, seconds)
 
     def demand_same(self, topic: str, value: Any, advice: str) -> None:
         """Exchanges `value`, which must be equal on all tasks; see `demand_equal`."""
@@ -110,15 +116,26 @@ class Runtime:
         self._goes_on = None if stop else run
         return stop
 
+    def demand_current(self) -> None:
+        """Comes before anything that lasts is written: raises `PeerError` if the others have given this process up."""
+        if self._watchdog is not None:
+            self._watchdog.demand_current()
+
     @contextlib.contextmanager
     def depending_on_others(self, doing: str) -> Generator[None]:
-        """Guards a call that every task makes: an exception that ends it here ends it everywhere."""
+        """Guards a call that every task makes: an exception that ends it here ends it everywhere.
+
+        Raises:
+            Preempted: On all tasks at the same step, after any of them was asked to end (SIGTERM).
+        """
         if self._control is None or self._watchdog is None:
-            yield
+            with self.preemption.run():
+                yield
             return
         with self._control.running(doing) as run:
             try:
-                yield
+                with self.preemption.run():
+                    yield
             except BaseException as error:
                 if failure.is_agreed(error):
                     raise

@@ -3,7 +3,8 @@
 A task that waits for the others inside a collective operation cannot be woken from Python. When another task has
 failed, left, or shown no sign of life, this thread gives the main thread a moment to fail by itself, and then ends
 the process with the reason. A stopped process (SIGSTOP, a hung machine) stops showing signs of life as a dead one
-does; a heartbeat of the transport would not tell.
+does; a heartbeat of the transport would not tell. A process that runs on while its main thread does not is found out
+by itself, with the place where it is stuck.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any
 from lockstep._runtime.control import Control, Run
 from lockstep._runtime.failure import write_error_file
 from lockstep._runtime.limits import Limits
+from lockstep._runtime.stalls import behind, stall
+from lockstep._runtime.stragglers import Stragglers
 from lockstep.errors import PeerError
 
 _BEAT_SECONDS = 1.0
@@ -30,6 +33,7 @@ _LOST_BEATS = 5
 # Enough for the others to look, and to give their main threads the moment of grace.
 _HEARING_SECONDS = 6.0
 _POLL_SECONDS = 0.05
+_ACCOUNTS = "accounts"
 
 
 class Watchdog:
@@ -38,12 +42,19 @@ class Watchdog:
     def __init__(self, control: Control, limits: Limits) -> None:
         self._control = control
         self._limits = limits
-        self._seen: dict[str, tuple[int, float]] = {}
+        self._seen: dict[str, tuple[int | None, float]] = {}
         self._lost = 0
         self._unanswered = 0
+        self._alive_at = time.monotonic()
+        self._stragglers = Stragglers(control.tasks)
         # The run that cannot go on, and since when.
         self._doomed: tuple[Run, float] | None = None
         self._stop = threading.Event()
+        # Set when there is something to say before the next beat.
+        self._wake = threading.Event()
+        control.preemption.grace = limits.grace
+        control.preemption.wake = self._wake.set
+        control.preemption.part = self._part_in_order
         self._thread = threading.Thread(target=self._run, name="lockstep-watchdog", daemon=True)
         self._guard = threading.Thread(target=self._watch_beats, name="lockstep-guard", daemon=True)
 
@@ -55,6 +66,7 @@ class Watchdog:
     def stop(self) -> None:
         """Stops beating; returns when the last beat is out."""
         self._stop.set()
+        self._wake.set()
         self._thread.join(_GRACE_SECONDS)
 
     def suspects(self) -> list[int]:
@@ -64,6 +76,15 @@ class Watchdog:
         after = self._control.listing("beats")
         others = (i for i in range(len(self._control.tasks)) if i != self._control.process)
         return [i for i in others if before.get(str(i)) == after.get(str(i))]
+
+    def demand_current(self) -> None:
+        """Raises `PeerError` if the others have given this process up, because it was stopped for so long.
+
+        It comes before anything that lasts is written: others may have started again, and write there too.
+        """
+        silent = time.monotonic() - self._alive_at
+        if silent > self._limits.silence:
+            raise PeerError(self._given_up(silent))
 
     def part(self) -> None:
         """Comes before the end of a failed task.
@@ -75,6 +96,12 @@ class Watchdog:
             self._control.announce_end()
             if self._control.process == 0:
                 self._wait_for_others()
+
+    def _part_in_order(self) -> None:
+        """Comes before the end of a task that was asked to end, and whose time is over; the others need not mind."""
+        with contextlib.suppress(Exception):  # The service has gone.
+            self._control.announce_leaving()
+        self.part()
 
     def _wait_for_others(self) -> None:
         others = set(range(1, len(self._control.tasks)))
@@ -94,15 +121,18 @@ class Watchdog:
 
     def _watch_beats(self) -> None:
         """The first task may be stopped itself: then it answers nothing, and the other thread waits for it."""
+        looked = time.monotonic()
         while not self._stop.wait(_BEAT_SECONDS):
             self._unanswered += 1  # Not the time: if this process is stopped for long, it is nobody's silence.
-            run = self._control.run
+            run, asleep, looked = self._control.run, time.monotonic() - looked, time.monotonic()
+            if run and asleep > self._limits.silence:
+                self._end(self._given_up(asleep), run, heard=False)
             if run and self._unanswered * _BEAT_SECONDS > self._limits.silence + _GRACE_SECONDS:
                 self._end(self._silence_of([0]), run, heard=False)
 
     def _run(self) -> None:
         beat = 0
-        while not self._stop.wait(_BEAT_SECONDS):
+        while self._next_beat():
             beat += 1
             run = self._control.run
             reason = self._beat_and_look(beat, run)
@@ -110,6 +140,27 @@ class Watchdog:
                 self._doomed = None
             elif self._has_had_grace(run):
                 self._end(reason, run)
+            if run:
+                self._look_at_myself(run)
+
+    def _look_at_myself(self, run: Run) -> None:
+        """Ends this process if its main thread is stuck: nobody else can tell where."""
+        control, accounts = self._control, dict[int, Any]()
+        found = stall(control.tasks[control.process], control.preemption.progress, self._limits)
+        if found is None:
+            return
+        with contextlib.suppress(Exception):  # The service has gone.
+            accounts = {int(name): account for name, account in control.listing(_ACCOUNTS).items()}
+        told = f"{found[0]}\n{found[1]}All tasks: {behind(accounts, control.tasks)}."
+        self._end(found[0], run, stuck=told)
+
+    def _next_beat(self) -> bool:
+        """Waits until the next beat is due, which is soon while the tasks agree where to end; `False` at the end."""
+        self._wake.wait(_POLL_SECONDS if self._control.preemption.is_pending else _BEAT_SECONDS)
+        if self._stop.is_set():
+            return False
+        self._wake.clear()
+        return True
 
     def _has_had_grace(self, run: Run) -> bool:
         now = time.monotonic()
@@ -121,6 +172,9 @@ class Watchdog:
         try:
             self._control.set(f"beats/{self._control.process}", beat, overwrite=True)
             self._unanswered = 0
+            self._alive_at = time.monotonic()
+            self._control.preemption.look()
+            self._account(run)
             reason = self._look() if run else None
             self._lost = 0
             return reason
@@ -132,15 +186,32 @@ class Watchdog:
                 return None
             return f"{self._control.tasks[0]}, which all others report to, cannot be reached: {error}"
 
+    def _account(self, run: Run | None) -> None:
+        """Tells where the main thread is; the first task looks who holds the others up."""
+        control = self._control
+        if run is None:
+            self._stragglers.forget()
+            return
+        control.set(f"{_ACCOUNTS}/{control.process}", control.preemption.progress.account(), overwrite=True)
+        if control.process == 0:
+            self._stragglers.look({int(name): account for name, account in control.listing(_ACCOUNTS).items()})
+
+    def _given_up(self, seconds: float) -> str:
+        return (
+            f"{self._control.tasks[self._control.process]} has shown no sign of life for {seconds:.0f} s, because its "
+            f"process was stopped or had no connection. After {self._limits.silence:g} s (LOCKSTEP_SILENCE_TIMEOUT) "
+            "the others end, and may start again without it: it must not write anything any more."
+        )
+
     def _look(self) -> str | None:
         self._control.check_peers()
         return self._silent()
 
     def _silent(self) -> str | None:
-        now = time.monotonic()
-        for name, beat in self._control.listing("beats").items():
-            if self._seen.get(name, (None, 0.0))[0] != beat:
-                self._seen[name] = (beat, now)
+        now, beats = time.monotonic(), self._control.listing("beats")
+        for name in map(str, range(len(self._control.tasks))):  # Also one that was stopped before its first beat.
+            if name not in self._seen or self._seen[name][0] != beats.get(name):
+                self._seen[name] = (beats.get(name), now)
         late = [int(n) for n, (_, since) in self._seen.items() if now - since > self._limits.silence]
         return self._silence_of(sorted(late)) if late else None
 
@@ -148,17 +219,26 @@ class Watchdog:
         names = ", ".join(self._control.tasks[i] for i in late)
         return (
             f"Every task must show a sign of life at least every {self._limits.silence:g} s "
-            f"(LOCKSTEP_SILENCE_TIMEOUT). {names} does not: its process is stopped, or its machine is unreachable."
+            f"(LOCKSTEP_SILENCE_TIMEOUT). {names} does not: its process is stopped, or its machine is unreachable. It "
+            "does not answer where it is."
         )
 
-    def _end(self, reason: str, run: Run, heard: bool = True) -> None:
+    def _end(self, reason: str, run: Run, heard: bool = True, stuck: str = "") -> None:
+        """Ends the process.
+
+        Args:
+            reason: Why.
+            run: What it is in.
+            heard: Whether the others can be told.
+            stuck: Where, if it is this task that does not go on.
+        """
         if self._stop.is_set():
             return
-        me = self._control.tasks[self._control.process]
+        me, kind = self._control.tasks[self._control.process], "TimeoutError" if stuck else "PeerError"
         if heard:
-            self._control.announce_failure("PeerError", reason)
-        write_error_file(me, "PeerError", reason, f"lockstep.errors.PeerError: {reason}\n", secondary=True)
-        print(f"lockstep: {me} ends, because it cannot go on in {run.doing}: {reason}", file=sys.stderr)
+            self._control.announce_failure(kind, stuck or reason)
+        write_error_file(me, kind, reason, stuck or f"lockstep.errors.PeerError: {reason}\n", secondary=not stuck)
+        print(f"lockstep: {me} ends, because it cannot go on in {run.doing}: {stuck or reason}", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
         if heard:

@@ -9,7 +9,7 @@ compute is computed, whatever the step does with the batch: normalise over it, c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -20,6 +20,7 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from lockstep._comm import sharing
+from lockstep._runtime.runtime import Runtime
 from lockstep._step import chunks, cost
 from lockstep._step.outputs import Outputs
 from lockstep._step.placement import (
@@ -39,6 +40,7 @@ from lockstep._step.placement import (
 from lockstep._step.portions import Lookup, Part, Recipe
 from lockstep._step.recorded import Recorded, record, signature
 from lockstep._step.replicas import AXIS, Device, Replicas
+from lockstep._step.residuals import Residuals, compensated, uncompensated
 from lockstep._xla import install as lowerings
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
@@ -50,6 +52,7 @@ class Program(Protocol):
     """What the loop and the feed need of a step program."""
 
     pace: chunks.Pace
+    runtime: Runtime
 
     def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
         """Runs one step; `state` is donated."""
@@ -70,6 +73,14 @@ class Program(Protocol):
             state: What the steps change.
             batch: A first batch, prepared; or `None` if this task has none.
         """
+        ...
+
+    def decision(self) -> list[int] | None:
+        """Returns what was decided, and for which layout, as JSON; `None` if nothing was."""
+        ...
+
+    def follow(self, decision: list[int] | None) -> bool:
+        """Takes over what an interrupted run has decided; returns whether nothing is left to decide."""
         ...
 
     def places(self, batch: Any) -> int:
@@ -96,6 +107,18 @@ class Program(Protocol):
         """Returns an output or a part of the state as an array of this process."""
         ...
 
+    def residuals(self) -> dict[str, np.ndarray]:
+        """Returns what the program keeps from step to step besides the state, for a checkpoint.
+
+        All tasks call it together, between dispatches. Each array has a first axis of replicas, of which only the sum
+        counts for another number of them. Empty for most programs.
+        """
+        ...
+
+    def restore_residuals(self, values: Mapping[str, Any]) -> None:
+        """Takes over what `residuals` has returned; all tasks call it together, and the chief's values count."""
+        ...
+
 
 class CompiledProgram:
     """A step compiled for the replicas.
@@ -119,8 +142,11 @@ class CompiledProgram:
     ) -> None:
         lowerings.install()
         self._replicas = replicas
+        self.runtime = replicas.runtime
         self._step = step
         self._replica_step = replica_step
+        is_narrow = replicas.reduction is not None and replicas.reduction.wire is not None
+        self._residuals = Residuals(replicas) if replica_step is not None and is_narrow else None
         self._kept: Kept = kept
         self._records: dict[Any, Recorded] = {}
         self._divided_steps: dict[Any, Step] = {}
@@ -128,12 +154,15 @@ class CompiledProgram:
         self._repeats: bool | None = None if repeats else False
         self._output_bytes = 0
         self.pace = chunks.Pace(replicas.runtime.is_alone)
-        self._once = jax.jit(self._traced, static_argnums=(0, 1, 2), donate_argnums=3, out_shardings=replicas.whole)
-        self._repeat = jax.jit(self._repeated, static_argnums=(0, 1), donate_argnums=2, out_shardings=replicas.whole)
+        lies = (replicas.whole, (replicas.whole, replicas.by_example))
+        self._once = jax.jit(self._traced, static_argnums=(0, 1, 2), donate_argnums=3, out_shardings=lies)
+        self._repeat = jax.jit(self._repeated, static_argnums=(0, 1), donate_argnums=2, out_shardings=lies)
 
     def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
         """Runs one step; `state` is donated."""
-        return self._once(batch.split, batch.counts, batch.recipe, state, batch.data)
+        carried = self._carried(state, batch)
+        outputs, after = self._once(batch.split, batch.counts, batch.recipe, carried, batch.data)
+        return outputs, self._parted(after)
 
     def run(self, state: Any, placed: Placed) -> tuple[Outputs, Any]:
         """Runs as many steps as `placed` has; `state` is donated."""
@@ -141,9 +170,10 @@ class CompiledProgram:
             outputs, after = self(state, placed)
             return Outputs(outputs, None, self.local), after
         first, steps = np.int32(placed.first), np.int32(placed.steps)
-        outputs, after = self._repeat(placed.split, placed.recipe, state, placed.data, first, steps)
+        carried = self._carried(state, placed)
+        outputs, after = self._repeat(placed.split, placed.recipe, carried, placed.data, first, steps)
         places = range(placed.first, placed.first + placed.steps) if self._kept == "all" else None
-        return Outputs(outputs, places, self.local), after
+        return Outputs(outputs, places, self.local), self._parted(after)
 
     def prepare(self, batch: Any) -> Any:
         """Makes of a batch on the host what is to be placed."""
@@ -162,6 +192,26 @@ class CompiledProgram:
             mine = self._judged(state, batch) if runtime.is_chief and batch is not None else None
             self._repeats, self._output_bytes = runtime.agree("the first batch", mine)[0] or (False, 0)
 
+    def decision(self) -> list[int] | None:
+        """Returns what was decided, and for which layout, as JSON; `None` if nothing was."""
+        return None if self._repeats is None else [int(self._repeats), self._output_bytes, *self._layout]
+
+    def follow(self, decision: list[int] | None) -> bool:
+        """Takes over what was decided for a run that this one goes on with; returns whether nothing is left to decide.
+
+        A short last batch must not decide anew: steps in a loop round differently from steps that stand alone. On
+        another layout they do anyway.
+        """
+        if decision is None or decision[2:] != self._layout:
+            return False
+        if self._repeats is None:
+            self._repeats, self._output_bytes = bool(decision[0]), int(decision[1])
+        return True
+
+    @property
+    def _layout(self) -> list[int]:
+        return [len(self._replicas.runtime.tasks), self._replicas.count]
+
     def _judged(self, state: Any, batch: Any) -> tuple[bool, int] | None:
         """Whether several steps should go into one dispatch, and how many bytes each hands out that are kept."""
         shapes = shapes_of(self._replicas, batch)
@@ -169,9 +219,10 @@ class CompiledProgram:
         if isinstance(batch, Part) and not rows:
             return None
         split = Split.EVEN if rows and rows % self._replicas.count == 0 else Split.WHOLE
-        recorded = self._recorded(split, state, shapes)
-        pays = chunks.pays(self._seconds(recorded, split), len(jax.tree.leaves(state)))
-        return pays and recorded.keeps(state), _nbytes(recorded.outputs) if self._kept == "all" else 0
+        carried = state, self._residual_shapes(split, state, shapes)
+        recorded = self._recorded(split, carried, shapes)
+        pays = chunks.pays(self._seconds(recorded, split), len(jax.tree.leaves(carried)))
+        return pays and recorded.keeps(carried), _nbytes(recorded.outputs) if self._kept == "all" else 0
 
     def places(self, batch: Any) -> int:
         """Returns how many batches like a prepared one may be placed together; 0 if each goes alone."""
@@ -201,32 +252,70 @@ class CompiledProgram:
         """Returns this process' copy."""
         return jax.tree.map(local_copy, value)
 
+    def residuals(self) -> dict[str, np.ndarray]:
+        """Returns what rounding has taken from gradients, if they travel in a narrower type."""
+        return {} if self._residuals is None else self._residuals.fetch()
+
+    def restore_residuals(self, values: Mapping[str, Any]) -> None:
+        """Takes over what `residuals` has returned; gradients that travel as they are need none.
+
+        Raises:
+            CheckpointError: If they are something else.
+        """
+        if self._residuals is not None:
+            self._residuals.restore(values)
+
+    def _carried(self, state: Any, placed: Placed) -> tuple[Any, tuple[jax.Array, ...]]:
+        """What a step takes: the state, and what rounding has taken from gradients, if it is to be added."""
+        if self._residuals is None or placed.split is not Split.EVEN:
+            return state, ()
+        if self._residuals.shapes is None:
+            batch = jax.eval_shape(partial(self._first_batch, placed), placed.data)
+            self._residual_shapes(placed.split, state, batch)
+        return state, self._residuals.take()
+
+    def _parted(self, carried: tuple[Any, tuple[jax.Array, ...]]) -> Any:
+        """The state alone."""
+        state, residuals = carried
+        if self._residuals is not None and residuals:
+            self._residuals.give(residuals)
+        return state
+
+    def _residual_shapes(self, split: Split, state: Any, batch: Any) -> tuple[Any, ...]:
+        if self._residuals is None or self._replica_step is None or split is not Split.EVEN:
+            return ()
+        sharing.begin_program()
+        return self._residuals.learn(self._replica_step, state, batch)
+
+    def _first_batch(self, placed: Placed, data: Any) -> Any:
+        if placed.places:
+            return self._batch_at(placed.split, placed.recipe, data, 0)
+        return self._divided(placed.split, _batch(placed.recipe, data, placed.counts))
+
     def _seconds(self, recorded: Recorded, split: Split) -> float:
         """About how long a step takes. Devices that are parts of one CPU do all of this process' work together."""
         local, count = self._replicas.local, self._replicas.count
         platform = local[0][1].platform
         here = len(local) if platform == "cpu" else 1
-        return cost.seconds(recorded.jaxpr.jaxpr, platform) * (here / count if split is Split.EVEN else 1.0)
+        # What is recorded is the work of one replica in the replica view, else that of all.
+        recorded_for = count if self._replica_step is None else 1
+        part = here / recorded_for if split is Split.EVEN else 1.0
+        return cost.seconds(recorded.jaxpr.jaxpr, platform) * part
 
     def _traced(
-        self, split: Split, counts: tuple[int, ...], recipe: Recipe | None, state: Any, data: Any
+        self, split: Split, counts: tuple[int, ...], recipe: Recipe | None, carried: Any, data: Any
     ) -> tuple[Any, Any]:
         """One step."""
         batch = self._divided(split, _batch(recipe, data, counts))
-        return self._step_for(split, state, batch)(state, batch)
+        return self._step_for(split, carried, batch)(carried, batch)
 
     def _repeated(
-        self, split: Split, recipe: Recipe | None, state: Any, data: Any, first: Any, steps: Any
+        self, split: Split, recipe: Recipe | None, start: Any, data: Any, first: Any, steps: Any
     ) -> tuple[Any, Any]:
         """Steps on the batches of a chunk, one after the other."""
-
-        def batch_at(place: Any) -> Any:
-            shared, stacked = ((data[0],), data[1]) if recipe else ((), data)
-            own = jax.tree.map(lambda a: lax.dynamic_index_in_dim(a, place, keepdims=False), stacked)
-            return self._divided(split, _batch(recipe, (*shared, own) if recipe else own, ()))
-
+        batch_at = partial(self._batch_at, split, recipe, data)
         batch = jax.eval_shape(batch_at, first)
-        recorded, step = self._recorded(split, state, batch), self._step_for(split, state, batch)
+        recorded, step = self._recorded(split, start, batch), self._step_for(split, start, batch)
         everything = self._kept == "all"
         room = (_places(data, recipe),) if everything else ()
 
@@ -235,37 +324,50 @@ class CompiledProgram:
             new, after = step(now, batch_at(place))
             if everything:
                 new = jax.tree.map(lambda a, v: lax.dynamic_update_index_in_dim(a, v, place, 0), outputs, new)
-            return jax.tree.map(_typed, outputs, new), jax.tree.map(self._kept_whole, now, after)
+            return jax.tree.map(_typed, outputs, new), self._kept_where_it_lies(now, after)
 
         nothing = jax.tree.map(lambda s: jnp.zeros((*room, *s.shape), s.dtype), recorded.outputs)
-        return lax.fori_loop(first, first + steps, one, (nothing, state))
+        return lax.fori_loop(first, first + steps, one, (nothing, start))
 
-    def _kept_whole(self, before: Any, after: Any) -> Any:
-        value = _typed(before, after)
-        return value if self._replicas.count == 1 else lax.with_sharding_constraint(value, self._replicas.whole)
+    def _batch_at(self, split: Split, recipe: Recipe | None, data: Any, place: Any) -> Any:
+        """The batch at a place of a chunk."""
+        shared, stacked = ((data[0],), data[1]) if recipe else ((), data)
+        own = jax.tree.map(lambda a: lax.dynamic_index_in_dim(a, place, keepdims=False), stacked)
+        return self._divided(split, _batch(recipe, (*shared, own) if recipe else own, ()))
 
-    def _recorded(self, split: Split, state: Any, batch: Any) -> Recorded:
+    def _kept_where_it_lies(self, before: Any, after: Any) -> Any:
+        """What a loop carries on, of the same types and in the same place as before."""
+
+        def kept(sharding: NamedSharding, was: Any, now: Any) -> Any:
+            value = _typed(was, now)
+            return value if self._replicas.count == 1 else lax.with_sharding_constraint(value, sharding)
+
+        lies = (self._replicas.whole, self._replicas.by_example)
+        return tuple(jax.tree.map(partial(kept, s), b, a) for s, b, a in zip(lies, before, after, strict=True))
+
+    def _recorded(self, split: Split, carried: Any, batch: Any) -> Recorded:
         """The step for batches of these shapes, traced once."""
-        key = _key(split, state, batch)
+        key = _key(split, carried, batch)
         if key not in self._records:
-            step = self._step
+            step = uncompensated(self._step)
             if split is Split.EVEN and self._replica_step is not None:
-                step = partial(self._on_each_replica, self._replica_step)
+                compensates = compensated if self._residuals is not None else uncompensated
+                step = partial(self._on_each_replica, compensates(self._replica_step))
             sharing.begin_program()
-            self._records[key] = record(step, state, batch)
+            self._records[key] = record(step, carried, batch)
         return self._records[key]
 
-    def _step_for(self, split: Split, state: Any, batch: Any) -> Step:
+    def _step_for(self, split: Split, carried: Any, batch: Any) -> Step:
         """The recorded step, or what each replica does of it where that lets its sums take a quicker way than XLA's."""
-        recorded = self._recorded(split, state, batch)
+        recorded = self._recorded(split, carried, batch)
         count = self._replicas.count
         if split is not Split.EVEN or self._replica_step is not None or not sharing.shared(AXIS, count):
             return recorded
-        key = _key(split, state, batch)
+        key = _key(split, carried, batch)
         if key not in self._divided_steps:
             from lockstep._step.partition import partitioned_jaxpr
 
-            own = partitioned_jaxpr(recorded.jaxpr, recorded.structure, state, batch, self._replicas)
+            own = partitioned_jaxpr(recorded.jaxpr, recorded.structure, carried, batch, self._replicas)
             self._divided_steps[key] = recorded if own is None else partial(self._on_each_replica, own)
         sharing.begin_program()
         return self._divided_steps[key]
@@ -277,20 +379,20 @@ class CompiledProgram:
         sharding = self._replicas.whole if split is Split.WHOLE else self._replicas.by_example
         return jax.tree.map(lambda a: _constrained(a, sharding), batch)
 
-    def _on_each_replica(self, step: Step, state: Any, data: Any) -> tuple[Any, Any]:
+    def _on_each_replica(self, step: Step, carried: Any, data: Any) -> tuple[Any, Any]:
         shares = jax.tree.map(lambda a: PartitionSpec(AXIS) if a.ndim else PartitionSpec(), data)
-        whole = PartitionSpec()
+        whole, divided = PartitionSpec(), PartitionSpec(AXIS)
         return jax.shard_map(
             step,
             mesh=self._replicas.mesh,
-            in_specs=(whole, shares),
-            out_specs=whole,
+            in_specs=((whole, divided), shares),
+            out_specs=(whole, (whole, divided)),
             check_vma=False,
-        )(state, data)
+        )(carried, data)
 
 
-def _key(split: Split, state: Any, batch: Any) -> Any:
-    leaves, structure = jax.tree.flatten((state, batch))
+def _key(split: Split, carried: Any, batch: Any) -> Any:
+    leaves, structure = jax.tree.flatten((carried, batch))
     return split, structure, signature(leaves)
 
 
@@ -327,6 +429,7 @@ class EagerProgram:
     def __init__(self, step: Step, replicas: Replicas) -> None:
         self._step = step
         self._replicas = replicas
+        self.runtime = replicas.runtime
         self.pace = chunks.Pace()
 
     def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
@@ -345,6 +448,15 @@ class EagerProgram:
 
     def decide(self, state: Any, batch: Any) -> None:
         """Steps that are not compiled run one at a time."""
+
+    def decision(self) -> list[int] | None:
+        """There is nothing to decide."""
+        return None
+
+    def follow(self, decision: list[int] | None) -> bool:
+        """There is nothing to decide."""
+        del decision
+        return True
 
     def places(self, batch: Any) -> int:
         """Each batch goes alone."""
@@ -380,6 +492,14 @@ class EagerProgram:
     def local(self, value: Any) -> Any:
         """Returns `value`."""
         return value
+
+    def residuals(self) -> dict[str, np.ndarray]:
+        """Nothing travels, so nothing is rounded."""
+        return {}
+
+    def restore_residuals(self, values: Mapping[str, Any]) -> None:
+        """Nothing is rounded."""
+        del values
 
     @property
     def _device(self) -> Device:

@@ -19,6 +19,7 @@ from jax import lax
 from lockstep._comm import sharing
 
 Algorithm = Literal["all_reduce", "ring", "hierarchical", "one_device"]
+Wire = Literal["bfloat16"]
 
 # A sum through shared memory costs about 0.2 ms whatever its size, and 1 ms for each 4 MB (2-core EPYC, 2 processes).
 _SHARED_PACK_BYTES = 1 << 25
@@ -35,11 +36,14 @@ class Reduction:
         packs: Into how many packs of about equal size the gradients are put; 0 to leave it open.
         pack_bytes: Start a new pack after this many bytes; 0 for no limit. With neither, values go one by one, or,
             through shared memory, in packs of a few megabytes.
+        wire: The type in which gradients travel, or `None` for their own. See `lockstep._step.wire`; `sum` does not
+            look at it, because other values must not be rounded.
     """
 
     algorithm: Algorithm = "all_reduce"
     packs: int = 0
     pack_bytes: int = 0
+    wire: Wire | None = None
 
     def sum(self, values: Sequence[jax.Array], axis: str, replicas: int) -> list[jax.Array]:
         """Returns each value summed over `axis`, which has `replicas` members; call it inside `shard_map`."""
@@ -53,9 +57,17 @@ class Reduction:
     def _packs_for(self, sizes: list[int], axis: str, replicas: int) -> list[list[int]]:
         if self.packs or self.pack_bytes or self.algorithm != "all_reduce" or not sharing.shared(axis, replicas):
             return self._pack(sizes)
-        # From the last layer on, whose gradients are ready first: their sum is under way while the rest is computed.
-        backwards = Reduction(pack_bytes=_SHARED_PACK_BYTES)._pack(sizes[::-1])
-        return [[len(sizes) - 1 - i for i in pack] for pack in backwards]
+        return self._backwards(sizes)
+
+    def wire_packs(self, sizes: list[int]) -> list[list[int]]:
+        """Groups values that travel in another type, of so many bytes there: each pack becomes one array."""
+        return self._pack(sizes) if self.packs or self.pack_bytes else self._backwards(sizes)
+
+    @staticmethod
+    def _backwards(sizes: list[int]) -> list[list[int]]:
+        """Packs from the last layer on, whose gradients are ready first: their sum begins while others are made."""
+        packs = Reduction(pack_bytes=_SHARED_PACK_BYTES)._pack(sizes[::-1])
+        return [[len(sizes) - 1 - i for i in pack] for pack in packs]
 
     def _pack(self, sizes: list[int]) -> list[list[int]]:
         """Groups consecutive values, so that the gradients of late layers, ready first, share a pack."""

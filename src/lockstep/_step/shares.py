@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from lockstep._step import residuals
 from lockstep._step.reduction import Reduction
 from lockstep._step.tracing import is_traced
 
@@ -17,6 +19,23 @@ from lockstep._step.tracing import is_traced
 _SEED_STRIDE = 0x9E3779B1
 # What lockstep.losses and Keras call it.
 _SUMS = ("weighted_sum", "sum")
+
+
+@dataclass(frozen=True)
+class Made:
+    """What the shares here have made of a variable.
+
+    Attributes:
+        is_seed: Whether it is the state of a random generator.
+        aggregation: As `keras.Variable.aggregation` says.
+        before: Its value.
+        after: What each share here has made of it.
+    """
+
+    is_seed: bool
+    aggregation: str
+    before: Any
+    after: Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -46,6 +65,15 @@ class Shares:
 
     def mean(self, values: Sequence[Any]) -> Any:
         """Averages a structure of floats: one for each share here, and those of the other replicas."""
+        return self._mean(values, self.reduction.sum)
+
+    def mean_of_gradients(self, values: Sequence[Any]) -> Any:
+        """The same for gradients, which may be asked for on a narrower wire."""
+        if self.axis is None or self.reduction.wire is None:
+            return self.mean(values)
+        return self._mean(values, partial(residuals.current().sum, self.reduction))
+
+    def _mean(self, values: Sequence[Any], summed: Callable[[list[Any], str, int], list[Any]]) -> Any:
         if len(values) == 1 and self.axis is None:
             return values[0]
         leaves, treedef = zip(*(jax.tree.flatten(v) for v in values), strict=True)
@@ -55,15 +83,10 @@ class Shares:
         means = [column[0] for column in columns]
         sums = [_weighted(columns[i], self.weights) for i in traced]
         if self.axis is not None:
-            sums = self.reduction.sum(sums, self.axis, self.count)
+            sums = summed(sums, self.axis, self.count)
         for i, value in zip(traced, sums, strict=True):
             means[i] = value
         return jax.tree.unflatten(treedef[0], means)
-
-    def total(self, values: Sequence[Any]) -> Any:
-        """Adds up arrays: one for each share here, and those of the other replicas."""
-        found: Any = sum(values[1:], values[0])
-        return found if self.axis is None else self.reduction.sum([found], self.axis, self.count)[0]
 
     def first(self, values: Sequence[Any]) -> Any:
         """Returns the array of the first share of all."""
@@ -78,22 +101,28 @@ class Shares:
         stride = jnp.asarray(_SEED_STRIDE, jnp.uint32).astype(seed.dtype)
         return seed.at[0].add(jnp.asarray(place).astype(seed.dtype) * stride)
 
-    def combine(self, is_seed: bool, aggregation: str, before: Any, after: Sequence[Any]) -> Any:
-        """Combines what the shares have made of a variable.
+    def combine(self, variables: Sequence[Made]) -> list[Any]:
+        """Combines what the shares have made of variables, with one sum for all of them."""
+        combined: list[Any] = [None] * len(variables)
+        summands: dict[int, Any] = {}
+        for i, made in enumerate(variables):
+            if made.is_seed:
+                combined[i] = made.after[0].at[0].set(made.before[0])
+            elif made.aggregation == "sum":
+                deltas = [a - made.before for a in made.after]
+                summands[i] = sum(deltas[1:], deltas[0])
+            elif made.aggregation == "only_first_replica" or not jnp.issubdtype(made.before.dtype, jnp.inexact):
+                combined[i] = self.first(made.after)
+            elif self.axis is None or not is_traced(made.after[0]):
+                combined[i] = self.mean(made.after)
+            else:
+                summands[i] = _weighted(made.after, self.weights)
+        for i, total in zip(summands, self._over_replicas(list(summands.values())), strict=True):
+            combined[i] = variables[i].before + total if variables[i].aggregation == "sum" else total
+        return combined
 
-        Args:
-            is_seed: Whether it is the state of a random generator.
-            aggregation: As `keras.Variable.aggregation` says.
-            before: Its value.
-            after: What each share here has made of it.
-        """
-        if is_seed:
-            return after[0].at[0].set(before[0])
-        if aggregation == "sum":
-            return before + self.total([a - before for a in after])
-        if aggregation == "only_first_replica" or not jnp.issubdtype(before.dtype, jnp.inexact):
-            return self.first(after)
-        return self.mean(after)
+    def _over_replicas(self, values: list[Any]) -> list[Any]:
+        return values if self.axis is None else self.reduction.sum(values, self.axis, self.count)
 
     def shown(self, values: Sequence[Any]) -> Any:
         """What hooks see of an output: the mean of a float, else what the first share here has."""

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax import lax
+from jax.sharding import AxisType
 
 _FLOATS = ("float32", "float64", "bfloat16", "float16")
 
@@ -99,7 +100,7 @@ def canonical(lhs: Any, rhs: Any, **params: Any) -> Convolution | None:
 
     `None` if the types are not one floating-point type throughout, or the result's sharding is given.
     """
-    if lhs.dtype != rhs.dtype or lhs.dtype.name not in _FLOATS or params.get("out_sharding") is not None:
+    if lhs.dtype != rhs.dtype or lhs.dtype.name not in _FLOATS or not _lies_anywhere(params.get("out_sharding")):
         return None
     if params["preferred_element_type"] not in (None, lhs.dtype):
         return None
@@ -135,6 +136,14 @@ def canonicalised(lhs: Any, rhs: Any, **params: Any) -> Any:
         return convolution.leave(convolution.compute(*convolution.enter(lhs, rhs)))
 
     return compute
+
+
+def _lies_anywhere(sharding: Any) -> bool:
+    """Whether a result's sharding says nothing: inside of `shard_map` differentiation gives one that is all manual."""
+    if sharding is None:
+        return True
+    kinds = getattr(sharding.mesh, "axis_types", ())
+    return all(kind is AxisType.Manual for kind in kinds) and all(part is None for part in sharding.spec)
 
 
 def _channels_last(spec: Sequence[int]) -> tuple[int, ...]:

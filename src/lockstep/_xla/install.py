@@ -25,7 +25,7 @@ def install() -> None:
     What was compiled before keeps the lowering that it was compiled with. jax need not have started.
 
     Raises:
-        ArgumentError: If LOCKSTEP_XLA_LOWERINGS is neither "0" nor "1".
+        ArgumentError: If LOCKSTEP_XLA_LOWERINGS is neither 0 nor 1, nor empty.
     """
     if not enabled():
         return

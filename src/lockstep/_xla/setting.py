@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-from lockstep.errors import ArgumentError
+from lockstep._runtime import switch
 
 VARIABLE = "LOCKSTEP_XLA_LOWERINGS"
 
@@ -13,12 +11,6 @@ def enabled() -> bool:
     """Whether lockstep's lowerings are used; the default is yes.
 
     Raises:
-        ArgumentError: If the variable is neither "0" nor "1".
+        ArgumentError: If the variable is neither 0 nor 1, nor empty.
     """
-    value = os.environ.get(VARIABLE, "1")
-    if value not in ("0", "1"):
-        raise ArgumentError(
-            f'{VARIABLE} must be "0" (XLA\'s own lowerings) or "1" (lockstep\'s where they are faster). '
-            f"Received: {value!r}. Set it to 0 or 1, or remove it from the environment."
-        )
-    return value == "1"
+    return switch.is_on(VARIABLE, "lockstep's lowerings are used where they are faster than XLA's own")

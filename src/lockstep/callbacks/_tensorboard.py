@@ -82,6 +82,14 @@ class TensorBoard(keras.callbacks.TensorBoard):
         """Whether it must be told of each batch; otherwise several may run at once in between."""
         return self.update_freq != "epoch" or self._profiled is not None
 
+    def get_state(self) -> dict[str, int]:
+        """Returns how many batches there were, for a training that goes on after an interruption."""
+        return {"steps": self._steps, "steps_before_epoch": self._steps_before_epoch}
+
+    def set_state(self, state: dict[str, int]) -> None:
+        """Goes on with that number."""
+        self._steps, self._steps_before_epoch = state["steps"], state["steps_before_epoch"]
+
     def set_model(self, model: Any) -> None:
         """Takes the model, and writes its configuration if asked to."""
         keras.callbacks.Callback.set_model(self, model)

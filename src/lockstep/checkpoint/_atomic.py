@@ -27,12 +27,27 @@ def replacing(path: str) -> Generator[BinaryIO]:
     Raises:
         OSError: If it cannot be written; then `path` is unchanged, and nothing is left behind.
     """
+    with replaced(path) as temporary, open(temporary, "xb") as file:
+        yield file
+        file.flush()
+
+
+@contextmanager
+def replaced(path: str, ending: str = "") -> Generator[str]:
+    """Gives the name of a file to make, which becomes `path` at the end, durably; what was there stays until then.
+
+    Args:
+        path: The file.
+        ending: What the name of the file to make must end with.
+
+    Raises:
+        OSError: If it cannot be written; then `path` is unchanged, and nothing is left behind.
+    """
     directory, name = os.path.split(path)
-    temporary = os.path.join(directory, _owners.tagged(f".{name}") + _TEMPORARY)
+    temporary = os.path.join(directory, _owners.tagged(f".{name}") + _TEMPORARY + ending)
     try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
+        yield temporary
+        with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
@@ -42,12 +57,18 @@ def replacing(path: str) -> Generator[BinaryIO]:
     _sync(directory)
 
 
-def remove_leftovers(directory: str) -> None:
-    """Removes what writers left that were killed; never what a process is writing."""
+def remove_leftovers(directory: str, ending: str = "") -> None:
+    """Removes what writers left that were killed; never what a process is writing.
+
+    Args:
+        directory: Where.
+        ending: What the names of temporary files end with.
+    """
+    last = _TEMPORARY + ending
     with os.scandir(directory) as entries:
-        for entry in [e for e in entries if e.name.startswith(".") and e.name.endswith(_TEMPORARY)]:
+        for entry in [e for e in entries if e.name.startswith(".") and e.name.endswith(last)]:
             with suppress(OSError):
-                if _is_leftover(entry):
+                if _is_leftover(entry, last):
                     os.unlink(entry.path)
 
 
@@ -65,8 +86,8 @@ def age(path: str) -> float:
         return time.time() - changed
 
 
-def _is_leftover(entry: os.DirEntry[str]) -> bool:
-    owner = _owners.owned(entry.name.removesuffix(_TEMPORARY))
+def _is_leftover(entry: os.DirEntry[str], last: str) -> bool:
+    owner = _owners.owned(entry.name.removesuffix(last))
     if owner is None or owner.life is Life.ALIVE:
         return False
     return owner.life is Life.DEAD or age(entry.path) > _ABANDONED

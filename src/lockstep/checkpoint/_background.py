@@ -19,6 +19,11 @@ class Background:
         self.join()
         self._work = self._thread.submit(work)
 
+    def check(self) -> None:
+        """Raises once what the last piece of work raised, if it has ended; does not wait."""
+        if self._work is not None and self._work.done():
+            self.join()
+
     def join(self) -> None:
         """Waits for the work under way, and raises once what it raised."""
         if (work := self._work) is None:

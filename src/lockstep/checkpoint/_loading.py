@@ -47,16 +47,18 @@ def load(prefix: str | os.PathLike[str]) -> Checkpoint:
     return Checkpoint(prefix_of(prefix), manifest.step, arrays, manifest.extra, manifest.time)
 
 
-def load_newest(directory: str | os.PathLike[str]) -> Checkpoint | None:
+def load_newest(directory: str | os.PathLike[str], strict: bool = False) -> Checkpoint | None:
     """Reads the newest checkpoint of a directory that is not damaged; the log warns of each one passed over.
 
     Args:
         directory: The directory.
+        strict: Whether none may be passed over.
 
     Returns:
         The checkpoint, or `None` if there is none.
 
     Raises:
-        CheckpointError: If the directory cannot be read.
+        CheckpointError: If the directory cannot be read; or, if `strict`, the newest one is damaged, or the file that
+            lists them is.
     """
-    return newest(directory, load)
+    return newest(directory, load, strict=strict)

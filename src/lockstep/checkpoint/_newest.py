@@ -48,8 +48,13 @@ def newest(
     attempt: Callable[[str], _T],
     latest_filename: str | None = None,
     warn: Callable[[str], None] = _log.warning,
+    strict: bool = False,
 ) -> _T | None:
-    """Returns what `attempt` makes of the newest checkpoint with which it succeeds, and warns of newer ones."""
+    """Returns what `attempt` makes of the newest checkpoint with which it succeeds, and warns of newer ones.
+
+    Raises:
+        CheckpointError: If the directory cannot be read; or, if `strict`, instead of a warning.
+    """
     path = path_of(directory)
     complaints: list[str] = []
     found: _T | None = None
@@ -58,6 +63,11 @@ def newest(
         found, complaints = _first(path, attempt, latest_filename)
         if not complaints or _stamp(path, latest_filename) == before:
             break
+    if strict and complaints:
+        raise CheckpointError(
+            f"The newest checkpoint of {path} must be whole, and listed. {complaints[0]} Remove or restore what is "
+            "damaged, or allow an older checkpoint."
+        )
     for complaint in complaints:
         warn(complaint)
     return found

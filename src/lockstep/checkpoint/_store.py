@@ -115,6 +115,14 @@ class CheckpointStore:
         """
         self._background.join()
 
+    def check(self) -> None:
+        """Finds out, without waiting, whether what was saved last could be written.
+
+        Raises:
+            CheckpointError: If it could not; once.
+        """
+        self._background.check()
+
     def close(self) -> None:
         """Waits likewise; nothing can be saved afterwards.
 

@@ -6,10 +6,11 @@ step run in the replica view, where dropout masks and losses that compare exampl
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lockstep.distribute._options import require_gpus
-from lockstep.errors import ArgumentError
+from lockstep.distribute._options import CommunicationImplementation, CommunicationOptions, reduction, require_gpus
+from lockstep.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
     from lockstep._step.reduction import Algorithm, Reduction
@@ -82,6 +83,41 @@ def _checked(num_packs: int) -> int:
     if type(num_packs) is not int or num_packs < 0:
         raise ArgumentError(f"num_packs must be a non-negative integer. Received: {num_packs!r}. Example: 1")
     return num_packs
+
+
+def local_reduction(options: CommunicationOptions, ops: CrossDeviceOps | None, platform: str) -> Reduction | None:
+    """Returns what the replica view of one machine must do itself, or `None` to leave it to XLA.
+
+    Raises:
+        ArgumentError: If options and operations contradict each other, or concern other machines.
+        UnsupportedError: If `platform` cannot do what is asked for.
+    """
+    if options.timeout_seconds is not None:
+        raise ArgumentError(
+            "timeout_seconds says how long workers wait for each other. Received it for a MirroredStrategy, which has "
+            "none. Leave it out, or use MultiWorkerMirroredStrategy."
+        )
+    if ops is None:
+        return reduction(options, platform)
+    if options.bytes_per_pack or options.implementation is not CommunicationImplementation.AUTO:
+        raise ArgumentError(
+            "Either cross_device_ops or CommunicationOptions say how gradients are packed and added up. Received: "
+            f"{type(ops).__name__} and {options}. Leave one of them out; gradient_dtype goes with both."
+        )
+    return _narrowed(ops, ops.reduction(platform), options)
+
+
+def _narrowed(ops: CrossDeviceOps, found: Reduction | None, options: CommunicationOptions) -> Reduction | None:
+    from lockstep._step.reduction import Reduction
+
+    if options.gradient_dtype is None:
+        return found
+    if isinstance(ops, HierarchicalCopyAllReduce):
+        raise UnsupportedError(
+            f"gradient_dtype={options.gradient_dtype!r} needs sums that are rounded once, and "
+            "HierarchicalCopyAllReduce would round them at each level. Leave cross_device_ops out."
+        )
+    return replace(found or Reduction(), wire=options.gradient_dtype)
 
 
 def check_cross_device_ops(value: object) -> None:

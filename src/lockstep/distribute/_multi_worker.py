@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from lockstep.cluster_resolver import ClusterResolver, Task, TFConfigClusterResolver
 from lockstep.cluster_resolver._roles import training_tasks
 from lockstep.distribute._devices import default_devices
-from lockstep.distribute._options import CommunicationOptions, reduction
+from lockstep.distribute._options import CommunicationOptions, checked_options, reduction
 from lockstep.distribute._strategy import Strategy, check_batch_statistics
-from lockstep.errors import ArgumentError, ClusterSpecError
+from lockstep.errors import ClusterSpecError
 
 if TYPE_CHECKING:
     from lockstep._runtime.runtime import Runtime
@@ -33,7 +33,7 @@ class MultiWorkerMirroredStrategy(Strategy):
         StartupOrderError: If JAX has started, or this process has joined a cluster before.
         AddressError: If an address of the cluster cannot be bound or resolved.
         MissingTaskError: If a task does not arrive within LOCKSTEP_JOIN_TIMEOUT seconds (300).
-        MismatchError: If tasks differ in cluster, versions or options.
+        MismatchError: If tasks differ in cluster, versions, options or `LOCKSTEP_XLA_LOWERINGS`.
         UnsupportedError: If the devices cannot do what the options ask for.
 
     Source: tf.distribute.MultiWorkerMirroredStrategy.
@@ -50,7 +50,7 @@ class MultiWorkerMirroredStrategy(Strategy):
         from lockstep._step.replicas import AXIS, Replicas
 
         statistics = check_batch_statistics(batch_statistics)
-        options = _checked_options(communication_options)
+        options = checked_options(communication_options)
         resolver = TFConfigClusterResolver() if cluster_resolver is None else cluster_resolver
         runtime, devices = _join(resolver, options)
         found = reduction(options, devices[0].platform)
@@ -100,16 +100,13 @@ def _all_devices() -> list[Device]:
 
 
 def _demand_same_settings(runtime: Runtime, statistics: str, options: CommunicationOptions) -> None:
-    settings = {"batch_statistics": statistics, "communication_options": repr(options)}
-    runtime.demand_same("strategy options", settings, "Create the same strategy on every worker.")
+    from lockstep._xla import setting
 
-
-def _checked_options(options: CommunicationOptions | None) -> CommunicationOptions:
-    if options is None:
-        return CommunicationOptions()
-    if not isinstance(options, CommunicationOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ArgumentError(
-            f"communication_options must be a CommunicationOptions. Received: {options!r}. Example: "
-            "lockstep.distribute.CommunicationOptions(timeout_seconds=120)"
-        )
-    return options
+    settings = {
+        "batch_statistics": statistics,
+        "communication_options": repr(options),
+        # Programs that differ, if only in their rounding, give weights that differ.
+        setting.VARIABLE: setting.enabled(),
+    }
+    advice = "Create the same strategy on every worker, and start all with the same settings in the environment."
+    runtime.demand_same("strategy options", settings, advice)

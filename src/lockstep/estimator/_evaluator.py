@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from lockstep import checkpoint
+from lockstep._runtime.generation import generation
 from lockstep._runtime.limits import Limits
 from lockstep.errors import CheckpointError, PeerError
 from lockstep.estimator._estimator import Estimator, engine_of
@@ -41,6 +42,8 @@ class Evaluator:
         self._own = Sign(estimator.model_dir, "evaluator")
         self._started = time.monotonic()
         self._old_run = self._trainer.read().get("run") if self._trainer.age() > _STALE_SECONDS else None
+        # Started together with this process; what an earlier one came to is not its trainer's end.
+        self._generation = generation()
         self._done: set[str] = set()
         self._warned = -float("inf")
         self._silence = Limits.from_environment().peer
@@ -123,7 +126,7 @@ class Evaluator:
             PeerError: If it has failed, or is silent for too long.
         """
         state = self._trainer.read()
-        if state.get("run") == self._old_run:
+        if state.get("run") == self._old_run or state.get("generation", self._generation) < self._generation:
             state = {}
         if state.get("state") == "failed":
             raise PeerError(

@@ -10,9 +10,12 @@ import numpy as np
 
 from lockstep import checkpoint
 from lockstep._model_fn.variables import GLOBAL_STEP, Variables
+from lockstep._runtime import progress_file, switch
 from lockstep.errors import CheckpointError
 
 _log = logging.getLogger("lockstep")
+_STRICT = "LOCKSTEP_STRICT_CHECKPOINTS"
+_MEANING = "a damaged checkpoint is an error, and none before it is used"
 Values = dict[str, np.ndarray]
 
 
@@ -22,12 +25,33 @@ def restored(variables: Variables, path: str) -> Values:
     Raises:
         CheckpointError: If it lacks a variable, or holds another shape.
     """
-    _log.info("Restoring parameters from %s", path)
     with checkpoint.pinned(path):
-        found = checkpoint.load(path).arrays
+        return values_of(variables, checkpoint.load(path))
+
+
+def values_of(variables: Variables, loaded: checkpoint.Checkpoint) -> Values:
+    """Returns the values in a checkpoint that was read; those of local variables are new.
+
+    Raises:
+        CheckpointError: If it lacks a variable, or holds another shape.
+    """
+    path, found = loaded.prefix, loaded.arrays
+    _log.info("Restoring parameters from %s", path)
     local = [key for key, entry in variables.entries.items() if entry.local]
     fresh = variables.initial_values() if local else {}
     return {key: fresh[key] if key in local else _checked(variables, key, found, path) for key in variables.entries}
+
+
+def newest(directory: str) -> checkpoint.Checkpoint | None:
+    """Returns the newest checkpoint that is any good; the log warns of those that are not.
+
+    Raises:
+        CheckpointError: If LOCKSTEP_STRICT_CHECKPOINTS is 1 and the newest one is damaged.
+    """
+    found = checkpoint.load_newest(directory, strict=switch.is_on(_STRICT, _MEANING, default=False))
+    if found is not None:
+        progress_file.mark("restored")
+    return found
 
 
 def new(variables: Variables, warm_start: Callable[[Values], Values] | None) -> Values:

@@ -58,8 +58,14 @@ class Session:
         step: The global step at the start.
         is_chief: Whether this task writes.
         signals: How decisions of one task reach all.
-        save: Writes a checkpoint: `(directory, basename, step) -> path`.
+        save: Writes a checkpoint: `(directory, basename, step, together) -> path`.
         flush: Waits until checkpoints are on the disk.
+
+    Attributes:
+        global_step: How many steps there are.
+        batches: How many batches this run has used.
+        is_chief: Whether this task writes.
+        is_stopping: Whether the run ends after this step.
     """
 
     def __init__(
@@ -69,7 +75,7 @@ class Session:
         step: int,
         is_chief: bool,
         signals: Signals,
-        save: Callable[[str, str, int], str] | None = None,
+        save: Callable[[str, str, int, bool], str] | None = None,
         flush: Callable[[], None] | None = None,
     ) -> None:
         self._job = job
@@ -79,6 +85,7 @@ class Session:
         self._flush = flush
         self._outputs: Outputs | None = None
         self.global_step = step
+        self.batches = 0
         self.is_chief = is_chief
         self.is_stopping = False
 
@@ -140,14 +147,23 @@ class Session:
     def save(self, directory: str, basename: str = "model.ckpt") -> str:
         """Writes a checkpoint of this step; returns its path, without a suffix.
 
+        With several workers it does not hold the position in the data, of which each has a part.
+
         Raises:
             ArgumentError: If this run does not train.
         """
+        return self._saved(directory, basename, together=False)
+
+    def save_together(self, directory: str, basename: str = "model.ckpt") -> str:
+        """Writes a checkpoint likewise, with the position in the data; all tasks call it after the same step."""
+        return self._saved(directory, basename, together=True)
+
+    def _saved(self, directory: str, basename: str, together: bool) -> str:
         if self._save is None:
             raise ArgumentError(
                 "Checkpoints are written by training. Received: save in another run. Use a hook of train."
             )
-        return self._save(directory, basename, self.global_step)
+        return self._save(directory, basename, self.global_step, together)
 
     def flush(self) -> None:
         """Waits until the checkpoints that were saved are on the disk."""
@@ -165,6 +181,7 @@ class Session:
     def stepped(self, outputs: Outputs, steps: int) -> None:
         """Takes what so many steps handed out."""
         self._outputs = outputs
+        self.batches += steps
         self.global_step += steps * self.increment
 
     def values(self) -> dict[str, np.ndarray]:

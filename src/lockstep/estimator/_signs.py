@@ -16,7 +16,7 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lockstep.checkpoint._atomic import replacing
+from lockstep.checkpoint._atomic import remove_leftovers, replacing
 
 _DIRECTORY = ".lockstep"
 _RENEWED_SECONDS = 5.0
@@ -33,13 +33,21 @@ class Sign:
     def __init__(self, model_dir: str, name: str) -> None:
         self._path = Path(model_dir) / _DIRECTORY / f"{name}.json"
         self._lock = threading.Lock()
+        self._is_prepared = False
 
     def write(self, value: Mapping[str, Any]) -> None:
         """Writes it, at once or not at all."""
         with self._lock:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._prepare()
             with replacing(str(self._path)) as file:
                 file.write(json.dumps(dict(value)).encode())
+
+    def _prepare(self) -> None:
+        """Makes the directory, and removes what a writer left there that was killed."""
+        if not self._is_prepared:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(str(self._path.parent))
+            self._is_prepared = True
 
     def read(self) -> dict[str, Any]:
         """Returns what was written last; nothing if there is none yet."""

@@ -8,9 +8,10 @@ import time
 from collections.abc import Generator
 from typing import Any
 
+from lockstep._runtime.generation import generation
 from lockstep._runtime.limits import Limits
 from lockstep._runtime.runtime import Runtime
-from lockstep.errors import ArgumentError, CheckpointError, UnsupportedError
+from lockstep.errors import ArgumentError, CheckpointError, Preempted, UnsupportedError
 from lockstep.estimator._estimator import Estimator, engine_of
 from lockstep.estimator._evaluating import Evaluations, Result, as_json, from_json
 from lockstep.estimator._evaluator import Evaluator
@@ -128,11 +129,14 @@ class _Trainer:
         if not (runtime.is_chief and self._is_distributed):
             yield
             return
-        run = {"run": new_run()}
+        run = {"run": new_run(), "generation": generation()}
         self._sign.write({**run, "state": "running"})
         with self._sign.renewed():
             try:
                 yield
+            except Preempted:
+                self._sign.write({**run, "state": "preempted"})  # It will be started again.
+                raise
             except BaseException as error:
                 self._sign.write({**run, "state": "failed", "error": f"{type(error).__name__}: {error}"})
                 raise

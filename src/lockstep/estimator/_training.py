@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,13 @@ import numpy as np
 from lockstep import checkpoint
 from lockstep._feed.feed import Feed
 from lockstep._loop import loop
+from lockstep._runtime import failure
 from lockstep._runtime.runtime import Runtime
 from lockstep._step.outputs import Outputs
 from lockstep._step.replicas import Replicas
-from lockstep.errors import ArgumentError
+from lockstep.errors import ArgumentError, CheckpointError, Preempted
+from lockstep.estimator import _restoring
+from lockstep.estimator._data_position import Data, Found
 from lockstep.estimator._driver import Driver
 from lockstep.estimator._hooks import (
     CheckpointSaverHook,
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from lockstep.estimator._engine import Engine
 
 _log = logging.getLogger("lockstep")
+_SAVE_FAILED = "a checkpoint could not be written"
 _ADVICE = "Every worker must run the same program with the same settings."
 
 
@@ -76,6 +80,11 @@ class Training:
         self._replicas = replicas
         self._runtime: Runtime = replicas.runtime
         self._stores: dict[tuple[str, str], checkpoint.CheckpointStore] = {}
+        # The step that each has saved last, if training went on then; and why one could not be written.
+        self._saved_at: dict[tuple[str, str], int] = {}
+        self._failure: CheckpointError | None = None
+        self._has_ended = False
+        self._all_save = True
         self._waits = False
         self._last: Outputs | None = None
         self._input = Input(request.input_fn, "train", replicas, is_distributed, engine.params, engine.config)
@@ -91,32 +100,58 @@ class Training:
         signals = AloneSignals() if self._runtime.is_alone else _FeedSignals()
         save = partial(self._save, job, state)
         session = Session(job, state, start, self._runtime.is_chief, signals, save, self._flush)
+        self._session = session
         self._initialise(job, state, session)
         self._driver = Driver(hooks, session, self._runtime.is_alone, self._note)
+        feed = Feed(self._input.source, job.program, self._runtime, self._steps(job, hooks, start), at_most=True)
+        self._data = Data(self._runtime, feed, job.program)
+        self._data.restore(self._found)
+        if isinstance(signals, _FeedSignals):
+            signals.feed = feed
         with contextlib.ExitStack() as ending:
             # Files under way are waited for, however the run ends.
             ending.callback(self._close_stores)
             self._driver.create()
-            feed = Feed(self._input.source, job.program, self._runtime, self._steps(job, hooks, start), at_most=True)
-            if isinstance(signals, _FeedSignals):
-                signals.feed = feed
             with feed.epoch(state.shapes()) as batches:
-                loop.run(batches, job.program, state, self._driver)
+                self._loop(batches, job, state, hooks)
+            self._has_ended = True
             self._driver.end()
-        # Only now is the last checkpoint there, for all tasks.
-        self._runtime.agree("the end of Estimator.train", None)
+            self._mark_end(job, state)
+            # Only now is the last checkpoint there, for all tasks.
+            self._demand_saved("the end of Estimator.train")
         self._report()
         return session.global_step
 
+    def _loop(self, batches: Any, job: Job, state: VariableState, hooks: Sequence[Any]) -> None:
+        """Runs the steps. If the job is asked to end, what is not saved yet is saved, while the data are still open."""
+        try:
+            loop.run(batches, job.program, state, self._driver)
+        except Preempted:
+            for hook in hooks:
+                if isinstance(hook, CheckpointSaverHook):
+                    hook.on_preempted(self._session)
+            self._flush()
+            raise
+
+    def _mark_end(self, job: Job, state: VariableState) -> None:
+        """A checkpoint of the last step that was saved on the way does not know that it is the end: once more."""
+        for (directory, basename), step in list(self._saved_at.items()):
+            if step == self._session.global_step:
+                self._save(job, state, directory, basename, step, together=True)
+
     def _start(self, job: Job) -> tuple[VariableState, int]:
         """Restores or initialises the variables, on all tasks alike; returns the global step too."""
-        runtime, path = self._runtime, self._latest_on_chief()
+        runtime = self._runtime
+        loaded = _restoring.newest(self._engine.model_dir) if runtime.is_chief else None
+        self._found = Found(job.program, runtime.is_chief, loaded)
         mine = {"variables": job.digest(), "steps": [self._request.steps, self._request.max_steps]}
-        answers = runtime.agree("Estimator.train", [mine, path], self._config.session_creation_timeout_secs)
+        word = [mine, self._found.word()]
+        answers = runtime.agree("Estimator.train", word, self._config.session_creation_timeout_secs)
         runtime.demand_equal("settings of Estimator.train", [a[0] for a in answers], _ADVICE)
-        state = VariableState(job.program, self._first_values(job, path))
+        state = VariableState(job.program, self._first_values(job, loaded))
         if not runtime.is_alone:
             state.follow_chief()
+        self._found.hear(answers[0][1])
         return state, state.global_step
 
     def _initialise(self, job: Job, state: VariableState, session: Session) -> None:
@@ -128,13 +163,12 @@ class Training:
         if not self._runtime.is_alone:
             state.follow_chief()
 
-    def _latest_on_chief(self) -> str | None:
-        return self._engine.latest_checkpoint() if self._runtime.is_chief else None
-
-    def _first_values(self, job: Job, path: str | None) -> dict[str, Any]:
+    def _first_values(self, job: Job, loaded: checkpoint.Checkpoint | None) -> dict[str, Any]:
         if not self._runtime.is_chief:
             return dict(job.variables.zeros())
-        return self._engine.values(job, path)
+        if loaded is None:
+            return self._engine.values(job, None)
+        return _restoring.values_of(job.variables, loaded)
 
     def _steps(self, job: Job, hooks: Sequence[Any], start: int) -> int | None:
         """How many steps to make at most: also what StopAtStepHooks ask for, so that all tasks stop exactly there."""
@@ -146,9 +180,9 @@ class Training:
         return max(0, -(-(min(ends) - start) // job.increment)) if ends else None
 
     def _all_hooks(self, job: Job) -> list[Any]:
-        """In TensorFlow's order: those of the chief first."""
+        """In TensorFlow's order: those of the chief first; but nothing is saved before the loss was looked at."""
         spec, config = job.spec, self._config
-        own = [*self._chief_hooks(job), *self._request.hooks, NanTensorHook("loss")]
+        own = [NanTensorHook("loss"), *self._chief_hooks(job), *self._request.hooks]
         if config.log_step_count_steps and self._runtime.is_chief:
             tensors = {"loss": "loss", "step": "global_step"}
             own.append(LoggingTensorHook(tensors, every_n_iter=config.log_step_count_steps))
@@ -172,6 +206,8 @@ class Training:
         listeners = [one for one in self._request.saving_listeners if self._runtime.is_chief or _is_for_all(one)]
         given = [*self._request.hooks, *(job.spec.training_hooks or ()), *(job.spec.training_chief_hooks or ())]
         savers = [hook for hook in given if isinstance(hook, CheckpointSaverHook)]
+        chiefs = job.spec.training_chief_hooks or ()
+        self._all_save = not any(isinstance(hook, CheckpointSaverHook) for hook in chiefs)
         if savers:
             savers[0].listeners.extend(listeners)
         # Listeners expect the file to be there; one that does not says so.
@@ -199,16 +235,28 @@ class Training:
                 "RunConfig.save_checkpoints_secs."
             )
 
-    def _save(self, job: Job, state: VariableState, directory: str, basename: str, step: int) -> str:
-        """Writes a checkpoint, on the chief; every task may call it."""
+    def _save(
+        self, job: Job, state: VariableState, directory: str, basename: str, step: int, together: bool = False
+    ) -> str:
+        """Writes a checkpoint, on the chief; every task may call it, and all must if they save `together`."""
+        together = together and self._all_save
+        arrays, extra = self._data.saved(self._session.batches, together, self._has_ended)
+        if self._has_ended:
+            self._saved_at.pop((directory, basename), None)
+        elif together or self._runtime.is_alone:
+            self._saved_at[directory, basename] = step
+        # A process that was stopped, and given up by the others, must not write over what they have saved since.
+        self._runtime.demand_current()
+        # Weights that are not numbers must not replace good ones: who looks at losses does so now, on all tasks alike.
+        self._driver.settle()
         if not self._runtime.is_chief:
             return os.path.join(directory, f"{basename}-{step}")
-        self._driver.settle()
         store = self._store(directory, basename)
-        path = store.save(step, state.local(job.variables.saved()), {})
-        if self._waits:
-            store.wait()
-        return path
+        with self._heeded():
+            store.save(step, {**state.local(job.variables.saved()), **arrays}, extra)
+            if self._waits:
+                store.wait()
+        return store.prefix_of(step)
 
     def _flush(self) -> None:
         for store in self._stores.values():
@@ -229,6 +277,34 @@ class Training:
 
     def _note(self, outputs: Outputs) -> None:
         self._last = outputs
+        self._check_saves()
+
+    def _check_saves(self) -> None:
+        """Raises what a save in the background has failed with: with others, when all have been told."""
+        with self._heeded():
+            for store in self._stores.values():
+                store.check()
+        if not self._runtime.is_alone and self._session.told(_SAVE_FAILED):
+            self._demand_saved("a checkpoint that could not be written")
+
+    @contextlib.contextmanager
+    def _heeded(self) -> Generator[None]:
+        """Keeps what a save fails with until all tasks have been told; alone, it is raised at once."""
+        try:
+            yield
+        except CheckpointError as error:
+            if self._runtime.is_alone:
+                raise
+            self._failure = self._failure or error
+            self._session.ask(_SAVE_FAILED)
+
+    def _demand_saved(self, topic: str) -> None:
+        """Waits until the files are on the disk, and raises on all tasks what has failed; all call it."""
+        with self._heeded():
+            self._flush()
+        text = self._runtime.agree(topic, None if self._failure is None else str(self._failure))[0]
+        if text is not None:
+            raise failure.mark_agreed(self._failure or CheckpointError(f"{self._runtime.tasks[0]}: {text}"))
 
     def _report(self) -> None:
         if self._last is None:

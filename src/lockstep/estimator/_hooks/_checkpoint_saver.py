@@ -136,6 +136,13 @@ class CheckpointSaverHook(SessionRunHook):
         for listener in self.listeners:
             listener.end(session, step)
 
+    def on_preempted(self, session: Any) -> None:
+        """Saves, if there are steps since the last checkpoint: the job was asked to end."""
+        step = int(session.run(GLOBAL_STEP))
+        if step != self._timer.last_triggered_step():
+            self._timer.update_last_triggered_step(step)
+            self._save(session, step)
+
     def next_step(self, step: int) -> int:
         """Returns the next step that may be saved."""
         due = self._timer.next_trigger(step)
@@ -161,7 +168,8 @@ class CheckpointSaverHook(SessionRunHook):
 
     def _write(self, session: Any, step: int) -> None:
         if self._saver is None:
-            session.save(self._directory, self._basename)
+            # All tasks have this hook: the session can save what each has a part of.
+            getattr(session, "save_together", session.save)(self._directory, self._basename)
         else:
             self._saver.save(session, self._save_path, global_step=step)
         if session.is_chief:

@@ -27,7 +27,7 @@ class NanLossDuringTrainingError(RuntimeError):
 
 
 class NanTensorHook(SessionRunHook):
-    """Ends training when the loss is NaN, at the latest a few steps after it.
+    """Ends training when the loss is NaN, at the latest a few steps after it; on all workers after the same one.
 
     No checkpoint is written in between: `settle` comes first.
 
@@ -43,20 +43,24 @@ class NanTensorHook(SessionRunHook):
         self._fail = fail_on_nan_loss
         self._unread: deque[Any] = deque()
         self._diverged = False
+        self._is_alone = True
 
     def begin(self) -> None:
         """Forgets losses of a session before."""
+        import jax
+
         self._unread.clear()
         self._diverged = False
+        self._is_alone = jax.process_count() == 1
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
         """Asks for the loss."""
         return SessionRunArgs(self._loss_tensor, raw=True)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Looks at the losses that are computed by now."""
+        """Looks at the losses that are computed by now; with other workers at those of some steps ago, as they do."""
         self._unread.append(run_values.results)
-        while self._unread and (len(self._unread) > _UNREAD or _is_ready(self._unread[0])):
+        while self._unread and (len(self._unread) > _UNREAD or (self._is_alone and _is_ready(self._unread[0]))):
             self._read()
         if self._diverged:
             run_context.request_stop()

@@ -1,0 +1,135 @@
+"""Where data and random states stand, in checkpoints of an Estimator: so that a restart trains on the next batch.
+
+A call of `train` that has ended well is over: the next one begins with the beginning of its data, as in TensorFlow.
+Only one that was interrupted is gone on with.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from lockstep import checkpoint
+from lockstep._feed import random_state, sending
+from lockstep._feed.feed import Feed
+from lockstep._runtime.runtime import Runtime
+from lockstep._step.program import Program
+from lockstep.errors import LockstepError
+
+_log = logging.getLogger("lockstep")
+
+_KEY = "training"
+_VERSION = 1
+_RESIDUALS = "lockstep/residuals/"
+
+
+class Found:
+    """What the chief has found in a checkpoint besides variables, on its way to all tasks.
+
+    Args:
+        program: The step program.
+        is_chief: Whether this task is the chief.
+        loaded: The checkpoint, on the chief, if there is one.
+    """
+
+    def __init__(self, program: Program, is_chief: bool, loaded: checkpoint.Checkpoint | None) -> None:
+        self._program = program
+        self._is_chief = is_chief
+        self._sent = None
+        if loaded is not None:
+            arrays = {k: v for k, v in loaded.arrays.items() if k.startswith(_RESIDUALS)}
+            self._sent = sending.to_bytes(loaded.extra.get(_KEY), arrays)
+        self.training: dict[str, Any] | None = None
+        self.residuals: dict[str, Any] = {}
+        self.is_new = True
+
+    def word(self) -> int | None:
+        """Returns what the chief says first: how many bytes follow, or `None` if there is no checkpoint."""
+        return None if self._sent is None else len(self._sent)
+
+    def hear(self, word: int | None) -> None:
+        """Takes over what the chief has found; all tasks call it."""
+        if word is None:
+            return
+        self.is_new = False
+        self.training, arrays = sending.from_chief(self._program, self._is_chief, self._sent, word)
+        self.residuals = {k.removeprefix(_RESIDUALS): v for k, v in arrays.items()}
+
+
+class Data:
+    """The data of one call of `train`, and what else must be as it was.
+
+    Args:
+        runtime: Who takes part.
+        feed: The batches.
+        program: The step program.
+    """
+
+    def __init__(self, runtime: Runtime, feed: Feed, program: Program) -> None:
+        self._runtime = runtime
+        self._feed = feed
+        self._program = program
+        self._has_warned = False
+
+    def saved(self, batches: int, together: bool, has_ended: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns arrays and JSON for a checkpoint.
+
+        Args:
+            batches: How many batches this call has used.
+            together: Whether all tasks call it at once.
+            has_ended: Whether this call of `train` has come to its end.
+        """
+        training: dict[str, Any] = {"version": _VERSION, "ended": has_ended, "random": random_state.snapshot()}
+        knows = together or self._runtime.is_alone
+        if knows and not has_ended:
+            training["data"] = self._feed.position(batches)
+        elif not knows:
+            self._warn()
+        residuals = self._program.residuals() if knows else {}
+        return {f"{_RESIDUALS}{k}": v for k, v in residuals.items()}, {_KEY: training}
+
+    def restore(self, found: Found) -> None:
+        """Goes on where a call of `train` was interrupted; all tasks call it.
+
+        If the checkpoint does not say where that was, or the data are others, they begin at their beginning.
+        """
+        if found.is_new:
+            return
+        self._program.restore_residuals(found.residuals)
+        training = found.training or {}
+        if training.get("version") != _VERSION:
+            self._tell("The checkpoint does not say how far the data were used: they begin at their beginning.")
+            return
+        if training["ended"]:
+            return
+        if training.get("data") is None:
+            self._tell("One worker alone saved the checkpoint, without the position in the data: they begin anew.")
+            return
+        random_state.restore(training["random"])
+        self._resume({**training["data"], "taken": 0})
+
+    def _resume(self, position: dict[str, Any]) -> None:
+        why: str | None = None
+        try:
+            self._feed.resume(position)
+        except LockstepError as error:
+            why = str(error)
+        answers = self._runtime.agree("the position in the data", why)
+        if any(answers):
+            self._feed.rewind()
+            reason = next(filter(None, answers))
+            self._tell(f"The data begin at their beginning, and not where training was interrupted. {reason}", True)
+        elif self._runtime.is_chief:
+            _log.info("The data go on after batch %d of their pass.", position["batches"])
+
+    def _warn(self) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            self._tell(
+                "With several workers, a checkpoint that only one of them saves does not hold the position in the "
+                "data. Give CheckpointSaverHook to all (hooks, not training_chief_hooks)."
+            )
+
+    def _tell(self, message: str, is_warning: bool = False) -> None:
+        if self._runtime.is_chief:
+            _log.log(logging.WARNING if is_warning else logging.INFO, "%s", message)

@@ -1,0 +1,1 @@
+"""Training under a supervisor, with faults at random instants, against the undisturbed run."""
