@@ -59,7 +59,9 @@ def test_shares_are_equal_and_in_order(rows: int) -> None:
         np.testing.assert_array_equal(np.concatenate([shares[d] for d in replicas.devices]), np.arange(rows))
 
 
-@pytest.mark.parametrize("leaf", [np.array(["a"]), np.array([b"a"]), np.array([object()]), "text"], ids=repr)
+@pytest.mark.parametrize(
+    "leaf", [np.array(["a"]), np.array([b"a"]), np.array([object()]), "text"], ids=["a", "b", "o", "text"]
+)
 def test_batches_hold_numbers(leaf: Any) -> None:
     with pytest.raises(InputError, match=r"must hold numbers\. Received: .* at \['x'\]"):
         as_arrays({"x": leaf})
