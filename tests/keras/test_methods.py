@@ -101,7 +101,7 @@ def test_callbacks_are_called_as_by_keras(scope: Scope, stride: int) -> None:
         {"jit_compile": False},
         {"optimizer": "adam", "loss": keras.losses.Huber(), "weighted_metrics": ["mse"]},
     ],
-    ids=str,
+    ids=" ".join,
 )
 def test_settings_of_compile(scope: Scope, settings: dict[str, Any]) -> None:
     x, y = _data()
