@@ -104,7 +104,7 @@ def test_a_model_dir_can_be_copied(tmp_path: Path) -> None:
         ({"hooks": [object()]}, "hooks"),
         ({"saving_listeners": [object()]}, "saving_listeners"),
     ],
-    ids=" ".join,
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
 def test_train_refuses(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
