@@ -100,7 +100,7 @@ def canonical(lhs: Any, rhs: Any, **params: Any) -> Convolution | None:
 
     `None` if the types are not one floating-point type throughout, or the result's sharding is given.
     """
-    if lhs.dtype != rhs.dtype or lhs.dtype.name not in _FLOATS or not _lies_anywhere(params.get("out_sharding")):
+    if lhs.dtype != rhs.dtype or lhs.dtype.name not in _FLOATS or not _is_free(lhs, params.get("out_sharding")):
         return None
     if params["preferred_element_type"] not in (None, lhs.dtype):
         return None
@@ -138,10 +138,15 @@ def canonicalised(lhs: Any, rhs: Any, **params: Any) -> Any:
     return compute
 
 
-def _lies_anywhere(sharding: Any) -> bool:
-    """Whether a result's sharding says nothing: inside of `shard_map` differentiation gives one that is all manual."""
+def _is_free(operand: Any, sharding: Any) -> bool:
+    """Whether a result's sharding says nothing: inside of `shard_map` differentiation gives one that is all manual.
+
+    Where jax keeps account of what varies between replicas (`check_vma`), a rule's own loops would have to as well.
+    """
     if sharding is None:
         return True
+    if getattr(getattr(operand, "manual_axis_type", None), "varying", ()) or getattr(operand, "vma", ()):
+        return False
     kinds = getattr(sharding.mesh, "axis_types", ())
     return all(kind is AxisType.Manual for kind in kinds) and all(part is None for part in sharding.spec)
 
