@@ -64,7 +64,7 @@ NAMED = {
 }
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(case=cases(), dtype=st.sampled_from(["float32", "bfloat16", "float16"]), seed=st.integers(0, 99))
 def test_any_depthwise_convolution(case: dict[str, Any], dtype: str, seed: int) -> None:
     f, x, k = build(case, dtype, seed)
@@ -156,7 +156,7 @@ def test_when_xla_divides_the_batch() -> None:
     assert_same(lambda k, x: GRADIENT(k, lax.with_sharding_constraint(x, sharding)), KERNEL, X)
 
 
-@settings(max_examples=6)
+@settings(max_examples=3)
 @given(
     space=st.lists(st.integers(2, 7), min_size=1, max_size=2),
     channels=st.tuples(st.integers(1, 5), st.integers(1, 5)),

@@ -13,7 +13,7 @@ from jax import lax
 
 from tests.xla.both import assert_same, differs, random
 
-FEW = settings(max_examples=12)
+FEW = settings(max_examples=6)
 DTYPES = ("float32", "bfloat16", "float16")
 
 
