@@ -29,7 +29,9 @@ class Driver:
         self._is_alone = is_alone
         self._note = note
         self._steps = 1
+        # Whose turn after this step is yet to come.
         self._asked: list[tuple[Any, SessionRunContext, SessionRunArgs | None]] = []
+        self._wants_stop = False
         # After which step to call each hook; it may have passed, for one that is called after any dispatch.
         self._due: list[float] = [session.global_step + 1 for _ in self._hooks]
 
@@ -45,7 +47,11 @@ class Driver:
             hook.end(self._session)
 
     def settle(self) -> None:
-        """Has hooks that look at steps later look at all of them now."""
+        """Has hooks that look at steps later look at all of them now: also at this one, if their turn is yet to come."""
+        waiting = [asked for asked in self._asked if hasattr(asked[0], "settle")]
+        self._asked = [asked for asked in self._asked if not hasattr(asked[0], "settle")]
+        for asked in waiting:
+            self._answer(*asked)
         for hook in self._hooks:
             if hasattr(hook, "settle"):
                 hook.settle()
@@ -72,9 +78,11 @@ class Driver:
         del step
         self._session.stepped(outputs, self._steps)
         self._note(outputs)
-        wants_stop = [self._answer(*asked) for asked in self._asked]
+        self._wants_stop = False
+        while self._asked:
+            self._answer(*self._asked.pop(0))
         self._due = [self._next(h, due) for h, due in zip(self._hooks, self._due, strict=True)]
-        return self._stops(any(wants_stop))
+        return self._stops(self._wants_stop)
 
     def _next(self, hook: Any, due: float) -> float:
         """After which step to call a hook next: what knows its pace is not bothered before."""
@@ -91,12 +99,12 @@ class Driver:
             request = SessionRunArgs(request)
         return hook, context, request
 
-    def _answer(self, hook: Any, context: SessionRunContext, request: SessionRunArgs | None) -> bool:
+    def _answer(self, hook: Any, context: SessionRunContext, request: SessionRunArgs | None) -> None:
         results = None
         if request is not None and request.fetches is not None:
             results = self._session.fetched(request.fetches, getattr(request, "raw", False))
         hook.after_run(context, SessionRunValues(results, None, None))
-        return context.stop_requested
+        self._wants_stop |= context.stop_requested
 
     def _stops(self, is_wanted: bool) -> bool:
         """All tasks stop after the same step: with others, when all have been told."""

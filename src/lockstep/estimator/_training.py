@@ -180,9 +180,9 @@ class Training:
         return max(0, -(-(min(ends) - start) // job.increment)) if ends else None
 
     def _all_hooks(self, job: Job) -> list[Any]:
-        """In TensorFlow's order: those of the chief first; but nothing is saved before the loss was looked at."""
+        """In TensorFlow's order: those of the chief first, the caller's before the look at the loss."""
         spec, config = job.spec, self._config
-        own = [NanTensorHook("loss"), *self._chief_hooks(job), *self._request.hooks]
+        own = [*self._chief_hooks(job), *self._request.hooks, NanTensorHook("loss")]
         if config.log_step_count_steps and self._runtime.is_chief:
             tensors = {"loss": "loss", "step": "global_step"}
             own.append(LoggingTensorHook(tensors, every_n_iter=config.log_step_count_steps))
