@@ -195,24 +195,12 @@ def test_only_backups_are_removed(backups: Path) -> None:
 
 # Forks a process for each point at which the end of a training can be killed.
 CLEARING = """
-import os, signal, sys, numpy
+import os, sys, numpy
 from lockstep.checkpoint import CheckpointStore, load_newest
 from lockstep.checkpoint._clearing import remove_all
+from tests.support.dying import die_in_os
 
 directory = sys.argv[1]
-
-def die_at(point):
-    count = 0
-    def dying(function):
-        def call(*arguments, **options):
-            nonlocal count
-            count += 1
-            if count == point:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments, **options)
-        return call
-    for name in ("unlink", "rmdir", "scandir", "listdir"):
-        setattr(os, name, dying(getattr(os, name)))
 
 point = 0
 while True:
@@ -222,7 +210,7 @@ while True:
             store.save(step, {"w": numpy.full(10, step)})
     child = os.fork()
     if not child:
-        die_at(point)
+        die_in_os(point, "unlink", "rmdir", "scandir", "listdir")
         remove_all(directory, "backup")
         os._exit(0)
     killed = os.waitpid(child, 0)[1] != 0
@@ -249,24 +237,17 @@ def test_row_3_killed_while_backups_are_removed(tmp_path: Path) -> None:
 
 # A training that says which batch it has come to; started again, it goes on.
 TRAINING = """
-import os, signal, sys
+import os, sys
 import numpy as np
 import lockstep as ls
 import keras
 from lockstep.callbacks._backup_and_restore import BackupAndRestore
 from tests.keras import resuming
+from tests.support.dying import dying_at
 
 directory, dies = sys.argv[1], int(sys.argv[2])
 if dies:
-    count = 0
-    def dying(function):
-        def call(*arguments, **options):
-            global count
-            count += 1
-            if count == dies:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments, **options)
-        return call
+    dying = dying_at(dies)
     from lockstep.checkpoint import _atomic, _writing
     _atomic.os = type("os", (), {**vars(os), "replace": dying(os.replace), "fsync": dying(os.fsync)})
     _writing.zipfile._ZipWriteFile.write = dying(_writing.zipfile._ZipWriteFile.write)

@@ -9,8 +9,9 @@ from tests.checkpoint.support import other
 
 # Forks a writer for each point; says whether it was killed, and what can be read then and after another save.
 PROGRAM = """
-import os, signal, sys, zipfile, numpy
+import os, sys, zipfile, numpy
 from lockstep.checkpoint import CheckpointStore, all_checkpoints, load, load_newest
+from tests.support.dying import die_in_os
 
 directory = sys.argv[1]
 
@@ -19,17 +20,7 @@ def save(step):
         store.save(step, {"w": numpy.full(5_000, step)})
 
 def die_at(point):
-    count = 0
-    def dying(function):
-        def call(*arguments, **options):
-            nonlocal count
-            count += 1
-            if count == point:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments, **options)
-        return call
-    for name in ("replace", "unlink", "fsync", "open", "close", "stat"):
-        setattr(os, name, dying(getattr(os, name)))
+    dying = die_in_os(point, "replace", "unlink", "fsync", "open", "close", "stat")
     zipfile.ZipFile.close = dying(zipfile.ZipFile.close)
     zipfile._ZipWriteFile.write = dying(zipfile._ZipWriteFile.write)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from lockstep.checkpoint import _writing
 from lockstep.errors import CheckpointError
 from tests.estimator import small
 from tests.estimator.resuming import Interrupted, Interrupts, run
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, shared
 
 _RUN = "tests.estimator.resuming:run"
 Results = dict[str, np.ndarray]
@@ -125,11 +124,7 @@ def test_row_17_a_save_that_fails_stops_training(tmp_path: Path, monkeypatch: py
     assert newest.step == 4
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(2, 1, tmp_path_factory.mktemp("pair"))
-    yield cluster
-    cluster.close()
+pair = shared(2)
 
 
 @pytest.mark.parametrize(("kind", "how"), [("shuffled", "error"), ("filtered", "preempted")])

@@ -5,24 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tests.estimator.small import data
-from tests.support.cluster import Cluster, environment
+from tests.support.cluster import Cluster, environment, shared
 
 _MODULE = "tests.estimator.behaviours"
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two workers."""
-    cluster = Cluster(2, 1, tmp_path_factory.mktemp("pair"))
-    yield cluster
-    cluster.close()
+pair = shared(2)
 
 
 def _run(pair: Cluster, case: str, tmp_path: Path) -> list[dict[str, np.ndarray]]:

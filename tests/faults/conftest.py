@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from tests.support.cluster import shared
 
-import pytest
-
-from tests.support.cluster import Cluster
-
-
-@pytest.fixture(scope="package")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two workers of two devices each."""
-    cluster = Cluster(2, 2, tmp_path_factory.mktemp("pair"))
-    yield cluster
-    cluster.close()
+pair = shared(2, 2, scope="package")

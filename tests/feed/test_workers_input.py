@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -11,41 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, shared
 
 CASES = "tests.feed.input_cases"
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Plain Keras on one device."""
-    cluster = Cluster(0, 1, tmp_path_factory.mktemp("plain"))
-    yield cluster
-    cluster.close()
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two workers of two devices."""
-    cluster = Cluster(2, 2, tmp_path_factory.mktemp("pair"))
-    yield cluster
-    cluster.close()
-
-
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three workers."""
-    cluster = Cluster(3, 1, tmp_path_factory.mktemp("three"))
-    yield cluster
-    cluster.close()
-
-
-@pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Four workers."""
-    cluster = Cluster(4, 1, tmp_path_factory.mktemp("four"))
-    yield cluster
-    cluster.close()
+plain = shared(0)
+pair = shared(2, 2)
+three = shared(3)
+four = shared(4)
 
 
 @pytest.fixture(scope="module")

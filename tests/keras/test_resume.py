@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from lockstep.callbacks._backup_and_restore import BackupAndRestore
 from lockstep.errors import ArgumentError, CheckpointError, Preempted, UnsupportedError
 from tests.keras import resuming
 from tests.keras.resuming import SOURCES, train
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, shared
 
 _TRAIN = "tests.keras.resuming:train"
 # As in test_equivalence, with Adam's first steps: between layouts.
@@ -306,18 +305,8 @@ def test_several_steps_run_at_once_between_backups(one: Any, tmp_path: Path) -> 
 # Several workers, and another number of them.
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(2, 1, tmp_path_factory.mktemp("pair"))
-    yield cluster
-    cluster.close()
-
-
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(3, 1, tmp_path_factory.mktemp("three"))
-    yield cluster
-    cluster.close()
+pair = shared(2)
+three = shared(3)
 
 
 @pytest.mark.parametrize(

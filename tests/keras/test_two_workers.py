@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, shared
 
 _MODULE = "tests.keras.behaviours"
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Plain Keras on one device."""
-    cluster = Cluster(0, 1, tmp_path_factory.mktemp("plain"))
-    yield cluster
-    cluster.close()
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two workers."""
-    cluster = Cluster(2, 1, tmp_path_factory.mktemp("pair"))
-    yield cluster
-    cluster.close()
+plain = shared(0)
+pair = shared(2)
 
 
 def _assert_equal(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import get_args
 
 import numpy as np
 import pytest
 
 from lockstep._step.reduction import Algorithm
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, shared
 
-
-@pytest.fixture(scope="module")
-def eight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A process with eight devices."""
-    cluster = Cluster(1, 8, tmp_path_factory.mktemp("eight"))
-    yield cluster
-    cluster.close()
+eight = shared(1, 8)
 
 
 @pytest.mark.parametrize("replicas", range(5, 9))

@@ -14,12 +14,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 # A case compiles its programs on every process of the cluster, on as few as two cores.
@@ -163,3 +164,15 @@ class Cluster:
                 member.process.stdin = None
                 member.kill()
         assert set(codes) == {0}, [m.stderr() for m in self.members]
+
+
+def shared(workers: int, devices: int = 1, scope: Literal["module", "package"] = "module") -> Any:
+    """Returns a fixture: a cluster that tests share, such as `pair = cluster.shared(2)`."""
+
+    @pytest.fixture(scope=scope)
+    def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+        cluster = Cluster(workers, devices, tmp_path_factory.mktemp(f"cluster-{workers}x{devices}"))
+        yield cluster
+        cluster.close()
+
+    return started

@@ -80,17 +80,6 @@ class TrainProgram(CompiledProgram):
         super().__init__(step, self._replicas, replica_step)
         self._most = most
 
-    def demand_finite(self) -> None:
-        """Waits for all steps so far; all tasks call it together.
-
-        Raises:
-            NonFiniteError: On all tasks, if training cannot go on.
-        """
-        if self._reports is not None:
-            self._reports.settle()
-            if self._reports.ended:
-                raise self._reports.ended.error
-
     def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
         """Runs one step; `state` is donated."""
         if self._reports is None:

@@ -19,7 +19,6 @@ import numpy as np
 from lockstep._feed import random_state, sending
 from lockstep._feed.feed import Feed
 from lockstep._keras import callback_states, packing
-from lockstep._keras.programs import TrainProgram
 from lockstep._keras.state import ModelState
 from lockstep._runtime import failure, progress_file
 from lockstep._runtime.runtime import Runtime
@@ -316,8 +315,6 @@ class Recovery:
         """
         # A process that was stopped, and given up by the others, must not write over what they have saved since.
         self._runtime.demand_current()
-        if isinstance(self._program, TrainProgram):
-            self._program.demand_finite()
         arrays: Arrays = dict(self._state.arrays())
         arrays.update({f"{_RESIDUALS}{k}": v for k, v in self._program.residuals().items()})
         if self._trained is None:

@@ -23,6 +23,11 @@ _IN_FLIGHT = 8
 class State(Protocol):
     """Holds the state between steps; a listener may read or change it there."""
 
+    @property
+    def global_step(self) -> int | None:
+        """The number of the last step, which goes on counting where another process has ended; `None` if unknown."""
+        ...
+
     def take(self) -> Any:
         """Hands the state to a step, which consumes it."""
         ...
@@ -74,7 +79,7 @@ class _Loop:
         self._in_flight = _InFlight(program.pace, self._progress)
 
     def run(self, batches: Iterable[Placed]) -> int:
-        self._progress.begin(_step_of(self._state))
+        self._progress.begin(self._state.global_step)
         with self._progress.being(progress.ELSEWHERE):
             try:
                 self._run(batches)
@@ -120,12 +125,6 @@ class _Loop:
             jax.block_until_ready(outputs.value)
             progress_file.mark("stepped")
         progress_file.write(self._progress, at_once=is_first)
-
-
-def _step_of(state: State) -> int | None:
-    """The number of the last step, as the state knows it: that goes on counting where another process has ended."""
-    found = getattr(state, "global_step", None)
-    return found if isinstance(found, int) else None
 
 
 class _InFlight:

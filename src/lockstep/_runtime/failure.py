@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import NoReturn
 
+from lockstep._runtime import whole_file
 from lockstep.errors import PeerError, Preempted
 
 _ERROR_FILE = "LOCKSTEP_ERROR_FILE"
@@ -63,11 +64,7 @@ def write_error_file(task: str, kind: str, message: str, trace: str, secondary: 
         "traceback": trace,
         "secondary": secondary,
     }
-    with contextlib.suppress(OSError):
-        partial = f"{path}.{os.getpid()}"
-        with open(partial, "w", encoding="utf-8") as file:
-            json.dump(report, file)
-        os.replace(partial, path)
+    whole_file.write(path, report)
 
 
 def install() -> None:

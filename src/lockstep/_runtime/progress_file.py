@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import time
 
+from lockstep._runtime import whole_file
 from lockstep._runtime.progress import Progress
 
 _VARIABLE = "LOCKSTEP_PROGRESS_FILE"
@@ -34,8 +33,4 @@ def write(progress: Progress, at_once: bool = False) -> None:
         return
     _written = time.monotonic()
     record = {"dispatches": progress.dispatches, "step": progress.step, "marks": _marks, "time": time.time()}
-    with contextlib.suppress(OSError):
-        partial = f"{path}.{os.getpid()}"
-        with open(partial, "w", encoding="utf-8") as file:
-            json.dump(record, file)
-        os.replace(partial, path)
+    whole_file.write(path, record)

@@ -47,7 +47,7 @@ class Driver:
             hook.end(self._session)
 
     def settle(self) -> None:
-        """Has hooks that look at steps later look at all of them now: also at this one, if their turn is yet to come."""
+        """Has hooks that look at steps later look at all of them now: also at one that they were not called for yet."""
         waiting = [asked for asked in self._asked if hasattr(asked[0], "settle")]
         self._asked = [asked for asked in self._asked if not hasattr(asked[0], "settle")]
         for asked in waiting:
