@@ -27,11 +27,14 @@ def task_name() -> str:
 
 
 def note(name: str, line: str) -> None:
-    """Appends a line to a file, in one write: a killed process leaves whole lines."""
+    """Appends a line to a file, in one write: a killed process leaves whole lines. A full disk has room for it."""
     file = os.open(DIRECTORY / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limits[1], limits[1]))
         os.write(file, f"{line}\n".encode())
     finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         os.close(file)
 
 

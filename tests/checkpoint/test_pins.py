@@ -94,6 +94,18 @@ def test_a_reader_that_was_killed(writer: Writer) -> None:
     assert writer.pins() == []
 
 
+def test_the_next_reader_clears_away_what_a_killed_one_left(writer: Writer) -> None:
+    """Also where the writer has no reason to look at that checkpoint again."""
+    prefix = writer.save()
+    with other(READER, prefix) as reader:
+        assert reader.hear() == "pinned"
+    assert len(writer.pins()) == 1
+    writer.restart()
+    with pinned(prefix):
+        assert len(writer.pins()) == 1
+    assert writer.pins() == []
+
+
 def test_a_reader_that_was_stopped_for_an_hour(writer: Writer) -> None:
     prefix = writer.save()
     with other(READER, prefix) as reader:

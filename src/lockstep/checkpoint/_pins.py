@@ -146,6 +146,8 @@ def _make(prefix: str) -> str:
     directory, name = os.path.split(prefix)
     pins = os.path.join(directory, _DIRECTORY)
     os.makedirs(pins, exist_ok=True)
+    # A reader that was killed leaves its pin to the next one: its checkpoint may never be looked at by the writer.
+    _pinned_names(pins)
     pin = os.path.join(pins, _owners.tagged(name) + _SUFFIX)
     try:
         with open(pin, "x", encoding="utf-8") as file:
@@ -164,18 +166,22 @@ def _refresh(pin: str, done: threading.Event) -> None:
 
 
 def _is_pinned(prefix: str) -> bool:
-    """Whether a reader has pinned a checkpoint; pins that no longer count are cleared away."""
     directory, name = os.path.split(prefix)
-    counting = False
-    for pin in _pins(os.path.join(directory, _DIRECTORY)):
+    return name in _pinned_names(os.path.join(directory, _DIRECTORY))
+
+
+def _pinned_names(pins: str) -> set[str]:
+    """The names of checkpoints that are pinned; pins that no longer count are cleared away."""
+    names: set[str] = set()
+    for pin in _pins(pins):
         owner = _owners.owned(os.path.basename(pin).removesuffix(_SUFFIX))
-        if owner is None or owner.stem != name:
+        if owner is None:
             continue
         if owner.life is Life.DEAD or _has_lapsed(pin):
             _unlink(pin)
         else:
-            counting = True
-    return counting
+            names.add(owner.stem)
+    return names
 
 
 def _pins(directory: str) -> list[str]:

@@ -22,7 +22,7 @@ def fit(epochs: int, *callbacks: keras.callbacks.Callback, model: keras.Model | 
     return model
 
 
-@pytest.mark.parametrize("name", ["ModelCheckpoint", "BackupAndRestore", "TensorBoard"])
+@pytest.mark.parametrize("name", ["ModelCheckpoint", "TensorBoard"])
 def test_only_the_chief_writes(name: str) -> None:
     assert issubclass(getattr(tf_keras.callbacks, name), _WRITERS)
     assert issubclass(getattr(tf_keras.callbacks, name), getattr(keras.callbacks, name))
@@ -88,12 +88,26 @@ def test_what_cannot_be_honoured(arguments: dict[str, object], error: type[Excep
         tf_keras.callbacks.ModelCheckpoint("any", **arguments)
 
 
-def test_backup(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_of_strategy", [False, True])
+def test_backup(is_of_strategy: bool, tmp_path: Path) -> None:
     assert tf_keras.callbacks.experimental.BackupAndRestore is tf_keras.callbacks.BackupAndRestore
     backup = tf_keras.callbacks.BackupAndRestore(tmp_path, "epoch", False)
-    fit(2, backup)
-    continued = fit(3, tf_keras.callbacks.BackupAndRestore(tmp_path))
-    assert continued.history.epoch == [2]
+    fit(2, backup, model=made(is_of_strategy))
+    continued = fit(3, tf_keras.callbacks.BackupAndRestore(tmp_path), model=made(is_of_strategy))
+    # The exact one knows the history, too.
+    assert continued.history.epoch == ([0, 1, 2] if is_of_strategy else [2])
     assert int(continued.optimizer.iterations) == 12
+
+
+def made(is_of_strategy: bool) -> keras.Model:
+    if not is_of_strategy:
+        return small.model()
+    with lockstep.distribute.MirroredStrategy().scope():
+        return small.model()
+
+
+def test_a_backup_before_preemption_needs_a_strategy(tmp_path: Path) -> None:
+    backup = tf_keras.callbacks.BackupAndRestore(tmp_path, save_before_preemption=True)
     with pytest.raises(UnsupportedError, match="save_before_preemption"):
-        tf_keras.callbacks.BackupAndRestore(tmp_path, save_before_preemption=True)
+        fit(1, backup)
+    fit(1, backup, model=made(True))

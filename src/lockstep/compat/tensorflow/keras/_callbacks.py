@@ -1,6 +1,6 @@
 """`tf.keras.callbacks`: callbacks that write, with the paths and arguments of Keras 2.
 
-They derive from Keras' own, by which lockstep knows them as callbacks that only the chief of a cluster runs.
+Those that only the chief of a cluster runs derive from Keras' own, by which lockstep knows them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from lockstep.callbacks import BackupAndRestore as _BackupAndRestore
 from lockstep.callbacks import TensorBoard as TensorBoard
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -92,19 +93,23 @@ def _check(options: Any, period: Any, load_weights_on_restart: bool) -> None:
         )
 
 
-class BackupAndRestore(keras.callbacks.BackupAndRestore):
-    """Backs training up after each epoch or some batches, and continues from there in the next run.
+class BackupAndRestore(_BackupAndRestore):
+    """Backs training up, and continues from there in the next run.
+
+    That of a strategy's model is exact: `lockstep.callbacks.BackupAndRestore` says what a backup holds. A model of no
+    strategy is backed up as Keras does.
 
     Args:
         backup_dir: Where; no other callback may write there.
-        save_freq: `"epoch"`, or after how many batches.
+        save_freq: `"epoch"`, after how many batches, or False: only when the job is asked to end (SIGTERM).
         delete_checkpoint: Whether to delete the backup when training has ended.
-        save_before_preemption: Must be false.
+        save_before_preemption: Whether to save when the job is asked to end. A strategy's model is saved then anyway.
 
     Source: `tf.keras.callbacks.BackupAndRestore`.
 
     Raises:
-        UnsupportedError: If `save_before_preemption` is set, or `save_freq` is False, which needs it.
+        ArgumentError: If an argument is not as described.
+        UnsupportedError: In `fit`, if a model of no strategy is to be saved when the job is asked to end.
     """
 
     def __init__(
@@ -114,8 +119,44 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         delete_checkpoint: bool = True,
         save_before_preemption: bool = False,
     ) -> None:
-        if save_before_preemption or save_freq is False:
+        super().__init__(backup_dir, save_freq, delete_checkpoint=delete_checkpoint)
+        self.save_before_preemption = save_before_preemption
+        self._plain: Any = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Restores a model of no strategy; others are by now."""
+        self._plain = None if self._run is not None else self._of_keras()
+        if self._plain is not None:
+            self._plain.on_train_begin(logs)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """As Keras' own, for a model of no strategy."""
+        if self._plain is not None:
+            self._plain.on_epoch_begin(epoch, logs)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """As Keras' own, for a model of no strategy."""
+        if self._plain is not None:
+            self._plain.on_train_batch_end(batch, logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """As Keras' own, for a model of no strategy."""
+        if self._plain is not None:
+            self._plain.on_epoch_end(epoch, logs)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """As Keras' own, for a model of no strategy."""
+        if self._plain is not None:
+            self._plain.on_train_end(logs)
+
+    def _of_keras(self) -> Any:
+        if self.save_before_preemption or self.save_freq is False:
             raise UnsupportedError(
-                "BackupAndRestore has no save_before_preemption in Keras 3. Give save_freq= a number of batches."
+                "save_before_preemption, and save_freq=False, need a model that belongs to a strategy. Received: a "
+                "model of plain Keras. Create it in a scope: with tf.distribute.MirroredStrategy().scope(): ..., or "
+                "give save_freq= a number of batches."
             )
-        super().__init__(os.fspath(backup_dir), save_freq=save_freq, delete_checkpoint=delete_checkpoint)
+        found = keras.callbacks.BackupAndRestore(self.backup_dir, self.save_freq, False, self.delete_checkpoint)
+        found.set_model(self.model)
+        found.set_params(self.params)
+        return found
