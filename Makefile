@@ -15,9 +15,11 @@ demo: $(READY)
 test: $(READY)
 	scripts/test
 
-# Training with faults at random instants, beside the undisturbed run: 50 schedules, or make chaos SEEDS=5
+# Training with faults at random instants, beside the undisturbed run: 50 schedules, or make chaos SEEDS=5; and 200 kills
+# of a chief that writes checkpoints.
 chaos: $(READY)
 	$(BIN)/python -m tests.chaos $(if $(SEEDS),--seeds $(SEEDS))
+	$(BIN)/python -m tests.chaos.kills
 
 # 100,000 strangers at every port of a job that trains.
 fuzz: $(READY)

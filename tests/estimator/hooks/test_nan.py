@@ -38,9 +38,11 @@ def losses(values: dict[int, object], other: object = np.float32(1)) -> FakeSess
 
 def test_it_fails(log: pytest.LogCaptureFixture) -> None:
     session = losses({3: NAN})
-    with pytest.raises(NanLossDuringTrainingError, match=r"^NaN loss during training\.$"):
+    with pytest.raises(NanLossDuringTrainingError, match=r"^NaN loss during training\.") as caught:
         run_each([NanTensorHook("loss")], 5, session)
     assert session.step == 3
+    assert str(caught.value) == "NaN loss during training."
+    assert "global step 3." in caught.value.__notes__[0]
     assert [(record.levelname, record.getMessage()) for record in log.records] == [
         ("ERROR", "Model diverged with loss = NaN.")
     ]
@@ -66,7 +68,7 @@ def test_one_of_several_losses() -> None:
 
 def test_it_asks_for_the_loss_as_the_device_has_it() -> None:
     request = NanTensorHook("loss").before_run(SessionRunContext(None, FakeSession()))
-    assert (request.fetches, request.raw) == ("loss", True)
+    assert (request.fetches, request.raw) == ({"loss": "loss", "step": "global_step"}, True)
 
 
 def test_losses_that_are_not_there_yet_are_not_waited_for() -> None:

@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.estimator._hooks._base import SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
+from lockstep.estimator._hooks._base import (
+    GLOBAL_STEP,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
 
 _log = logging.getLogger("lockstep")
 # Waiting for a loss would keep Python from preparing steps ahead of the device.
@@ -41,7 +47,8 @@ class NanTensorHook(SessionRunHook):
     def __init__(self, loss_tensor: Any, fail_on_nan_loss: bool = True) -> None:
         self._loss_tensor = loss_tensor
         self._fail = fail_on_nan_loss
-        self._unread: deque[Any] = deque()
+        # With the number of the step.
+        self._unread: deque[tuple[int, Any]] = deque()
         self._diverged = False
         self._is_alone = True
 
@@ -54,13 +61,14 @@ class NanTensorHook(SessionRunHook):
         self._is_alone = jax.process_count() == 1
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        """Asks for the loss."""
-        return SessionRunArgs(self._loss_tensor, raw=True)
+        """Asks for the loss, and of which step it is."""
+        return SessionRunArgs({"loss": self._loss_tensor, "step": GLOBAL_STEP}, raw=True)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         """Looks at the losses that are computed by now; with other workers at those of some steps ago, as they do."""
-        self._unread.append(run_values.results)
-        while self._unread and (len(self._unread) > _UNREAD or (self._is_alone and _is_ready(self._unread[0]))):
+        found = run_values.results
+        self._unread.append((int(found["step"]), found["loss"]))
+        while self._unread and (len(self._unread) > _UNREAD or (self._is_alone and _is_ready(self._unread[0][1]))):
             self._read()
         if self._diverged:
             run_context.request_stop()
@@ -83,12 +91,15 @@ class NanTensorHook(SessionRunHook):
         return step
 
     def _read(self) -> None:
-        if not np.isnan(np.asarray(self._unread.popleft())).any():
+        step, loss = self._unread.popleft()
+        if not np.isnan(np.asarray(loss)).any():
             return
         self._unread.clear()
         if self._fail:
             _log.error(_MESSAGE)
-            raise NanLossDuringTrainingError
+            error = NanLossDuringTrainingError()
+            error.add_note(f"It is the loss of global step {step}. The newest checkpoint is of a step before it.")
+            raise error
         _log.warning(_MESSAGE)
         self._diverged = True
 
