@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import jax
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from lockstep.data import INFINITE_CARDINALITY, Dataset
 from lockstep.errors import InputError
@@ -23,6 +23,8 @@ def spec_of(dataset: Dataset) -> Any:
 
 @settings(max_examples=50)
 @given(chains)
+@example(("range", 5, [("batch, map, unbatch", 2)], 0))
+@example(("range", 5, [("batch, map, unbatch", 2)], 2))
 def test_cardinality_and_element_spec(chain: Any) -> None:
     dataset = build(chain)
     count, spec = dataset.cardinality(), spec_of(dataset)

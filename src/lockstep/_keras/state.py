@@ -86,10 +86,12 @@ class ModelState:
     @property
     def global_step(self) -> int | None:
         """The optimizer's count of steps; `None` where nothing is trained, or a step has it."""
-        optimizer = getattr(self._model, "optimizer", None)
-        if "optimizer_variables" not in self._names or optimizer is None or self._held is not None:
+        if "optimizer_variables" not in self._names or self._held is not None:
             return None
-        return int(np.asarray(optimizer.iterations.value))
+        # A model with a training step of its own may call anything its optimizer; one that accumulates gradients
+        # computes the number.
+        found = getattr(getattr(self._model, "optimizer", None), "iterations", None)
+        return None if found is None else int(np.asarray(getattr(found, "value", found)))
 
     def signature(self) -> dict[str, str]:
         """Path, dtype and shape of every variable."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import numpy as np
+
 from lockstep.data import _columns, _spec
 from lockstep.data._plan import Node, Run
 from lockstep.errors import InputError
@@ -14,8 +17,13 @@ _ELEMENTS = 2
 _RUN = Run(entropy=0)
 
 
-def peeked_spec(node: Node) -> Any:
+def peeked_spec(node: Node, upstream: Node | None = None) -> Any:
     """Returns the spec of the first elements, computed for this purpose.
+
+    Args:
+        node: Whose.
+        upstream: Of what they are made, one by one. Where sizes of that are not fixed, such as of a last batch, those
+            of the results that are equal to them are not either, though the first elements agree in them.
 
     Raises:
         InputError: If there is none.
@@ -29,7 +37,32 @@ def peeked_spec(node: Node) -> Any:
     result = _spec.spec_of(elements[0])
     for element in elements[1:]:
         result = _spec.generalised(result, _spec.spec_of(element)) or result
-    return result
+    open_sizes = _open_sizes(upstream) if upstream is not None else set[int]()
+    return jax.tree.map(lambda s: _opened(s, open_sizes), result) if open_sizes else result
+
+
+def _open_sizes(node: Node) -> set[int]:
+    """The sizes that the first element has where the spec leaves them open."""
+    specs = jax.tree.leaves(spec_if_known(node))
+    if not any(map(_has_open, specs)):
+        return set()
+    sizes: set[int] = set()
+    for element in first_elements(node, 1):
+        for spec, leaf in zip(specs, jax.tree.leaves(element), strict=True):
+            if _has_open(spec):
+                shape = np.shape(leaf)
+                sizes |= {n for n, rule in zip(shape, spec.shape or [None] * len(shape), strict=True) if rule is None}
+    return sizes
+
+
+def _has_open(spec: Any) -> bool:
+    return isinstance(spec, _spec.TensorSpec) and (spec.shape is None or None in spec.shape)
+
+
+def _opened(spec: Any, sizes: set[int]) -> Any:
+    if not isinstance(spec, _spec.TensorSpec) or spec.shape is None:
+        return spec
+    return _spec.TensorSpec([None if size in sizes else size for size in spec.shape], spec.dtype)
 
 
 def spec_if_known(node: Node) -> Any:

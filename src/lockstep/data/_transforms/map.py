@@ -40,7 +40,7 @@ class Map(Transformation):
     @property
     def spec(self) -> Any:
         if self._spec is None:
-            self._spec = self.program.spec or peeked_spec(self)
+            self._spec = self.program.spec or peeked_spec(self, self.upstream)
         return self._spec
 
     @property

@@ -38,7 +38,7 @@ class Scan(Transformation):
     @property
     def spec(self) -> Any:
         if self._spec is None:
-            self._spec = peeked_spec(self)
+            self._spec = peeked_spec(self, self.upstream)
         return self._spec
 
 
