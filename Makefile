@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check chaos fuzz bench bench-quick bench-scaling bench-gpu lock clean
+.PHONY: setup demo test check chaos fuzz bench bench-quick bench-communication bench-scaling bench-gpu lock clean
 
 setup: $(READY)
 
@@ -36,6 +36,10 @@ bench: $(READY) $(VENV)/tensorflow/.ready $(VENV)/torch/.ready
 # Less of everything, in minutes; for some rows: make bench-quick ROWS=2,4
 bench-quick: $(READY) $(VENV)/tensorflow/.ready $(VENV)/torch/.ready
 	$(BIN)/python benchmarks/run.py --quick $(if $(ROWS),--rows $(ROWS))
+
+# How gradients travel: what each choice and each compression sends, how fast, and what it costs in accuracy.
+bench-communication: $(READY)
+	$(BIN)/python benchmarks/communication.py
 
 # 1, 2 and 4 workers of this machine, and what that says of 1,024.
 bench-scaling: $(READY)

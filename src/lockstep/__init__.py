@@ -7,8 +7,7 @@ are first used.
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lockstep import _backend as _backend
 
@@ -26,9 +25,11 @@ if TYPE_CHECKING:
     from lockstep import feature_column as feature_column
     from lockstep import losses as losses
     from lockstep import metrics as metrics
+    from lockstep import random as random
     from lockstep import saved_model as saved_model
     from lockstep import summary as summary
     from lockstep import train as train
+    from lockstep._function import function as function
 
 __version__ = "0.1.0"
 
@@ -45,15 +46,19 @@ __all__ = [
     "errors",
     "estimator",
     "feature_column",
+    "function",
     "losses",
     "metrics",
+    "random",
     "saved_model",
     "summary",
     "train",
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
+    if name == "function":
+        return importlib.import_module("lockstep._function").function
     if name in __all__:
         return importlib.import_module(f"lockstep.{name}")
     raise AttributeError(f"module 'lockstep' has no attribute {name!r}; it has {', '.join(__all__[1:])}")

@@ -298,6 +298,6 @@ def test_workers_must_have_the_same_lowerings_and_options(monkeypatch: pytest.Mo
     told: Any = Told()
     for setting, options in [("1", NARROW), ("", NARROW), ("0", NARROW), ("1", Options())]:
         monkeypatch.setenv("LOCKSTEP_XLA_LOWERINGS", setting)
-        _multi_worker._demand_same_settings(told, "global", options)
+        _multi_worker._demand_same_settings(told, "global", options, None)
     first, same, *others = told.values
     assert first == same and first not in others and others[0] != others[1]

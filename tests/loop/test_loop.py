@@ -28,7 +28,7 @@ class Program:
         self._places = places if places is not None else []
         self._progress = preemption.progress
         self.pace = Pace()
-        self.pace.most = most
+        self.pace.most = self.room = most
 
     def run(self, state: Any, placed: Placed) -> tuple[Outputs, Any]:
         self._places.append(self._progress.where)

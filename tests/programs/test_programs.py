@@ -140,11 +140,6 @@ def pictures(tmp_path: Path) -> str:
     return str(tmp_path / "data")
 
 
-def test_mobilenet_mirrored(pictures: str) -> None:
-    history = ast.literal_eval(result(started("mobilenet_mirrored.py", 1, 8, LOCKSTEP_DATA_DIR=pictures)))
-    assert 0 < history["loss"][0] < 10
-
-
 def test_mobilenet_on_two_workers_beside_an_unused_ps(pictures: str) -> None:
     configs: list[Any] = [json.loads(c) for c in tf_configs(2)]
     for config in configs:

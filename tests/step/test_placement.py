@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep._runtime.runtime import Runtime
+from lockstep._step.eager import EagerProgram
 from lockstep._step.placement import Split, as_arrays, from_chief, local_copy, place_batch, place_whole
-from lockstep._step.program import CompiledProgram, EagerProgram
+from lockstep._step.program import CompiledProgram
 from lockstep._step.replicas import Replicas
 from lockstep.errors import InputError
 

@@ -9,8 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jax.sharding import Mesh, PartitionSpec
 
+from benchmarks.traffic.hlo import counted
 from lockstep._comm import sharing
 from lockstep._step.reduction import Algorithm, Reduction
+from tests.step.collectives import on_each
 
 SHAPES = [(), (1,), (5,), (3, 4), (2, 3, 7)]
 
@@ -32,6 +34,46 @@ def test_sums(algorithm: Algorithm, replicas: int, packs: int) -> None:
     for total, value in zip(sums, values, strict=True):
         for replica in range(replicas):
             np.testing.assert_array_equal(total[replica], value.sum(0))
+
+
+ALGORITHMS: tuple[Algorithm, ...] = ("all_reduce", "ring", "hierarchical", "one_device")
+
+
+@pytest.mark.parametrize("replicas", [3, 4])
+def test_all_replicas_have_the_same_bits_and_all_ways_the_same_sum(replicas: int) -> None:
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=(replicas, *shape)).astype("float32") for shape in SHAPES]
+
+    def every_way(parts: list[jax.Array]) -> list[list[jax.Array]]:
+        return [Reduction(a, packs=2).sum(parts, "replica", replicas) for a in ALGORITHMS]
+
+    for sums in on_each(replicas, every_way)(values):
+        for total, value in zip(sums, values, strict=True):
+            np.testing.assert_array_equal(total, np.broadcast_to(total[:1], total.shape))
+            np.testing.assert_allclose(total[0], value.sum(0), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kind", "each"),
+    [
+        ("all_reduce", "all-reduce", 1),
+        ("ring", "collective-permute", 6),
+        ("hierarchical", "collective-permute", 2),
+        ("one_device", "all-gather", 1),
+    ],
+)
+def test_each_way_is_a_program_of_its_own_and_packs_are_collectives(algorithm: Algorithm, kind: str, each: int) -> None:
+    values = [np.ones((4, n), "float32") for n in (30, 10, 20, 20)]
+
+    def collectives(**options: int) -> dict[str, int]:
+        adding = on_each(4, lambda parts: Reduction(algorithm, **options).sum(parts, "replica", 4))
+        return dict(counted(adding.lower(values).compile().as_text()))
+
+    assert collectives(packs=1) == {kind: each}
+    assert collectives(packs=2) == {kind: 2 * each}
+    assert collectives(pack_bytes=1) == {kind: 4 * each}
+    # Without packs, XLA makes one of what it can.
+    assert collectives() == {kind: 1 if algorithm == "all_reduce" else 4 * each}
 
 
 _sizes = st.lists(st.integers(0, 1000), min_size=1, max_size=30)

@@ -13,8 +13,9 @@ from jax import lax
 
 from lockstep._runtime.runtime import Runtime
 from lockstep._step import residuals
+from lockstep._step.eager import EagerProgram
 from lockstep._step.portions import Lookup, Recipe
-from lockstep._step.program import CompiledProgram, EagerProgram
+from lockstep._step.program import CompiledProgram
 from lockstep._step.reduction import Reduction
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.shares import Shares

@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import Mesh, PartitionSpec
 
+from benchmarks.traffic.hlo import traffic
 from lockstep._step import wire
 from lockstep._step.reduction import Reduction
+from tests.step.collectives import on_each
 
 SHAPES = [(5,), (), (3, 4), (17,)]
 PLAIN = Reduction()
 # Half the distance between 1 and the next number of bfloat16.
 HALF = 2.0**-8
-_WIDTH = {"f32": 4, "u16": 2, "bf16": 2, "f16": 2, "u32": 4, "s32": 4}
-_COLLECTIVE = re.compile(r"= (.*?) (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(?:-start)?\(")
-
-
-def _on(replicas: int, step: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles what each replica does; arguments and results have a first axis of replicas."""
-    mesh = Mesh(np.asarray(jax.local_devices()[:replicas], dtype=object), ("replica",))
-    spec = PartitionSpec("replica")
-
-    def each(*arguments: Any) -> Any:
-        return jax.tree.map(lambda v: v[None], step(*jax.tree.map(lambda v: v[0], arguments)))
-
-    return jax.jit(jax.shard_map(each, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False))
 
 
 def _summing(replicas: int, reduction: Reduction = PLAIN) -> Callable[..., Any]:
-    return _on(replicas, lambda values, kept: wire.summed(reduction, values, kept, "replica", replicas))
+    return on_each(replicas, lambda values, kept: wire.summed(reduction, values, kept, "replica", replicas))
 
 
 @st.composite
@@ -113,28 +98,12 @@ def test_which_values_get_shorter() -> None:
     assert not wire.narrows(jnp.zeros((0, 3)))
 
 
-def _traffic(text: str, replicas: int) -> float:
-    """Bytes that each replica sends, of a compiled program, if its collectives are as good as can be."""
-    sent = 0.0
-    for line in text.splitlines():
-        found = _COLLECTIVE.search(line)
-        if found is None:
-            continue
-        size = sum(
-            _WIDTH[dtype] * math.prod(int(n) for n in dims.split(",") if n)
-            for dtype, dims in re.findall(r"(\w+)\[([\d,]*)\]", found[1])
-        )
-        # The result of all-to-all is a tuple of what each has sent; that of all-gather is all of it.
-        sent += size * (replicas - 1) / replicas * (2 if found[2] == "all-reduce" else 1)
-    return sent
-
-
 @pytest.mark.parametrize("replicas", [2, 3, 4])
 def test_half_the_bytes_travel(replicas: int) -> None:
     values = [np.ones((replicas, n), "float32") for n in (1200, 240, 12000)]
-    wide = _on(replicas, lambda values: PLAIN.sum(values, "replica", replicas))
+    wide = on_each(replicas, lambda values: PLAIN.sum(values, "replica", replicas))
     programs = [wide.lower(values), _summing(replicas).lower(values, values)]
-    before, after = (_traffic(p.compile().as_text(), replicas) for p in programs)
+    before, after = (traffic(p.compile().as_text(), replicas) for p in programs)
     assert before == 2 * 4 * 13440 * (replicas - 1) / replicas
     assert after == before / 2
 
@@ -142,7 +111,7 @@ def test_half_the_bytes_travel(replicas: int) -> None:
 def test_algorithms_that_add_up_in_order_collect_everything_once() -> None:
     values = [np.ones((4, 100), "float32")]
     text = _summing(4, Reduction("one_device")).lower(values, values).compile().as_text()
-    assert _traffic(text, 4) == 2 * 100 * 4 * 3 / 4
+    assert traffic(text, 4) == 2 * 100 * 4 * 3 / 4
     assert "all-to-all" not in text
 
 

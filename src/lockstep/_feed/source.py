@@ -262,7 +262,7 @@ class _Adapted:
 
     def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
         self.follow(saved)
-        with _drawing_again(saved["random"], batches):
+        with drawing_again(saved["random"], batches):
             passing = self.begin_pass()
             pass_over(passing, batches, rows)
         return passing
@@ -284,7 +284,7 @@ class _Adapted:
 
 
 @contextlib.contextmanager
-def _drawing_again(beginning: Any, batches: int) -> Generator[None]:
+def drawing_again(beginning: Any, batches: int) -> Generator[None]:
     """While open, the random state is that of the beginning of a pass, of which so many batches are passed over.
 
     What draws from the global generators while it is read goes on drawing where it was. If nothing does, the random
@@ -421,7 +421,7 @@ class _Generator:
 
     def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
         self._beginning = saved["random"]
-        with _drawing_again(self._beginning, batches):
+        with drawing_again(self._beginning, batches):
             pass_over(self, batches, rows)
         return self
 

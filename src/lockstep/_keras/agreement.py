@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
-from lockstep._keras.state import ModelState
 from lockstep._runtime import randomness
 from lockstep._runtime.runtime import Runtime
 
 _ADVICE = "Every task must run the same program with the same settings."
 
 
-def begin_run(runtime: Runtime, call: str, state: ModelState, facts: dict[str, Any], chief: Any = None) -> Any:
+class Shared(Protocol):
+    """What all tasks train, each with a copy."""
+
+    def signature(self) -> dict[str, str]:
+        """Name, dtype and shape of each array."""
+        ...
+
+    def digest(self) -> str:
+        """A short text that is equal if and only if the signatures are."""
+        ...
+
+    def has_changed(self) -> bool:
+        """Whether there may be values that the others do not have."""
+        ...
+
+    def follow_chief(self, everything: bool = False) -> None:
+        """Makes the chief's values everyone's, on all tasks at once; those of metrics only if `everything`."""
+        ...
+
+    def changes(self) -> int:
+        """A checksum of the values that were given since the last call, other than by steps."""
+        ...
+
+
+def begin_run(runtime: Runtime, call: str, state: Shared, facts: dict[str, Any], chief: Any = None) -> Any:
     """Compares the call and the model, and starts everyone from the chief's weights and random state.
 
     Args:
@@ -42,7 +65,7 @@ def begin_run(runtime: Runtime, call: str, state: ModelState, facts: dict[str, A
     return answers[0]["first"]["chief"]
 
 
-def begin_epoch(runtime: Runtime, epoch: int, state: ModelState) -> None:
+def begin_epoch(runtime: Runtime, epoch: int, state: Shared) -> None:
     """Makes sure that callbacks changed the same variables on all tasks, and that all shuffle alike.
 
     Raises:

@@ -116,6 +116,9 @@ class _Fit:
             for epoch in range(first, first if model.stop_training else self._epochs):
                 logs = self._epoch(epoch)
                 stops = self._stops(epoch)
+                if stops:
+                    self._settle(ends=True)
+                    self._state.sync()
                 self._recovery.on_epoch(epoch, stops)
                 if stops:
                     break
@@ -159,10 +162,15 @@ class _Fit:
         with self._state.attached():
             steps = running.drive(self._feed, self._program, self._state, listener, recovery.interrupted)
             listener.end()
+            self._settle(ends=epoch == self._epochs - 1)
         if steps + progress.batches == 0:
             self._run_dry(epoch)
         recovery.trained(listener.logs)
         return recovery.progress
+
+    def _settle(self, ends: bool) -> None:
+        """Has the state hold what replicas came to by themselves."""
+        self._state.give(self._program.settle(self._state.take(), ends))
 
     def _run_dry(self, epoch: int) -> None:
         """A generator that earlier epochs have used up ends the training; data without any batch is an error."""

@@ -33,8 +33,8 @@ class BatchListener:
         self._begin = getattr(callbacks, f"on_{kind}_batch_begin")
         self._end = getattr(callbacks, f"on_{kind}_batch_end")
         self._stride = stride_of(model)
-        looks = self._stride > 1 or any(_looks(one, kind) for one in callbacks.callbacks)
-        self._looks = any(runtime.agree("whether callbacks look at batches", looks))
+        wants = self._stride > 1 or any(looks(one, kind) for one in callbacks.callbacks)
+        self._looks = any(runtime.agree("whether callbacks look at batches", wants))
         # The first step of a stride that is under way.
         self._begun: int | None = None
 
@@ -85,7 +85,7 @@ def stride_of(model: Any) -> int:
     return 1 if found in ("auto", None) else int(found)
 
 
-def _looks(callback: Any, kind: str) -> bool:
+def looks(callback: Any, kind: str) -> bool:
     """Whether a callback wants to know about each batch."""
     if type(callback) in _MAY_MISS or _is_by_epoch(callback):
         return False

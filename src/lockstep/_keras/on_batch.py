@@ -15,7 +15,7 @@ from lockstep._keras import agreement, programs
 from lockstep._keras.ownership import Ownership
 from lockstep._keras.state import PREDICT, TEST, TRAIN, ModelState
 from lockstep._step.program import Program
-from lockstep.errors import ArgumentError
+from lockstep.errors import ArgumentError, UnsupportedError
 
 
 def train_on_batch(
@@ -29,6 +29,11 @@ def train_on_batch(
 ) -> Any:
     """Stands in for `keras.Model.train_on_batch`; the batch is the global one, the same on every worker."""
     model._assert_compile_called("train_on_batch")
+    if owned.replicas.rounds is not None:
+        raise UnsupportedError(
+            "With local_steps replicas train by themselves until a round or the training ends. Received: "
+            "train_on_batch, a training of one step. Use fit, or a strategy without local_steps."
+        )
     if class_weight is not None:
         if sample_weight is not None:
             raise ArgumentError(

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 
+from lockstep._keras.local_step import local_train_step
 from lockstep._keras.non_finite import Reports, new_counters, watched
 from lockstep._keras.ownership import Ownership
 from lockstep._keras.replica_step import replica_train_step
+from lockstep._step.eager import EagerProgram
 from lockstep._step.outputs import Outputs
 from lockstep._step.placement import Placed
-from lockstep._step.program import CompiledProgram, EagerProgram, Kept, Program, Step
+from lockstep._step.program import CompiledProgram, Kept, Program, Step
 from lockstep._step.replicas import Replicas
+from lockstep._step.rounds import Local
 from lockstep.errors import UnsupportedError
 
 
@@ -29,10 +33,13 @@ class TrainProgram(CompiledProgram):
         step: Of the whole batch.
         replicas: Where it runs.
         replica_step: Of one replica's share, if steps are written so.
+        local: How replicas train by themselves in between, if they do.
     """
 
-    def __init__(self, model: Any, step: Step, replicas: Replicas, replica_step: Step | None) -> None:
-        super().__init__(step, replicas, replica_step)
+    def __init__(
+        self, model: Any, step: Step, replicas: Replicas, replica_step: Step | None, local: Local | None = None
+    ) -> None:
+        super().__init__(step, replicas, replica_step, local=local, slots=partial(_slots, model))
         self._model = model
         self._plain = step, replica_step
         self._most: int | None = None
@@ -54,16 +61,22 @@ class TrainProgram(CompiledProgram):
             where: Names a step, by its number since training began, for people.
 
         Raises:
-            UnsupportedError: If gradients travel in a narrower type.
+            UnsupportedError: If gradients travel in fewer bytes, or replicas train by themselves in between.
         """
         self._reports = None if most is None else Reports(where, most, self._replicas.runtime)
         if most is None:
             return
+        if self._local is not None:
+            raise UnsupportedError(
+                "Steps that are not finite can be undone where all replicas make them together. Received: NonFinite "
+                "together with local_steps. Leave one of them out; keras.callbacks.TerminateOnNaN only looks at the "
+                "loss."
+            )
         reduction = self._replicas.reduction
-        if reduction is not None and getattr(reduction, "wire", None) is not None:
+        if reduction is not None and reduction.compresses:
             raise UnsupportedError(
                 "Steps that are not finite can be undone where gradients travel as they are. Received: NonFinite "
-                'together with gradient_dtype="bfloat16". Leave one of them out; keras.callbacks.TerminateOnNaN '
+                "together with gradient_dtype or power_sgd_rank. Leave one of them out; keras.callbacks.TerminateOnNaN "
                 "only looks at the loss."
             )
         self._change(most)
@@ -77,7 +90,7 @@ class TrainProgram(CompiledProgram):
         if most is not None:
             step = watched(step, self._model, most)
             replica_step = None if replica_step is None else watched(replica_step, self._model, most)
-        super().__init__(step, self._replicas, replica_step)
+        super().__init__(step, self._replicas, replica_step, slots=partial(_slots, self._model))
         self._most = most
 
     def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
@@ -113,6 +126,12 @@ class TrainProgram(CompiledProgram):
         super().decide(state if self._reports is None else (state, self._counters), batch)
 
 
+def _slots(model: Any) -> range:
+    """Which arrays of what a step trains are the optimizer's."""
+    start = len(model.trainable_variables) + len(model.non_trainable_variables)
+    return range(start, start + len(model.optimizer.variables))
+
+
 def train_program(model: Any, owned: Ownership) -> Program:
     """Returns the program that trains `model`."""
     found = model.train_function
@@ -120,10 +139,21 @@ def train_program(model: Any, owned: Ownership) -> Program:
         found.watch(None)  # A callback that wants it asks anew, when the training begins.
         return found
     if not is_compiled(model):
+        _demand_together(owned.replicas)
         return _cached(model, owned, "train_function", model.train_step)
     per_replica = replica_train_step(model, owned.replicas) if owned.replicas.explicit else None
-    model.train_function = TrainProgram(model, model.train_step, owned.replicas, per_replica)
+    local = local_train_step(model, owned.replicas)
+    model.train_function = TrainProgram(model, model.train_step, owned.replicas, per_replica, local)
     return model.train_function
+
+
+def _demand_together(replicas: Replicas) -> None:
+    if replicas.rounds is not None:
+        raise UnsupportedError(
+            "With local_steps each replica trains by itself in between, in a compiled program. Received: a model with "
+            "run_eagerly=True or jit_compile=False, which one device trains alone. Leave these out, or debug with a "
+            "strategy without local_steps."
+        )
 
 
 def test_program(model: Any, owned: Ownership) -> Program:

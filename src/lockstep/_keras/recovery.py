@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ import numpy as np
 from lockstep._feed import random_state, sending
 from lockstep._feed.feed import Feed
 from lockstep._keras import callback_states, packing
-from lockstep._keras.state import ModelState
+from lockstep._keras.agreement import Shared
 from lockstep._runtime import failure, progress_file
 from lockstep._runtime.runtime import Runtime
 from lockstep._step.outputs import Outputs
@@ -32,9 +32,21 @@ _VERSION = 1
 _RESIDUALS = "residuals/"
 _SAVE_FAILED = "a backup could not be written"
 _CHANGING = ("metrics_variables/", "non_trainable_variables/")
-_STATES = ("trainable_variables/", "non_trainable_variables/", "optimizer_variables/", "metrics_variables/")
+_STATES = ("trainable_variables/", "non_trainable_variables/", "optimizer_variables/", "metrics_variables/", "state/")
 
 Arrays = dict[str, Any]
+
+
+class Held(Shared, Protocol):
+    """What is trained, as arrays by name."""
+
+    def arrays(self) -> Arrays:
+        """Returns this process' copies; their names begin with one of `_STATES`."""
+        ...
+
+    def assign(self, arrays: Mapping[str, Any]) -> None:
+        """Takes over what `arrays` has returned."""
+        ...
 
 
 class Keeper(Protocol):
@@ -111,9 +123,7 @@ class Recovery:
         ArgumentError: If there are several callbacks that keep backups.
     """
 
-    def __init__(
-        self, model: Any, state: ModelState, feed: Feed, program: Program, callbacks: Any, runtime: Runtime
-    ) -> None:
+    def __init__(self, model: Any, state: Held, feed: Feed, program: Program, callbacks: Any, runtime: Runtime) -> None:
         self._model = model
         self._state = state
         self._feed = feed

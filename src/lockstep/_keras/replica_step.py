@@ -32,7 +32,7 @@ def replica_train_step(model: Any, replicas: Replicas) -> Step:
 
     def step(state: Any, data: Any) -> tuple[Any, Any]:
         with _averaged_gradients(shares), _batch_statistics(replicas):
-            logs, after = model.train_step(_with_own_seeds(model, shares, state), data)
+            logs, after = model.train_step(with_own_seeds(model, shares, state), data)
         after = _combined(model, shares, state, after)
         return _combined_logs(model, logs, after), after
 
@@ -74,9 +74,9 @@ class _Once:
 
 def _averaged(shares: Shares, scale: Any, gradients: list[Any]) -> list[Any]:
     """Averages gradients over the replicas; `None` for a gradient that there is not stays."""
-    if scale is None or shares.reduction.wire is None:
+    if scale is None or not shares.reduction.compresses:
         return shares.mean_of_gradients([gradients])
-    # What rounding takes away waits for the next step, which may have another scale. Powers of two change no digit.
+    # What is not sent waits for the next step, which may have another scale. Powers of two change no digit.
     means = shares.mean_of_gradients([jax.tree.map(lambda g: g / scale.astype(g.dtype), gradients)])
     return jax.tree.map(lambda g: g * scale.astype(g.dtype), means)
 
@@ -95,17 +95,26 @@ def _batch_statistics(replicas: Replicas) -> contextlib.AbstractContextManager[N
     return contextlib.nullcontext()
 
 
-def _with_own_seeds(model: Any, shares: Shares, state: Any) -> Any:
+def with_own_seeds(model: Any, shares: Shares, state: Any) -> Any:
     """Gives each replica seeds of its own."""
     trainable, non_trainable, optimizer, metrics = state
     own = [
-        shares.own_seed(0, value) if _is_seed(variable) else value
+        shares.own_seed(0, value) if is_seed(variable) else value
         for variable, value in zip(model.non_trainable_variables, non_trainable, strict=True)
     ]
     return trainable, own, optimizer, metrics
 
 
-def _is_seed(variable: Any) -> bool:
+def combined_seeds(model: Any, shares: Shares, before: Any, after: Any) -> Any:
+    """The state after a step, with seeds that are the same on all replicas."""
+    trainable, non_trainable, optimizer, metrics = after
+    values = zip(model.non_trainable_variables, before[1], non_trainable, strict=True)
+    common = [shares.common_seed(was, now) if is_seed(v) else now for v, was, now in values]
+    return trainable, common, optimizer, metrics
+
+
+def is_seed(variable: Any) -> bool:
+    """Whether a variable is the state of a random generator."""
     return variable.path.endswith("seed_generator_state")
 
 
@@ -113,19 +122,20 @@ def _combined(model: Any, shares: Shares, before: Any, after: Any) -> Any:
     trainable, non_trainable, optimizer, metrics = after
     variables = [*model.non_trainable_variables, *model.metrics_variables]
     values = zip(variables, [*before[1], *before[3]], [*non_trainable, *metrics], strict=True)
-    combined = shares.combine([Made(_is_seed(v), v.aggregation, was, [now]) for v, was, now in values])
+    combined = shares.combine([Made(is_seed(v), v.aggregation, was, [now]) for v, was, now in values])
     count = len(non_trainable)
     return trainable, combined[:count], optimizer, combined[count:]
 
 
 def _combined_logs(model: Any, logs: Any, state: Any) -> Any:
     """Metrics' results over all replicas; what else a step logs is averaged."""
-    results = _metric_results(model, state)
+    results = metric_results(model, state)
     if isinstance(logs, dict) and set(logs) == set(results):
         return results
     return jax.tree.map(lambda v: lax.pmean(jnp.asarray(v), AXIS), logs)
 
 
-def _metric_results(model: Any, state: Any) -> dict[str, Any]:
+def metric_results(model: Any, state: Any) -> dict[str, Any]:
+    """The results of a model's metrics, in a state."""
     with backend.StatelessScope(state_mapping=list(zip(model.metrics_variables, state[3], strict=True))):
         return model.get_metrics_result()

@@ -19,7 +19,8 @@ from lockstep._keras.ownership import Ownership
 from lockstep._step.program import Program
 from lockstep.errors import CheckpointError
 
-TRAIN = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
+_SLOTS = "optimizer_variables"
+TRAIN = ("trainable_variables", "non_trainable_variables", _SLOTS, "metrics_variables")
 TEST = ("trainable_variables", "non_trainable_variables", "metrics_variables")
 PREDICT = ("trainable_variables", "non_trainable_variables")
 
@@ -40,6 +41,7 @@ class ModelState:
         self._program = program
         self._names = list(groups)
         self._groups = [_variables(model, name) for name in groups]
+        self._slots = {id(v) for name, g in zip(groups, self._groups, strict=True) if name == _SLOTS for v in g}
         self._held: tuple[list[jax.Array], ...] | None = None
         self._changes = 0
 
@@ -86,7 +88,7 @@ class ModelState:
     @property
     def global_step(self) -> int | None:
         """The optimizer's count of steps; `None` where nothing is trained, or a step has it."""
-        if "optimizer_variables" not in self._names or self._held is not None:
+        if _SLOTS not in self._names or self._held is not None:
             return None
         # A model with a training step of its own may call anything its optimizer; one that accumulates gradients
         # computes the number.
@@ -156,7 +158,8 @@ class ModelState:
     def _placed(self, variable: Any) -> jax.Array:
         """Returns the variable's value on the replicas, as the loop left it there if nobody has changed it."""
         if self._unplaced(variable):
-            return self._program.place_state(variable.value)
+            place = self._program.place_slot if id(variable) in self._slots else self._program.place_state
+            return place(variable.value)
         return self._owned.handed_out[id(variable)][1]
 
     def _unplaced(self, variable: Any) -> bool:
@@ -174,7 +177,7 @@ class ModelState:
 
 
 def _variables(model: Any, group: str) -> list[Any]:
-    if group == "optimizer_variables":
+    if group == _SLOTS:
         return list(model.optimizer.variables)
     return list(getattr(model, group))
 

@@ -95,7 +95,7 @@ class _Loop:
             while done < chunk.steps:
                 self._preemption.gate()
                 room = self._listener.room(self._steps)
-                piece = chunk.piece(done, min(chunk.steps - done, room, self._program.pace.most))
+                piece = chunk.piece(done, min(chunk.steps - done, room, self._program.room))
                 done += piece.steps
                 if self._dispatch(piece):
                     return

@@ -39,10 +39,12 @@ class Call:
     Attributes:
         scope: Where it ran.
         spec: What it returned.
+        assigned: The keys of the variables that it has set itself: updates by optimizers come after it.
     """
 
     scope: ModelScope
     spec: Any
+    assigned: frozenset[str] = frozenset()
 
 
 class ModelFunction:
@@ -93,7 +95,8 @@ class ModelFunction:
         )
         with fresh_state(self.variables.random_state), scope:
             features, labels = self._with_text(scope, (data.features, data.labels))
-            return Call(scope, self._call(features, labels, self.mode))
+            spec = self._call(features, labels, self.mode)
+            return Call(scope, spec, frozenset(scope.assigned))
 
     def resumed(self, call: Call, values: Mapping[str, Any], then: Callable[[], Any]) -> Any:
         """Runs `then` in the scope of a call that has ended, with new values of the variables."""

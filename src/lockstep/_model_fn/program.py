@@ -38,6 +38,7 @@ class ModelProgram(CompiledProgram):
             steps.of_replica(),
             kept="all" if mode == "train" else "last",
             repeats=mode != "infer" and replicas.runtime.is_alone,
+            local=steps.local(),
         )
         self._needs = list(needs)
 

@@ -51,6 +51,7 @@ class ModelScope(keras.StatelessScope):
         collections: Values by the name of a collection, such as those of `lockstep.losses`.
         loss_reduction: How the last loss was made of its examples' losses, if a function of `lockstep.losses` or a
             loss of Keras has computed it.
+        assigned: The keys of the variables that were set.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class ModelScope(keras.StatelessScope):
         self.recorded = Recorded()
         self.collections: dict[str, list[Any]] = {}
         self.loss_reduction: str | None = None
+        self.assigned: set[str] = set()
         self._variables = variables
         self._values = dict(values)
         self._texts = texts
@@ -233,7 +235,9 @@ class ModelScope(keras.StatelessScope):
     def add_update(self, update: tuple[Any, Any]) -> None:
         """Sets a variable's value; called by Keras."""
         variable, value = update
-        self._values[self._key(variable)] = value
+        key = self._key(variable)
+        self.assigned.add(key)
+        self._values[key] = value
 
     def _key(self, variable: Any) -> str:
         met = self._met.get(id(variable))

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from lockstep._keras.batch_moments import moments_over_replicas
 from lockstep._model_fn.function import Call, Data, ModelFunction
@@ -20,7 +21,8 @@ from lockstep._model_fn.variables import GLOBAL_STEP, Entry, impure
 from lockstep._step.program import Step
 from lockstep._step.reduction import Reduction
 from lockstep._step.replicas import AXIS, Replicas
-from lockstep._step.shares import Made, Shares
+from lockstep._step.rounds import COMMON, OWN, PARAMETER, Local, Role, role_of
+from lockstep._step.shares import Made, OwnShares, Shares
 from lockstep.errors import ArgumentError
 
 Values = Mapping[str, Any]
@@ -35,11 +37,18 @@ class Steps:
     Args:
         compute: Computes one step on shares: `(state, shares) -> (outputs, state)`.
         replicas: Where the step runs.
+        roles: The role of each variable, for a step that replicas may make by themselves.
     """
 
-    def __init__(self, compute: Callable[[Any, Shares], tuple[Any, Any]], replicas: Replicas) -> None:
+    def __init__(
+        self,
+        compute: Callable[[Any, Shares], tuple[Any, Any]],
+        replicas: Replicas,
+        roles: Callable[[Any], Any] | None = None,
+    ) -> None:
         self._compute = compute
         self._replicas = replicas
+        self._roles = roles
 
     def whole(self, state: Any, data: Data) -> tuple[Any, Any]:
         """The step for a batch that is all here."""
@@ -51,6 +60,19 @@ class Steps:
         if self._replicas.count == 1:
             return None
         return self._share
+
+    def local(self) -> Local | None:
+        """The step for replicas that train by themselves in between; `None` if they do not."""
+        rounds = self._replicas.rounds
+        if rounds is None or self._roles is None:
+            return None
+        return Local(rounds, self._own_share, self._roles, whole=self._own_whole)
+
+    def _own_share(self, state: Any, data: Data) -> tuple[Any, Any]:
+        return self._compute(state, OwnShares([data], [1.0], place=lax.axis_index(AXIS), part=1 / self._replicas.count))
+
+    def _own_whole(self, state: Any, data: Data) -> tuple[Any, Any]:
+        return self._compute(state, OwnShares(*_cut(data, self._replicas.count), place=lax.axis_index(AXIS)))
 
     def _share(self, state: Any, data: Data) -> tuple[Any, Any]:
         count = self._replicas.count
@@ -69,7 +91,18 @@ def train_step(function: ModelFunction, replicas: Replicas, selection: Selection
         with moments:
             return _Training(function, shares, selection).run(state)
 
-    return Steps(compute, replicas)
+    return Steps(compute, replicas, lambda state: {key: _role(function, key) for key in state})
+
+
+def _role(function: ModelFunction, key: str) -> Role:
+    """What a variable is to replicas that train by themselves; what the model_fn does not set is the optimizers'."""
+    entry, first = function.variables.entries[key], function.first
+    assert first is not None
+    if entry.trainable:
+        return PARAMETER
+    if key == GLOBAL_STEP or key in first.assigned:
+        return COMMON if key == GLOBAL_STEP else role_of(entry.is_seed, entry.aggregation)
+    return COMMON if entry.is_seed or entry.aggregation == "only_first_replica" else OWN
 
 
 def _over_replicas(shares: Shares, replicas: Replicas) -> bool:

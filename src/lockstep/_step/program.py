@@ -1,4 +1,4 @@
-"""Step programs: a step function compiled for the replicas, or run as it is.
+"""Step programs: a step function compiled for the replicas.
 
 *Global view*: the step is written for the whole batch, and XLA's partitioner divides the work. What one device would
 compute is computed, whatever the step does with the batch: normalise over it, compare its examples, draw one mask.
@@ -22,25 +22,26 @@ from jax.sharding import NamedSharding, PartitionSpec
 from lockstep._comm import sharing
 from lockstep._runtime.runtime import Runtime
 from lockstep._step import chunks, cost
+from lockstep._step.local_state import LocalState
 from lockstep._step.outputs import Outputs
 from lockstep._step.placement import (
     Placed,
     Split,
-    as_arrays,
     as_share,
     cut_parts,
     from_chief,
     local_copy,
     place_batch,
     place_chunk,
-    place_parts,
     place_whole,
     shapes_of,
 )
 from lockstep._step.portions import Lookup, Part, Recipe
 from lockstep._step.recorded import Recorded, record, signature
-from lockstep._step.replicas import AXIS, Device, Replicas
+from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.residuals import Residuals, compensated, uncompensated
+from lockstep._step.rounds import Local
+from lockstep._step.slots import Slots
 from lockstep._xla import install as lowerings
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
@@ -53,6 +54,11 @@ class Program(Protocol):
 
     pace: chunks.Pace
     runtime: Runtime
+
+    @property
+    def room(self) -> int:
+        """How many steps the next dispatch may run: at least 1, the same on all tasks."""
+        ...
 
     def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
         """Runs one step; `state` is donated."""
@@ -99,6 +105,10 @@ class Program(Protocol):
         """Puts one array of the state where the program wants it."""
         ...
 
+    def place_slot(self, value: jax.Array) -> jax.Array:
+        """Puts one array of an optimizer's state where the program wants it."""
+        ...
+
     def agree_on_state(self, state: list[jax.Array]) -> list[jax.Array]:
         """Makes the chief's content of the state everyone's."""
         ...
@@ -107,11 +117,20 @@ class Program(Protocol):
         """Returns an output or a part of the state as an array of this process."""
         ...
 
+    def settle(self, state: Any, ends: bool) -> Any:
+        """Has the state hold what steps came to that is still each replica's own; `state` is donated.
+
+        All tasks call it together: where training ends, for all, and where an epoch ends, for metrics. It changes
+        nothing in most programs.
+        """
+        ...
+
     def residuals(self) -> dict[str, np.ndarray]:
         """Returns what the program keeps from step to step besides the state, for a checkpoint.
 
-        All tasks call it together, between dispatches. Each array has a first axis of replicas, of which only the sum
-        counts for another number of them. Empty for most programs.
+        All tasks call it together, between dispatches. An array has a first axis of replicas, of which only the sum
+        counts for another number of them; or its name begins with "common/", and all replicas have it alike. Empty for
+        most programs.
         """
         ...
 
@@ -130,6 +149,8 @@ class CompiledProgram:
             if given, batches that divide evenly run in the replica view.
         kept: Which outputs a dispatch of several steps hands out.
         repeats: Whether several steps may go into one dispatch.
+        local: If replicas train by themselves in between, how; then `step` and `replica_step` do not count.
+        slots: Returns which leaves of the state are an optimizer's, by number, if the replicas may divide these.
     """
 
     def __init__(
@@ -139,14 +160,17 @@ class CompiledProgram:
         replica_step: Step | None = None,
         kept: Kept = "last",
         repeats: bool = True,
+        local: Local | None = None,
+        slots: Callable[[], range] | None = None,
     ) -> None:
         lowerings.install()
         self._replicas = replicas
         self.runtime = replicas.runtime
         self._step = step
         self._replica_step = replica_step
-        is_narrow = replicas.reduction is not None and replicas.reduction.wire is not None
-        self._residuals = Residuals(replicas) if replica_step is not None and is_narrow else None
+        compresses = replicas.reduction is not None and replicas.reduction.compresses
+        self._residuals = Residuals(replicas) if replica_step is not None and compresses else None
+        self._local = None if local is None else LocalState(local, replicas)
         self._kept: Kept = kept
         self._records: dict[Any, Recorded] = {}
         self._divided_steps: dict[Any, Step] = {}
@@ -154,7 +178,10 @@ class CompiledProgram:
         self._repeats: bool | None = None if repeats else False
         self._output_bytes = 0
         self.pace = chunks.Pace(replicas.runtime.is_alone)
-        lies = (replicas.whole, (replicas.whole, replicas.by_example))
+        divides = replicas.divides_slots and replicas.count > 1
+        self._slots = None if slots is None or not divides else Slots(replicas, slots)
+        # What is divided says itself where it lies.
+        lies = (replicas.whole, (None if self._slots else replicas.whole, replicas.by_example))
         self._once = jax.jit(self._traced, static_argnums=(0, 1, 2), donate_argnums=3, out_shardings=lies)
         self._repeat = jax.jit(self._repeated, static_argnums=(0, 1), donate_argnums=2, out_shardings=lies)
 
@@ -162,7 +189,7 @@ class CompiledProgram:
         """Runs one step; `state` is donated."""
         carried = self._carried(state, batch)
         outputs, after = self._once(batch.split, batch.counts, batch.recipe, carried, batch.data)
-        return outputs, self._parted(after)
+        return outputs, self._parted(after, 1)
 
     def run(self, state: Any, placed: Placed) -> tuple[Outputs, Any]:
         """Runs as many steps as `placed` has; `state` is donated."""
@@ -173,7 +200,12 @@ class CompiledProgram:
         carried = self._carried(state, placed)
         outputs, after = self._repeat(placed.split, placed.recipe, carried, placed.data, first, steps)
         places = range(placed.first, placed.first + placed.steps) if self._kept == "all" else None
-        return Outputs(outputs, places, self.local), self._parted(after)
+        return Outputs(outputs, places, self.local), self._parted(after, placed.steps)
+
+    @property
+    def room(self) -> int:
+        """How many steps the next dispatch may run."""
+        return self.pace.most if self._local is None else min(self.pace.most, self._local.room)
 
     def prepare(self, batch: Any) -> Any:
         """Makes of a batch on the host what is to be placed."""
@@ -219,7 +251,7 @@ class CompiledProgram:
         if isinstance(batch, Part) and not rows:
             return None
         split = Split.EVEN if rows and rows % self._replicas.count == 0 else Split.WHOLE
-        carried = state, self._residual_shapes(split, state, shapes)
+        carried = self._carried_shapes(split, state, shapes)
         recorded = self._recorded(split, carried, shapes)
         pays = chunks.pays(self._seconds(recorded, split), len(jax.tree.leaves(carried)))
         return pays and recorded.keeps(carried), _nbytes(recorded.outputs) if self._kept == "all" else 0
@@ -244,17 +276,34 @@ class CompiledProgram:
         """Puts a full copy on every device."""
         return place_whole(self._replicas, value)
 
+    def place_slot(self, value: jax.Array) -> jax.Array:
+        """Puts one array of an optimizer's state on the devices: a part on each, if they divide it."""
+        return self.place_state(value) if self._slots is None else self._slots.place(value)
+
     def agree_on_state(self, state: list[jax.Array]) -> list[jax.Array]:
         """Makes the chief's content of the state everyone's."""
+        if self._local is not None:
+            state = [v if (own := self._local.visible(v)) is None else self.place_state(own) for v in state]
         return from_chief(self._replicas, state)
 
     def local(self, value: Any) -> Any:
-        """Returns this process' copy."""
-        return jax.tree.map(local_copy, value)
+        """Returns this process' copy; of what stays each replica's own, that of its first replica."""
+        return jax.tree.map(self._local_copy, value)
+
+    def _local_copy(self, value: jax.Array) -> jax.Array:
+        own = None if self._local is None else self._local.visible(value)
+        if self._slots is not None:
+            own = self._slots.local(value)
+        return local_copy(value) if own is None else own
+
+    def settle(self, state: Any, ends: bool) -> Any:
+        """Has the state hold what replicas came to by themselves: all, where training ends, or else metrics."""
+        return state if self._local is None else self._local.settle(state, ends)
 
     def residuals(self) -> dict[str, np.ndarray]:
-        """Returns what rounding has taken from gradients, if they travel in a narrower type."""
-        return {} if self._residuals is None else self._residuals.fetch()
+        """Returns what was not sent of gradients, if they travel in fewer bytes."""
+        kept = self._local or self._residuals
+        return {} if kept is None else kept.fetch()
 
     def restore_residuals(self, values: Mapping[str, Any]) -> None:
         """Takes over what `residuals` has returned; gradients that travel as they are need none.
@@ -262,11 +311,14 @@ class CompiledProgram:
         Raises:
             CheckpointError: If they are something else.
         """
-        if self._residuals is not None:
-            self._residuals.restore(values)
+        kept = self._local or self._residuals
+        if kept is not None:
+            kept.restore(values)
 
-    def _carried(self, state: Any, placed: Placed) -> tuple[Any, tuple[jax.Array, ...]]:
-        """What a step takes: the state, and what rounding has taken from gradients, if it is to be added."""
+    def _carried(self, state: Any, placed: Placed) -> tuple[Any, Any]:
+        """What a step takes: the state, and what was not sent of gradients, if it is to be added."""
+        if self._local is not None:
+            return self._local.take(state)
         if self._residuals is None or placed.split is not Split.EVEN:
             return state, ()
         if self._residuals.shapes is None:
@@ -274,14 +326,21 @@ class CompiledProgram:
             self._residual_shapes(placed.split, state, batch)
         return state, self._residuals.take()
 
-    def _parted(self, carried: tuple[Any, tuple[jax.Array, ...]]) -> Any:
+    def _parted(self, carried: tuple[Any, Any], steps: int) -> Any:
         """The state alone."""
+        if self._local is not None:
+            return self._local.give(*carried, steps)
         state, residuals = carried
         if self._residuals is not None and residuals:
             self._residuals.give(residuals)
         return state
 
-    def _residual_shapes(self, split: Split, state: Any, batch: Any) -> tuple[Any, ...]:
+    def _carried_shapes(self, split: Split, state: Any, batch: Any) -> tuple[Any, Any]:
+        if self._local is not None:
+            return self._local.shapes(state)
+        return state, self._residual_shapes(split, state, batch)
+
+    def _residual_shapes(self, split: Split, state: Any, batch: Any) -> Any:
         if self._residuals is None or self._replica_step is None or split is not Split.EVEN:
             return ()
         sharing.begin_program()
@@ -298,7 +357,7 @@ class CompiledProgram:
         platform = local[0][1].platform
         here = len(local) if platform == "cpu" else 1
         # What is recorded is the work of one replica in the replica view, else that of all.
-        recorded_for = count if self._replica_step is None else 1
+        recorded_for = count if self._replica_step is None and self._local is None else 1
         part = here / recorded_for if split is Split.EVEN else 1.0
         return cost.seconds(recorded.jaxpr.jaxpr, platform) * part
 
@@ -307,7 +366,8 @@ class CompiledProgram:
     ) -> tuple[Any, Any]:
         """One step."""
         batch = self._divided(split, _batch(recipe, data, counts))
-        return self._step_for(split, carried, batch)(carried, batch)
+        outputs, after = self._step_for(split, carried, batch)(carried, batch)
+        return outputs, after if self._slots is None else (self._slots.kept(after[0]), after[1])
 
     def _repeated(
         self, split: Split, recipe: Recipe | None, start: Any, data: Any, first: Any, steps: Any
@@ -337,22 +397,25 @@ class CompiledProgram:
 
     def _kept_where_it_lies(self, before: Any, after: Any) -> Any:
         """What a loop carries on, of the same types and in the same place as before."""
+        now = jax.tree.map(_typed, before, after)
+        if self._replicas.count == 1:
+            return now
+        state = (self._slots.kept if self._slots else self._whole)(now[0])
+        return state, jax.tree.map(lambda a: lax.with_sharding_constraint(a, self._replicas.by_example), now[1])
 
-        def kept(sharding: NamedSharding, was: Any, now: Any) -> Any:
-            value = _typed(was, now)
-            return value if self._replicas.count == 1 else lax.with_sharding_constraint(value, sharding)
-
-        lies = (self._replicas.whole, self._replicas.by_example)
-        return tuple(jax.tree.map(partial(kept, s), b, a) for s, b, a in zip(lies, before, after, strict=True))
+    def _whole(self, state: Any) -> Any:
+        return jax.tree.map(lambda a: lax.with_sharding_constraint(a, self._replicas.whole), state)
 
     def _recorded(self, split: Split, carried: Any, batch: Any) -> Recorded:
         """The step for batches of these shapes, traced once."""
         key = _key(split, carried, batch)
         if key not in self._records:
             step = uncompensated(self._step)
-            if split is Split.EVEN and self._replica_step is not None:
+            if self._local is not None:
+                step = partial(self._on_each_replica, self._local.step(split is not Split.EVEN), split)
+            elif split is Split.EVEN and self._replica_step is not None:
                 compensates = compensated if self._residuals is not None else uncompensated
-                step = partial(self._on_each_replica, compensates(self._replica_step))
+                step = partial(self._on_each_replica, compensates(self._replica_step), split)
             sharing.begin_program()
             self._records[key] = record(step, carried, batch)
         return self._records[key]
@@ -361,14 +424,15 @@ class CompiledProgram:
         """The recorded step, or what each replica does of it where that lets its sums take a quicker way than XLA's."""
         recorded = self._recorded(split, carried, batch)
         count = self._replicas.count
-        if split is not Split.EVEN or self._replica_step is not None or not sharing.shared(AXIS, count):
+        is_explicit = self._replica_step is not None or self._local is not None
+        if split is not Split.EVEN or is_explicit or not sharing.shared(AXIS, count):
             return recorded
         key = _key(split, carried, batch)
         if key not in self._divided_steps:
             from lockstep._step.partition import partitioned_jaxpr
 
             own = partitioned_jaxpr(recorded.jaxpr, recorded.structure, carried, batch, self._replicas)
-            self._divided_steps[key] = recorded if own is None else partial(self._on_each_replica, own)
+            self._divided_steps[key] = recorded if own is None else partial(self._on_each_replica, own, split)
         sharing.begin_program()
         return self._divided_steps[key]
 
@@ -376,12 +440,14 @@ class CompiledProgram:
         """Has XLA divide a batch among the replicas."""
         if self._replicas.count == 1:
             return batch
-        sharding = self._replicas.whole if split is Split.WHOLE else self._replicas.by_example
+        # Replicas that train by themselves cannot divide what does not divide evenly.
+        is_whole = split is Split.WHOLE or (split is Split.UNEVEN and self._local is not None)
+        sharding = self._replicas.whole if is_whole else self._replicas.by_example
         return jax.tree.map(lambda a: _constrained(a, sharding), batch)
 
-    def _on_each_replica(self, step: Step, carried: Any, data: Any) -> tuple[Any, Any]:
-        shares = jax.tree.map(lambda a: PartitionSpec(AXIS) if a.ndim else PartitionSpec(), data)
+    def _on_each_replica(self, step: Step, split: Split, carried: Any, data: Any) -> tuple[Any, Any]:
         whole, divided = PartitionSpec(), PartitionSpec(AXIS)
+        shares = jax.tree.map(lambda a: divided if a.ndim and split is Split.EVEN else whole, data)
         return jax.shard_map(
             step,
             mesh=self._replicas.mesh,
@@ -418,89 +484,3 @@ def _places(data: Any, recipe: Recipe | None) -> int:
 
 def _nbytes(shapes: Any) -> int:
     return sum(math.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(shapes))
-
-
-class EagerProgram:
-    """A step run as it is, for debugging: every process computes the whole batch on its first device.
-
-    That follows the same trajectory as the compiled program, without any communication.
-    """
-
-    def __init__(self, step: Step, replicas: Replicas) -> None:
-        self._step = step
-        self._replicas = replicas
-        self.runtime = replicas.runtime
-        self.pace = chunks.Pace()
-
-    def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
-        """Runs one step."""
-        data = self._gather(batch.data, batch.counts) if batch.counts else batch.data
-        return self._step(state, data)
-
-    def run(self, state: Any, placed: Placed) -> tuple[Outputs, Any]:
-        """Runs one step."""
-        outputs, after = self(state, placed)
-        return Outputs(outputs, None, self.local), after
-
-    def prepare(self, batch: Any) -> Any:
-        """Returns `batch`."""
-        return batch
-
-    def decide(self, state: Any, batch: Any) -> None:
-        """Steps that are not compiled run one at a time."""
-
-    def decision(self) -> list[int] | None:
-        """There is nothing to decide."""
-        return None
-
-    def follow(self, decision: list[int] | None) -> bool:
-        """There is nothing to decide."""
-        del decision
-        return True
-
-    def places(self, batch: Any) -> int:
-        """Each batch goes alone."""
-        del batch
-        return 0
-
-    def place(self, batches: Sequence[Any]) -> Placed:
-        """Puts a batch on this process' first device."""
-        return self.place_batch(batches[0])
-
-    def _gather(self, data: Any, counts: tuple[int, ...]) -> Any:
-        """All rows of a batch that the processes put together, on this process' first device."""
-        whole = jax.jit(cut_parts, static_argnums=1, out_shardings=self._replicas.whole)(data, counts)
-        return jax.device_put(jax.tree.map(local_copy, whole), self._device)
-
-    def place_batch(self, batch: Any) -> Placed:
-        """Puts a global batch on this process' first device."""
-        if isinstance(batch, Part):
-            # Without `counts` the rows of a batch in equal parts would stay where they are.
-            parts = place_parts(self._replicas, as_arrays(batch.data), batch.counts)
-            return Placed(parts.data, parts.split, tuple(batch.counts))
-        return Placed(jax.device_put(batch, self._device), Split.WHOLE)
-
-    def place_state(self, value: jax.Array) -> jax.Array:
-        """Puts an array on this process' first device."""
-        return jax.device_put(value, self._device)
-
-    def agree_on_state(self, state: list[jax.Array]) -> list[jax.Array]:
-        """Makes the chief's content of the state everyone's."""
-        shared = from_chief(self._replicas, [place_whole(self._replicas, v) for v in state])
-        return [self.place_state(local_copy(v)) for v in shared]
-
-    def local(self, value: Any) -> Any:
-        """Returns `value`."""
-        return value
-
-    def residuals(self) -> dict[str, np.ndarray]:
-        """Nothing travels, so nothing is rounded."""
-        return {}
-
-    def restore_residuals(self, values: Mapping[str, Any]) -> None:
-        """Nothing is rounded."""
-        del values
-
-    @property
-    def _device(self) -> Device:
-        return self._replicas.local[0][1]

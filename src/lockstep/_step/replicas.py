@@ -21,6 +21,23 @@ AXIS = "replica"
 BatchStatistics = Literal["global", "replica"]
 
 
+@dataclass(frozen=True)
+class Rounds:
+    """How long replicas train by themselves, and what an outer optimizer then makes of their changes.
+
+    Attributes:
+        every: Steps of a round.
+        learning_rate: The outer optimizer's.
+        momentum: The outer optimizer's; 0 for none.
+        nesterov: Whether it is Nesterov's.
+    """
+
+    every: int
+    learning_rate: float
+    momentum: float
+    nesterov: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Replicas:
     """One replica per device; the devices of all processes, the chief's first.
@@ -30,12 +47,16 @@ class Replicas:
         devices: All devices, in replica order.
         batch_statistics: Over which examples batch normalisation takes its moments while training.
         reduction: How gradients are combined, or `None` to leave it to XLA's partitioner.
+        rounds: If replicas train by themselves in between, how; `None` if each step is one of all.
+        divides_slots: Whether they divide the state of an optimizer among them.
     """
 
     runtime: Runtime
     devices: Sequence[Device]
     batch_statistics: BatchStatistics = "global"
     reduction: Reduction | None = None
+    rounds: Rounds | None = None
+    divides_slots: bool = False
 
     @property
     def count(self) -> int:

@@ -1,7 +1,8 @@
-"""What rounding has taken from gradients: kept by a step program, handed to the step while it is traced.
+"""What has not been sent of gradients: kept by a step program, handed to the step while it is traced.
 
 Each replica has its own residuals. They are a part of the training's state, but not of the model's: nobody else has a
-use for them, and how many there are depends on the replicas.
+use for them, and how many there are depends on the replicas. What all replicas keep alike lies there once for each of
+them, too.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from lockstep._step import wire
+from lockstep._step import compression
+from lockstep._step.compression import Kept
 from lockstep._step.placement import from_chief, local_copy, place_whole
 from lockstep._step.reduction import Reduction
 from lockstep._step.replicas import AXIS, Replicas
@@ -24,67 +27,69 @@ from lockstep.errors import ArgumentError, CheckpointError, UnsupportedError
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 _tracing = threading.local()
+# The names of what all replicas have alike begin so.
+_COMMON = "common/"
 
 
 class Compensation:
-    """The residuals of one replica in one step, while the step is traced.
+    """What one replica keeps of gradients in one step, while the step is traced.
 
     Args:
-        before: From the last step, for each gradient in the order in which the step adds them up; `None` to find out
+        before: From the last step, for all gradients in the order in which the step adds them up; `None` to find out
             what there is.
 
     Attributes:
         after: For the next step.
     """
 
-    def __init__(self, before: Sequence[jax.Array] | None) -> None:
+    def __init__(self, before: Kept | None) -> None:
         self._before = before
         self._trace = current_trace()
-        self.after: list[jax.Array] = []
+        self.after = Kept()
 
     def sum(self, reduction: Reduction, values: Sequence[jax.Array], axis: str, replicas: int) -> list[jax.Array]:
-        """Returns the sums of gradients over `axis`; those that bfloat16 makes no shorter go as they are.
+        """Returns the sums of gradients over `axis`; those that nothing makes shorter go as they are.
 
         Raises:
             UnsupportedError: If it is called from inside of a loop, a condition or a jitted function of the step.
             ArgumentError: If the gradients are not those of the last step.
         """
         self._demand_place()
-        mine = [i for i, value in enumerate(values) if wire.narrows(value)]
-        rest = [i for i, value in enumerate(values) if not wire.narrows(value)]
-        before = [self._residual(values[i], len(self.after) + k) for k, i in enumerate(mine)]
-        found, after = wire.summed(reduction, [values[i] for i in mine], before, axis, replicas)
-        self.after += after
-        sums = dict(zip(mine, found, strict=True))
-        sums.update(zip(rest, reduction.sum([values[i] for i in rest], axis, replicas), strict=True))
-        return [sums[i] for i in range(len(values))]
+        wanted = compression.kept_for(reduction, values)
+        before = Kept(*map(self._next, Kept._fields, wanted))
+        sums, after = compression.summed(reduction, values, before, axis, replicas)
+        self.after = Kept(self.after.own + after.own, self.after.common + after.common)
+        return sums
 
-    def _residual(self, value: jax.Array, number: int) -> jax.Array:
+    def _next(self, field: str, wanted: Sequence[Any]) -> tuple[jax.Array, ...]:
+        """The arrays of these shapes and types that are next in order."""
         if self._before is None:
-            return jax.numpy.zeros_like(value)
-        if number >= len(self._before) or _kind(self._before[number]) != _kind(value):
+            return tuple(jnp.zeros(w.shape, w.dtype) for w in wanted)
+        start = len(getattr(self.after, field))
+        found = getattr(self._before, field)[start : start + len(wanted)]
+        if list(map(_kind, found)) != list(map(_kind, wanted)):
             raise _other_gradients()
-        return self._before[number]
+        return found
 
     def _demand_place(self) -> None:
         if current_trace() != self._trace:
             raise UnsupportedError(
-                'With gradient_dtype="bfloat16" gradients must be averaged at the top of a training step, where what '
-                "rounding takes away can be kept for the next one. Received: an optimizer that is applied inside of a "
-                "loop, a condition or a jitted function. Apply it outside, or leave gradient_dtype out."
+                "With gradient_dtype or power_sgd_rank gradients must be averaged at the top of a training step, where "
+                "what has not been sent can be kept for the next one. Received: an optimizer that is applied inside of "
+                "a loop, a condition or a jitted function. Apply it outside, or leave these options out."
             )
 
     def demand_all(self) -> None:
-        """Raises `ArgumentError` unless the residuals of all gradients have been used."""
-        if self._before is not None and len(self.after) != len(self._before):
+        """Raises `ArgumentError` unless what was kept of all gradients has been used."""
+        if self._before is not None and jax.tree.structure(self.after) != jax.tree.structure(self._before):
             raise _other_gradients()
 
 
 def _other_gradients() -> ArgumentError:
     return ArgumentError(
-        'With gradient_dtype="bfloat16" every step must have gradients of the same number, shapes and types: what '
-        "rounding takes from them is added in the next one. Received a step with others. Compile the model again after "
-        "layers were frozen or added, and apply the same optimizers in each step."
+        "With gradient_dtype or power_sgd_rank every step must have gradients of the same number, shapes and types: "
+        "what was not sent of them is added in the next one. Received a step with others. Compile the model again "
+        "after layers were frozen or added, and apply the same optimizers in each step."
     )
 
 
@@ -93,13 +98,19 @@ def _kind(array: Any) -> tuple[Any, ...]:
 
 
 @contextlib.contextmanager
-def _compensating(before: Sequence[jax.Array] | None) -> Generator[Compensation]:
+def compensating(before: Kept | None) -> Generator[Compensation]:
+    """While open, gradients that are averaged are compensated by what was kept; see `Compensation`."""
     outer: Compensation | None = getattr(_tracing, "current", None)
     _tracing.current = Compensation(before)
     try:
         yield _tracing.current
     finally:
         _tracing.current = outer
+
+
+def exploring() -> contextlib.AbstractContextManager[Compensation]:
+    """While open, a step can be traced to look at it; what is taken from its gradients is not kept."""
+    return compensating(None)
 
 
 def current() -> Compensation:
@@ -114,10 +125,10 @@ def compensated(step: Step) -> Step:
 
     def both(carried: tuple[Any, Any], data: Any) -> tuple[Any, tuple[Any, Any]]:
         state, residuals = carried
-        with _compensating([r[0] for r in residuals]) as compensation:
+        with compensating(jax.tree.map(lambda r: r[0], residuals)) as compensation:
             outputs, after = step(state, data)
         compensation.demand_all()
-        return outputs, (after, tuple(r[None] for r in compensation.after))
+        return outputs, (after, jax.tree.map(lambda r: r[None], compensation.after))
 
     return both
 
@@ -133,7 +144,7 @@ def uncompensated(step: Step) -> Step:
 
 
 class Residuals:
-    """The residuals of all replicas between the steps of a program: zeros at first.
+    """What all replicas keep between the steps of a program: zeros at first.
 
     Args:
         replicas: Where it runs.
@@ -144,11 +155,11 @@ class Residuals:
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
-        self._arrays: tuple[jax.Array, ...] | None = None
-        self.shapes: tuple[jax.ShapeDtypeStruct, ...] | None = None
+        self._arrays: Kept | None = None
+        self.shapes: Kept | None = None
         self._gather = jax.jit(lambda array: array, out_shardings=replicas.whole)
 
-    def learn(self, step: Step, state: Any, batch: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
+    def learn(self, step: Step, state: Any, batch: Any) -> Kept:
         """Finds out what there is, unless that is known.
 
         Args:
@@ -157,35 +168,47 @@ class Residuals:
             batch: Shapes and types of a global batch that the replicas can divide.
         """
         if self.shapes is None:
-            found = _traced(self._replicas, step, state, batch)
-            count = self._replicas.count
-            self.shapes = tuple(jax.ShapeDtypeStruct((count, *r.shape), r.dtype) for r in found)
+            self.note(_traced(self._replicas, step, state, batch))
+        assert self.shapes is not None
         return self.shapes
 
-    def take(self) -> tuple[jax.Array, ...]:
+    def note(self, found: Kept) -> bool:
+        """Takes note of what one replica keeps; returns whether that is news."""
+        count = self._replicas.count
+        shapes = Kept(*(tuple(jax.ShapeDtypeStruct((count, *r.shape), r.dtype) for r in part) for part in found))
+        is_news = self.shapes != shapes
+        self.shapes = shapes
+        return is_news and bool(jax.tree.leaves(shapes))
+
+    def take(self) -> Kept:
         """Hands them to a step, which consumes them.
 
         Raises:
             CheckpointError: If those that were restored are of other gradients.
         """
         assert self.shapes is not None
-        if self._arrays is None:
-            self._arrays = tuple(self._placed(np.zeros(s.shape, s.dtype)) for s in self.shapes)
-        if [_kind(a) for a in self._arrays] != [_kind(s) for s in self.shapes]:
+        arrays = self._arrays or Kept(self._zeros(self.shapes.own))
+        if list(map(_kind, arrays.own)) != list(map(_kind, self.shapes.own)):
             raise CheckpointError(
-                "What rounding has taken from gradients can only be restored for the same gradients. Received: "
-                f"{_described(self._arrays)}; the step has {_described(self.shapes)}. Restore the checkpoint of this "
-                "model, or go on without its residuals."
+                "What was not sent of gradients can only be restored for the same gradients. Received: "
+                f"{_described(arrays.own)}; the step has {_described(self.shapes.own)}. Restore the checkpoint of this "
+                "model, with the same gradient_dtype and power_sgd_rank, or start anew."
             )
-        return self._arrays
+        if list(map(_kind, arrays.common)) != list(map(_kind, self.shapes.common)):
+            # Of another rank: that only helps to find the next factors, and is found again.
+            arrays = Kept(arrays.own, self._zeros(self.shapes.common))
+        self._arrays = arrays
+        return arrays
 
-    def give(self, arrays: tuple[jax.Array, ...]) -> None:
+    def give(self, arrays: Kept) -> None:
         """Takes those that a step returned."""
         self._arrays = arrays
 
     def fetch(self) -> dict[str, np.ndarray]:
         """Returns them for a checkpoint; all tasks call it together."""
-        return {str(i): self._fetched(array) for i, array in enumerate(self._arrays or ())}
+        arrays = self._arrays or Kept()
+        own = {str(i): self._fetched(array) for i, array in enumerate(arrays.own)}
+        return own | {f"{_COMMON}{i}": self._fetched(array)[0] for i, array in enumerate(arrays.common)}
 
     def _fetched(self, array: jax.Array) -> np.ndarray:
         return np.asarray(array if array.is_fully_addressable else local_copy(self._gather(array)))
@@ -200,11 +223,14 @@ class Residuals:
             CheckpointError: If they are something else.
         """
         runtime = self._replicas.runtime
-        mine = _in_order(values) if runtime.is_chief else []
-        kinds = [[list(v.shape), v.dtype.name] for v in mine]
-        found = runtime.agree("what rounding has taken from gradients", kinds)[0]
-        mine = mine if runtime.is_chief else [np.zeros(shape, dtype) for shape, dtype in found]
-        self._arrays = tuple(self._placed(self._divided(self._of_chief(v))) for v in mine) or None
+        mine = _in_order(values) if runtime.is_chief else Kept()
+        kinds = [[[list(v.shape), v.dtype.name] for v in part] for part in mine]
+        found = runtime.agree("what was not sent of gradients", kinds)[0]
+        if not runtime.is_chief:
+            mine = Kept(*(tuple(np.zeros(shape, dtype) for shape, dtype in part) for part in found))
+        own = tuple(self._placed(self._divided(self._of_chief(v))) for v in mine.own)
+        common = tuple(self._placed(self._repeated(self._of_chief(v))) for v in mine.common)
+        self._arrays = Kept(own, common) if own or common else None
 
     def _of_chief(self, value: np.ndarray) -> np.ndarray:
         if self._replicas.runtime.is_alone:
@@ -216,38 +242,47 @@ class Residuals:
         count = self._replicas.count
         if len(value) == count:
             return value
-        share = value.sum(0, dtype=value.dtype) / np.asarray(count, value.dtype)
-        return np.broadcast_to(share, (count, *share.shape))
+        return self._repeated(value.sum(0, dtype=value.dtype) / np.asarray(count, value.dtype))
+
+    def _repeated(self, value: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(value, (self._replicas.count, *value.shape))
+
+    def _zeros(self, shapes: Sequence[Any]) -> tuple[jax.Array, ...]:
+        return tuple(self._placed(np.zeros(s.shape, s.dtype)) for s in shapes)
 
     def _placed(self, value: np.ndarray) -> jax.Array:
         parts = [jax.device_put(value[i : i + 1], device) for i, device in self._replicas.local]
         return jax.make_array_from_single_device_arrays(value.shape, self._replicas.by_example, parts)
 
 
-def _traced(replicas: Replicas, step: Step, state: Any, batch: Any) -> list[Any]:
+def _traced(replicas: Replicas, step: Step, state: Any, batch: Any) -> Kept:
     """What `Compensation.after` would be."""
-    found: list[Any] = []
+    found: list[Kept] = []
 
     def once(state: Any, data: Any) -> tuple[()]:
-        with _compensating(None) as compensation:
+        with compensating(None) as compensation:
             step(state, data)
-        found.extend(jax.ShapeDtypeStruct(r.shape, r.dtype) for r in compensation.after)
+        found.append(jax.tree.map(lambda r: jax.ShapeDtypeStruct(r.shape, r.dtype), compensation.after))
         return ()
 
     shares = jax.tree.map(lambda a: PartitionSpec(AXIS) if a.ndim else PartitionSpec(), batch)
     whole = PartitionSpec()
     run = jax.shard_map(once, mesh=replicas.mesh, in_specs=(whole, shares), out_specs=whole, check_vma=False)
     jax.eval_shape(run, state, batch)
-    return found
+    return found[0]
 
 
-def _in_order(values: Mapping[str, Any]) -> list[np.ndarray]:
-    found = [np.asarray(values[str(i)]) for i in range(len(values)) if str(i) in values]
-    if len(found) < len(values) or not all(v.ndim and v.dtype.kind == "f" for v in found):
+def _in_order(values: Mapping[str, Any]) -> Kept:
+    common = sum(name.startswith(_COMMON) for name in values)
+    names = [str(i) for i in range(len(values) - common)], [f"{_COMMON}{i}" for i in range(common)]
+    found = Kept(*(tuple(np.asarray(values[name]) for name in part if name in values) for part in names))
+    is_whole = sum(map(len, found)) == len(values) and all(v.ndim for v in found.own)
+    if not is_whole or any(v.dtype.kind != "f" for v in (*found.own, *found.common)):
         kinds = {name: f"{np.asarray(v).dtype}{np.shape(v)}" for name, v in list(values.items())[:5]}
         raise CheckpointError(
-            "What rounding has taken from gradients is saved as arrays of floats with a first axis of replicas, named "
-            f'"0", "1", and so on. Received: {kinds}. Pass what was saved, or nothing.'
+            "What was not sent of gradients is saved as arrays of floats with a first axis of replicas, named "
+            f'"0", "1", and so on, and what all replicas have alike as "{_COMMON}0", and so on. Received: {kinds}. '
+            "Pass what was saved, or nothing."
         )
     return found
 

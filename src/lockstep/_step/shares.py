@@ -68,13 +68,13 @@ class Shares:
         return self._mean(values, self.reduction.sum)
 
     def mean_of_gradients(self, values: Sequence[Any]) -> Any:
-        """The same for gradients, which may be asked for on a narrower wire."""
-        if self.axis is None or self.reduction.wire is None:
+        """The same for gradients, which may be asked for in fewer bytes."""
+        if self.axis is None or not self.reduction.compresses:
             return self.mean(values)
         return self._mean(values, partial(residuals.current().sum, self.reduction))
 
     def _mean(self, values: Sequence[Any], summed: Callable[[list[Any], str, int], list[Any]]) -> Any:
-        if len(values) == 1 and self.axis is None:
+        if len(values) == 1 and self.axis is None and self.weights[0] == 1:
             return values[0]
         leaves, treedef = zip(*(jax.tree.flatten(v) for v in values), strict=True)
         columns = list(zip(*leaves, strict=True))
@@ -97,9 +97,12 @@ class Shares:
         """Returns the state of a random generator for one of the shares here."""
         if self.axis is None and number == 0:
             return seed
-        place = number if self.axis is None else lax.axis_index(self.axis)
-        stride = jnp.asarray(_SEED_STRIDE, jnp.uint32).astype(seed.dtype)
-        return seed.at[0].add(jnp.asarray(place).astype(seed.dtype) * stride)
+        return _moved(seed, number if self.axis is None else lax.axis_index(self.axis))
+
+    @staticmethod
+    def common_seed(before: Any, after: Any) -> Any:
+        """Returns the state of a random generator for the next step, of one that a share had as its own."""
+        return after.at[0].set(before[0])
 
     def combine(self, variables: Sequence[Made]) -> list[Any]:
         """Combines what the shares have made of variables, with one sum for all of them."""
@@ -107,7 +110,7 @@ class Shares:
         summands: dict[int, Any] = {}
         for i, made in enumerate(variables):
             if made.is_seed:
-                combined[i] = made.after[0].at[0].set(made.before[0])
+                combined[i] = self.common_seed(made.before, made.after[0])
             elif made.aggregation == "sum":
                 deltas = [a - made.before for a in made.after]
                 summands[i] = sum(deltas[1:], deltas[0])
@@ -130,6 +133,32 @@ class Shares:
         if jnp.ndim(value) == 0 and jnp.issubdtype(jnp.result_type(value), jnp.inexact):
             return self.mean(values)
         return value
+
+
+@dataclass(frozen=True)
+class OwnShares(Shares):
+    """What a replica computes that trains by itself: combined with nothing of the others, but for its own seeds.
+
+    Attributes:
+        place: Where it draws its seeds among all replicas.
+        part: Which part of the global batch all shares here are together.
+    """
+
+    place: Any = 0
+    part: float = 1.0
+
+    def of_loss(self, reduction: str | None) -> Shares:
+        """How the loss is combined: one that is a sum is taken for the sum that the global batch would have."""
+        return replace(self, weights=[1 / self.part] * len(self.weights)) if reduction in _SUMS else self
+
+    def own_seed(self, number: int, seed: Any) -> Any:
+        """Returns the state of a random generator for one of the shares here."""
+        return _moved(seed, self.place * len(self.data) + number)
+
+
+def _moved(seed: Any, place: Any) -> Any:
+    stride = jnp.asarray(_SEED_STRIDE, jnp.uint32).astype(seed.dtype)
+    return seed.at[0].add(jnp.asarray(place).astype(seed.dtype) * stride)
 
 
 def _weighted(values: Sequence[Any], weights: Sequence[float]) -> Any:

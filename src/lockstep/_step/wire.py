@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from lockstep._comm import sharing
-from lockstep._step.reduction import Reduction
+from lockstep._step.reduction import Reduction, cut
 
 WIRE = jnp.dtype(jnp.bfloat16)
 _EXPONENT_BITS, _MANTISSA_BITS = 8, 7
@@ -86,9 +86,9 @@ def _exchanged(reduction: Reduction, pack: Pack, axis: str, replicas: int) -> tu
         return shared.sum_bfloat16(pack), None
     flat = lax.bitcast_convert_type(jnp.concatenate([value.reshape(-1) for value in pack]), _BITS)
     if reduction.algorithm == "one_device" or replicas == 2:
-        return _cut(_sum_in_order(flat, axis, replicas), pack), None
+        return cut(_sum_in_order(flat, axis, replicas), pack), None
     total, lost = _sum_in_parts(flat, axis, replicas)
-    return _cut(total, pack), _cut(lost, pack)
+    return cut(total, pack), cut(lost, pack)
 
 
 def _sum_in_order(bits: jax.Array, axis: str, replicas: int) -> jax.Array:
@@ -111,13 +111,3 @@ def _sum_in_parts(bits: jax.Array, axis: str, replicas: int) -> tuple[jax.Array,
 
 def _as_float32(bits: jax.Array) -> jax.Array:
     return lax.bitcast_convert_type(bits, WIRE).astype(jnp.float32)
-
-
-def _cut(flat: jax.Array, pack: Pack) -> Pack:
-    """Cuts a flat array into the shapes of a pack."""
-    found: Pack = []
-    start = 0
-    for value in pack:
-        found.append(flat[start : start + value.size].reshape(value.shape))
-        start += value.size
-    return found

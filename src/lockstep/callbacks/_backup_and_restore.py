@@ -14,8 +14,6 @@ from lockstep.errors import ArgumentError, CheckpointError, UnsupportedError
 
 _log = logging.getLogger("lockstep")
 
-_BASENAME = "backup"
-
 
 class BackupAndRestore(keras.callbacks.Callback):
     """Keeps backups of a training while it runs. `fit` goes on with the newest one, exactly where it was taken.
@@ -48,6 +46,9 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     Source: `keras.callbacks.BackupAndRestore`, whose backups are of epochs, and hold neither data nor callbacks.
     """
+
+    # What the names of its files begin with.
+    basename = "backup"
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class BackupAndRestore(keras.callbacks.Callback):
     def attach_run(self, run: Any) -> None:
         """Takes the training that is about to begin."""
         self._run, self._saved = run, None
-        self._store = CheckpointStore(self.backup_dir, _BASENAME, self.keep) if run.is_chief else None
+        self._store = CheckpointStore(self.backup_dir, self.basename, self.keep) if run.is_chief else None
 
     def facts(self) -> Any:
         """Returns what must be equal on all tasks."""
@@ -178,7 +179,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         try:
             store.close()
             if is_done and self.delete_checkpoint:
-                remove_all(self.backup_dir, _BASENAME)
+                remove_all(self.backup_dir, self.basename)
         except (CheckpointError, OSError) as error:
             # What ended the training is the first cause; and one that has ended well has lost nothing.
             _log.error("%s", error)

@@ -15,12 +15,19 @@ from lockstep.distribute._cross_device_ops import ReductionToOneDevice as Reduct
 from lockstep.distribute._input import DistributedDataset as DistributedDataset
 from lockstep.distribute._input import DistributedIterator as DistributedIterator
 from lockstep.distribute._input import InputOptions as InputOptions
+from lockstep.distribute._local_steps import LocalSteps as LocalSteps
 from lockstep.distribute._mirrored import MirroredStrategy as MirroredStrategy
 from lockstep.distribute._multi_worker import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
 from lockstep.distribute._one_device import OneDeviceStrategy as OneDeviceStrategy
 from lockstep.distribute._options import CommunicationImplementation as CommunicationImplementation
 from lockstep.distribute._options import CommunicationOptions as CommunicationOptions
+from lockstep.distribute._reduce_op import ReduceOp as ReduceOp
+from lockstep.distribute._replica_context import ReplicaContext as ReplicaContext
+from lockstep.distribute._replica_context import get_replica_context as get_replica_context
+from lockstep.distribute._run_options import RunOptions as RunOptions
 from lockstep.distribute._strategy import Strategy as Strategy
+from lockstep.distribute._values import DistributedValues as DistributedValues
+from lockstep.distribute._values import Mirrored as Mirrored
 from lockstep.distribute._values import PerReplica as PerReplica
 
 if TYPE_CHECKING:
@@ -32,17 +39,24 @@ __all__ = [
     "CrossDeviceOps",
     "DistributedDataset",
     "DistributedIterator",
+    "DistributedValues",
     "HierarchicalCopyAllReduce",
     "InputContext",
     "InputOptions",
+    "LocalSteps",
+    "Mirrored",
     "MirroredStrategy",
     "MultiWorkerMirroredStrategy",
     "NcclAllReduce",
     "OneDeviceStrategy",
     "PerReplica",
+    "ReduceOp",
     "ReductionToOneDevice",
+    "ReplicaContext",
+    "RunOptions",
     "Strategy",
     "experimental",
+    "get_replica_context",
     "get_strategy",
     "has_strategy",
     "in_cross_replica_context",

@@ -1,4 +1,4 @@
-"""The strategy whose scope is open."""
+"""The strategy whose scope is open, and the replica whose function runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lockstep.errors import StartupOrderError
 
 if TYPE_CHECKING:
+    from lockstep.distribute._replica_context import ReplicaContext
     from lockstep.distribute._strategy import Strategy
 
 _open = threading.local()
@@ -21,7 +22,7 @@ def get_strategy() -> Strategy:
 
     Source: tf.distribute.get_strategy.
     """
-    return _current() or _default()
+    return _current() or default()
 
 
 def has_strategy() -> bool:
@@ -34,7 +35,7 @@ def in_cross_replica_context() -> bool:
 
     Source: tf.distribute.in_cross_replica_context.
     """
-    return has_strategy()
+    return replica() is None and (has_strategy() or is_merging())
 
 
 @contextlib.contextmanager
@@ -57,12 +58,48 @@ def entered(strategy: Strategy) -> Generator[None]:
         _open.strategy = before
 
 
+def replica() -> ReplicaContext | None:
+    """Returns the replica whose function runs on this thread."""
+    return getattr(_open, "replica", None)
+
+
+@contextlib.contextmanager
+def in_replica(context: ReplicaContext) -> Generator[None]:
+    """Runs what follows for one replica."""
+    with _kept():
+        _open.replica, _open.is_merging = context, False
+        yield
+
+
+@contextlib.contextmanager
+def cross_replica() -> Generator[None]:
+    """Runs what follows for all replicas together, in the midst of their functions."""
+    with _kept():
+        _open.replica, _open.is_merging = None, True
+        yield
+
+
+def is_merging() -> bool:
+    """Whether this is what a replica's function has called for all replicas."""
+    return getattr(_open, "is_merging", False)
+
+
+@contextlib.contextmanager
+def _kept() -> Generator[None]:
+    before = replica(), is_merging()
+    try:
+        yield
+    finally:
+        _open.replica, _open.is_merging = before
+
+
 def _current() -> Strategy | None:
     return getattr(_open, "strategy", None)
 
 
 @cache
-def _default() -> Strategy:
+def default() -> Strategy:
+    """Returns the strategy of what runs outside of any scope."""
     from lockstep.distribute._default import DefaultStrategy
 
     return DefaultStrategy()

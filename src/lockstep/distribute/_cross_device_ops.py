@@ -6,10 +6,15 @@ step run in the replica view, where dropout masks and losses that compare exampl
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lockstep.distribute._options import CommunicationImplementation, CommunicationOptions, reduction, require_gpus
+from lockstep.distribute._options import (
+    CommunicationImplementation,
+    CommunicationOptions,
+    compressed,
+    reduction,
+    require_gpus,
+)
 from lockstep.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -102,22 +107,23 @@ def local_reduction(options: CommunicationOptions, ops: CrossDeviceOps | None, p
     if options.bytes_per_pack or options.implementation is not CommunicationImplementation.AUTO:
         raise ArgumentError(
             "Either cross_device_ops or CommunicationOptions say how gradients are packed and added up. Received: "
-            f"{type(ops).__name__} and {options}. Leave one of them out; gradient_dtype goes with both."
+            f"{type(ops).__name__} and {options}. Leave one of them out; gradient_dtype and power_sgd_rank "
+            "go with both."
         )
-    return _narrowed(ops, ops.reduction(platform), options)
+    return _compressed(ops, ops.reduction(platform), options)
 
 
-def _narrowed(ops: CrossDeviceOps, found: Reduction | None, options: CommunicationOptions) -> Reduction | None:
+def _compressed(ops: CrossDeviceOps, found: Reduction | None, options: CommunicationOptions) -> Reduction | None:
     from lockstep._step.reduction import Reduction
 
-    if options.gradient_dtype is None:
+    if options.gradient_dtype is None and options.power_sgd_rank is None:
         return found
-    if isinstance(ops, HierarchicalCopyAllReduce):
+    if options.gradient_dtype is not None and isinstance(ops, HierarchicalCopyAllReduce):
         raise UnsupportedError(
             f"gradient_dtype={options.gradient_dtype!r} needs sums that are rounded once, and "
             "HierarchicalCopyAllReduce would round them at each level. Leave cross_device_ops out."
         )
-    return replace(found or Reduction(), wire=options.gradient_dtype)
+    return compressed(found or Reduction(), options)
 
 
 def check_cross_device_ops(value: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from lockstep._step.in_turn import cuts_of
 from lockstep.distribute._values import per_replica
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -58,8 +60,8 @@ class InputOptions:
 class DistributedDataset:
     """A dataset whose elements are divided over the replicas.
 
-    Iterating gives, in the structure of the elements, a `PerReplica` for each array (with one replica in this process:
-    the array itself). A batch is divided into shares of equal size, the last ones smaller or empty if it does not
+    Iterating gives, in the structure of the elements, a `PerReplica` for each array (with a single replica: the array
+    itself). A batch is divided into shares of equal size, the last ones smaller or empty if it does not
     divide. All workers must iterate alike. `fit`, `evaluate` and `predict` of a model of the same strategy take it
     too.
 
@@ -165,20 +167,26 @@ class _Shares:
 
         marked = batches[0]
         batch = marked.batch
-        if isinstance(batch, Share):
-            cuts = self._cuts(batch.count)
-            first = cuts[0].start
-            cuts = [slice(c.start - first, c.stop - first) for c in cuts]
-        else:
-            rows = _rows_of(batch.data if isinstance(batch, Part) else batch)
-            cuts = _even(len(self._replicas.local), rows)
         data = batch.data if isinstance(batch, (Part, Share)) else batch
+        if isinstance(batch, Share):
+            rows = self._each([batch.count])
+        else:
+            own = _rows_of(data)
+            rows = self._each(batch.counts or (own,) if isinstance(batch, Part) else (own,))
+        ends = list(itertools.accumulate(rows[i] for i, _ in self._replicas.local))
+        cuts = [slice(end - rows[i], end) for end, (i, _) in zip(ends, self._replicas.local, strict=True)]
         values = [self._put(d, data, cut) for (_, d), cut in zip(self._replicas.local, cuts, strict=True)]
-        return per_replica(values), marked.mark
+        shapes = [tuple((n, *leaf.shape[1:]) for n in rows) for leaf in jax.tree.leaves(values[0])]
+        return per_replica(values, shapes, self._replicas.count), marked.mark
+
+    def _each(self, counts: Sequence[int]) -> list[int]:
+        """The number of rows of each replica, if so many are divided among all, or those of each process among its."""
+        parts = self._replicas.count // len(counts)
+        return [cut.stop - cut.start for count in counts for cut in cuts_of(count, parts)]
 
     def _cuts(self, count: int) -> list[slice]:
         """The rows of each replica of this process."""
-        cuts = _even(self._replicas.count, count)
+        cuts = cuts_of(count, self._replicas.count)
         return [cuts[i] for i, _ in self._replicas.local]
 
     def _put(self, device: Any, data: Any, cut: slice) -> Any:
@@ -191,12 +199,6 @@ class _Shares:
 
         is_text = array.dtype == object
         return jax.device_put(as_arrays(array), device) if self._to_devices and not is_text else array
-
-
-def _even(parts: int, count: int) -> list[slice]:
-    """Shares of equal size, the last ones smaller or empty."""
-    each = -(-count // parts)
-    return [slice(min(i * each, count), min((i + 1) * each, count)) for i in range(parts)]
 
 
 def _rows_of(data: Any) -> int:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from lockstep.distribute._cross_device_ops import CrossDeviceOps, check_cross_device_ops, local_reduction
 from lockstep.distribute._devices import default_devices, devices_named
+from lockstep.distribute._local_steps import LocalSteps, rounds_of, statistics_of
 from lockstep.distribute._options import CommunicationOptions, checked_options
-from lockstep.distribute._strategy import Strategy, check_batch_statistics
+from lockstep.distribute._slots import check_slots
+from lockstep.distribute._strategy import Strategy
 
 
 class MirroredStrategy(Strategy):
@@ -17,10 +19,16 @@ class MirroredStrategy(Strategy):
         devices: Device names, such as `["/gpu:0", "/gpu:1"]`. Default: all GPUs, else all CPU devices (see
             `lockstep.config.set_logical_cpu_devices`).
         cross_device_ops: How gradients are combined. Default: what XLA chooses.
-        communication_options: What else `CommunicationOptions` say of gradients: here `gradient_dtype`, and, without
-            `cross_device_ops`, `bytes_per_pack` and `implementation`. Default: `CommunicationOptions()`.
+        communication_options: What else `CommunicationOptions` say of gradients: here `gradient_dtype`,
+            `power_sgd_rank` and `power_sgd_start`, and, without `cross_device_ops`, `bytes_per_pack` and
+            `implementation`. Default: `CommunicationOptions()`.
         batch_statistics: "global" (default): batch normalisation takes its moments over the global batch, as one
-            device would. "replica": over each replica's share, as TensorFlow does.
+            device would. "replica" (default with `local_steps`): over each replica's share, as TensorFlow does.
+        local_steps: Has each replica train by itself for a round of steps in `fit` and `Estimator.train`; what is said
+            here of gradients then concerns the changes of the weights in a round. Default: every step is one of all.
+        shard_optimizer_state: Whether each replica keeps only its part of the optimizer's state in `fit` ("ZeRO-1"):
+            of each array that the number of replicas divides along some axis. Training is the same; memory is saved,
+            for one more exchange of the weights in each step. Default: False.
 
     Raises:
         ArgumentError: If a device or an option is malformed or unknown.
@@ -36,14 +44,19 @@ class MirroredStrategy(Strategy):
         cross_device_ops: CrossDeviceOps | None = None,
         *,
         communication_options: CommunicationOptions | None = None,
-        batch_statistics: str = "global",
+        batch_statistics: str | None = None,
+        local_steps: LocalSteps | None = None,
+        shard_optimizer_state: bool = False,
     ) -> None:
         from lockstep._runtime.runtime import Runtime
         from lockstep._step.replicas import Replicas
 
-        statistics = check_batch_statistics(batch_statistics)
+        statistics = statistics_of(batch_statistics, local_steps)
         check_cross_device_ops(cross_device_ops)
         options = checked_options(communication_options)
+        rounds = rounds_of(local_steps, batch_statistics, options)
         found = default_devices() if devices is None else devices_named(devices)
         reduction = local_reduction(options, cross_device_ops, found[0].platform)
-        super().__init__(Replicas(Runtime(), found, statistics, reduction))
+        replicas = Replicas(Runtime(), found, statistics, reduction, rounds, shard_optimizer_state)
+        check_slots(replicas)
+        super().__init__(replicas)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from lockstep.cluster_resolver import ClusterResolver, Task, TFConfigClusterResolver
 from lockstep.cluster_resolver._roles import training_tasks
 from lockstep.distribute._devices import default_devices
+from lockstep.distribute._local_steps import LocalSteps, rounds_of, statistics_of
 from lockstep.distribute._options import CommunicationOptions, checked_options, reduction
-from lockstep.distribute._strategy import Strategy, check_batch_statistics
+from lockstep.distribute._slots import check_slots
+from lockstep.distribute._strategy import Strategy
 from lockstep.errors import ClusterSpecError
 
 if TYPE_CHECKING:
@@ -26,7 +28,10 @@ class MultiWorkerMirroredStrategy(Strategy):
         cluster_resolver: Describes the cluster. Default: `TFConfigClusterResolver()`.
         communication_options: How gradients travel. Default: `CommunicationOptions()`.
         batch_statistics: "global" (default): batch normalisation takes its moments over the global batch, as one
-            device would. "replica": over each replica's share, as TensorFlow does.
+            device would. "replica" (default with `local_steps`): over each replica's share, as TensorFlow does.
+        local_steps: Has each replica train by itself for a round of steps in `fit` and `Estimator.train`; what is said
+            here of gradients then concerns the changes of the weights in a round. Default: every step is one of all.
+        shard_optimizer_state: As for MirroredStrategy, on the devices of a single process. Default: False.
 
     Raises:
         ClusterSpecError: If the cluster is described wrongly, or this process is a `ps` task.
@@ -44,19 +49,24 @@ class MultiWorkerMirroredStrategy(Strategy):
         cluster_resolver: ClusterResolver | None = None,
         communication_options: CommunicationOptions | None = None,
         *,
-        batch_statistics: str = "global",
+        batch_statistics: str | None = None,
+        local_steps: LocalSteps | None = None,
+        shard_optimizer_state: bool = False,
     ) -> None:
         from lockstep._comm.sharing import share
         from lockstep._step.replicas import AXIS, Replicas
 
-        statistics = check_batch_statistics(batch_statistics)
+        statistics = statistics_of(batch_statistics, local_steps)
         options = checked_options(communication_options)
+        rounds = rounds_of(local_steps, batch_statistics, options)
         resolver = TFConfigClusterResolver() if cluster_resolver is None else cluster_resolver
         runtime, devices = _join(resolver, options)
         found = reduction(options, devices[0].platform)
-        _demand_same_settings(runtime, statistics, options)
+        _demand_same_settings(runtime, statistics, options, local_steps)
+        replicas = Replicas(runtime, devices, statistics, found, rounds, shard_optimizer_state)
+        check_slots(replicas)
         share(runtime, devices, AXIS, options.timeout_seconds)
-        super().__init__(Replicas(runtime, devices, statistics, found), resolver)
+        super().__init__(replicas, resolver)
 
 
 def _join(resolver: ClusterResolver, options: CommunicationOptions) -> tuple[Runtime, list[Device]]:
@@ -99,12 +109,15 @@ def _all_devices() -> list[Device]:
     return sorted(jax.devices(), key=lambda d: (d.process_index, d.id))
 
 
-def _demand_same_settings(runtime: Runtime, statistics: str, options: CommunicationOptions) -> None:
+def _demand_same_settings(
+    runtime: Runtime, statistics: str, options: CommunicationOptions, local_steps: LocalSteps | None
+) -> None:
     from lockstep._xla import setting
 
     settings = {
         "batch_statistics": statistics,
         "communication_options": repr(options),
+        "local_steps": repr(local_steps),
         # Programs that differ, if only in their rounding, give weights that differ.
         setting.VARIABLE: setting.enabled(),
     }

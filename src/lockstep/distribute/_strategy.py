@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lockstep.cluster_resolver import ClusterResolver
 from lockstep.distribute import _context
 from lockstep.distribute._input import DistributedDataset, InputOptions
+from lockstep.distribute._local_steps import demand_together
 from lockstep.distribute._values import local_results
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
     from lockstep._step.replicas import BatchStatistics, Replicas
     from lockstep.data import Dataset, InputContext
+    from lockstep.distribute._from_function import ValueContext
+    from lockstep.distribute._reduce_op import ReduceOp
+    from lockstep.distribute._run import Runner
+    from lockstep.distribute._run_options import RunOptions
 
 
 class Strategy:
@@ -85,11 +91,144 @@ class Strategy:
 
         return DistributedDataset(of_function(dataset_fn, self._demanded_replicas()), options)
 
+    def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: RunOptions | None = None) -> Any:
+        """Runs a function once per replica, all replicas together.
+
+        The function is traced and compiled, and compiled programs are kept: by function, by the structure, shapes and
+        types of arguments, and by the values of those that are no arrays. It sees one replica, and
+        `get_replica_context()` in it lets the replicas exchange values. Keras variables that it reads or assigns are
+        inputs and outputs of the program; those that all replicas share and that get different values are combined by
+        their `aggregation`. A Keras optimizer that is applied in it adds the gradients of all replicas up first, as
+        TensorFlow's do, unless they are equal already.
+
+        Args:
+            fn: Of any structures of arrays. What it does besides computing happens while it is traced, once or a few
+                times.
+            args: Positional arguments. Of a `PerReplica`, such as distributed datasets give, each replica gets its
+                value; their sizes may differ, also down to no rows at all, and then every device computes all shares.
+                All else must be equal on all tasks, and goes to all replicas. Leaves that are neither arrays nor
+                numbers (functions, text, flags) are part of the program; so are Python's numbers until they change.
+            kwargs: Arguments by name.
+            options: Which arguments may be overwritten.
+
+        Returns:
+            What `fn` returns, with each array that is the same on all replicas by its construction (computed of equal
+            inputs, reduced, gathered) as one array that all devices hold, and every other one as a `PerReplica`; with a
+            single replica all are arrays. Other leaves come as they are.
+
+        Raises:
+            ArgumentError: If an argument is wrong, or a variable gets different values that nothing says how to
+                combine.
+            UnsupportedError: If shares of different sizes meet in a way that is not supported, or the strategy has
+                `local_steps`.
+
+        Source: tf.distribute.Strategy.run.
+        """
+        demand_together(self._demanded_replicas())
+        return self._runner(fn, args, kwargs, options)
+
+    def experimental_run_for_debugging(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None) -> Any:
+        """Runs a function once per replica, one replica after the other, as Python runs it.
+
+        For a debugger and for `print`: nothing is compiled, values are known, and at any time one replica runs, on a
+        thread of its own, until it comes to a collective of `ReplicaContext`; then the next one does. Results are those
+        of `run`, but for the last digits.
+
+        Args:
+            fn: As for `run`. Variables that it reads must exist.
+            args: As for `run`.
+            kwargs: As for `run`.
+
+        Returns:
+            What `run` returns. Arrays that are equal on all replicas come as one.
+
+        Raises:
+            Exception: What `fn` raises on any replica, with a note of which; the others end, too.
+        """
+        from lockstep.distribute._debugging import run_for_debugging
+
+        demand_together(self._demanded_replicas())
+        return run_for_debugging(self, self._runner, self._demanded_replicas(), fn, args, kwargs)
+
+    def reduce(self, reduce_op: ReduceOp | str, value: Any, axis: int | None) -> Any:
+        """Combines the values of all replicas; all tasks call it together, and all get the same.
+
+        Args:
+            reduce_op: SUM or MEAN. The mean of integers is a float.
+            value: A structure of `PerReplica`. What `run` returned as one value counts once for each replica.
+            axis: `None` to combine element by element; or a dimension of the values that is reduced, too: values may
+                differ in size along it, and the mean is that over all their elements.
+
+        Returns:
+            The same structure, of arrays of this process.
+
+        Raises:
+            ArgumentError: For another reduction, for values that are no numbers (booleans: cast them to count), for
+                sizes that differ elsewhere, or if nothing says whether a value is each replica's.
+
+        Source: tf.distribute.Strategy.reduce.
+        """
+        from lockstep.distribute._reduce import reduce
+
+        return reduce(self._demanded_replicas(), reduce_op, self._with_values(value), axis)
+
+    def gather(self, value: Any, axis: int) -> Any:
+        """Puts the values of all replicas after each other; all tasks call it together, and all get the same.
+
+        Args:
+            value: A structure of `PerReplica`, of at least one dimension.
+            axis: Along which they are joined, where they may differ in size.
+
+        Returns:
+            The same structure, of arrays of this process.
+
+        Raises:
+            ArgumentError: If there is no such dimension, or sizes differ elsewhere.
+
+        Source: tf.distribute.Strategy.gather.
+        """
+        from lockstep.distribute._reduce import gather
+
+        return gather(self._demanded_replicas(), self._with_values(value), axis)
+
+    def experimental_distribute_values_from_function(self, value_fn: Callable[[ValueContext], Any]) -> Any:
+        """Calls a function for each replica of this process; all tasks call it together.
+
+        Args:
+            value_fn: Returns a replica's value, or a structure of them.
+
+        Returns:
+            The structure, of a `PerReplica` for each value; with a single replica, its values themselves.
+
+        Raises:
+            ArgumentError: If the replicas' structures differ.
+
+        Source: tf.distribute.Strategy.experimental_distribute_values_from_function.
+        """
+        from lockstep.distribute._from_function import values_from_function
+
+        return values_from_function(self._demanded_replicas(), value_fn)
+
+    def _with_values(self, value: Any) -> Any:
+        """Puts the replicas' values in the place of variables of which each replica has its own."""
+        import jax
+
+        return jax.tree.map(self._runner.own_values, value, is_leaf=lambda leaf: leaf is None)
+
+    @cached_property
+    def _runner(self) -> Runner:
+        from lockstep.distribute._run import Runner
+
+        return Runner(self, self._demanded_replicas())
+
     experimental_distribute_datasets_from_function = distribute_datasets_from_function
 
     def experimental_local_results(self, value: Any) -> tuple[Any, ...]:
-        """Returns what each replica of this process has of a value or structure, as a tuple."""
-        return local_results(value)
+        """Returns what each replica of this process has of a value or structure, as a tuple.
+
+        Source: tf.distribute.Strategy.experimental_local_results.
+        """
+        return local_results(self._with_values(value))
 
     @contextlib.contextmanager
     def scope(self) -> Generator[Strategy]:

@@ -1,42 +1,168 @@
-"""Values that differ between replicas."""
+"""Values of several replicas."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
+import numpy as np
+
+from lockstep.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from lockstep.distribute._exchange import Exchange
+
+Shape = tuple[int, ...]
 
 
-class PerReplica:
-    """One value for each replica of this process.
+class DistributedValues:
+    """One value for each replica. Source: tf.distribute.DistributedValues."""
 
-    Attributes:
-        values: The values, in the order of the replicas.
-
-    Source: tf.distribute.DistributedValues.
-    """
-
-    def __init__(self, values: Sequence[Any]) -> None:
-        self.values = tuple(values)
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values of the replicas of this process, in their order."""
+        raise _abstract(type(self))
 
     def __repr__(self) -> str:
-        return f"PerReplica({', '.join(f'{i}: {v!r}' for i, v in enumerate(self.values))})"
+        return f"{type(self).__name__}({', '.join(f'{i}: {v!r}' for i, v in enumerate(self.values))})"
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuses: several values are not one."""
+        raise _several(type(self))
 
 
-def per_replica(structures: Sequence[Any]) -> Any:
-    """Returns a structure for each replica as one structure of values for each replica.
+class PerReplica(DistributedValues):
+    """A value for each replica, which may differ.
 
-    With a single replica in this process its own values come as they are.
+    Args:
+        values: Those of this process' replicas, in their order.
+        shapes: Of the values of all replicas, if they are known; a job of one process knows them.
+
+    Source: tf.types.experimental.distributed.PerReplica.
     """
-    if len(structures) == 1:
+
+    def __init__(self, values: Sequence[Any], shapes: Sequence[Shape] | None = None) -> None:
+        self._values: tuple[Any, ...] | None = tuple(values)
+        self._stack: jax.Array | None = None
+        self.shapes = None if shapes is None else tuple(map(tuple, shapes))
+
+    @classmethod
+    def of_stack(cls, stack: jax.Array, count: int, is_scalar: bool) -> PerReplica:
+        """Returns the values in an array that is divided over the replicas along its first axis, without a copy.
+
+        Args:
+            stack: The values of all replicas, one after the other.
+            count: How many replicas there are.
+            is_scalar: Whether each has no dimensions, and is a row of the array.
+        """
+        found = cls(())
+        each: Shape = () if is_scalar else (stack.shape[0] // count, *stack.shape[1:])
+        found._values, found._stack, found.shapes = None, stack, (each,) * count
+        return found
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values of the replicas of this process, in their order."""
+        if self._values is None:
+            assert self._stack is not None and self.shapes is not None
+            shards = sorted(self._stack.addressable_shards, key=lambda s: s.index[0].start or 0)
+            self._values = tuple(s.data.reshape(self.shapes[0]) if not self.shapes[0] else s.data for s in shards)
+        return self._values
+
+    @property
+    def stack(self) -> jax.Array | None:
+        """All values in one array, if they came so."""
+        return self._stack
+
+    def keep_stack(self, stack: jax.Array) -> None:
+        """Remembers the values as one array."""
+        self._stack = stack
+
+    @cached_property
+    def own_shapes(self) -> tuple[Shape, ...]:
+        """The shapes of the values of this process."""
+        if self._values is None and self.shapes:
+            return self.shapes[:1]
+        return tuple(tuple(np.shape(v)) for v in self.values)
+
+
+class Mirrored(DistributedValues):
+    """One value that all replicas have.
+
+    Args:
+        value: The value.
+        count: How many replicas this process has.
+
+    Source: tf.types.experimental.distributed.Mirrored.
+    """
+
+    def __init__(self, value: Any, count: int = 1) -> None:
+        self.value = value
+        self._count = count
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The value, once for each replica of this process."""
+        return (self.value,) * self._count
+
+
+class InReplica(DistributedValues):
+    """What each replica has passed to `merge_call`, as the trace of one of them sees it.
+
+    Args:
+        value: This replica's.
+        exchange: How it reaches the others.
+    """
+
+    def __init__(self, value: Any, exchange: Exchange) -> None:
+        self.value = value
+        self.exchange = exchange
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """Refuses: one replica's trace does not have the others' values."""
+        raise ArgumentError(
+            "Values of single replicas are not there in merge_call, which is traced once. Received: a request for "
+            "them. Use strategy.reduce or strategy.gather."
+        )
+
+    def __repr__(self) -> str:
+        return f"InReplica({self.value!r})"
+
+
+def _several(kind: type) -> ArgumentError:
+    return ArgumentError(
+        f"What is written for all replicas together needs one value. Received: a {kind.__name__}, which has one for "
+        "each replica. Use strategy.reduce, strategy.gather or strategy.experimental_local_results; or pass it to "
+        "strategy.run, whose function gets one replica's."
+    )
+
+
+def _abstract(kind: type) -> ArgumentError:
+    return ArgumentError(f"Values of replicas are PerReplica or Mirrored. Received: {kind.__name__}.")
+
+
+def per_replica(structures: Sequence[Any], shapes: Any = None, count: int | None = None) -> Any:
+    """Returns a structure for each replica of this process as one structure of values for each replica.
+
+    Args:
+        structures: One for each replica of this process.
+        shapes: In the same structure: for each array its shapes on all replicas. Default: not known.
+        count: How many replicas there are; the values of a single one come as they are. Default: those of this process.
+    """
+    if (len(structures) if count is None else count) == 1:
         return structures[0]
-    return jax.tree.map(lambda *values: PerReplica(values), *structures)
+    leaves, treedefs = zip(*(jax.tree.flatten(s) for s in structures), strict=True)
+    known = [None] * len(leaves[0]) if shapes is None else shapes
+    found = [PerReplica(values, s) for values, s in zip(zip(*leaves, strict=True), known, strict=True)]
+    return treedefs[0].unflatten(found)
 
 
 def local_results(value: Any) -> tuple[Any, ...]:
     """Returns what each replica of this process has of a structure."""
     leaves, structure = jax.tree.flatten(value)
-    count = max([len(v.values) for v in leaves if isinstance(v, PerReplica)], default=1)
-    parts = [v.values if isinstance(v, PerReplica) else (v,) * count for v in leaves]
+    count = max([len(v.values) for v in leaves if isinstance(v, DistributedValues)], default=1)
+    parts = [v.values if isinstance(v, DistributedValues) else (v,) * count for v in leaves]
     return tuple(structure.unflatten(values) for values in zip(*parts, strict=True)) if leaves else (value,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lockstep.distribute._experimental import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
+from lockstep.distribute._from_function import ValueContext as ValueContext
 from lockstep.distribute._options import CommunicationImplementation as CommunicationImplementation
 from lockstep.distribute._options import CommunicationOptions as CommunicationOptions
 
@@ -13,4 +14,5 @@ __all__ = [
     "CommunicationImplementation",
     "CommunicationOptions",
     "MultiWorkerMirroredStrategy",
+    "ValueContext",
 ]

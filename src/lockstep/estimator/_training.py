@@ -17,6 +17,7 @@ from lockstep._feed.feed import Feed
 from lockstep._loop import loop
 from lockstep._runtime import failure
 from lockstep._runtime.runtime import Runtime
+from lockstep._step import slots
 from lockstep._step.outputs import Outputs
 from lockstep._step.replicas import Replicas
 from lockstep.errors import ArgumentError, CheckpointError, Preempted
@@ -77,6 +78,7 @@ class Training:
         self._engine = engine
         self._config: Any = engine.config
         self._request = request
+        slots.refuse(replicas, "an Estimator")
         self._replicas = replicas
         self._runtime: Runtime = replicas.runtime
         self._stores: dict[tuple[str, str], checkpoint.CheckpointStore] = {}
@@ -114,6 +116,7 @@ class Training:
             self._driver.create()
             with feed.epoch(state.shapes()) as batches:
                 self._loop(batches, job, state, hooks)
+            state.give(job.program.settle(state.take(), ends=True))
             self._has_ended = True
             self._driver.end()
             self._mark_end(job, state)

@@ -32,6 +32,7 @@ from lockstep.train._decay_cosine import cosine_decay as cosine_decay
 from lockstep.train._decay_cosine import cosine_decay_restarts as cosine_decay_restarts
 from lockstep.train._decay_cosine import linear_cosine_decay as linear_cosine_decay
 from lockstep.train._decay_cosine import noisy_linear_cosine_decay as noisy_linear_cosine_decay
+from lockstep.train._every import Every as Every
 from lockstep.train._ftrl import FtrlOptimizer as FtrlOptimizer
 from lockstep.train._global_step import GlobalStep as GlobalStep
 from lockstep.train._global_step import assert_global_step as assert_global_step
@@ -45,7 +46,9 @@ from lockstep.train._minimize import apply_gradients as apply_gradients
 from lockstep.train._minimize import minimize as minimize
 from lockstep.train._momentum import MomentumOptimizer as MomentumOptimizer
 from lockstep.train._optimizer import Optimizer as Optimizer
+from lockstep.train._program import Program as Program
 from lockstep.train._rmsprop import RMSPropOptimizer as RMSPropOptimizer
+from lockstep.train._training import Training as Training
 
 # What lockstep.checkpoint has under the same names.
 _CHECKPOINTS = (
@@ -65,14 +68,17 @@ __all__ = [
     "AdadeltaOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
+    "Every",
     "FtrlOptimizer",
     "GlobalStep",
     "GradientDescentOptimizer",
     "MomentumOptimizer",
     "Optimizer",
+    "Program",
     "ProximalAdagradOptimizer",
     "ProximalGradientDescentOptimizer",
     "RMSPropOptimizer",
+    "Training",
     "apply_gradients",
     "assert_global_step",
     "checkpoint_exists",

@@ -11,13 +11,21 @@ import lockstep.distribute as _distribute
 from lockstep.compat.tensorflow import _missing
 from lockstep.data import InputContext as InputContext
 from lockstep.distribute import CrossDeviceOps as CrossDeviceOps
+from lockstep.distribute import DistributedDataset as DistributedDataset
+from lockstep.distribute import DistributedIterator as DistributedIterator
+from lockstep.distribute import DistributedValues as DistributedValues
 from lockstep.distribute import HierarchicalCopyAllReduce as HierarchicalCopyAllReduce
+from lockstep.distribute import InputOptions as InputOptions
 from lockstep.distribute import MirroredStrategy as MirroredStrategy
 from lockstep.distribute import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
 from lockstep.distribute import NcclAllReduce as NcclAllReduce
 from lockstep.distribute import OneDeviceStrategy as OneDeviceStrategy
+from lockstep.distribute import ReduceOp as ReduceOp
 from lockstep.distribute import ReductionToOneDevice as ReductionToOneDevice
+from lockstep.distribute import ReplicaContext as ReplicaContext
+from lockstep.distribute import RunOptions as RunOptions
 from lockstep.distribute import Strategy as Strategy
+from lockstep.distribute import get_replica_context as get_replica_context
 from lockstep.distribute import get_strategy as get_strategy
 from lockstep.distribute import has_strategy as has_strategy
 from lockstep.distribute import in_cross_replica_context as in_cross_replica_context
@@ -26,16 +34,24 @@ _LAZY = {name: f"{__name__}.{name}" for name in ("cluster_resolver", "experiment
 
 __all__ = [
     "CrossDeviceOps",
+    "DistributedDataset",
+    "DistributedIterator",
+    "DistributedValues",
     "HierarchicalCopyAllReduce",
     "InputContext",
+    "InputOptions",
     "MirroredStrategy",
     "MultiWorkerMirroredStrategy",
     "NcclAllReduce",
     "OneDeviceStrategy",
+    "ReduceOp",
     "ReductionToOneDevice",
+    "ReplicaContext",
+    "RunOptions",
     "Strategy",
     "cluster_resolver",
     "experimental",
+    "get_replica_context",
     "get_strategy",
     "has_strategy",
     "in_cross_replica_context",
@@ -45,7 +61,7 @@ _other = _missing.getter(__name__, _LAZY)
 
 
 def __getattr__(name: str) -> _Any:
-    """What lockstep.distribute has under TensorFlow's name, such as ReduceOp in later versions."""
+    """What lockstep.distribute has under TensorFlow's name, such as PerReplica."""
     return getattr(_distribute, name) if name in _distribute.__all__ else _other(name)
 
 

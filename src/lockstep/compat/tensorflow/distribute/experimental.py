@@ -10,6 +10,7 @@ from lockstep.distribute.experimental import CollectiveCommunication as Collecti
 from lockstep.distribute.experimental import CommunicationImplementation as CommunicationImplementation
 from lockstep.distribute.experimental import CommunicationOptions as CommunicationOptions
 from lockstep.distribute.experimental import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
+from lockstep.distribute.experimental import ValueContext as ValueContext
 
 CollectiveHints = CommunicationOptions
 
@@ -19,6 +20,7 @@ __all__ = [
     "CommunicationImplementation",
     "CommunicationOptions",
     "MultiWorkerMirroredStrategy",
+    "ValueContext",
 ]
 
 _other = _missing.getter(__name__)

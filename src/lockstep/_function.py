@@ -1,0 +1,218 @@
+"""`lockstep.function`: a function compiled by JAX, called as one of `tf.function` is."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar, cast
+
+import jax
+import keras
+import numpy as np
+
+from lockstep.distribute._values import DistributedValues
+from lockstep.errors import ArgumentError, UnsupportedError
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_NOT_HERE = "It is for TensorFlow's graphs, of which there are none. Leave it out."
+
+
+def function(
+    func: Any = None,
+    input_signature: Sequence[Any] | None = None,
+    *,
+    jit_compile: bool | None = None,
+    reduce_retracing: bool = False,
+    **others: Any,
+) -> Any:
+    """Compiles a function with `jax.jit`: once for each structure, shapes and types of its arguments.
+
+    Arguments are pytrees. Arrays in them are what the compiled function takes; everything else (Python's numbers, text,
+    functions, `None`) is static: the function is compiled for each value of it, and may use it in Python's conditions.
+    The same holds for what it returns. A function that is given values of several replicas runs as it is: what it
+    calls compiles by itself, as `strategy.run` does.
+
+    Args:
+        func: The function, which must be pure. Without it, a decorator is returned.
+        input_signature: A specification for each positional argument: something with `shape`, in which `None` stands
+            for any length, and `dtype`, such as `lockstep.data.TensorSpec`. Arguments that do not fit are refused.
+        jit_compile: `False`: it runs as it is, operation by operation, for debugging.
+        reduce_retracing: Python's numbers (no booleans) are arrays, too: one program serves all of them.
+        **others: Anything else that tf.function takes is refused.
+
+    Raises:
+        ArgumentError: If an argument is not as described; when it is called: if its arguments do not fit the signature,
+            or are not hashable where they are static, or the function assigns to a Keras variable.
+        UnsupportedError: For any other argument of tf.function.
+
+    Examples:
+        >>> @function
+        ... def power(x, exponent):
+        ...     return x ** exponent if exponent else 1.0
+
+    Source: tf.function.
+    """
+    if others:
+        name, value = next(iter(others.items()))
+        raise UnsupportedError(f"lockstep.function takes no {name}. Received: {name}={value!r:.60}. {_NOT_HERE}")
+    for name, flag in (("jit_compile", jit_compile), ("reduce_retracing", reduce_retracing)):
+        if flag is not None and type(flag) is not bool:
+            raise ArgumentError(f"{name} is True or False. Received: {flag!r}.")
+    signature = None if input_signature is None else tuple(map(_checked_spec, input_signature))
+    if func is None:
+        return lambda f: function(f, input_signature, jit_compile=jit_compile, reduce_retracing=reduce_retracing)
+    if not callable(func):
+        raise ArgumentError(f"lockstep.function compiles functions. Received: {type(func).__name__}.")
+    return Function(func, signature, jit_compile is not False, reduce_retracing)
+
+
+class Function:
+    """What `lockstep.function` returns: to be called as the function is."""
+
+    def __init__(
+        self, python_function: Callable[..., Any], signature: tuple[Any, ...] | None, compiles: bool, widens: bool
+    ) -> None:
+        functools.update_wrapper(self, python_function)
+        self.python_function = python_function
+        self.input_signature = signature
+        self._compiles = compiles
+        self._widens = widens
+        self._programs: dict[Hashable, Callable[..., Any]] = {}
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """Binds a method; each instance has a program of its own, for it is static."""
+        if instance is None:
+            return self
+        name = f"_lockstep_function_{self.python_function.__name__}"
+        found = vars(instance).get(name) if hasattr(instance, "__dict__") else None
+        if found is None:
+            bound = self.python_function.__get__(instance, owner)
+            found = Function(bound, self.input_signature, self._compiles, self._widens)
+            if hasattr(instance, "__dict__"):
+                vars(instance)[name] = found
+        return found
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the compiled function."""
+        if self.input_signature is not None:
+            _demand_fit(self.input_signature, args, kwargs)
+        leaves, structure = jax.tree.flatten((args, kwargs), is_leaf=_is_distributed)
+        if not self._compiles or any(map(_is_distributed, leaves)):
+            return self.python_function(*args, **kwargs)
+        is_array = tuple(_is_array(leaf, self._widens) for leaf in leaves)
+        static = tuple(_Static(leaf) for leaf, array in zip(leaves, is_array, strict=True) if not array)
+        key = _hashable((structure, is_array, static), (args, kwargs))
+        if key not in self._programs:
+            self._programs[key] = jax.jit(functools.partial(self._run, structure, is_array, static))
+        found, rest = self._programs[key](*[v for v, array in zip(leaves, is_array, strict=True) if array])
+        return rest.filled(found)
+
+    def _run(self, structure: Any, is_array: Sequence[bool], static: Sequence[_Static], *arrays: Any) -> Any:
+        given, fixed = iter(arrays), iter(static)
+        leaves = [next(given) if array else next(fixed).value for array in is_array]
+        args, kwargs = jax.tree.unflatten(structure, leaves)
+        with _NoUpdates():
+            return _parted(self.python_function(*args, **kwargs))
+
+
+class _Static:
+    """A value that is told apart from others by its type, too: 1, 1.0 and True are three."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Static) and type(self.value) is type(other.value) and bool(self.value == other.value)
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), self.value))
+
+
+@jax.tree_util.register_pytree_node_class
+class _Rest:
+    """What a function returns besides arrays: no part of the compiled program, but of the structure of its results."""
+
+    def __init__(self, structure: Any, leaves: tuple[Any, ...]) -> None:
+        self._structure = structure
+        self._leaves = leaves
+
+    def tree_flatten(self) -> tuple[tuple[()], Any]:
+        return (), (self._structure, self._leaves)
+
+    @classmethod
+    def tree_unflatten(cls, rest: Any, _: Any) -> _Rest:
+        return cls(*rest)
+
+    def filled(self, arrays: Sequence[Any]) -> Any:
+        found = iter(arrays)
+        return jax.tree.unflatten(self._structure, [next(found) if v is _ARRAY else v for v in self._leaves])
+
+
+_ARRAY = object()
+
+
+def _parted(result: Any) -> tuple[list[Any], _Rest]:
+    leaves, structure = jax.tree.flatten(result)
+    arrays = [leaf for leaf in leaves if _is_array(leaf)]
+    return arrays, _Rest(structure, tuple(_ARRAY if _is_array(leaf) else leaf for leaf in leaves))
+
+
+def _is_array(leaf: Any, widens: bool = False) -> bool:
+    if isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
+        return isinstance(leaf, jax.Array) or leaf.dtype.kind not in "OSUMm"
+    return widens and isinstance(leaf, (int, float, complex)) and not isinstance(leaf, bool)
+
+
+def _is_distributed(leaf: Any) -> bool:
+    return isinstance(leaf, DistributedValues)
+
+
+def _hashable(key: Any, given: Any) -> Hashable:
+    for path, leaf in jax.tree_util.tree_flatten_with_path(given)[0]:
+        try:
+            hash(leaf if not _is_array(leaf) else None)
+        except TypeError:
+            raise ArgumentError(
+                "What is no array is static in a lockstep.function, and must be hashable. Received: a "
+                f"{type(leaf).__name__} at {jax.tree_util.keystr(path)}. Pass arrays, or what can be hashed."
+            ) from None
+    return cast(Hashable, key)
+
+
+class _NoUpdates(keras.StatelessScope):
+    """While open, Keras variables keep their values."""
+
+    def add_update(self, update: Any) -> None:
+        """Refuses."""
+        raise ArgumentError(
+            "A lockstep.function returns what it computes, and changes nothing else. Received: one that assigns to the "
+            f"Keras variable {update[0].path}. Return the value, or call it with jit_compile=False."
+        )
+
+
+def _checked_spec(spec: Any) -> Any:
+    if hasattr(spec, "shape") and hasattr(spec, "dtype"):
+        return spec
+    raise ArgumentError(
+        f"input_signature has a specification with shape and dtype for each argument. Received: {spec!r:.80}. Example: "
+        "[lockstep.data.TensorSpec((None, 3), 'float32')]"
+    )
+
+
+def _demand_fit(signature: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any) -> None:
+    if kwargs or len(args) != len(signature):
+        raise ArgumentError(
+            f"A function with an input_signature takes {len(signature)} positional arguments. Received: {len(args)}"
+            f"{f', and {sorted(kwargs)} by name' if kwargs else ''}."
+        )
+    for i, (spec, value) in enumerate(zip(signature, args, strict=True)):
+        shape, dtype = np.shape(value), jax.dtypes.canonicalize_dtype(getattr(value, "dtype", np.asarray(value).dtype))
+        wanted = None if spec.shape is None else tuple(spec.shape)
+        fits = wanted is None or (
+            len(wanted) == len(shape) and all(w in (None, n) for w, n in zip(wanted, shape, strict=True))
+        )
+        if not fits or jax.dtypes.canonicalize_dtype(np.dtype(spec.dtype)) != dtype:
+            raise ArgumentError(
+                f"Arguments must fit the input_signature: argument {i} has shape {wanted} and dtype {spec.dtype}. "
+                f"Received: shape {shape} and dtype {dtype}."
+            )

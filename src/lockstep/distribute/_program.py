@@ -1,0 +1,259 @@
+"""A function of one replica with its arguments' structure, as a program of all replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend.core import jaxpr_as_fun
+from jax.sharding import PartitionSpec
+
+from lockstep._comm import sharing
+from lockstep._step import in_turn
+from lockstep._step.replicas import AXIS, Replicas
+from lockstep._step.residuals import Residuals, compensating
+from lockstep._step.tracing import is_traced
+from lockstep.distribute._arguments import OWN, OWN_SCALAR, Fixed, Numbers, Shapes, rows_of
+from lockstep.distribute._exchange import Traced
+from lockstep.distribute._replica_context import ReplicaContext
+from lockstep.distribute._trace import Again, Known, Made, Trace
+from lockstep.distribute._values import PerReplica, Shape
+
+if TYPE_CHECKING:
+    from lockstep.distribute._variables import Held
+
+# A variable of which each replica has its own value.
+_ROW = "row"
+_WHOLE = ""
+_OWN = (OWN, OWN_SCALAR, _ROW)
+
+
+class Packed:
+    """The results of a program, which carry what its trace says of them.
+
+    Attributes:
+        made: What the trace says.
+        outputs: Arrays that the function returns; lists of one for each replica where they may differ in shape.
+        values: Of the assigned variables.
+        reads: What is read of them.
+    """
+
+    def __init__(self, made: Made, outputs: Sequence[Any], values: Sequence[Any], reads: Sequence[Any]) -> None:
+        self.made = made
+        self.outputs = outputs
+        self.values = values
+        self.reads = reads
+
+
+jax.tree_util.register_pytree_node(
+    Packed, lambda p: ((p.outputs, p.values, p.reads), p.made), lambda made, parts: Packed(made, *parts)
+)
+
+
+class Program:
+    """A function compiled for all replicas, for arguments that are alike but for the shapes of arrays.
+
+    Args:
+        strategy: Whose replicas.
+        replicas: Where it runs.
+        function: Of one replica.
+        structure: Of its arguments, (args, kwargs).
+        key: What each leaf is.
+        numbers: Which of Python's numbers are a part of the program.
+        donated: The numbers of leaves whose arrays may be overwritten.
+    """
+
+    def __init__(
+        self,
+        strategy: Any,
+        replicas: Replicas,
+        function: Callable[..., Any],
+        structure: Any,
+        key: Sequence[Any],
+        numbers: Numbers,
+        donated: frozenset[int],
+    ) -> None:
+        self._replicas = replicas
+        self._function = function
+        self._structure = structure
+        self._key = key
+        self._numbers = numbers
+        self._donated = donated
+        self._context = ReplicaContext(strategy, Traced(replicas))
+        self._known = Known([], {})
+        compresses = replicas.reduction is not None and replicas.reduction.compresses
+        # What was not sent of gradients, of a function that averages some.
+        self._residuals = Residuals(replicas) if compresses else None
+        self._call: Any = jax.jit(self._traced, static_argnums=4, donate_argnums=(0, 3))
+
+    @property
+    def variables(self) -> list[Any]:
+        """Keras variables that it reads or assigns, as far as known."""
+        return self._known.variables
+
+    def __call__(self, arrays: Mapping[int, Any], values: Sequence[Any], shapes: Shapes) -> Packed:
+        """Runs it.
+
+        Args:
+            arrays: By the number of the leaf.
+            values: Of `variables`, on the replicas.
+            shapes: Of values that differ in shape between the replicas, each for all replicas.
+
+        Raises:
+            Again: If it has to be called once more, with what it knows now.
+        """
+        residuals = self._residuals
+        is_known = residuals is not None and residuals.shapes is not None and not shapes
+        before = residuals.take() if residuals is not None and is_known else ()
+        given = {i: a for i, a in arrays.items() if i in self._donated}
+        rest = {i: a for i, a in arrays.items() if i not in given}
+        packed, after = self._call(given, rest, values, before, shapes)
+        if residuals is not None and is_known:
+            residuals.give(after)
+        return packed
+
+    def _traced(
+        self, given: dict[int, Any], rest: dict[int, Any], values: Any, before: Any, shapes: Shapes
+    ) -> tuple[Packed, Any]:
+        sharing.begin_program()
+        arrays = {**given, **rest}
+        numbers = sorted(arrays)
+        inputs = [*(arrays[i] for i in numbers), *values]
+        kinds = [self._key[i] for i in numbers] + [_kind(v) for v in self.variables]
+        trace = Trace(self._function, self._arguments, numbers, self._known, self._context)
+        if shapes:
+            return self._uneven(trace, inputs, kinds, shapes), ()
+        return self._even(trace, inputs, kinds, before)
+
+    def _arguments(self, arrays: Mapping[int, Any]) -> Any:
+        parts = [key.value if isinstance(key, Fixed) else self._numbers.fixed.get(i) for i, key in enumerate(self._key)]
+        return jax.tree.unflatten(self._structure, [arrays.get(i, part) for i, part in enumerate(parts)])
+
+    def _even(self, trace: Trace, inputs: list[Any], kinds: list[Any], before: Any) -> tuple[Packed, Any]:
+        """Each replica computes its own."""
+        count, is_own = self._replicas.count, [k in _OWN for k in kinds]
+        shares = [_shape_of_share(a, kind, count) for a, kind in zip(inputs, kinds, strict=True)]
+        own = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), before)
+        look = jax.make_jaxpr(partial(self._compensated, trace), axis_env=[(AXIS, count)], return_shape=True)
+        record, (_, after) = look(own, *shares)
+        made = trace.made(record, [True] * len(jax.tree.leaves(own)) + is_own)
+        if self._residuals is not None and self._residuals.note(after):
+            raise Again
+
+        def body(kept: Any, *arrays: Any) -> Any:
+            mine = [_share(a, kind) for a, kind in zip(arrays, kinds, strict=True)]
+            flat = jaxpr_as_fun(record)(*(a[0] for a in jax.tree.leaves(kept)), *mine)
+            results, after = jax.tree.unflatten(structure, flat)
+            outputs, values, reads = trace.finished(made, results, mine)
+            rows = [v[None] if varies and not v.ndim else v for v, varies in zip(outputs, made.varies, strict=True)]
+            values = [v[None] if a.is_own else v for a, v in zip(made.assigned, values, strict=True)]
+            return (rows, values, reads), jax.tree.map(lambda v: v[None], after)
+
+        structure = jax.tree.structure(([0] * (len(record.out_avals) - len(jax.tree.leaves(after))), after))
+        specs = [_spec(varies) for varies in made.varies], [_spec(a.is_own) for a in made.assigned], _spec(False)
+        places = _spec(True), *map(_spec, is_own)
+        run = jax.shard_map(
+            body, mesh=self._replicas.mesh, in_specs=places, out_specs=(specs, _spec(True)), check_vma=False
+        )
+        found, after = run(before, *inputs)
+        return Packed(made, *found), after
+
+    def _compensated(self, trace: Trace, before: Any, *inputs: Any) -> tuple[list[Any], Any]:
+        """What the function computes, and what is not sent of gradients that it averages."""
+        if self._residuals is None:
+            return trace.run(*inputs), ()
+        with compensating(before or None) as compensation:
+            results = trace.run(*inputs)
+        compensation.demand_all()
+        return results, compensation.after
+
+    def _uneven(self, trace: Trace, inputs: list[Any], kinds: list[Any], shapes: Shapes) -> Packed:
+        """Each device computes the shares of all."""
+        count, is_own = self._replicas.count, [k in _OWN for k in kinds]
+        waiting = iter(shapes)
+        cut = [
+            self._pieces(a, k, next(waiting) if k in (OWN, OWN_SCALAR) else ())
+            for a, k in zip(inputs, kinds, strict=True)
+        ]
+        shares = [tuple(pieces[i] for pieces in cut) for i in range(count)]
+        records, _ = in_turn.recorded(trace.run, shares, rows_of(shapes))
+        made = trace.made(records[0], is_own)
+
+        def finished(record: Any, *mine: Any) -> Any:
+            return trace.finished(made, jaxpr_as_fun(record)(*mine), mine)
+
+        finals = [
+            in_turn.record(partial(finished, record), share, in_turn.Turn(i, count))
+            for i, (record, share) in enumerate(zip(records, shares, strict=True))
+        ]
+        found = [
+            jax.tree.unflatten(structure, flat)
+            for (_, structure), flat in zip(finals, in_turn.evaluated([f for f, _ in finals], shares), strict=True)
+        ]
+        outputs, values, reads = found[0]
+        outputs = [[f[0][k] for f in found] if varies else outputs[k] for k, varies in enumerate(made.varies)]
+        values = [jnp.stack([f[1][k] for f in found]) if a.is_own else values[k] for k, a in enumerate(made.assigned)]
+        place, whole = lax.with_sharding_constraint, self._replicas.whole
+        lies = [self._replicas.by_example if a.is_own else whole for a in made.assigned]
+        values = [place(v, sharding) for v, sharding in zip(values, lies, strict=True)]
+        return Packed(made, place(outputs, whole), values, place(reads, whole))
+
+    def _pieces(self, array: Any, kind: Any, shapes: Sequence[Shape]) -> list[Any]:
+        """What each replica has of an array."""
+        count = self._replicas.count
+        if kind not in _OWN:
+            return [array] * count
+        array = lax.with_sharding_constraint(array, self._replicas.whole)
+        if kind != OWN:
+            return [array[i] for i in range(count)]
+        each = array.shape[0] // count
+        parts = [array[i * each : (i + 1) * each] for i in range(count)]
+        return [lax.slice(part, [0] * part.ndim, shape) for part, shape in zip(parts, shapes, strict=True)]
+
+    def unpacked(self, packed: Packed, held: Held | None) -> Any:
+        """Returns what the function returns, and gives variables their values."""
+        made = packed.made
+        found = zip(packed.outputs, made.varies, made.shapes, strict=True)
+        arrays = iter([self._own(value, shape) if varies else value for value, varies, shape in found])
+        leaves = [next(arrays) if leaf is None else leaf.value for leaf in made.leaves]
+        if made.assigned:
+            assert held is not None
+            reads = iter(packed.reads)
+            for a, value in zip(made.assigned, packed.values, strict=True):
+                held.keep(a.variable, value, next(reads) if a.is_read_together else value)
+        return jax.tree.unflatten(made.structure, leaves)
+
+    def _own(self, value: Any, shape: Shape) -> PerReplica:
+        if not isinstance(value, list):
+            return PerReplica.of_stack(value, self._replicas.count, not shape)
+        own = [value[i] if is_traced(value[i]) else _on(value[i], device) for i, device in self._replicas.local]
+        return PerReplica(own, [v.shape for v in value])
+
+
+def _kind(variable: Any) -> str:
+    return _ROW if variable.synchronization == "on_read" else _WHOLE
+
+
+def _spec(is_own: bool) -> PartitionSpec:
+    return PartitionSpec(AXIS) if is_own else PartitionSpec()
+
+
+def _shape_of_share(array: Any, kind: Any, count: int) -> jax.ShapeDtypeStruct:
+    """What one replica has of an array."""
+    shape = array.shape
+    if kind in _OWN:
+        shape = (shape[0] // count, *shape[1:]) if kind == OWN else shape[1:]
+    return jax.ShapeDtypeStruct(shape, array.dtype, weak_type=array.aval.weak_type)
+
+
+def _share(array: Any, kind: Any) -> Any:
+    return array[0] if kind in (OWN_SCALAR, _ROW) else array
+
+
+def _on(array: jax.Array, device: Any) -> jax.Array:
+    """A device's copy of an array that is whole on all."""
+    return next(shard.data for shard in array.addressable_shards if shard.device == device)

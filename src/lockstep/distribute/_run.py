@@ -1,0 +1,114 @@
+"""`Strategy.run`: a function of one replica, compiled for all of them.
+
+The function is traced once for one replica. What its outputs come from tells which of them are the same on all
+replicas; these come back as one value, the others as one for each replica.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from lockstep._step import slots
+from lockstep._step.replicas import Replicas
+from lockstep._xla import install as lowerings
+from lockstep.distribute._arguments import Fixed, Numbers, Sorted
+from lockstep.distribute._program import Program
+from lockstep.distribute._run_options import RunOptions, run_options
+from lockstep.distribute._trace import Again
+from lockstep.errors import ArgumentError
+
+# So many functions are remembered; those not called for the longest time are compiled anew.
+_MOST = 256
+
+
+class Runner:
+    """Runs functions on the replicas of a strategy.
+
+    Args:
+        strategy: Whose.
+        replicas: Its replicas.
+    """
+
+    def __init__(self, strategy: Any, replicas: Replicas) -> None:
+        lowerings.install()
+        self._strategy = strategy
+        self._replicas = replicas
+        self._programs: OrderedDict[Any, tuple[Program, Numbers]] = OrderedDict()
+        self._held: Any = None
+
+    def __call__(self, function: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Any:
+        """Runs `function(*args, **kwargs)` on each replica."""
+        asked = run_options(options)
+        given = checked(function, args, kwargs)
+        leaves, structure = jax.tree.flatten(given)
+        found = Sorted(leaves, self._replicas)
+        key = (Fixed(function), structure, found.key, asked)
+        program, numbers = self._programs.get(key) or self._new(key, function, given, found, asked)
+        self._programs.move_to_end(key)
+        arrays = numbers.given(found)
+        while True:
+            try:
+                values = self.held.values(program.variables) if program.variables else ()
+                return program.unpacked(program(arrays, values, found.shapes), self._held)
+            except Again:  # With each time it knows more.
+                continue
+
+    @property
+    def held(self) -> Any:
+        """The values of Keras variables on the replicas."""
+        if self._held is None:
+            from lockstep.distribute._variables import Held
+
+            slots.refuse(self._replicas, "Keras variables in strategy.run")
+            self._held = Held(self._replicas)
+        return self._held
+
+    def own_values(self, value: Any) -> Any:
+        """Returns the values of a Keras variable of which each replica has its own, as `PerReplica`; else `value`."""
+        is_variable = "keras" in sys.modules and hasattr(value, "_direct_assign")
+        return self.held.own_values(value) if is_variable else value
+
+    def _new(
+        self, key: Any, function: Any, given: tuple[Any, Any], found: Sorted, options: RunOptions
+    ) -> tuple[Program, Numbers]:
+        numbers = Numbers(found)
+        donated = _donated(given[0], options)
+        program = Program(self._strategy, self._replicas, function, key[1], found.key, numbers, donated)
+        self._programs[key] = program, numbers
+        if len(self._programs) > _MOST:
+            self._programs.popitem(last=False)
+        return program, numbers
+
+
+def checked(function: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments of a call of `run`; raises `ArgumentError` if they are none."""
+    if not callable(function):
+        raise ArgumentError(f"strategy.run needs a function. Received: {function!r}. Example: run(step, args=(batch,))")
+    if not isinstance(args, (tuple, list)):
+        raise ArgumentError(
+            f"args must be a tuple of positional arguments. Received: a {type(args).__name__}. Example: args=(batch,)"
+        )
+    if kwargs is not None and not (isinstance(kwargs, Mapping) and all(isinstance(name, str) for name in kwargs)):
+        raise ArgumentError(
+            f"kwargs must be a dict of arguments by their names. Received: {kwargs!r}. Example: "
+            'kwargs={"training": True}'
+        )
+    return tuple(args), dict(kwargs or {})
+
+
+def _donated(args: Sequence[Any], options: RunOptions) -> frozenset[int]:
+    """The numbers of the leaves of arguments that are given away."""
+    wrong = [n for n in options.donate_argnums if n >= len(args)]
+    if wrong:
+        raise ArgumentError(
+            f"donate_argnums must name positional arguments. Received: {wrong} for {len(args)} arguments."
+        )
+    ends = [0]
+    for arg in args:
+        ends.append(ends[-1] + len(jax.tree.leaves(arg)))
+    return frozenset(i for n in options.donate_argnums for i in range(ends[n], ends[n + 1]))

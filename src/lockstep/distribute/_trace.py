@@ -1,0 +1,175 @@
+"""One trace of a replica's function: its results, what they are, and what becomes of variables that it assigns."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lockstep._step import variance
+from lockstep._step.replicas import AXIS
+from lockstep.distribute._arguments import Fixed
+from lockstep.distribute._replica_context import ReplicaContext, as_replica
+
+if TYPE_CHECKING:
+    from lockstep.distribute._variables import Assigned, Scope
+
+
+class Again(Exception):  # It is a way out of a trace, not an error.
+    """The trace has found what it should have known at its start; with that, it is to be made again."""
+
+
+@dataclass
+class Known:
+    """What earlier traces of a function have found.
+
+    Attributes:
+        variables: Keras variables that it reads or assigns.
+        sums: Whether gradients that an optimizer applies are to be added up, by the number of the application.
+    """
+
+    variables: list[Any]
+    sums: dict[str, bool]
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What a trace says of its results.
+
+    Attributes:
+        structure: Of what the function returns.
+        leaves: Of each leaf: `None` for an array, else the value itself.
+        varies: Of each array: whether it varies between replicas.
+        shapes: Of each array, of one replica.
+        assigned: Variables.
+        changes: Of each: whether what was assigned varies.
+    """
+
+    structure: Any
+    leaves: Sequence[Fixed | None]
+    varies: Sequence[bool]
+    shapes: Sequence[tuple[int, ...]]
+    assigned: Sequence[Assigned]
+    changes: Sequence[bool]
+
+
+class Trace:
+    """Traces a function.
+
+    Args:
+        function: Of one replica.
+        arguments: Makes its (args, kwargs) of arrays, by the number of the leaf.
+        numbers: The leaves that are arrays.
+        originals: Python's numbers that are given as arrays, by the number of the leaf.
+        known: What earlier traces have found.
+        context: Of the replica.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: Callable[[Mapping[int, Any]], Any],
+        numbers: Sequence[int],
+        known: Known,
+        context: ReplicaContext,
+    ) -> None:
+        self._function = function
+        self._arguments = arguments
+        self._numbers = numbers
+        self._known = known
+        self._context = context
+        self._structure: Any = None
+        self._leaves: list[Fixed | None] = []
+        self._assigned: list[Assigned] = []
+
+    def run(self, *inputs: Any) -> list[Any]:
+        """Calls the function with this replica's arrays, and values of the known variables.
+
+        Returns:
+            The arrays that it returns, and what it assigns.
+
+        Raises:
+            Again: If there are other variables.
+        """
+        count = len(self._numbers)
+        args, kwargs = self._arguments(dict(zip(self._numbers, inputs[:count], strict=True)))
+        scope = self._scope(inputs[count:])
+        with as_replica(self._context), scope or contextlib.nullcontext():
+            returned = self._function(*args, **kwargs)
+        self._check(scope)
+        leaves, self._structure = jax.tree.flatten(returned)
+        arrays = [_array_of(leaf) for leaf in leaves]
+        self._leaves = [Fixed(leaf) if array is None else None for leaf, array in zip(leaves, arrays, strict=True)]
+        self._assigned = [] if scope is None else scope.assigned()
+        return [a for a in arrays if a is not None] + [a.result for a in self._assigned]
+
+    def _scope(self, values: Sequence[Any]) -> Scope | None:
+        if "keras" not in sys.modules:
+            return None
+        from lockstep.distribute._variables import traced_scope
+
+        return traced_scope(self._known, values, self._context)
+
+    def _check(self, scope: Scope | None) -> None:
+        if scope is None:
+            if "keras" in sys.modules:
+                raise Again
+        elif scope.met:
+            self._known.variables += scope.met.values()
+            raise Again
+
+    def made(self, record: Any, own: Sequence[bool]) -> Made:
+        """Returns what the trace says of its results.
+
+        Args:
+            record: The closed jaxpr of `run`.
+            own: Which of its inputs may differ between replicas.
+
+        Raises:
+            Again: If gradients are equal on all replicas already, which were added up.
+        """
+        notes: dict[str, bool] = {}
+        found = variance.varying(record, own, AXIS, notes)
+        equal = {key: False for key, varies in notes.items() if not varies and self._known.sums.get(key, True)}
+        if equal:
+            self._known.sums.update(equal)
+            raise Again
+        count = sum(leaf is None for leaf in self._leaves)
+        is_one = self._context.num_replicas_in_sync == 1
+        arrays = [varies and not is_one for varies in found[:count]]
+        shapes = [aval.shape for aval in record.out_avals[:count]]
+        changes = found[count : count + len(self._assigned)]  # What follows is kept for the next call.
+        return Made(self._structure, self._leaves, arrays, shapes, self._assigned, changes)
+
+    def finished(
+        self, made: Made, results: Sequence[Any], inputs: Sequence[Any]
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """Returns outputs, values of the assigned variables, and what is read of those of which each replica has one.
+
+        Args:
+            made: What the trace says.
+            results: Of `run`.
+            inputs: What these are for.
+        """
+        count = len(made.varies)
+        before = {id(v): value for v, value in zip(self._known.variables, inputs[len(self._numbers) :], strict=True)}
+        values = [
+            a.combined(before[id(a.variable)], value, varies)
+            for a, value, varies in zip(made.assigned, results[count:], made.changes, strict=True)
+        ]
+        reads = [a.read(v) for a, v in zip(made.assigned, values, strict=True) if a.is_read_together]
+        return list(results[:count]), values, reads
+
+
+def _array_of(leaf: Any) -> Any:
+    """A leaf of what the function returns as an array; `None` for anything else, which is returned as it is."""
+    if isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
+        return jnp.asarray(leaf)
+    is_variable = "keras" in sys.modules and hasattr(leaf, "_direct_assign")
+    return jnp.asarray(leaf.value) if is_variable else None

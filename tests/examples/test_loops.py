@@ -1,0 +1,46 @@
+"""Every example with a loop of its own trains alike on one device, on four, and in two processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lockstep as ls
+from tests.datasets.digits import write_idx
+from tests.examples.loops import NAMES, train
+from tests.support.cluster import Cluster
+
+# Of 12 pictures: two devices can divide them into equal shares, four cannot.
+BATCH = 6
+TOLERANCE = 3e-5
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("data")
+    write_idx(directory / "mnist")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(2, 1, tmp_path_factory.mktemp("pair"))
+    yield cluster
+    cluster.close()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_follows_one_device(name: str, data: Path, pair: Cluster) -> None:
+    arguments: dict[str, Any] = {"name": name, "data": str(data), "batch": BATCH}
+    expected = train(ls.distribute.OneDeviceStrategy("/cpu:0"), **arguments)
+    for found in (
+        train(ls.distribute.MirroredStrategy(), **arguments),
+        *pair.run("tests.examples.loops:train", **arguments),
+    ):
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            np.testing.assert_allclose(found[key], value, rtol=TOLERANCE, atol=TOLERANCE, err_msg=key)

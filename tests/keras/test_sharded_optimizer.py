@@ -1,0 +1,154 @@
+"""An optimizer's state that the replicas divide among them: the same training, a part of the bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import lockstep as ls
+from benchmarks.traffic.hlo import counted
+from benchmarks.traffic.programs import compiled_text
+from lockstep._keras.ownership import ownership
+from lockstep.callbacks._backup_and_restore import BackupAndRestore
+from lockstep.errors import ArgumentError, UnsupportedError
+from tests.distribute.test_gradient_dtype import fit, mirrored
+
+# An odd first axis, so that the second one is divided; a vector that four replicas cannot divide.
+WIDTH = 32
+
+
+def _model(strategy: Any, optimizer: Any = None) -> Any:
+    keras.utils.set_random_seed(1)
+    keras.backend.clear_session()
+    with strategy.scope():
+        model = keras.Sequential(
+            [keras.Input((6,)), layers.Dense(WIDTH, activation="tanh"), layers.BatchNormalization(), layers.Dense(3)]
+        )
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(optimizer or keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
+    return model
+
+
+def _sharded(count: int = 4) -> Any:
+    return mirrored(None, count, shard_optimizer_state=True)
+
+
+def _assert_same(one: Any, other: Any) -> None:
+    values = zip(
+        [*one.variables, *one.optimizer.variables], [*other.variables, *other.optimizer.variables], strict=True
+    )
+    for a, b in values:
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=0, atol=2e-6, err_msg=a.path)
+
+
+def _bytes_on_each(model: Any) -> list[int]:
+    """What each device holds of the optimizer, as the last step has left it."""
+    owned = ownership(model)
+    assert owned is not None
+    placed = [owned.handed_out[id(v)][1] for v in model.optimizer.variables]
+    sizes = [[shard.data.nbytes for shard in array.addressable_shards] for array in placed]
+    return [sum(column) for column in zip(*sizes, strict=True)]
+
+
+OPTIMIZERS = {
+    "adam": lambda: keras.optimizers.Adam(0.01, global_clipnorm=0.5),
+    "accumulating, scaled": lambda: keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2), 8.0, dynamic_growth_steps=3
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_training_is_the_same(name: str) -> None:
+    plain, sharded = (_model(s, OPTIMIZERS[name]()) for s in (mirrored(None), _sharded()))
+    assert fit(sharded).history["loss"] == pytest.approx(fit(plain).history["loss"], abs=1e-5)
+    _assert_same(sharded, plain)
+    whole, parts = _bytes_on_each(plain), _bytes_on_each(sharded)
+    assert len(set(parts)) == 1 and parts[0] < 0.4 * whole[0]
+
+
+def test_each_replica_updates_its_part() -> None:
+    model = _model(_sharded())
+    fit(model, 1)
+    x, y = np.ones((12, 6), "float32"), np.ones(12, "int32")
+    text = compiled_text(model, (x, y))
+    # Weights are collected after the update; without dividing, nothing is.
+    assert counted(text)["all-gather"] > 0
+    plain = _model(mirrored(None))
+    fit(plain, 1)
+    assert counted(compiled_text(plain, (x, y)))["all-gather"] == 0
+
+
+class _Reads(keras.callbacks.Callback):
+    """Reads the optimizer's variables, and changes one, in the middle of an epoch."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == 1:
+            self.read = [np.asarray(v) for v in self.model.optimizer.variables]
+            self.model.optimizer.learning_rate = 0.005
+
+
+def test_callbacks_read_and_change_the_whole() -> None:
+    found = []
+    for strategy in (mirrored(None), _sharded()):
+        reads, model = _Reads(), _model(strategy)
+        fit(model, 1, [reads])
+        found.append((reads.read, model))
+    for a, b in zip(found[0][0], found[1][0], strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=2e-6)
+    _assert_same(found[1][1], found[0][1])
+
+
+@pytest.mark.parametrize("count", [2])
+def test_saved_and_restored_on_other_replicas(tmp_path: Path, count: int) -> None:
+    whole, first = _model(mirrored(None)), _model(_sharded())
+    fit(whole, 2)
+    backup = BackupAndRestore(tmp_path / "backup", save_freq=3, delete_checkpoint=False)
+    fit(first, 1, [backup])
+    resumed = _model(_sharded(count))
+    fit(resumed, 2, [BackupAndRestore(tmp_path / "backup", save_freq=3)])
+    _assert_same(resumed, whole)
+    first.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    _assert_same(loaded, first)
+
+
+def test_steps_one_by_one_are_the_same() -> None:
+    plain, sharded = _model(mirrored(None)), _model(_sharded())
+    x, y = np.random.default_rng(0).normal(size=(12, 6)).astype("float32"), np.arange(12, dtype="int32") % 3
+    for _ in range(3):
+        plain.train_on_batch(x, y), sharded.train_on_batch(x, y)
+    _assert_same(sharded, plain)
+    np.testing.assert_allclose(sharded.predict(x, verbose=0), plain.predict(x, verbose=0), atol=1e-5)
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="must be True or False"):
+        mirrored(None, shard_optimizer_state=1)
+    with pytest.raises(UnsupportedError, match="XLA divides the step"):
+        mirrored(ls.distribute.CommunicationOptions(bytes_per_pack=9), shard_optimizer_state=True)
+    with pytest.raises(UnsupportedError, match=r"for lockstep\.train\.Program"):
+        ls.train.Program(lambda state, batch: (state, {}), _sharded())
+    config = ls.estimator.RunConfig(train_distribute=_sharded())
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        loss = jnp.mean(layers.Dense(1)(features) ** 2)
+        train_op = ls.train.GradientDescentOptimizer(0.1).minimize(loss)
+        return ls.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    estimator = ls.estimator.Estimator(model_fn, str(tmp_path), config)
+    with pytest.raises(UnsupportedError, match="for an Estimator"):
+        estimator.train(lambda: ls.data.Dataset.from_tensor_slices((np.ones((8, 2), "float32"),) * 2).batch(2))
+    strategy = _sharded(2)
+    with strategy.scope():
+        variable = keras.Variable(1.0)
+    with pytest.raises(UnsupportedError, match=r"Keras variables in strategy\.run"):
+        strategy.run(lambda: variable.value + 1)
+    assert jax.tree.leaves(strategy.run(lambda x: x + 1, args=(np.float32(1),)))
