@@ -83,8 +83,17 @@ _LAST = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--exhaustive`: also the cases that repeat on one more layout what others show."""
+    parser.addoption("--exhaustive", action="store_true", help="also cases that repeat others on one more layout")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Puts the tests in order; within a file and a directory they stay as they are."""
+    if not config.getoption("--exhaustive"):
+        more = [item for item in items if item.get_closest_marker("exhaustive")]
+        config.hook.pytest_deselected(items=more)
+        items[:] = [item for item in items if item not in set(more)]
     items.sort(key=_rank)
 
 

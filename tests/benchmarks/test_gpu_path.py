@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.harness.environments import ROOT
 
 
+@pytest.mark.exhaustive
 def test_a_network_is_measured_beside_what_is_there(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--smoke", "--cases", "LSTM", "--rounds", "1"]
     own = ["--output", str(tmp_path), "--lockstep", sys.executable, "--torch", str(tmp_path / "python")]

@@ -82,7 +82,7 @@ class _Stops(keras.callbacks.Callback):
         raise RuntimeError("power cut")
 
 
-@pytest.mark.parametrize("count", [2])
+@pytest.mark.parametrize("count", [pytest.param(4, marks=pytest.mark.exhaustive), 2])
 def test_backups_hold_it_for_other_replicas_too(tmp_path: Path, count: int) -> None:
     whole, cut, resumed = model_of(mirrored(FACTORS)), model_of(mirrored(FACTORS)), model_of(mirrored(FACTORS, count))
     fit(whole, 2)
@@ -177,7 +177,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
     job.close()
 
 
-@pytest.mark.parametrize("shared", ["0"], ids=["network"])
+@pytest.mark.parametrize("shared", [pytest.param("1", marks=pytest.mark.exhaustive), "0"])
 def test_two_workers(job: Job, shared: str) -> None:
     tasks = job.start_all(PROGRAM, 2, LOCKSTEP_SHARED_MEMORY=shared)
     for task in tasks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import keras
@@ -61,15 +62,21 @@ def _train(strategy: Any, *middle: Any, optimizer: Any = None) -> keras.Model:
 @pytest.mark.parametrize("name", EXPLICIT)
 @pytest.mark.parametrize("normalised", [False, True])
 def test_gradients_are_those_of_one_device(name: str, normalised: bool) -> None:
+    weights, history = _trained(None, normalised)
+    found, its_history = _trained(name, normalised)
+    for a, b in zip(found, weights, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-9)
+    for key, values in history.items():
+        np.testing.assert_allclose(its_history[key], values, rtol=0, atol=1e-9)
+
+
+@cache
+def _trained(name: str | None, normalised: bool) -> tuple[list[np.ndarray], dict[str, Any]]:
+    """Weights and history; on one device without a name."""
     with precision("float64"):
         middle = [layers.BatchNormalization()] if normalised else []
-        expected = _train(distribute.get_strategy(), *middle)
-        middle = [layers.BatchNormalization()] if normalised else []
-        found = _train(EXPLICIT[name](), *middle)
-        for a, b in zip(found.get_weights(), expected.get_weights(), strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-9)
-        for key, values in expected.history.history.items():
-            np.testing.assert_allclose(found.history.history[key], values, rtol=0, atol=1e-9)
+        model = _train(distribute.get_strategy() if name is None else EXPLICIT[name](), *middle)
+        return model.get_weights(), model.history.history
 
 
 def test_these_options_take_the_replica_view() -> None:

@@ -12,7 +12,7 @@ from tests.estimator.cases import MODEL_FNS
 from tests.support.cluster import Cluster
 
 # (processes, devices of each); two processes of one device: test_two_workers.py.
-LAYOUTS = [(1, 4), (2, 2), (3, 1)]
+LAYOUTS = [(1, 4), (2, 2), pytest.param((3, 1), marks=pytest.mark.exhaustive)]
 TOLERANCES = {"float64": 1e-9, "float32": 2e-5}
 
 Results = dict[str, np.ndarray]
@@ -58,6 +58,7 @@ def test_float64(
     _compare(case, floatx, cluster, one_device, tmp_path)
 
 
+@pytest.mark.parametrize("cluster", [(2, 2)], ids=["2x2"], indirect=True)
 @pytest.mark.parametrize(("case", "floatx"), [(case, "float32") for case in ("sgd", "adam")])
 def test_float32(
     case: str, floatx: str, cluster: Cluster, one_device: dict[tuple[str, str], Results], tmp_path: Path

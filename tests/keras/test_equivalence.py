@@ -11,12 +11,15 @@ from tests.keras.cases import CASES
 from tests.support.cluster import Cluster, shared
 
 # (processes, devices of each); two processes of one device: test_two_workers.py.
-LAYOUTS = [(1, 1), (1, 4), (2, 2)]
+LAYOUTS = [(1, 1), (1, 4), pytest.param((2, 2), marks=pytest.mark.exhaustive)]
 TOLERANCES = {"float64": 1e-9, "float32": 2e-5}
 # In float32, Lion's sign of a momentum near zero, and a whole epoch of Adam's first steps, amplify rounding.
 _FLOAT32 = ["sgd with momentum", "dropout"]
 # What a number of processes could matter to.
-_THREE = ["sgd with momentum", "batch normalisation", "custom train_step", "on batch"]
+_THREE = [
+    case if case in ("batch normalisation", "on batch") else pytest.param(case, marks=pytest.mark.exhaustive)
+    for case in CASES
+]
 
 Results = dict[str, np.ndarray]
 
@@ -56,6 +59,7 @@ def test_float64(case: str, cluster: Cluster, one_device: dict[tuple[str, str], 
     _check(case, "float64", cluster, one_device)
 
 
+@pytest.mark.parametrize("cluster", [(2, 2)], ids=["2x2"], indirect=True)
 @pytest.mark.parametrize("case", _FLOAT32)
 def test_float32(case: str, cluster: Cluster, one_device: dict[tuple[str, str], Results]) -> None:
     _check(case, "float32", cluster, one_device)

@@ -106,7 +106,7 @@ def test_callbacks_read_and_change_the_whole() -> None:
     _assert_same(found[1][1], found[0][1])
 
 
-@pytest.mark.parametrize("count", [2])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_saved_and_restored_on_other_replicas(tmp_path: Path, count: int) -> None:
     whole, first = _model(mirrored(None)), _model(_sharded())
     fit(whole, 2)

@@ -63,7 +63,7 @@ def test_keras_fault_tolerance_continues(tmp_path: Path) -> None:
     assert second["loss"][0] < 0.8 * first["loss"][0]
 
 
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.exhaustive), 4])
 def test_keras_multiworker(tmp_path: Path, workers: int) -> None:
     env = environment(KERAS_MAX_STEPS_PER_EPOCH="15")
     command = [sys.executable, "-m", "lockstep._launch", "run", "--workers", str(workers)]
