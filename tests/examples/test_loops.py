@@ -33,7 +33,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster.close()
 
 
-@pytest.mark.parametrize("name", NAMES)
+def _case(name: str) -> Any:
+    """Those that differ from the first in their library alone are for exhaustive runs."""
+    return pytest.param(name, marks=pytest.mark.exhaustive) if name in ("flax_nnx", "equinox_network") else name
+
+
+@pytest.mark.parametrize("name", [_case(name) for name in NAMES])
 def test_it_follows_one_device(name: str, data: Path, pair: Cluster) -> None:
     arguments: dict[str, Any] = {"name": name, "data": str(data), "batch": BATCH}
     expected = train(ls.distribute.OneDeviceStrategy("/cpu:0"), **arguments)
