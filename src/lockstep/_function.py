@@ -7,13 +7,15 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar, cast
 
 import jax
-import keras
 import numpy as np
 
+from lockstep._keras.no_updates import NoUpdates
+from lockstep.distribute._arguments import Fixed
 from lockstep.distribute._values import DistributedValues
 from lockstep.errors import ArgumentError, UnsupportedError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_RULE = "A lockstep.function returns what it computes, and changes nothing else. Received: one that"
 _NOT_HERE = "It is for TensorFlow's graphs, of which there are none. Leave it out."
 
 
@@ -100,32 +102,19 @@ class Function:
         if not self._compiles or any(map(_is_distributed, leaves)):
             return self.python_function(*args, **kwargs)
         is_array = tuple(_is_array(leaf, self._widens) for leaf in leaves)
-        static = tuple(_Static(leaf) for leaf, array in zip(leaves, is_array, strict=True) if not array)
+        static = tuple(Fixed(leaf) for leaf, array in zip(leaves, is_array, strict=True) if not array)
         key = _hashable((structure, is_array, static), (args, kwargs))
         if key not in self._programs:
             self._programs[key] = jax.jit(functools.partial(self._run, structure, is_array, static))
         found, rest = self._programs[key](*[v for v, array in zip(leaves, is_array, strict=True) if array])
         return rest.filled(found)
 
-    def _run(self, structure: Any, is_array: Sequence[bool], static: Sequence[_Static], *arrays: Any) -> Any:
+    def _run(self, structure: Any, is_array: Sequence[bool], static: Sequence[Fixed], *arrays: Any) -> Any:
         given, fixed = iter(arrays), iter(static)
         leaves = [next(given) if array else next(fixed).value for array in is_array]
         args, kwargs = jax.tree.unflatten(structure, leaves)
-        with _NoUpdates():
+        with NoUpdates(_RULE, "Return the value, or call it with jit_compile=False."):
             return _parted(self.python_function(*args, **kwargs))
-
-
-class _Static:
-    """A value that is told apart from others by its type, too: 1, 1.0 and True are three."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Static) and type(self.value) is type(other.value) and bool(self.value == other.value)
-
-    def __hash__(self) -> int:
-        return hash((type(self.value), self.value))
 
 
 @jax.tree_util.register_pytree_node_class
@@ -177,17 +166,6 @@ def _hashable(key: Any, given: Any) -> Hashable:
                 f"{type(leaf).__name__} at {jax.tree_util.keystr(path)}. Pass arrays, or what can be hashed."
             ) from None
     return cast(Hashable, key)
-
-
-class _NoUpdates(keras.StatelessScope):
-    """While open, Keras variables keep their values."""
-
-    def add_update(self, update: Any) -> None:
-        """Refuses."""
-        raise ArgumentError(
-            "A lockstep.function returns what it computes, and changes nothing else. Received: one that assigns to the "
-            f"Keras variable {update[0].path}. Return the value, or call it with jit_compile=False."
-        )
 
 
 def _checked_spec(spec: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -256,14 +256,6 @@ def workers() -> dict[str, Any]:
     _again(model)
     kept = model.train_function.residuals()
     return {f"weight {i}": w for i, w in enumerate(model.get_weights())} | {f"residual {i}": v for i, v in kept.items()}
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Iterator[Job]:
-    """A job that ends with the test."""
-    job = Job(tmp_path)
-    yield job
-    job.close()
 
 
 @pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "network"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 import lockstep as ls
 from tests.distribute import loops
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, shared
 
 # The last batch divides; it does not; it leaves replicas without data.
 CASES = [
@@ -37,20 +36,10 @@ def one_device() -> _OneDevice:
     return _OneDevice()
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two workers of two devices each."""
-    cluster = Cluster(2, 2, tmp_path_factory.mktemp("pair"))
-    yield cluster
-    cluster.close()
+pair = shared(2, 2)
 
 
-@pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two workers of one device each."""
-    cluster = Cluster(2, 1, tmp_path_factory.mktemp("workers"))
-    yield cluster
-    cluster.close()
+workers = shared(2)
 
 
 def _alike(expected: dict[str, np.ndarray], *found: dict[str, np.ndarray]) -> None:

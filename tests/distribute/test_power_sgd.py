@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -167,14 +166,6 @@ def workers() -> dict[str, Any]:
     bfloat16._again(model)
     kept = model.train_function.residuals()
     return {f"weight {i}": w for i, w in enumerate(model.get_weights())} | {f"kept {i}": v for i, v in kept.items()}
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Iterator[Job]:
-    """A job that ends with the test."""
-    job = Job(tmp_path)
-    yield job
-    job.close()
 
 
 @pytest.mark.parametrize("shared", [pytest.param("1", marks=pytest.mark.exhaustive), "0"])

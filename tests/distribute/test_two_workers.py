@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from keras import layers
 
 import lockstep as ls
@@ -32,14 +29,6 @@ def weights(chosen: Any) -> list[np.ndarray]:
     """Trains a model with batch normalisation; returns its weights."""
     with precision("float64"):
         return _train(chosen, layers.BatchNormalization()).get_weights()
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Iterator[Job]:
-    """A job that ends with the test."""
-    job = Job(tmp_path)
-    yield job
-    job.close()
 
 
 def test_two_workers_of_two_devices(job: Job) -> None:

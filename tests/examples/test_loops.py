@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 import lockstep as ls
 from tests.datasets.digits import write_idx
 from tests.examples.loops import NAMES, train
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, shared
 
 # Of 12 pictures: two devices can divide them into equal shares, four cannot.
 BATCH = 6
@@ -26,11 +25,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(2, 1, tmp_path_factory.mktemp("pair"))
-    yield cluster
-    cluster.close()
+pair = shared(2)
 
 
 def _case(name: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from lockstep.errors import ArgumentError, UnsupportedError
 from tests.keras import local_cases, resuming
 from tests.keras.local_cases import EVEN_ROWS, UNEVEN_ROWS
 from tests.keras.test_resume import check, interrupt
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, shared
 
 _AVERAGING = {"every": 1, "outer_learning_rate": 1.0, "outer_momentum": 0.0}
 _DILOCO = {"every": 4, "outer_learning_rate": 0.7, "outer_momentum": 0.9, "nesterov": True}
@@ -166,12 +165,7 @@ def test_values_out_of_range_are_refused(steps: dict[str, Any], told: str) -> No
         LocalSteps(**steps)
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two workers with two devices each."""
-    cluster = Cluster(2, 2, tmp_path_factory.mktemp("pair"))
-    yield cluster
-    cluster.close()
+pair = shared(2, 2)
 
 
 def test_processes_are_as_devices(pair: Cluster) -> None:

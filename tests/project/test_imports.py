@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "_model_fn": {"_runtime", "_step", "_keras"},
     "summary": {"data", "_model_fn"},
     "callbacks": {"data", "summary", "checkpoint"},
-    "_function": {"distribute"},
+    "_function": {"distribute", "_keras"},
     "random": {"distribute", "_step"},
     "train": {
         *(

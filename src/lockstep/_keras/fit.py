@@ -9,7 +9,7 @@ from keras.src.backend import config
 from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
 
 from lockstep._feed.feed import Feed
-from lockstep._feed.source import no_batch, source_of
+from lockstep._feed.source import source_of
 from lockstep._keras import agreement, programs, running
 from lockstep._keras.callbacks import callback_list
 from lockstep._keras.listening import BatchListener
@@ -115,7 +115,7 @@ class _Fit:
         try:
             for epoch in range(first, first if model.stop_training else self._epochs):
                 logs = self._epoch(epoch)
-                stops = self._stops(epoch)
+                stops = running.stops(self._runtime, epoch, model)
                 if stops:
                     self._settle(ends=True)
                     self._state.sync()
@@ -124,7 +124,7 @@ class _Fit:
                     break
             finished = True
         except Preempted:
-            self._preempted()
+            running.preempted(self._callbacks)
             raise
         finally:
             if isinstance(model.optimizer, keras.optimizers.Optimizer) and self._epochs > 0:
@@ -164,30 +164,13 @@ class _Fit:
             listener.end()
             self._settle(ends=epoch == self._epochs - 1)
         if steps + progress.batches == 0:
-            self._run_dry(epoch)
+            running.run_dry(self._feed, epoch, self._model)
         recovery.trained(listener.logs)
         return recovery.progress
 
     def _settle(self, ends: bool) -> None:
         """Has the state hold what replicas came to by themselves."""
         self._state.give(self._program.settle(self._state.take(), ends))
-
-    def _run_dry(self, epoch: int) -> None:
-        """A generator that earlier epochs have used up ends the training; data without any batch is an error."""
-        if not self._feed.exhausted or epoch == 0:
-            raise no_batch()
-        self._model.stop_training = True
-
-    def _stops(self, epoch: int) -> bool:
-        if agreement.anyone(self._runtime, f"the end of epoch {epoch}", bool(self._model.stop_training)):
-            self._model.stop_training = True
-        return self._model.stop_training
-
-    def _preempted(self) -> None:
-        """Tells callbacks that all tasks were asked to end, and have come to the same step."""
-        for callback in self._callbacks.callbacks:
-            if callable(getattr(callback, "on_preempted", None)):
-                callback.on_preempted()
 
 
 class _TrainListener(BatchListener):

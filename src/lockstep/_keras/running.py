@@ -11,10 +11,12 @@ from keras.src.backend import config
 
 from lockstep._feed.feed import Feed
 from lockstep._feed.source import Source, no_batch
+from lockstep._keras import agreement
 from lockstep._keras.callbacks import only_chief_prints
 from lockstep._keras.ownership import Ownership
 from lockstep._keras.state import ModelState
 from lockstep._loop import loop
+from lockstep._runtime.runtime import Runtime
 from lockstep._step.placement import as_arrays
 from lockstep._step.program import Program
 from lockstep.errors import Preempted
@@ -64,6 +66,26 @@ def capped(value: Any, limit: int | None, name: str) -> Any:
         warnings.warn(f"Limiting {name} to {limit}", stacklevel=4)
         return limit
     return value
+
+
+def run_dry(feed: Feed, epoch: int, model: Any) -> None:
+    """An iterator that earlier epochs have used up ends the training; data without any batch is an error."""
+    if not feed.exhausted or epoch == 0:
+        raise no_batch()
+    model.stop_training = True
+
+
+def stops(runtime: Runtime, epoch: int, model: Any) -> bool:
+    """Whether training ends with an epoch, on all tasks: because any task's callbacks say so."""
+    model.stop_training = agreement.anyone(runtime, f"the end of epoch {epoch}", bool(model.stop_training))
+    return model.stop_training
+
+
+def preempted(callbacks: Any) -> None:
+    """Tells callbacks that all tasks were asked to end, and have come to the same step."""
+    for callback in callbacks.callbacks:
+        if callable(getattr(callback, "on_preempted", None)):
+            callback.on_preempted()
 
 
 def data_facts(feed: Feed) -> dict[str, Any]:

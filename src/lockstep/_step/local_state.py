@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from lockstep._comm import sharing
-from lockstep._step.per_replica import PerReplica
+from lockstep._step.replica_rows import ReplicaRows
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.rounds import OWN, Local, Plan, Round, Step
 from lockstep.errors import CheckpointError
@@ -37,7 +37,7 @@ class LocalState:
     def __init__(self, local: Local, replicas: Replicas) -> None:
         self._local = local
         self._replicas = replicas
-        self._rows = PerReplica(replicas)
+        self._rows = ReplicaRows(replicas)
         self._plan: Plan | None = None
         self._now: Round | None = None
         self._steps = 0

@@ -19,8 +19,8 @@ from jax.sharding import PartitionSpec
 
 from lockstep._step import compression
 from lockstep._step.compression import Kept
-from lockstep._step.placement import from_chief, local_copy, place_whole
 from lockstep._step.reduction import Reduction
+from lockstep._step.replica_rows import ReplicaRows
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.tracing import current_trace
 from lockstep.errors import ArgumentError, CheckpointError, UnsupportedError
@@ -29,6 +29,7 @@ Step = Callable[[Any, Any], tuple[Any, Any]]
 _tracing = threading.local()
 # The names of what all replicas have alike begin so.
 _COMMON = "common/"
+_WHAT = "was not sent of gradients"
 
 
 class Compensation:
@@ -157,7 +158,7 @@ class Residuals:
         self._replicas = replicas
         self._arrays: Kept | None = None
         self.shapes: Kept | None = None
-        self._gather = jax.jit(lambda array: array, out_shardings=replicas.whole)
+        self._rows = ReplicaRows(replicas)
 
     def learn(self, step: Step, state: Any, batch: Any) -> Kept:
         """Finds out what there is, unless that is known.
@@ -207,11 +208,8 @@ class Residuals:
     def fetch(self) -> dict[str, np.ndarray]:
         """Returns them for a checkpoint; all tasks call it together."""
         arrays = self._arrays or Kept()
-        own = {str(i): self._fetched(array) for i, array in enumerate(arrays.own)}
-        return own | {f"{_COMMON}{i}": self._fetched(array)[0] for i, array in enumerate(arrays.common)}
-
-    def _fetched(self, array: jax.Array) -> np.ndarray:
-        return np.asarray(array if array.is_fully_addressable else local_copy(self._gather(array)))
+        own = {str(i): self._rows.fetched(array) for i, array in enumerate(arrays.own)}
+        return own | {f"{_COMMON}{i}": self._rows.fetched(array)[0] for i, array in enumerate(arrays.common)}
 
     def restore(self, values: Mapping[str, Any]) -> None:
         """Takes over what `fetch` has returned, there or for another number of replicas; all tasks call it together.
@@ -224,18 +222,11 @@ class Residuals:
         """
         runtime = self._replicas.runtime
         mine = _in_order(values) if runtime.is_chief else Kept()
-        kinds = [[[list(v.shape), v.dtype.name] for v in part] for part in mine]
-        found = runtime.agree("what was not sent of gradients", kinds)[0]
-        if not runtime.is_chief:
-            mine = Kept(*(tuple(np.zeros(shape, dtype) for shape, dtype in part) for part in found))
-        own = tuple(self._placed(self._divided(self._of_chief(v))) for v in mine.own)
-        common = tuple(self._placed(self._repeated(self._of_chief(v))) for v in mine.common)
+        count = runtime.agree(f"how much {_WHAT}", len(mine.own))[0]
+        arrays = self._rows.of_chief(_WHAT, [*mine.own, *mine.common])
+        own = tuple(self._rows.placed(self._divided(v)) for v in arrays[:count])
+        common = tuple(self._rows.placed(self._repeated(v)) for v in arrays[count:])
         self._arrays = Kept(own, common) if own or common else None
-
-    def _of_chief(self, value: np.ndarray) -> np.ndarray:
-        if self._replicas.runtime.is_alone:
-            return value
-        return np.asarray(local_copy(from_chief(self._replicas, [place_whole(self._replicas, value)])[0]))
 
     def _divided(self, value: np.ndarray) -> np.ndarray:
         """What each replica gets. Only the sum counts, and other replicas share it."""
@@ -248,11 +239,7 @@ class Residuals:
         return np.broadcast_to(value, (self._replicas.count, *value.shape))
 
     def _zeros(self, shapes: Sequence[Any]) -> tuple[jax.Array, ...]:
-        return tuple(self._placed(np.zeros(s.shape, s.dtype)) for s in shapes)
-
-    def _placed(self, value: np.ndarray) -> jax.Array:
-        parts = [jax.device_put(value[i : i + 1], device) for i, device in self._replicas.local]
-        return jax.make_array_from_single_device_arrays(value.shape, self._replicas.by_example, parts)
+        return tuple(self._rows.placed(np.zeros(s.shape, s.dtype)) for s in shapes)
 
 
 def _traced(replicas: Replicas, step: Step, state: Any, batch: Any) -> Kept:

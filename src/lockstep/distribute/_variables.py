@@ -20,6 +20,7 @@ from keras.src.backend.common.variables import Variable, initialize_all_variable
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
+from lockstep._keras.replica_step import is_seed
 from lockstep._step.placement import from_chief, local_copy, place_whole
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.shares import Shares
@@ -46,10 +47,6 @@ def aggregation(variable: Any) -> str:
     """How values of replicas are combined; of batch normalisation's moving averages as tf.keras does it."""
     is_moving = variable.path.endswith(("/moving_mean", "/moving_variance"))
     return "mean" if variable.aggregation == "none" and is_moving else variable.aggregation
-
-
-def is_seed(variable: Any) -> bool:
-    return variable.path.endswith("seed_generator_state")
 
 
 @dataclass(frozen=True)

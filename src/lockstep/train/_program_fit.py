@@ -10,7 +10,6 @@ from typing import Any
 import keras
 
 from lockstep._feed.feed import Feed
-from lockstep._feed.source import no_batch
 from lockstep._keras import agreement, running
 from lockstep._keras.callbacks import callback_list, only_chief_prints
 from lockstep._keras.recovery import Recovery
@@ -147,13 +146,13 @@ class Fit:
                 logs = self._epoch(epoch)
                 if self._has_all_steps:
                     break
-                stops = self._stops(epoch)
+                stops = running.stops(self._runtime, epoch, self._training)
                 if stops:
                     self._settle()
                 self._recovery.on_epoch(epoch, stops)
                 epoch += 1
         except Preempted:
-            self._preempted()
+            running.preempted(self._callbacks)
             raise
         self._callbacks.on_train_end(logs=logs)
 
@@ -176,7 +175,7 @@ class Fit:
         if not progress.trained:
             steps = self._drive(listener)
             if steps + progress.batches == 0:
-                self._run_dry(epoch)
+                running.run_dry(self._feed, epoch, self._training)
             recovery.trained(listener.logs)
         self._callbacks.on_epoch_end(epoch, listener.told())
         return listener.told()
@@ -198,22 +197,6 @@ class Fit:
     def _settle(self) -> None:
         """Training ends: has the state hold what replicas came to by themselves."""
         self._state.give(self._program.settle(self._state.take(), ends=True))
-
-    def _run_dry(self, epoch: int) -> None:
-        """An iterator that earlier epochs have used up ends the training; data without any batch is an error."""
-        if not self._feed.exhausted or epoch == 0:
-            raise no_batch()
-        self._training.stop_training = True
-
-    def _stops(self, epoch: int) -> bool:
-        wanted = self._training.stop_training
-        self._training.stop_training = agreement.anyone(self._runtime, f"the end of epoch {epoch}", wanted)
-        return self._training.stop_training
-
-    def _preempted(self) -> None:
-        for callback in self._callbacks.callbacks:
-            if callable(getattr(callback, "on_preempted", None)):
-                callback.on_preempted()
 
 
 def _checked(callbacks: Sequence[Any] | None) -> list[Any]:

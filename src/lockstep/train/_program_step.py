@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 import jax
-import keras
 import numpy as np
 
+from lockstep._keras.no_updates import NoUpdates
 from lockstep._step.program import Step
 from lockstep.errors import ArgumentError
 from lockstep.train._program_layout import Layout
@@ -18,13 +18,18 @@ from lockstep.train._program_layout import Layout
 UserStep = Callable[[Any, Any], tuple[Any, Any]]
 # A step that has no more is recorded twice, to see whether it is the same; with more, that takes too long.
 _FEW_EQUATIONS = 2000
+_RULE = "A step changes nothing but the state that it returns. Received: a step that"
+_ADVICE = (
+    "Pass variables in the state, and call model.stateless_call(trainable, non_trainable, x) and "
+    "optimizer.stateless_apply(...), which return new values."
+)
 
 
 def of_arrays(step: UserStep, layout: Layout) -> Step:
     """Returns a user's step `(state, batch) -> (state, logs)` as `(arrays, batch) -> (logs, arrays)`."""
 
     def inner(arrays: Any, batch: Any) -> tuple[Any, Any]:
-        with _NoUpdates():
+        with NoUpdates(_RULE, _ADVICE):
             made = step(layout.state(arrays), batch)
         state, logs = _pair(made)
         return _checked_logs(logs), layout.after(state, arrays)
@@ -99,18 +104,6 @@ def _checked_logs(logs: Any) -> Any:
                 f"{jax.tree_util.keystr(path) or 'the logs'}. Leave it out."
             )
     return logs
-
-
-class _NoUpdates(keras.StatelessScope):
-    """While open, Keras variables keep their values."""
-
-    def add_update(self, update: Any) -> None:
-        """Refuses."""
-        raise ArgumentError(
-            "A step changes nothing but the state that it returns. Received: a step that assigns to the Keras variable "
-            f"{update[0].path}. Pass variables in the state, and call model.stateless_call(trainable, non_trainable, "
-            "x) and optimizer.stateless_apply(...), which return new values."
-        )
 
 
 shaped = partial(jax.tree.map, lambda a: jax.ShapeDtypeStruct(np.shape(a), jax.dtypes.canonicalize_dtype(a.dtype)))

@@ -14,7 +14,7 @@ from lockstep._step.placement import from_chief, local_copy, place_whole
 from lockstep._step.replicas import Replicas
 
 
-class PerReplica:
+class ReplicaRows:
     """Brings such arrays to the replicas and back.
 
     Args:
