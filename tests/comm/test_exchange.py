@@ -20,6 +20,7 @@ from lockstep._comm import memory
 from lockstep._comm.engine import Engine
 from lockstep._comm.links import Links
 from lockstep._comm.memory import Arena
+from lockstep.errors import PeerError
 
 _CAPACITY = 1 << 16
 _WAIT_SECONDS = 30.0
@@ -205,10 +206,31 @@ def test_the_end_of_a_process_is_noticed_at_once() -> None:
         job = _job(stack, [1, 1, 1])
         waiting = job.submit(0, 1, lambda _: [np.ones(5)]) + job.submit(1, 1, lambda _: [np.ones(5)])
         job.links[2].close()
-        assert "PeerError: worker 2 has gone" in str(waiting[0].result())
-        # The second may hear of the first's end before.
-        assert "has gone" in str(waiting[1].result())
-        assert "has gone" in str(job.submit(0, 2, lambda _: [np.ones(5)])[0].result())
+        # Whoever of the others hears it first gives up too, and must not be taken for the cause.
+        for call in (*waiting, *job.submit(0, 2, lambda _: [np.ones(5)])):
+            assert "PeerError: worker 2 has gone" in str(call.result())
+
+
+def test_what_a_process_sent_before_it_ended_counts() -> None:
+    """Even when it ended with messages unread."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    first, second = (Links(["worker 0", "worker 1"], i, {1 - i: s}, 5.0) for i, s in enumerate((here, there)))
+    first.tell(0, 7)
+    second.tell(0, 7)
+    second.close()
+    assert first.hear(1, 0) == 7
+    with pytest.raises(PeerError, match="worker 1 has gone"):
+        first.hear(1, 1)
+    first.close()
+
+
+def test_who_gives_up_says_why() -> None:
+    with ExitStack() as stack:
+        job = _job(stack, [1, 1, 1])
+        calls = job.submit(0, 1, lambda _: [np.ones(5)]) + job.submit(1, 1, lambda _: [np.ones(5)])
+        job.links[2].give_up("worker 2 failed while it added up: MemoryError().")
+        for call in calls:
+            assert str(call.result()) == "PeerError: worker 2 failed while it added up: MemoryError()."
 
 
 def test_who_does_not_come_is_named() -> None:

@@ -74,8 +74,10 @@ class Engine:
                 self._completion.run(call.succeed)
 
     def _refuse(self, error: BaseException) -> None:
-        text = f"{type(error).__name__}: {error}" if isinstance(error, LockstepError) else repr(error)
-        self._links.close()  # So that the others do not wait for this process' part.
+        if not isinstance(error, LockstepError):
+            error = LockstepError(f"{self._links.names[self._links.process]} failed while it added up: {error!r}.")
+        self._links.give_up(str(error))  # So that the others do not wait for this process' part.
+        text = f"{type(error).__name__}: {error}"
         for call in (*self._current, *self._arrivals.here()):
             self._completion.run(partial(call.fail, text))
         while call := self._arrivals.one():

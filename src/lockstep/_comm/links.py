@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from lockstep.errors import MismatchError, MissingTaskError, PeerError
 
 _MESSAGE = struct.Struct("=qq")
+_GIVEN_UP = _MESSAGE.pack(-1, -1)
+_LONGEST = 4096
 _SLICE_SECONDS = 1
 
 
@@ -54,7 +56,7 @@ class Links:
         """Returns the site of which `other` has written its part of round `number`.
 
         Raises:
-            PeerError: If its process has ended.
+            PeerError: If its process has ended, or has given up.
             MissingTaskError: If it does not get there in time.
             MismatchError: If it is somewhere else.
         """
@@ -69,6 +71,14 @@ class Links:
                 f"{self.names[self.process]} at {number}. Look for a condition in the program that depends on the task."
             )
         return site
+
+    def give_up(self, reason: str) -> None:
+        """Closes all sockets, and lets the others know why: they would take this process for the one that failed."""
+        message = _GIVEN_UP + reason.encode()[: _LONGEST - _MESSAGE.size]
+        for s in self._sockets.values():
+            with contextlib.suppress(OSError):  # It has gone, or has not read for long.
+                s.send(message, socket.MSG_DONTWAIT)
+        self.close()
 
     def close(self) -> None:
         """Closes all sockets; a thread that waits for one is woken."""
@@ -85,22 +95,31 @@ class Links:
     def _receive(self, other: int) -> bytes | None:
         """The next message, or `None` if none comes for a while."""
         try:
-            message = self._sockets[other].recv(_MESSAGE.size)
+            message = self._read(other)
         except BlockingIOError:
             return None
-        except OSError as error:
-            raise self._gone(other) from error
-        if len(message) != _MESSAGE.size:
-            raise self._gone(other)
+        if message.startswith(_GIVEN_UP):
+            raise PeerError(message[_MESSAGE.size :].decode(errors="replace"))
         return message
 
     def _demand_open(self, other: int) -> None:
+        self._read(other, socket.MSG_PEEK)
+
+    def _read(self, other: int, flags: int = 0) -> bytes:
+        s = self._sockets[other]
         try:
-            if self._sockets[other].recv(_MESSAGE.size, socket.MSG_PEEK):
-                return
+            try:
+                message = s.recv(_LONGEST, flags)
+            except ConnectionResetError:
+                # It has ended before it read all; the kernel says so once, ahead of what it sent itself.
+                message = s.recv(_LONGEST, flags)
+        except BlockingIOError:
+            raise
         except OSError as error:
             raise self._gone(other) from error
-        raise self._gone(other)
+        if not message:
+            raise self._gone(other)
+        return message
 
     def _gone(self, other: int) -> PeerError:
         return PeerError(
