@@ -4,6 +4,7 @@ python benchmarks/lowerings.py                  all that lockstep lowers differe
 python benchmarks/lowerings.py --quick          some of them
 python benchmarks/lowerings.py --only 'pool'    those whose name matches a regular expression
 python benchmarks/lowerings.py --shard 2/8      every eighth case, from the second on
+python benchmarks/lowerings.py --keep           what it measures replaces those cases in results/lowerings.*
 
 A case is measured in rounds; in each round both programs run, one after the other, in alternating order. What decides
 is the median of the rounds' ratios. A case that seems slower is measured again, twice, for longer, before it counts.
@@ -19,6 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +32,13 @@ import jax  # noqa: E402
 
 from benchmarks.grids.case import STEPS, Case, looped  # noqa: E402
 from benchmarks.grids.convolutions import convolution_cases  # noqa: E402
+from benchmarks.grids.depthwise import depthwise_cases  # noqa: E402
+from benchmarks.grids.pages import keep  # noqa: E402
 from benchmarks.grids.pooling import pooling_cases  # noqa: E402
 from lockstep._xla.install import install  # noqa: E402
 from lockstep._xla.setting import VARIABLE  # noqa: E402
 
-GRIDS: tuple[Callable[[], Iterator[Case]], ...] = (pooling_cases, convolution_cases)
+GRIDS: tuple[Callable[[], Iterator[Case]], ...] = (pooling_cases, depthwise_cases, convolution_cases)
 ALLOWED = 1.1
 # What one run is shorter than cannot be told from the noise of a dispatch, ms.
 _NOISE = 0.05
@@ -46,7 +50,12 @@ def main() -> int:
     jax.config.update("jax_enable_x64", True)
     install()
     print(f"{'XLA ms':>9} {'ours ms':>9} {'ratio':>6}  case")
-    slower = [line for case in _chosen(options) for line in _lines(case, options.seconds)]
+    slower: list[str] = []
+    for case in _chosen(options):
+        found = list(_measured(case, options.seconds))
+        slower += [m.line for m in found if m.is_slower]
+        if options.keep:
+            keep(options.keep, case.name, {m.name: (m.own, m.ours, m.ratio) for m in found})
     print(f"\n{len(slower)} case(s) more than {ALLOWED - 1:.0%} slower than XLA's own lowering", *slower, sep="\n")
     return 1 if slower else 0
 
@@ -57,6 +66,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="REGEX", help="cases whose name matches")
     parser.add_argument("--seconds", type=float, default=0.3, help="how long to measure a case")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="every N-th case, from the I-th on")
+    parser.add_argument("--keep", type=Path, nargs="?", const=_ROOT / "benchmarks" / "results", metavar="DIRECTORY")
     return parser.parse_args()
 
 
@@ -67,8 +77,23 @@ def _chosen(options: argparse.Namespace) -> list[Case]:
     return wanted[first - 1 :: step]
 
 
-def _lines(case: Case, seconds: float) -> Iterator[str]:
-    """Prints a case's lines; yields those that are too slow."""
+@dataclass(frozen=True)
+class _Measured:
+    """A case that lockstep lowers differently: both times of a step in ms, and the ratio of ours to XLA's."""
+
+    name: str
+    own: float
+    ours: float
+    ratio: float
+    is_slower: bool
+
+    @property
+    def line(self) -> str:
+        return f"{self.own:9.3f} {self.ours:9.3f} {self.ratio:6.2f}  {self.name}"
+
+
+def _measured(case: Case, seconds: float) -> Iterator[_Measured]:
+    """Measures a case alone and in a loop, and prints it."""
     variants = [("", case.compute, 1)] * case.alone + [(", in a loop", looped(case.compute), STEPS)] * case.in_loop
     for suffix, compute, steps in variants:
         operands = case.operands()
@@ -79,10 +104,10 @@ def _lines(case: Case, seconds: float) -> Iterator[str]:
         for _ in range(2):
             if ratio > ALLOWED and own - ours < 0:
                 own, ours, ratio = _compare(programs, operands, 3 * seconds)
-        line = f"{own / steps:9.3f} {ours / steps:9.3f} {ratio:6.2f}  {case.name}{suffix}"
-        print(line, flush=True)
-        if ratio > ALLOWED and ours - own > _NOISE:
-            yield line
+        is_slower = ratio > ALLOWED and ours - own > _NOISE
+        found = _Measured(case.name + suffix, own / steps, ours / steps, ratio, is_slower)
+        print(found.line, flush=True)
+        yield found
 
 
 def _programs(compute: Callable[..., Any], operands: tuple[Any, ...]) -> tuple[Any, Any] | None:

@@ -14,7 +14,9 @@ from benchmarks.grids.case import Case
 
 
 @dataclass(frozen=True)
-class _Layer:
+class Layer:
+    """A convolution. Kernels and images are as large along each of their dimensions."""
+
     batch: int
     size: int
     inputs: int
@@ -29,11 +31,13 @@ class _Layer:
     dtype: Any = jnp.float32
 
     def numbers(self) -> tuple[str, str, str]:
+        """The layouts of image, kernel and result, as jax names them."""
         space = "DHW"[3 - self.rank :]
         layout = f"N{space}C" if self.channels_last else f"NC{space}"
         return layout, f"{space}IO", layout
 
     def apply(self, x: jax.Array, kernel: jax.Array) -> jax.Array:
+        """Convolves."""
         strides, dilation = (self.stride,) * self.rank, (self.dilation,) * self.rank
         return lax.conv_general_dilated(
             x,
@@ -46,6 +50,7 @@ class _Layer:
         )
 
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Of the image and the kernel."""
         space = (self.size,) * self.rank
         x = (self.batch, *space, self.inputs) if self.channels_last else (self.batch, self.inputs, *space)
         return x, (*(self.taps,) * self.rank, self.inputs // self.groups, self.outputs)
@@ -63,63 +68,64 @@ def convolution_cases() -> Iterator[Case]:
     """Yields the forward pass and both gradients of every layer of the grid."""
     quick = set(map(str, _QUICK))
     for layer in (*_QUICK, *_few_channels(), *_ordinary(), *_others()):
-        yield from _operations(layer, str(layer) in quick)
+        yield from operations(layer, str(layer) in quick)
 
 
 _QUICK = (
-    _Layer(64, 28, 1, 32, 3, padding="VALID"),
-    _Layer(32, 32, 3, 32, 3),
-    _Layer(64, 13, 32, 64, 3, padding="VALID"),
-    _Layer(8, 28, 64, 128, 1),
-    _Layer(4, 28, 64, 64, 3),
+    Layer(64, 28, 1, 32, 3, padding="VALID"),
+    Layer(32, 32, 3, 32, 3),
+    Layer(64, 13, 32, 64, 3, padding="VALID"),
+    Layer(8, 28, 64, 128, 1),
+    Layer(4, 28, 64, 64, 3),
 )
 
 
-def _few_channels() -> Iterator[_Layer]:
+def _few_channels() -> Iterator[Layer]:
     for outputs in (6, 16, 32, 64):
-        yield _Layer(64, 28, 1, outputs, 3)
-        yield _Layer(64, 28, 1, outputs, 5, padding="VALID")
-        yield _Layer(32, 32, 3, outputs, 3)
-        yield _Layer(8, 64, 4, outputs, 3, stride=2)
-    yield from (_Layer(32, 32, 3, 64, 5), _Layer(4, 112, 3, 32, 3, stride=2), _Layer(2, 112, 3, 64, 7, stride=2))
+        yield Layer(64, 28, 1, outputs, 3)
+        yield Layer(64, 28, 1, outputs, 5, padding="VALID")
+        yield Layer(32, 32, 3, outputs, 3)
+        yield Layer(8, 64, 4, outputs, 3, stride=2)
+    yield from (Layer(32, 32, 3, 64, 5), Layer(4, 112, 3, 32, 3, stride=2), Layer(2, 112, 3, 64, 7, stride=2))
     for batch in (1, 8, 128):
-        yield _Layer(batch, 28, 1, 32, 3)
-        yield _Layer(batch, 32, 3, 32, 3)
+        yield Layer(batch, 28, 1, 32, 3)
+        yield Layer(batch, 32, 3, 32, 3)
 
 
-def _ordinary() -> Iterator[_Layer]:
+def _ordinary() -> Iterator[Layer]:
     for size, channels in ((56, 32), (28, 128), (14, 256), (7, 256)):
-        yield _Layer(4, size, channels, channels, 3)
-        yield _Layer(4, size, channels, channels, 3, stride=2)
-        yield _Layer(4, size, channels, channels, 1)
-        yield _Layer(4, size, channels, 2 * channels, 1, stride=2)
+        yield Layer(4, size, channels, channels, 3)
+        yield Layer(4, size, channels, channels, 3, stride=2)
+        yield Layer(4, size, channels, channels, 1)
+        yield Layer(4, size, channels, 2 * channels, 1, stride=2)
     for batch in (1, 32, 128):
-        yield _Layer(batch, 14, 64, 64, 3)
-        yield _Layer(batch, 14, 64, 256, 1)
-    yield _Layer(4, 28, 64, 64, 3, dilation=2)
-    yield _Layer(4, 28, 64, 64, 3, groups=4)
-    yield _Layer(64, 14, 16, 32, 5, padding="VALID")
-    yield _Layer(32, 1, 256, 256, 1)
+        yield Layer(batch, 14, 64, 64, 3)
+        yield Layer(batch, 14, 64, 256, 1)
+    yield Layer(4, 28, 64, 64, 3, dilation=2)
+    yield Layer(4, 28, 64, 64, 3, groups=4)
+    yield Layer(64, 14, 16, 32, 5, padding="VALID")
+    yield Layer(32, 1, 256, 256, 1)
 
 
-def _others() -> Iterator[_Layer]:
-    yield _Layer(32, 256, 1, 32, 5, rank=1)
-    yield _Layer(32, 256, 64, 64, 3, rank=1)
-    yield _Layer(32, 256, 64, 64, 1, rank=1)
-    yield _Layer(2, 16, 1, 16, 3, rank=3)
-    yield _Layer(2, 12, 16, 16, 3, rank=3)
+def _others() -> Iterator[Layer]:
+    yield Layer(32, 256, 1, 32, 5, rank=1)
+    yield Layer(32, 256, 64, 64, 3, rank=1)
+    yield Layer(32, 256, 64, 64, 1, rank=1)
+    yield Layer(2, 16, 1, 16, 3, rank=3)
+    yield Layer(2, 12, 16, 16, 3, rank=3)
     for layer in (
-        _Layer(32, 28, 1, 32, 3),
-        _Layer(8, 32, 3, 32, 3),
-        _Layer(4, 14, 64, 64, 3),
-        _Layer(4, 14, 64, 128, 1),
+        Layer(32, 28, 1, 32, 3),
+        Layer(8, 32, 3, 32, 3),
+        Layer(4, 14, 64, 64, 3),
+        Layer(4, 14, 64, 128, 1),
     ):
         yield replace(layer, channels_last=False)
         for dtype in (jnp.bfloat16, jnp.float16, jnp.float64):
             yield replace(layer, dtype=dtype)
 
 
-def _operations(layer: _Layer, quick: bool) -> Iterator[Case]:
+def operations(layer: Layer, quick: bool) -> Iterator[Case]:
+    """Yields the forward pass and both gradients of a layer."""
     x, kernel = layer.shapes()
     spec = [jax.ShapeDtypeStruct(shape, layer.dtype) for shape in (x, kernel)]
     out = tuple(jax.eval_shape(layer.apply, *spec).shape)

@@ -163,9 +163,7 @@ def gang(
 def _watch(workers: list[_Worker], deadline: float) -> None:
     gone = False
     while any(worker.process.poll() is None for worker in workers):
-        for i, worker in enumerate(workers):
-            if worker.process.poll():
-                raise Failed(f"worker {i} ended with {worker.process.returncode}: {worker.words()}")
+        _check(workers)
         if not gone and all(worker.ready.is_set() for worker in workers):
             gone = True
             for worker in workers:
@@ -173,6 +171,13 @@ def _watch(workers: list[_Worker], deadline: float) -> None:
         if time.monotonic() > deadline:
             raise Failed("the workers took too long: " + " / ".join(worker.words() for worker in workers))
         time.sleep(0.02)
+    _check(workers)
+
+
+def _check(workers: list[_Worker]) -> None:
+    for i, worker in enumerate(workers):
+        if worker.process.poll():
+            raise Failed(f"worker {i} ended with {worker.process.returncode}: {worker.words()}")
 
 
 def tf_configs(workers: int) -> list[dict[str, str]]:

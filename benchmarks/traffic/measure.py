@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.processes import gang, tf_configs
+from benchmarks.harness.processes import Failed, gang, tf_configs
 from benchmarks.traffic import programs
 from benchmarks.traffic.hlo import counted, traffic
 
@@ -23,17 +24,20 @@ def choices(options: Mapping[str, Any]) -> Json:
     import lockstep as ls  # isort: split
 
     ls.config.set_logical_cpu_devices(_DEVICES)
-    (x, y), _, _ = programs.digits(options["steps"] * _BATCH)
+    # The last batch is one that the replicas cannot divide evenly.
+    (x, y), _, _ = programs.digits(options["steps"] * _BATCH - 3)
     found: Json = {}
     first: list[np.ndarray] = []
     for name in programs.CHOICES:
         model, seconds = _chosen(name, x, y)
         first = first or model.get_weights()
         text = programs.compiled_text(model, (x[:_BATCH], y[:_BATCH]))
-        apart = max(float(np.abs(a - b).max()) for a, b in zip(model.get_weights(), first, strict=True))
-        sent = traffic(text, _DEVICES)
-        steps = len(x) // _BATCH
-        found[name] = {"collectives": counted(text), "bytes": sent, "steps/s": steps / seconds, "apart": apart}
+        found[name] = {
+            "collectives": counted(text),
+            "bytes": traffic(text, _DEVICES),
+            "steps/s": options["steps"] / seconds,
+            "apart": programs.apart(model.get_weights(), first),
+        }
     return found
 
 
@@ -43,15 +47,9 @@ def _chosen(name: str, x: np.ndarray, y: np.ndarray) -> tuple[Any, float]:
 
     import lockstep as ls
 
-    kind, arguments, options = programs.CHOICES[name]
-    ops = getattr(ls.distribute, kind)(**arguments) if kind else None
-    strategy = ls.distribute.MirroredStrategy(
-        cross_device_ops=ops, communication_options=ls.distribute.CommunicationOptions(**options)
-    )
     keras.utils.set_random_seed(0)
-    with strategy.scope():
-        model = programs.model_for(keras, x.shape[1:], 10)
-        model.compile(keras.optimizers.SGD(0.05), model.loss)
+    with programs.choice_of(ls.distribute, name).scope():
+        model = programs.smooth_model_for(keras, x.shape[1:], 10)
     return model, [_timed(model, x, y) for _ in range(2)][-1]
 
 
@@ -61,44 +59,72 @@ def _timed(model: Any, x: np.ndarray, y: np.ndarray) -> float:
     return time.perf_counter() - began
 
 
-def compression(options: Mapping[str, Any]) -> Json:
-    """Trains with one compression on two workers, which talk over the loopback interface."""
+def accuracy(options: Mapping[str, Any]) -> Json:
+    """Trains with one compression and one seed; what is then recognised of the test data."""
+    return _on_workers("trained", options)
+
+
+def sent(options: Mapping[str, Any]) -> Json:
+    """The bytes of a step with one compression, and steps/s."""
+    return _on_workers("watched", options)
+
+
+def _on_workers(function: str, options: Mapping[str, Any]) -> Json:
+    """Runs a function on two workers, which talk over the loopback interface."""
     environments = [{**os.environ, "LOCKSTEP_SHARED_MEMORY": "0", **own} for own in tf_configs(_WORKERS)]
-    found = gang("benchmarks.traffic.measure", "worker", options, environments, options["limit"])
-    return {**found[0], "alike": all(f["weights"] == found[0]["weights"] for f in found)}
+    found = gang("benchmarks.traffic.measure", function, options, environments, options["limit"])
+    if any(worker["weights"] != found[0]["weights"] for worker in found):
+        raise Failed(f"the workers' weights differ: {[worker['weights'] for worker in found]}")
+    return dict(found[0])
 
 
-def worker(options: Mapping[str, Any]) -> Json:
-    """One worker: accuracy for each seed, bytes of a step, steps/s."""
+def trained(options: Mapping[str, Any]) -> Json:
+    """One worker of `accuracy`."""
+    (x, y), test, _ = programs.DATA[options["data_set"]](options["count"])
+    model = _model(options, x, y, options["seed"], len(x) // _BATCH * options["epochs"])
+    # One call: its end would end a round of local steps.
+    _fit(model, x, y, options["epochs"], [])
+    found = model.evaluate(*test, batch_size=500, verbose=0)
+    return {"accuracy": float(found[1]), "weights": _checked(model)}
+
+
+def watched(options: Mapping[str, Any]) -> Json:
+    """One worker of `sent`."""
+    count = options["steps"] * _BATCH
+    (x, y), _, _ = programs.DATA[options["data_set"]](count)
+    seconds: list[float] = []
+    carried: list[int] = []
+    model = _model(options, x, y, 0, 10 * options["steps"])
+    _fit(model, x, y, options["epochs"], [programs.noted(seconds, carried)])
+    text = programs.compiled_text(model, (x[:_BATCH], y[:_BATCH]))
+    every = programs.COMPRESSIONS[options["compression"]].get("every")
+    return {
+        # The first epoch compiles, and holds the steps in which gradients travel whole.
+        "steps/s": options["steps"] / statistics.median(seconds[1:]),
+        # Later they do not: the branch of a condition that sends least. With local steps there is only what a round
+        # ends with.
+        "bytes": traffic(text, _WORKERS) + (traffic(programs.text_of_end(model), _WORKERS) / every if every else 0),
+        "collectives": counted(text),
+        # What both workers send goes through the one interface; others may use it, too.
+        "measured": statistics.median(carried[1:]) / options["steps"] / _WORKERS,
+        "weights": _checked(model),
+    }
+
+
+def _model(options: Mapping[str, Any], x: np.ndarray, y: np.ndarray, seed: int, steps: int) -> Any:
     import lockstep as ls  # isort: split
     import keras
 
     strategy = programs.strategy_of(ls.distribute, options["compression"])
-    (x, y), (test_x, test_y), _ = programs.DATA[options["data_set"]](options["count"])
-    steps = len(x) // _BATCH
-    accuracies: list[float] = []
-    seconds: list[float] = []
-    sent: list[int] = []
-    for seed in range(options["seeds"]):
-        keras.utils.set_random_seed(seed)
-        with strategy.scope():
-            model = programs.model_for(keras, x.shape[1:], int(y.max()) + 1)
-        # One call: its end would end a round of local steps.
-        noted = programs.noted(keras, seconds, sent)
-        train = x[: steps * _BATCH], y[: steps * _BATCH]
-        model.fit(*train, batch_size=_BATCH, epochs=options["epochs"], verbose=0, callbacks=[noted])
-        accuracies.append(float(model.evaluate(test_x, test_y, batch_size=500, verbose=0)[1]))
-    text = programs.compiled_text(model, (x[:_BATCH], y[:_BATCH]))
-    every = programs.COMPRESSIONS[options["compression"]].get("every")
-    return {
-        "accuracies": accuracies,
-        # The first epoch compiles.
-        "steps/s": steps / float(np.median(seconds[1:] or seconds)),
-        # Gradients travel whole at first, later they do not: the branch of a condition that sends least. With local
-        # steps there is only what a round ends with.
-        "bytes": traffic(text, _WORKERS) + (traffic(programs.text_of_end(model), _WORKERS) / every if every else 0),
-        "collectives": counted(text),
-        # What both workers send goes through the one interface; others may use it, too.
-        "measured": float(np.median(sent[1:] or sent)) / steps / _WORKERS,
-        "weights": [float(w.astype(float).sum()) for w in model.get_weights()],
-    }
+    keras.utils.set_random_seed(seed)
+    with strategy.scope():
+        return programs.model_for(keras, x.shape[1:], int(y.max()) + 1, steps)
+
+
+def _fit(model: Any, x: np.ndarray, y: np.ndarray, epochs: int, callbacks: list[Any]) -> None:
+    whole = len(x) // _BATCH * _BATCH
+    model.fit(x[:whole], y[:whole], batch_size=_BATCH, epochs=epochs, verbose=0, callbacks=callbacks)
+
+
+def _checked(model: Any) -> list[float]:
+    return [float(w.astype(float).sum()) for w in model.get_weights()]

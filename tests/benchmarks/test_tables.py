@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.grids import pages
 from benchmarks.harness import report
 from benchmarks.harness.case import Bar, Case, Side
 from benchmarks.harness.command import cases
@@ -98,3 +99,17 @@ def test_cases_name_functions_sides_and_metrics_that_exist(case: Case) -> None:
 
 def test_every_row_of_the_speed_table_has_a_bar() -> None:
     assert {case.row for case in cases(set()) if case.bars} >= set(range(1, 8))
+
+
+def test_the_page_of_lowerings_knows_each_kind_and_what_is_slower(tmp_path: Path) -> None:
+    name = "conv 4x28x28x64 3x3 -> 64 same 64 groups float32 of input"
+    pages.keep(tmp_path, name, {name: (1.0, 0.5, 0.5), f"{name}, in a loop": (1.0, 1.2, 1.2)})
+    other = "conv 4x28x28x64 3x3 -> 64 same 4 groups float32 of kernel"
+    pages.keep(tmp_path, other, {other: (1.0, 0.9, 0.9)})
+    pages.keep(tmp_path, name, {name: (1.0, 0.25, 0.25)})
+    text = (tmp_path / "lowerings.md").read_text()
+    assert "| depthwise convolution, gradient of the input | 1 | 0.25 | 0.250 | 0.25 |" in text
+    assert "| other convolutions, gradient of the kernel | 1 |" in text
+    assert "No case is slower." in text
+    pages.keep(tmp_path, name, {f"{name}, in a loop": (1.0, 1.2, 1.2)})
+    assert f"| 1.000 | 1.200 | 1.20 | {name}, in a loop |" in (tmp_path / "lowerings.md").read_text()

@@ -173,11 +173,11 @@ def test_derivatives_by_variables(tmp_path: Path, derive: Any) -> None:
 
 
 def test_derivatives_need_a_model_fn() -> None:
-    with pytest.raises(UnsupportedError, match=r"in a model_fn of an Estimator only.*value_and_grad"):
+    with pytest.raises(UnsupportedError, match=r"of what is compiled.*strategy\.run.*value_and_grad"):
         tf.GradientTape()
     with pytest.raises(UnsupportedError, match="in a model_fn of an Estimator only"):
         tf.gradients(1.0, [tf.Variable(1.0)])
-    with pytest.raises(UnsupportedError, match="in a model_fn of an Estimator only"):
+    with pytest.raises(UnsupportedError, match="in a model_fn of an Estimator, and"):
         keras.optimizers.SGD().minimize(1.0, [])
 
 
@@ -345,7 +345,7 @@ def test_collections() -> None:
         v1.summary.scalar("s", tf.reduce_sum(x))
         tf.summary.scalar("t", tf.reduce_sum(x), step=v1.train.get_global_step())
         assert [s.tag for s in v1.get_collection(v1.GraphKeys.SUMMARIES)] == ["s", "t"]
-        with pytest.raises(ArgumentError, match="those of its global step"):
+        with pytest.raises(ArgumentError, match="are of its global step"):
             tf.summary.histogram("h", x, step=3)
 
     in_model_fn(body)
@@ -584,7 +584,6 @@ def test_names_of_programs(path: str) -> None:
         ("compat.v1.train", "shuffle_batch", "tf.data.Dataset"),
         ("compat.v1.train", "QueueRunner", "optimizers and hooks"),
         ("compat.v1.saved_model", "load", "docs/tensorflow.md"),
-        ("summary", "create_file_writer", "TensorBoard"),
         ("saved_model", "save", "model.export"),
         ("estimator", "tpu", "docs/tensorflow.md"),
     ],

@@ -50,7 +50,12 @@ def test_iterators() -> None:
     assert iter(iterator) is iterator
     assert iterator.element_spec == TensorSpec((), np.int64)
     assert (iterator.get_next(), next(iterator)) == (0, 1)
-    assert (iterator.get_next_as_optional(), iterator.get_next_as_optional()) == (2, None)
+    found = iterator.get_next_as_optional()
+    assert found.has_value() and found.get_value() == 2
+    end = iterator.get_next_as_optional()
+    assert not end.has_value()
+    with pytest.raises(ArgumentError, match="come to its end"):
+        end.get_value()
     for _ in range(2):
         with pytest.raises(StopIteration):
             next(iterator)

@@ -99,6 +99,34 @@ def keras_model(strategy: Strategy, rows: int) -> Arrays:
     return weights | {"metric": np.array(results), "iterations": np.asarray(optimizer.iterations.value)}
 
 
+def tapes(strategy: Strategy, rows: int) -> Arrays:
+    """TensorFlow's way: a tape, a model that its first call builds, and gradients that an optimizer adds up."""
+    import keras
+
+    import lockstep.compat.tensorflow as tf
+
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(1)])
+        optimizer, metric = tf.keras.optimizers.Adam(0.05), tf.keras.metrics.Mean()
+
+    def step(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            each = tf.reduce_sum((model(x, training=True) - y) ** 2, axis=1)
+            loss = tf.nn.compute_average_loss(each, global_batch_size=BATCH)
+        gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, model.trainable_variables), 1e9)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        metric.update_state(each)
+        return loss
+
+    losses: list[Any] = []
+    for _ in range(2):
+        for batch in strategy.experimental_distribute_dataset(dataset(rows)):
+            losses.append(np.asarray(strategy.reduce("SUM", strategy.run(step, args=batch), axis=None)))
+    weights = {f"{i} {v.name}": np.asarray(v.value) for i, v in enumerate(model.variables)}
+    return weights | {"metric": np.asarray(metric.result()), "losses": np.array(losses)}
+
+
 def values(strategy: Strategy) -> Arrays:
     """Reductions and gatherings of four replicas' values, also of different sizes."""
 

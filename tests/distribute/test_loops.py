@@ -73,6 +73,13 @@ def test_keras_models(one_device: _OneDevice, pair: Cluster, case: dict[str, Any
     _alike(expected, *pair.run("tests.distribute.loops:keras_model", **case))
 
 
+@pytest.mark.parametrize("case", KERAS, ids=str)
+def test_tapes(one_device: _OneDevice, pair: Cluster, case: dict[str, Any]) -> None:
+    expected = one_device.of("tapes", case)
+    _alike(expected, loops.tapes(ls.distribute.MirroredStrategy(), **case))
+    _alike(expected, *pair.run("tests.distribute.loops:tapes", **case))
+
+
 def test_values_of_several_processes(pair: Cluster) -> None:
     """What four devices of one process say, two processes of two say, each of them."""
     expected = loops.values(ls.distribute.MirroredStrategy())

@@ -122,9 +122,12 @@ def test_scales_of_losses_may_change() -> None:
     assert _distance(trained(1), trained(1000)) == 0
 
 
-@pytest.mark.parametrize("rank", [2])
-def test_digits_are_learnt_as_well(rank: int) -> None:
-    """After three epochs, what is recognised differs by less than 1.5 %: 150 steps, of which 20 are whole."""
+def test_digits_are_learnt_as_well() -> None:
+    """After three epochs, 150 steps of which 20 are whole, 0.8 points less are recognised at most.
+
+    Seen with three seeds: 0.46 to 0.64 points less. It is 1.9 where each step starts from new factors, and 2.5 where
+    what they do not say is forgotten.
+    """
     digits = ls.datasets.load_mnist()
     x, y = digits.train_images[:5000].reshape(-1, 784) / np.float32(255), digits.train_labels[:5000].astype("int32")
 
@@ -139,7 +142,7 @@ def test_digits_are_learnt_as_well(rank: int) -> None:
         model.fit(x, y, batch_size=100, epochs=3, verbose=0)
         return model.evaluate(x, y, batch_size=1000, verbose=0)[1]
 
-    assert accuracy(Options(power_sgd_rank=rank, power_sgd_start=20)) >= accuracy(None) - 0.015 > 0.85
+    assert accuracy(Options(power_sgd_rank=4, power_sgd_start=20)) >= accuracy(None) - 0.008 > 0.85
 
 
 def test_estimators(tmp_path: Path) -> None:

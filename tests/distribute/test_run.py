@@ -218,3 +218,9 @@ def test_values_of_replicas_are_not_one_value(strategy: Any) -> None:
     assert repr(distribute.Mirrored(3, 2)) == "Mirrored(0: 3, 1: 3)"
     assert float(strategy.run(lambda x: x + 1, args=(distribute.Mirrored(np.float32(1), 4),))) == 2
     assert strategy.experimental_local_results({"a": numbers(strategy), "b": 1})[3] == {"a": 3, "b": 1}
+
+
+def test_programs_for_pmap_are_told_what_to_do(strategy: Any) -> None:
+    with pytest.raises(NameError) as caught:
+        strategy.run(lambda x: jax.lax.pmean(x, axis_name="batch"), args=(1.0,))
+    assert "all_reduce('mean', value)" in caught.value.__notes__[0]

@@ -144,3 +144,43 @@ def test_data_on_the_devices_trains_as_data_from_the_host() -> None:
     hosted = Dataset.from_tensor_slices((x, y)).map(lambda a, b: (a, int(b))).shuffle(50, seed=4).batch(BATCH)
     for a, b in zip(fitted(resident), fitted(hosted), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_whoever_hears_of_batches_is_told() -> None:
+    class Told(keras.callbacks.Callback):
+        looks_at_batches = False
+        last = -1
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.last = batch
+
+    class Those(keras.callbacks.CallbackList):
+        ended = 0
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.ended += 1
+            super().on_train_batch_end(batch, logs)
+
+    told = Told()
+    trained([told])
+    assert told.last == -(-ROWS // BATCH) - 1
+    x, y = data()
+    made = model()
+    those = Those([], add_history=True, model=made)
+    made.fit(x, y, batch_size=BATCH, verbose=0, callbacks=those)
+    assert those.ended
+
+
+def test_nobody_is_told_what_nobody_hears(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    monkeypatch.setattr(
+        keras.callbacks.CallbackList, "on_train_batch_end", lambda _, batch, logs=None: told.append(batch)
+    )
+    epochs: list[Any] = []
+    callbacks = [
+        keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: epochs.append(logs)),
+        keras.callbacks.EarlyStopping("loss"),
+    ]
+    _, history = trained(callbacks)
+    assert [logs["loss"] for logs in epochs] == history["loss"]
+    assert not told

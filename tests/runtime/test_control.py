@@ -260,3 +260,30 @@ def test_many_turns_of_many_tasks() -> None:
 
     for future in at_once(*(lambda e=e, i=i: take_part(e, i) for i, e in enumerate(channels(here)))):
         future.result()
+
+
+def test_a_run_lasts_as_long_as_what_it_has_started() -> None:
+    here, other = controls(2)
+    done: list[bool] = []
+    for control in (here, other):
+        with control.running("strategy.run(step)") as run:
+            control.started(lambda: bool(done))
+    assert here.run == run and not here.is_running
+    other.announce_leaving()  # It has done its part.
+    here.check_peers()
+    with here.running("strategy.reduce"):
+        here.started(lambda: bool(done))
+    with pytest.raises(PeerError, match=r"worker 1 ended its program while worker 0 is in strategy\.reduce\."):
+        here.check_peers()
+    done.append(True)
+    assert here.run is None
+
+
+def test_a_run_that_has_failed_elsewhere_concerns_whoever_waits_for_its_results() -> None:
+    here, other = controls(2)
+    for control in (here, other):
+        with control.running("strategy.run(step)") as run:
+            control.started(lambda: False)
+    other.announce_failure("ValueError", "why", run)
+    with pytest.raises(PeerError, match="worker 1 failed first: ValueError: why"):
+        here.check_peers()

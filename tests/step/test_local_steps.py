@@ -265,3 +265,30 @@ def test_nothing_is_made_before_there_is_something() -> None:
     state = LocalState(Local(Rounds(2, 1.0, 0.0, False), _step, lambda state: ROLES), replicas)
     given_state = {"w": object()}
     assert state.settle(given_state, ends=True) is given_state and state.fetch() == {}
+
+
+def test_one_replica_that_averages_trains_as_without_rounds() -> None:
+    rounds, batches = Rounds(5, 1.0, 0.0, False), _batches([8] * 7)
+    plain = CompiledProgram(_step, Replicas(Runtime(), jax.local_devices()[:1]))
+    program = _program(rounds, 1)
+    expected, found = _run(plain, _begin(plain), batches), _run(program, _begin(program), batches)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    assert program.residuals() == {} and program.room == plain.room
+
+
+def test_one_replica_goes_on_in_a_round_of_several() -> None:
+    """It begins with the mean of what they had come to."""
+    rounds, (first, second) = Rounds(5, 1.0, 0.0, False), _batches([8, 8])
+    several, one = _program(rounds), _program(rounds, 1)
+    seen = _local(several, _run(several, _begin(several), [first]))
+    saved = several.residuals()
+    one.restore_residuals({})
+    one.restore_residuals(saved)
+    state = _run(one, {k: one.place_state(jnp.asarray(v)) for k, v in seen.items()}, [second])
+    found = _local(one, one.settle(state, ends=True))
+    names = sorted(seen)
+    own = {k: saved[f"own/{i}"].mean(0) if f"own/{i}" in saved else seen[k] for i, k in enumerate(names)}
+    _, expected = _step({k: jnp.asarray(v, seen[k].dtype) for k, v in own.items()}, second)
+    for name in ("w", "b", "mean"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6, err_msg=name)

@@ -56,7 +56,10 @@ def with_counts(batch: Any, counts: Sequence[int]) -> Any:
 
 def nbytes(batch: Any) -> int:
     """About how many bytes of it this task holds."""
-    return sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(unmarked(batch)))
+    found = unmarked(batch)
+    if isinstance(found, (Lookup, Share, Part)):
+        return found.nbytes
+    return sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(found))
 
 
 def _array(leaf: Any, first: Any) -> str:

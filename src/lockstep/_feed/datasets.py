@@ -59,8 +59,7 @@ class Need:
         batches = None if self.residents is None else batches_of(block)
         if self.residents is None or batches is None:
             return None
-        found = [self.residents.lookup(batch, self.finish) for batch in batches]
-        return None if None in found else found
+        return self.residents.lookups(batches, self.finish)
 
     def _finished(self, portion: Any) -> Any:
         if isinstance(portion, Share):

@@ -15,7 +15,7 @@ from lockstep._feed.source import Source
 from lockstep._runtime.runtime import Runtime
 from lockstep._step.chunks import grouped
 from lockstep._step.placement import Placed
-from lockstep._step.program import Program
+from lockstep._step.protocol import Program
 
 _numbers = itertools.count()
 

@@ -6,8 +6,9 @@ part of its memory at most. Then only the numbers of a batch's rows travel.
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 
 from lockstep._step.portions import Lookup, Recipe
 from lockstep._step.replicas import Replicas
-from lockstep.data._blocks import ArrayStore, Block, Store, ZippedStore
+from lockstep.data._blocks import ArrayStore, Block, Store, ZippedStore, joined
 from lockstep.data._columns import Ragged
 from lockstep.data._mapped import MappedStore
 from lockstep.data._transforms.batch import StackedStore
@@ -81,25 +82,31 @@ class Residents:
         self._placed: dict[int, tuple[Any, jax.Array]] = {}
         self._known: dict[Any, tuple[Recipe, Any]] = {}
 
-    def lookup(self, batch: Block, finish: Callable[[Any], Any]) -> Lookup | None:
-        """Returns a batch of elements as their rows on the devices, or `None` if they are not there."""
-        found = _found(batch) if self._left or self._placed else None
+    def lookups(self, batches: Sequence[Block], finish: Callable[[Any], Any]) -> list[Lookup] | None:
+        """Returns batches of elements of one store as their rows on the devices, or `None` if they are not there."""
+        found = _found(joined(batches)) if self._left or self._placed else None
         if found is None:
             return None
         compute = found.compute
         recipe = Recipe((found.key, _key_of(finish)), lambda arrays, rows: finish(compute(arrays, rows)))
-        return self.rows_of(found.arrays, found.rows, recipe)
+        rows = np.asarray(found.rows, np.int32)
+        ends = itertools.accumulate(map(len, batches))
+        return self.rows_of(found.arrays, [rows[e - len(b) : e] for b, e in zip(batches, ends, strict=True)], recipe)
 
-    def rows_of(self, arrays: tuple[Any, ...], rows: Any, recipe: Recipe) -> Lookup | None:
-        """Returns rows of arrays, or `None` if the arrays have no room on the devices."""
+    def rows_of(self, arrays: tuple[Any, ...], batches: Sequence[Any], recipe: Recipe) -> list[Lookup] | None:
+        """Returns batches of rows of arrays, or `None` if the arrays have no room on the devices."""
         if not self.hold(arrays):
             return None
         placed = tuple(self._placed[id(a)][1] for a in arrays)
-        rows = np.asarray(rows, np.int32)
-        key = (recipe, tuple(map(id, arrays)), len(rows))
+        known = {count: self._shapes(arrays, placed, count, recipe) for count in set(map(len, batches))}
+        return [Lookup(known[len(rows)][0], placed, rows, known[len(rows)][1]) for rows in batches]
+
+    def _shapes(self, arrays: Any, placed: Any, count: int, recipe: Recipe) -> tuple[Recipe, Any]:
+        """What a batch of so many rows looks like, and the recipe that was the first to make one."""
+        key = (recipe, tuple(map(id, arrays)), count)
         if key not in self._known:
-            self._known[key] = (recipe, jax.eval_shape(recipe, placed, rows))
-        return Lookup(self._known[key][0], placed, rows, self._known[key][1])
+            self._known[key] = (recipe, jax.eval_shape(recipe, placed, jax.ShapeDtypeStruct((count,), np.int32)))
+        return self._known[key]
 
     def hold(self, arrays: tuple[Any, ...]) -> bool:
         """Puts arrays on every device, if they fit; returns whether they are there."""

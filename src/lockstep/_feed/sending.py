@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep._step.program import Program
+from lockstep._step.protocol import Program
 
 _END = b"\n"
 

@@ -33,6 +33,9 @@ from lockstep.data._keras_adapter import as_keras_batch, demand_an_end
 from lockstep.data._peek import example_of
 from lockstep.errors import InputError
 
+# So many batches are looked up in one go: one call costs more than a batch.
+_TOGETHER = 64
+
 
 class Source(Protocol):
     """Global batches on the host, one pass after another.
@@ -157,7 +160,7 @@ class _Arrays:
         return self._adapter.num_batches
 
     def begin_pass(self) -> Iterator[Any]:
-        return map(self._looked_up, self._orders())
+        return self._looked_up(self._orders())
 
     def _orders(self) -> Iterator[Any]:
         """The rows of each batch. All random numbers are drawn here, so that reading ahead draws none."""
@@ -174,8 +177,9 @@ class _Arrays:
     def _draws(self) -> bool:
         return bool(vars(self._adapter)["_shuffle"])
 
-    def _looked_up(self, rows: Any) -> Lookup | None:
-        return self._residents.rows_of(self._leaves, rows, self._recipe)
+    def _looked_up(self, orders: Iterator[Any]) -> Iterator[Lookup]:
+        while some := [np.asarray(rows, np.int32) for rows in itertools.islice(orders, _TOGETHER)]:
+            yield from self._residents.rows_of(self._leaves, some, self._recipe) or ()
 
     def end_pass(self) -> None:
         self._adapter.on_epoch_end()
@@ -198,7 +202,7 @@ class _Arrays:
             random_state.restore(saved["random"])
         orders = self._orders()
         random_state.restore(now)
-        return map(self._looked_up, itertools.islice(orders, batches, None))
+        return self._looked_up(itertools.islice(orders, batches, None))
 
     def between(self) -> Any:
         return _description(self._adapter)

@@ -17,7 +17,7 @@ from lockstep._keras.ownership import Ownership
 from lockstep._keras.recovery import Progress, Recovery
 from lockstep._keras.state import TRAIN, ModelState
 from lockstep._step.outputs import Outputs
-from lockstep._step.program import Program
+from lockstep._step.protocol import Program
 from lockstep.errors import Preempted
 
 
@@ -86,6 +86,7 @@ class _Fit:
         epochs: int,
     ) -> None:
         self._model = model
+        self._owned = owned
         self._runtime = owned.replicas.runtime
         self._program = program
         self._feed = feed
@@ -127,7 +128,9 @@ class _Fit:
             running.preempted(self._callbacks)
             raise
         finally:
-            if isinstance(model.optimizer, keras.optimizers.Optimizer) and self._epochs > 0:
+            # A task that has failed alone must not wait for others to read averages that lie on all of them.
+            may_read = finished or self._program.slots is None or self._runtime.is_alone
+            if isinstance(model.optimizer, keras.optimizers.Optimizer) and self._epochs > 0 and may_read:
                 model.optimizer.finalize_variable_values(model.trainable_weights)
             self._validation.close()
             if finished:
@@ -158,11 +161,12 @@ class _Fit:
     def _steps(self, epoch: int, progress: Progress) -> Progress:
         """Trains on the batches of an epoch that are left."""
         recovery = self._recovery
-        listener = _TrainListener(self._model, self._callbacks, self._runtime, epoch, recovery)
+        listener = _TrainListener(self._model, self._callbacks, self._owned, epoch, recovery)
         with self._state.attached():
             steps = running.drive(self._feed, self._program, self._state, listener, recovery.interrupted)
             listener.end()
             self._settle(ends=epoch == self._epochs - 1)
+        self._state.together()  # Callbacks, and what comes after the training, may read on any worker.
         if steps + progress.batches == 0:
             running.run_dry(self._feed, epoch, self._model)
         recovery.trained(listener.logs)
@@ -179,18 +183,19 @@ class _TrainListener(BatchListener):
     Args:
         model: Whose callbacks.
         callbacks: A `keras.callbacks.CallbackList`.
-        runtime: Who takes part.
+        owned: Whose replicas take part.
         epoch: Which epoch.
         recovery: Knows at which batch of it the loop starts, and saves.
     """
 
-    def __init__(self, model: Any, callbacks: Any, runtime: Any, epoch: int, recovery: Recovery) -> None:
-        super().__init__("train", model, callbacks, runtime)
+    def __init__(self, model: Any, callbacks: Any, owned: Ownership, epoch: int, recovery: Recovery) -> None:
+        runtime = owned.replicas.runtime
+        super().__init__("train", model, callbacks, runtime, owned.pass_by)
         self._runtime = runtime
         self._epoch = epoch
         self._recovery = recovery
         self._first = self._told = recovery.progress.batches
-        self.logs = recovery.progress.logs
+        self._last = recovery.progress.logs
 
     def room(self, step: int) -> int:
         """Returns how many steps may run before callbacks have to be told, or something is to be saved."""

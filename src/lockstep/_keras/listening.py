@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -25,16 +26,25 @@ class BatchListener:
         model: Whose callbacks.
         callbacks: A `keras.callbacks.CallbackList`.
         runtime: Who takes part; all look at batches if one does, so that all dispatch alike.
+        told: Called when callbacks of batches have been told, if any task has some; by all tasks in the same places.
     """
 
-    def __init__(self, kind: str, model: Any, callbacks: Any, runtime: Runtime) -> None:
+    def __init__(
+        self, kind: str, model: Any, callbacks: Any, runtime: Runtime, told: Callable[[], None] | None = None
+    ) -> None:
         self.model = model
-        self.logs: Any = {}
+        # What the last step handed out, and before any step, logs.
+        self._last: Any = {}
         self._begin = getattr(callbacks, f"on_{kind}_batch_begin")
         self._end = getattr(callbacks, f"on_{kind}_batch_end")
         self._stride = stride_of(model)
         wants = self._stride > 1 or any(looks(one, kind) for one in callbacks.callbacks)
+        # Nobody is told what nobody hears: it would cost more than a small step.
+        self._hears = type(callbacks) is not keras.callbacks.CallbackList or any(
+            hears(one, kind) for one in callbacks.callbacks
+        )
         self._looks = any(runtime.agree("whether callbacks look at batches", wants))
+        self._when_told = told if self._looks else None
         # The first step of a stride that is under way.
         self._begun: int | None = None
 
@@ -47,7 +57,9 @@ class BatchListener:
         del steps
         if self._begun is None:
             self._begun = step
-            self._begin(step)
+            if self._hears:
+                self._begin(step)
+            self._have_told()
 
     def after(self, step: int, outputs: Outputs) -> bool:
         """Tells the callbacks of the end of a stride; returns whether to stop."""
@@ -63,7 +75,12 @@ class BatchListener:
 
     def note(self, outputs: Outputs) -> None:
         """Takes what steps handed out."""
-        self.logs = outputs.last
+        self._last = outputs
+
+    @property
+    def logs(self) -> Any:
+        """What the last step handed out."""
+        return self._last.last if isinstance(self._last, Outputs) else self._last
 
     def told(self) -> Any:
         """What the callbacks get to see."""
@@ -75,8 +92,14 @@ class BatchListener:
 
     def _finish(self, step: int) -> bool:
         self._begun = None
-        self._end(step, self.told())
+        if self._hears:
+            self._end(step, self.told())
+        self._have_told()
         return self.stops(step)
+
+    def _have_told(self) -> None:
+        if self._when_told is not None:
+            self._when_told()
 
 
 def stride_of(model: Any) -> int:
@@ -89,6 +112,11 @@ def looks(callback: Any, kind: str) -> bool:
     """Whether a callback wants to know about each batch."""
     if type(callback) in _MAY_MISS or _is_by_epoch(callback):
         return False
+    return hears(callback, kind)
+
+
+def hears(callback: Any, kind: str) -> bool:
+    """Whether a callback has a method that is told of batches."""
     names = [f"on_{kind}_batch_begin", f"on_{kind}_batch_end"]
     if kind == "train":  # Their names from before there was more than training; Keras forwards to them.
         names += ["on_batch_begin", "on_batch_end"]

@@ -24,7 +24,7 @@ from lockstep._keras.replaced import replaced
 from lockstep._runtime import failure
 from lockstep._runtime.runtime import Runtime
 from lockstep._step.placement import Placed
-from lockstep._step.program import Step
+from lockstep._step.protocol import Step
 from lockstep.errors import NonFiniteError
 
 _log = logging.getLogger("lockstep")

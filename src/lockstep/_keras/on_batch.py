@@ -14,7 +14,7 @@ from lockstep._feed.batch import signature
 from lockstep._keras import agreement, programs
 from lockstep._keras.ownership import Ownership
 from lockstep._keras.state import PREDICT, TEST, TRAIN, ModelState
-from lockstep._step.program import Program
+from lockstep._step.protocol import Program
 from lockstep.errors import ArgumentError, UnsupportedError
 
 
@@ -75,6 +75,7 @@ def _step(model: Any, owned: Ownership, call: str, program: Program, groups: Any
     state = ModelState(model, owned, program, groups)
     runtime = owned.replicas.runtime
     with runtime.depending_on_others(call):
+        owned.pass_by()
         agreement.begin_run(runtime, call, state, {"batch": "" if runtime.is_alone else signature(batch)})
         with state.attached():
             outputs, after = program(state.take(), program.place_batch(batch))

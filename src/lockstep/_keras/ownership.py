@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from lockstep._step.reading import Reading
 from lockstep._step.replicas import Replicas
 
 
@@ -22,10 +23,17 @@ class Ownership:
         replicas: Where it trains.
         handed_out: For each variable, by id: the local array it was last given, and the placed array behind it. A
             variable that still holds that very array has not changed, and need not be placed again.
+        reading: Of variables whose values lie in parts since the last training, if there are any.
     """
 
     replicas: Replicas
-    handed_out: dict[int, tuple[jax.Array, jax.Array]] = field(default_factory=dict)
+    handed_out: dict[int, tuple[Any, jax.Array]] = field(default_factory=dict)
+    reading: Reading | None = None
+
+    def pass_by(self) -> None:
+        """Waits for tasks that may still read such values; all tasks call it in the same places."""
+        if self.reading is not None:
+            self.reading.pass_by()
 
 
 _owned: weakref.WeakKeyDictionary[Any, Ownership] = weakref.WeakKeyDictionary()

@@ -5,12 +5,14 @@ They live where Keras keeps its compiled functions (`model.train_function`, ...)
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
+import keras
 
 from lockstep._keras.local_step import local_train_step
 from lockstep._keras.non_finite import Reports, new_counters, watched
@@ -19,10 +21,11 @@ from lockstep._keras.replica_step import replica_train_step
 from lockstep._step.eager import EagerProgram
 from lockstep._step.outputs import Outputs
 from lockstep._step.placement import Placed
-from lockstep._step.program import CompiledProgram, Kept, Program, Step
+from lockstep._step.program import CompiledProgram
+from lockstep._step.protocol import Kept, Program, Step
 from lockstep._step.replicas import Replicas
 from lockstep._step.rounds import Local
-from lockstep.errors import UnsupportedError
+from lockstep.errors import ArgumentError, UnsupportedError
 
 
 class TrainProgram(CompiledProgram):
@@ -138,6 +141,7 @@ def train_program(model: Any, owned: Ownership) -> Program:
     if isinstance(found, TrainProgram):
         found.watch(None)  # A callback that wants it asks anew, when the training begins.
         return found
+    _demand_pure(model, "train_step")
     if not is_compiled(model):
         _demand_together(owned.replicas)
         return _cached(model, owned, "train_function", model.train_step)
@@ -148,6 +152,11 @@ def train_program(model: Any, owned: Ownership) -> Program:
 
 
 def _demand_together(replicas: Replicas) -> None:
+    if replicas.divides_slots and replicas.count > 1:
+        raise UnsupportedError(
+            "With shard_optimizer_state XLA divides compiled steps. Received: a model with run_eagerly=True or "
+            "jit_compile=False, which one device trains alone. Leave these out, or debug with a strategy without it."
+        )
     if replicas.rounds is not None:
         raise UnsupportedError(
             "With local_steps each replica trains by itself in between, in a compiled program. Received: a model with "
@@ -158,7 +167,20 @@ def _demand_together(replicas: Replicas) -> None:
 
 def test_program(model: Any, owned: Ownership) -> Program:
     """Returns the program that evaluates `model`; the global view is exact for it whatever the strategy says."""
+    _demand_pure(model, "test_step")
     return _cached(model, owned, "test_function", model.test_step)
+
+
+def _demand_pure(model: Any, name: str) -> None:
+    """Keras on JAX calls its steps with the state; programs written for TensorFlow override them without."""
+    own = getattr(type(model), name)
+    if own is getattr(keras.Model, name) or len(inspect.signature(own).parameters) != 2:
+        return
+    raise ArgumentError(
+        f"A model's own {name} is a pure function on JAX: (self, state, data) -> (logs, state). Received: "
+        f"{type(model).__name__}.{name}(self, data), as TensorFlow's are. Override compute_loss instead; or see Keras' "
+        "guide 'Customizing what happens in fit() with JAX'; or call such a step in a loop, with strategy.run."
+    )
 
 
 def predict_program(model: Any, owned: Ownership) -> Program:

@@ -23,7 +23,7 @@ from lockstep._keras.agreement import Shared
 from lockstep._runtime import failure, progress_file
 from lockstep._runtime.runtime import Runtime
 from lockstep._step.outputs import Outputs
-from lockstep._step.program import Program
+from lockstep._step.protocol import Program
 from lockstep.errors import ArgumentError, CheckpointError
 
 _log = logging.getLogger("lockstep")
@@ -40,8 +40,8 @@ Arrays = dict[str, Any]
 class Held(Shared, Protocol):
     """What is trained, as arrays by name."""
 
-    def arrays(self) -> Arrays:
-        """Returns this process' copies; their names begin with one of `_STATES`."""
+    def arrays(self, starts: tuple[str, ...] = ("",)) -> Arrays:
+        """Returns this process' copies; their names begin with one of `_STATES`, and with one of `starts`."""
         ...
 
     def assign(self, arrays: Mapping[str, Any]) -> None:
@@ -295,8 +295,7 @@ class Recovery:
         """The steps of an epoch are done: if what follows is interrupted, this is what is saved."""
         self.progress = replace(self.progress, trained=True, logs=logs)
         if self._keeper is not None:
-            changing = {k: v for k, v in self._state.arrays().items() if k.startswith(_CHANGING)}
-            arrays: Arrays = {k: np.array(v) for k, v in changing.items()}
+            arrays: Arrays = {k: np.array(v) for k, v in self._state.arrays(_CHANGING).items()}
             self._trained = arrays, self._of_process(arrays)
 
     def finish(self, is_done: bool) -> None:

@@ -19,7 +19,7 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from lockstep._keras.batch_moments import moments_over_replicas
 from lockstep._keras.replaced import replaced
-from lockstep._step.program import Step
+from lockstep._step.protocol import Step
 from lockstep._step.reduction import Reduction
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.shares import Made, Shares

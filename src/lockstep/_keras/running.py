@@ -18,7 +18,7 @@ from lockstep._keras.state import ModelState
 from lockstep._loop import loop
 from lockstep._runtime.runtime import Runtime
 from lockstep._step.placement import as_arrays
-from lockstep._step.program import Program
+from lockstep._step.protocol import Program
 from lockstep.errors import Preempted
 
 
@@ -31,6 +31,7 @@ def guarded(owned: Ownership, call: str) -> Generator[None]:
     """A call that all tasks make, in which only the chief prints."""
     runtime = owned.replicas.runtime
     with runtime.depending_on_others(call), only_chief_prints(runtime):
+        owned.pass_by()
         yield
 
 

@@ -15,8 +15,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from lockstep._keras.divided import Parts, held_by, show
 from lockstep._keras.ownership import Ownership
-from lockstep._step.program import Program
+from lockstep._step.protocol import Program
+from lockstep._step.reading import Reading
 from lockstep.errors import CheckpointError
 
 _SLOTS = "optimizer_variables"
@@ -41,7 +43,8 @@ class ModelState:
         self._program = program
         self._names = list(groups)
         self._groups = [_variables(model, name) for name in groups]
-        self._slots = {id(v) for name, g in zip(groups, self._groups, strict=True) if name == _SLOTS for v in g}
+        self._divided = self._found_divided()
+        self._reading = Reading(owned.replicas.runtime, self._collect)
         self._held: tuple[list[jax.Array], ...] | None = None
         self._changes = 0
 
@@ -64,6 +67,9 @@ class ModelState:
         """Hands the state to a step, which consumes it."""
         state = self._held if self._held is not None else self._capture()
         self._held = None
+        if self._divided:
+            self._reading.begin()
+            self._owned.reading = self._reading
         return state
 
     def give(self, state: Any) -> None:
@@ -76,10 +82,12 @@ class ModelState:
             return
         for variables, values in zip(self._groups, self._held, strict=True):
             for variable, value in zip(variables, values, strict=True):
-                local = self._program.local(value)
-                variable.assign(local)
-                self._owned.handed_out[id(variable)] = (variable.value, value)
+                self._show(variable, value)
         self._held = None
+
+    def together(self) -> None:
+        """Puts together what lies in parts on several workers, for any of them to read; all tasks call it together."""
+        self._reading.together()
 
     def shapes(self) -> tuple[list[jax.ShapeDtypeStruct], ...]:
         """What a step takes, as shapes and types."""
@@ -111,17 +119,38 @@ class ModelState:
     def follow_chief(self, everything: bool = False) -> None:
         """Makes the chief's values everyone's, on all tasks at once; those of metrics only if `everything`."""
         variables = [v for group in self._groups for v in group] if everything else self._lasting()
-        placed = self._program.agree_on_state([self._placed(v) for v in variables])
-        for variable, value in zip(variables, placed, strict=True):
-            variable.assign(self._program.local(value))
-            self._owned.handed_out[id(variable)] = (variable.value, value)
+        whole = [v for v in variables if id(v) not in self._divided]
+        placed = self._program.agree_on_state([self._placed(v) for v in whole])
+        for variable, value in zip(whole, placed, strict=True):
+            self._show(variable, value)
+        self._divide_chiefs()
 
-    def arrays(self) -> dict[str, jax.Array]:
-        """Returns this process' copies of all values that the loop has reached, by group, number and path."""
-        found: dict[str, jax.Array] = {}
+    def _divide_chiefs(self) -> None:
+        """Divides the chief's values of what lies in parts."""
+        slots = self._program.slots
+        if slots is None or not self._divided:
+            return
+        for variable in self._divided.values():
+            self._show(variable, slots.place_of_chief(variable.value))
+        self._collect()
+
+    def arrays(self, starts: tuple[str, ...] = ("",)) -> dict[str, Any]:
+        """Returns this process' copies of values that the loop has reached, by group, number and path.
+
+        All tasks call it together.
+
+        Args:
+            starts: With what the names of those that are wanted begin; default: of all.
+        """
+        found: dict[str, Any] = {}
         for number, (name, variables) in enumerate(zip(self._names, self._groups, strict=True)):
+            if not f"{name}/".startswith(starts):
+                continue
+            if name == _SLOTS and self._divided:
+                self.together()
+                self.sync()
             held = None if self._held is None else self._held[number]
-            values = [v.value for v in variables] if held is None else [self._program.local(v) for v in held]
+            values = [held_by(v) for v in variables] if held is None else [self._program.local(v) for v in held]
             found.update({_key(name, i, v): value for i, (v, value) in enumerate(zip(variables, values, strict=True))})
         return found
 
@@ -153,18 +182,49 @@ class ModelState:
             for variable in variables:
                 # As Keras does: the step consumes the array that the variable would go on holding.
                 variable._value = None
+        for key in self._divided:  # What was put together needs no place any more.
+            self._owned.handed_out.pop(key, None)
         return state
 
     def _placed(self, variable: Any) -> jax.Array:
         """Returns the variable's value on the replicas, as the loop left it there if nobody has changed it."""
-        if self._unplaced(variable):
-            place = self._program.place_slot if id(variable) in self._slots else self._program.place_state
-            return place(variable.value)
-        return self._owned.handed_out[id(variable)][1]
+        if not self._unplaced(variable):
+            return self._owned.handed_out[id(variable)][1]
+        slots = self._program.slots
+        if slots is None or id(variable) not in self._divided:
+            return self._program.place_state(variable.value)
+        return slots.place(variable.value)
 
     def _unplaced(self, variable: Any) -> bool:
         local, _ = self._owned.handed_out.get(id(variable), (None, None))
-        return local is None or variable.value is not local
+        return local is None or held_by(variable, as_parts=True) is not local
+
+    def _show(self, variable: Any, value: jax.Array) -> None:
+        """Gives a variable a value that lies on the replicas."""
+        slots = self._program.slots
+        if slots is None or not slots.is_divided(value):
+            variable.assign(self._program.local(value))
+            self._owned.handed_out[id(variable)] = (variable.value, value)
+        else:
+            parts = Parts(value, slots.fetched, self._reading)
+            show(variable, parts)
+            self._owned.handed_out[id(variable)] = (parts, value)
+
+    def _collect(self) -> None:
+        """Fetches all that lies in parts."""
+        self.sync()
+        for variable in self._divided.values():
+            held = held_by(variable, as_parts=True)
+            if isinstance(held, Parts):
+                held.fetch()
+
+    def _found_divided(self) -> dict[int, Any]:
+        """The variables that replicas divide, by id."""
+        slots = self._program.slots
+        if slots is None or _SLOTS not in self._names:
+            return {}
+        variables = self._groups[self._names.index(_SLOTS)]
+        return {id(v): v for v in variables if slots.axis(tuple(v.shape)) is not None}
 
     def _note_changes(self) -> None:
         for variable in filter(self._unplaced, self._lasting()):

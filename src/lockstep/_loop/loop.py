@@ -13,7 +13,7 @@ from lockstep._runtime import progress, progress_file
 from lockstep._step.chunks import Pace
 from lockstep._step.outputs import Outputs
 from lockstep._step.placement import Placed
-from lockstep._step.program import Program
+from lockstep._step.protocol import Program
 from lockstep.errors import Preempted
 
 # Steps that may be under way on the devices while Python goes on. More would only hold more batches in memory.

@@ -59,6 +59,7 @@ class ModelFunction:
 
     Attributes:
         first: The first call; what it holds of values is dead, but what it said of them is not.
+        updated: The keys of the variables that updates change, besides those that are trained.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class ModelFunction:
         self.replicas = replicas
         self._text = text
         self.first: Call | None = None
+        self.updated: frozenset[str] = frozenset()
 
     def __call__(
         self,

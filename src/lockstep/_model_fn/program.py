@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -27,18 +27,29 @@ class ModelProgram(CompiledProgram):
         steps: What it computes.
         replicas: Where it runs.
         needs: Integers that the model_fn wants of text.
+        slots: Returns which leaves of the state are optimizers', by number.
     """
 
-    def __init__(self, mode: str, steps: Steps, replicas: Replicas, needs: Sequence[HostNeed]) -> None:
+    def __init__(
+        self,
+        mode: str,
+        steps: Steps,
+        replicas: Replicas,
+        needs: Sequence[HostNeed],
+        slots: Callable[[], Collection[int]] | None = None,
+    ) -> None:
+        halves = steps.in_halves()
         # Hooks may look at the loss of each step, and predictions are handed out batch by batch. Several tasks must
         # dispatch alike, and the chief has hooks of its own.
         super().__init__(
             steps.whole,
             replicas,
-            steps.of_replica(),
+            steps.of_replica() if halves is None else halves[0],
             kept="all" if mode == "train" else "last",
             repeats=mode != "infer" and replicas.runtime.is_alone,
             local=steps.local(),
+            slots=slots,
+            update=None if halves is None else halves[1],
         )
         self._needs = list(needs)
 

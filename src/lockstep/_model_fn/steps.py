@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,12 @@ from lockstep._model_fn.outputs import Selection, combined
 from lockstep._model_fn.records import MetricOp, TrainOp, group
 from lockstep._model_fn.scope import ReachedGradient
 from lockstep._model_fn.variables import GLOBAL_STEP, Entry, impure
-from lockstep._step.program import Step
+from lockstep._step.protocol import Step, Update
 from lockstep._step.reduction import Reduction
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.rounds import COMMON, OWN, PARAMETER, Local, Role, role_of
 from lockstep._step.shares import Made, OwnShares, Shares
+from lockstep._step.tracing import is_traced
 from lockstep.errors import ArgumentError
 
 Values = Mapping[str, Any]
@@ -38,6 +39,7 @@ class Steps:
         compute: Computes one step on shares: `(state, shares) -> (outputs, state)`.
         replicas: Where the step runs.
         roles: The role of each variable, for a step that replicas may make by themselves.
+        begin: Returns the two halves of a step on shares, if it has two.
     """
 
     def __init__(
@@ -45,10 +47,12 @@ class Steps:
         compute: Callable[[Any, Shares], tuple[Any, Any]],
         replicas: Replicas,
         roles: Callable[[Any], Any] | None = None,
+        begin: Callable[[Shares], Halves] | None = None,
     ) -> None:
         self._compute = compute
         self._replicas = replicas
         self._roles = roles
+        self._begin = begin
 
     def whole(self, state: Any, data: Data) -> tuple[Any, Any]:
         """The step for a batch that is all here."""
@@ -60,6 +64,28 @@ class Steps:
         if self._replicas.count == 1:
             return None
         return self._share
+
+    def in_halves(self) -> tuple[Step, Update] | None:
+        """The step of one replica up to its averaged gradients, and the update; `None` if replicas do it whole.
+
+        The update is traced after each trace of the first half, for the same state. What the model_fn says of it is
+        heard once more: what a replica's trace has made is of no use outside of it.
+        """
+        begin = self._begin
+        if begin is None or not self._replicas.divides_slots or self._replicas.count == 1:
+            return None
+        shapes: list[Any] = []
+
+        def first(state: Any, data: Data) -> tuple[Any, Any]:
+            shapes[:] = [jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), data)]
+            outputs, made = begin(self._of_one(data)).first(state)
+            return outputs, Static(made).traced
+
+        def update(state: Any, made: Any) -> Any:
+            halves, static = _said_of(begin, state, shapes[0])
+            return halves.second(state, static.joined(made))
+
+        return first, update
 
     def local(self) -> Local | None:
         """The step for replicas that train by themselves in between; `None` if they do not."""
@@ -75,9 +101,54 @@ class Steps:
         return self._compute(state, OwnShares(*_cut(data, self._replicas.count), place=lax.axis_index(AXIS)))
 
     def _share(self, state: Any, data: Data) -> tuple[Any, Any]:
+        return self._compute(state, self._of_one(data))
+
+    def _of_one(self, data: Data) -> Shares:
         count = self._replicas.count
-        shares = Shares([data], [1.0 / count], AXIS, count, self._replicas.reduction or Reduction())
-        return self._compute(state, shares)
+        return Shares([data], [1.0 / count], AXIS, count, self._replicas.reduction or Reduction())
+
+
+class Halves(Protocol):
+    """A step in two: what takes the batch, and what then changes the variables."""
+
+    def first(self, state: Values) -> tuple[Any, Any]:
+        """Returns the outputs, and what the second half takes of the batch."""
+        ...
+
+    def second(self, state: Values, pending: Any) -> dict[str, Any]:
+        """Returns the state after the step."""
+        ...
+
+
+class Static:
+    """A structure in which some leaves are not traced: they need not be carried from one half to the other.
+
+    Attributes:
+        traced: The others.
+    """
+
+    def __init__(self, value: Any) -> None:
+        leaves, self._structure = jax.tree.flatten(value)
+        self.traced = [leaf for leaf in leaves if is_traced(leaf)]
+        self._rest = [None if is_traced(leaf) else (leaf,) for leaf in leaves]
+
+    def joined(self, traced: Sequence[Any]) -> Any:
+        """Returns the structure with other values in the places of the traced leaves."""
+        values = iter(traced)
+        return jax.tree.unflatten(self._structure, [next(values) if r is None else r[0] for r in self._rest])
+
+
+def _said_of(begin: Callable[[Shares], Halves], state: Any, data: Any) -> tuple[Halves, Static]:
+    """Traces a first half, for what it says: the values in it are dead."""
+    heard: list[tuple[Halves, Static]] = []
+
+    def listen(state: Any, data: Any) -> tuple[()]:
+        halves = begin(Shares([data], [1.0]))
+        heard.append((halves, Static(halves.first(state)[1])))
+        return ()
+
+    jax.eval_shape(listen, state, data)
+    return heard[0]
 
 
 def train_step(function: ModelFunction, replicas: Replicas, selection: Selection) -> Steps:
@@ -86,12 +157,15 @@ def train_step(function: ModelFunction, replicas: Replicas, selection: Selection
     Its state is the value of each variable by key; its outputs are the selection.
     """
 
-    def compute(state: Values, shares: Shares) -> tuple[Any, Any]:
-        moments = moments_over_replicas(AXIS) if _over_replicas(shares, replicas) else contextlib.nullcontext()
-        with moments:
-            return _Training(function, shares, selection).run(state)
+    def begin(shares: Shares) -> _Training:
+        return _Training(function, shares, selection, _over_replicas(shares, replicas))
 
-    return Steps(compute, replicas, lambda state: {key: _role(function, key) for key in state})
+    def compute(state: Values, shares: Shares) -> tuple[Any, Any]:
+        training = begin(shares)
+        outputs, pending = training.first(state)
+        return outputs, training.second(state, pending)
+
+    return Steps(compute, replicas, lambda state: {key: _role(function, key) for key in state}, begin)
 
 
 def _role(function: ModelFunction, key: str) -> Role:
@@ -112,25 +186,37 @@ def _over_replicas(shares: Shares, replicas: Replicas) -> bool:
 class _Training:
     """One training step, while it is traced."""
 
-    def __init__(self, function: ModelFunction, shares: Shares, selection: Selection) -> None:
+    def __init__(self, function: ModelFunction, shares: Shares, selection: Selection, over_replicas: bool) -> None:
         self._function = function
         self._shares = shares
         self._selection = selection
+        self._over_replicas = over_replicas
         self._calls: list[Call] = []
 
-    def run(self, state: Values) -> tuple[Any, Any]:
-        gradients = self._gradients_of_sites(state)
-        results = [self._forward(state, number, gradients) for number in range(len(self._shares.data))]
+    def first(self, state: Values) -> tuple[Any, Any]:
+        """Everything up to the averaged gradients."""
+        with moments_over_replicas(AXIS) if self._over_replicas else contextlib.nullcontext():
+            gradients = self._gradients_of_sites(state)
+            results = [self._forward(state, number, gradients) for number in range(len(self._shares.data))]
         call = self._calls[0]
         ops = group(call.spec.train_op)
-        values = self._combined_values(state, [r["values"] for r in results])
+        changed = self._combined_values(state, [r["values"] for r in results])
         reduction = call.scope.loss_reduction
         per_op = self._mean_gradients(ops, [r["gradients"] for r in results], reduction)
         # The first share's, and no mean: all have the same learning rate, unless they compute it from their batch.
         hyper = jax.tree.map(lambda v: self._shares.first([v]), results[0]["hyper"])
+        return combined(self._shares, [r["outputs"] for r in results], reduction), (changed, per_op, hyper)
+
+    def second(self, state: Values, pending: Any) -> dict[str, Any]:
+        """The update."""
+        changed, per_op, hyper = pending
+        call, values = self._calls[0], {**state, **changed}
+        ops = group(call.spec.train_op)
         after = self._function.resumed(call, values, lambda: self._update(call, ops, per_op, hyper))
         self._function.ended(call)
-        return combined(self._shares, [r["outputs"] for r in results], reduction), after
+        updated = [key for key, value in after.items() if value is not values.get(key)]
+        self._function.updated = frozenset(updated) - {GLOBAL_STEP, *self._function.variables.trainable()}
+        return after
 
     def _mean_gradients(self, ops: Sequence[TrainOp], found: list[list[Any]], reduction: str | None) -> list[list[Any]]:
         """Combines the gradients of each op over the shares.
@@ -206,7 +292,7 @@ class _Training:
 
     def _combined_values(self, state: Values, changed: list[dict[str, Any]]) -> dict[str, Any]:
         entries = self._function.variables.entries
-        return {**state, **_combined(self._shares, entries, state, {k: [c[k] for c in changed] for k in changed[0]})}
+        return _combined(self._shares, entries, state, {k: [c[k] for c in changed] for k in changed[0]})
 
     def _update(self, call: Call, ops: Sequence[TrainOp], gradients: Any, hyper: Any) -> dict[str, Any]:
         """Carries out the updates, one after another."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -67,12 +67,32 @@ class Control:
         self.tasks = tasks
         self._runs: list[Run] = []
         self._runs_begun = 0
+        # The last run that has ended before what it had started, and whether that is done.
+        self._started: tuple[Run, Callable[[], bool]] | None = None
         self.preemption = Preemption(self)
 
     @property
     def run(self) -> Run | None:
-        """The innermost call that this task's main thread is in and cannot go on with without the others."""
-        return self._runs[-1] if self._runs else None
+        """The innermost call that this task's main thread is in and cannot go on with without the others.
+
+        Also one that has returned, as long as what it has started is not done: whoever reads its results waits.
+        """
+        return self._runs[-1] if self._runs else self._unfinished()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether this task's main thread is in a run."""
+        return bool(self._runs)
+
+    def started(self, is_done: Callable[[], bool]) -> None:
+        """Says that the innermost run ends before what it has started; another thread asks whether that is done."""
+        self._started = self._runs[-1], is_done
+
+    def _unfinished(self) -> Run | None:
+        started = self._started
+        if started is None or started[1]():
+            return None
+        return started[0]
 
     @contextlib.contextmanager
     def running(self, doing: str) -> Generator[Run]:
@@ -140,8 +160,8 @@ class Control:
             self.set(f"status/broken-{run.number}" if run else "status/failed", value)
 
     def announce_leaving(self) -> None:
-        """Tells every task that this one has ended its program, and whether because it was asked to."""
-        how = _PREEMPTED if self.preemption.has_ended else True
+        """Tells every task that this one has ended its program, after how many runs, or because it was asked to."""
+        how = _PREEMPTED if self.preemption.has_ended else self._runs_begun
         self.set(f"status/left-{self.process}", how, overwrite=True)
 
     def announce_end(self) -> None:
@@ -155,21 +175,31 @@ class Control:
     def failure(self) -> dict[str, Any] | None:
         """Returns what the first task to fail has announced, in its program or in a run that this task is in."""
         status = self.listing("status")
-        broken = (status.get(f"broken-{run.number}") for run in self._runs)
+        broken = (status.get(f"broken-{run.number}") for run in (*self._runs, self.run) if run)
         return status.get("failed") or next(filter(None, broken), None)
 
-    def left(self, without_preempted: bool = False) -> set[int]:
-        """Returns the processes that have ended their programs; maybe without those that were asked to."""
-        left = {int(name[5:]): how for name, how in self.listing("status").items() if name.startswith("left-")}
-        return {process for process, how in left.items() if not (without_preempted and how == _PREEMPTED)}
+    def left(self) -> set[int]:
+        """Returns the processes that have ended their programs."""
+        return set(self._left())
+
+    def _left(self) -> dict[int, Any]:
+        return {int(name[5:]): how for name, how in self.listing("status").items() if name.startswith("left-")}
+
+    def _missed(self) -> list[int]:
+        """The processes that have ended their programs, without having been asked to, and are still needed."""
+        others = {i: how for i, how in self._left().items() if i != self.process and how != _PREEMPTED}
+        run = self.run
+        if self._runs or run is None:
+            return sorted(others)
+        return sorted(i for i, runs in others.items() if runs < run.number)  # The others have done their part of it.
 
     def check_peers(self) -> None:
         """Raises `PeerError` if another task has failed, or has left although this one still needs it."""
         failure = self.failure()
         if failure and failure["process"] != self.process:
             raise PeerError(describe_failure(failure))
-        if gone := self.left(without_preempted=True) - {self.process}:
-            names = ", ".join(self.tasks[i] for i in sorted(gone))
+        if gone := self._missed():
+            names = ", ".join(self.tasks[i] for i in gone)
             raise PeerError(
                 f"Every task must make the same calls. {names} ended its program while {self.tasks[self.process]} is "
                 f"in {self.run.doing if self.run else 'a call'}. Look for a condition in the program that depends on "

@@ -24,6 +24,13 @@ _exit_code = 0
 _listeners: list[Callable[[BaseException], None]] = []
 
 
+def _itself(error: BaseException) -> BaseException:
+    return error
+
+
+_cause_of: Callable[[BaseException], BaseException] = _itself
+
+
 def mark_agreed(error: BaseException) -> BaseException:
     """Notes that every task raises an error for this cause at this point, so nobody waits for anybody."""
     with contextlib.suppress(AttributeError):  # Exceptions with __slots__ just count as local.
@@ -49,6 +56,12 @@ def exit_code() -> int:
 def on_failure(listener: Callable[[BaseException], None]) -> None:
     """Calls `listener` with the exception that ends the program, after it was printed."""
     _listeners.append(listener)
+
+
+def explain_with(cause_of: Callable[[BaseException], BaseException]) -> None:
+    """Has `cause_of` say for the exception that ends the program which one is its cause, maybe the same."""
+    global _cause_of
+    _cause_of = cause_of
 
 
 def write_error_file(task: str, kind: str, message: str, trace: str, secondary: bool) -> None:
@@ -77,10 +90,13 @@ def install() -> None:
         global _failed
         _failed = True
         previous(kind, error, trace)
+        cause = _cause_of(error)
+        if cause is not error:
+            print(f"lockstep: {_task_name()} ends for this reason: {type(cause).__name__}: {cause}", file=sys.stderr)
         text = "".join(traceback.format_exception(kind, error, trace))
-        write_error_file(_task_name(), kind.__name__, str(error), text, isinstance(error, PeerError))
+        write_error_file(_task_name(), type(cause).__name__, str(cause), text, isinstance(cause, PeerError))
         for listener in _listeners:
-            listener(error)
+            listener(cause)
 
     hook.__lockstep__ = True  # type: ignore[attr-defined]
     sys.excepthook = hook

@@ -21,6 +21,8 @@ READING = "a wait for its own input"
 STEP = "the call of a step, or its compilation"
 CALLBACKS = "callbacks or hooks"
 ELSEWHERE = "the program, between steps"
+# Between the calls of a loop of one's own, where nothing is waited for.
+OUTSIDE = "the program, outside of any call"
 WAITS = frozenset({AGREEING, DEVICES, AWAITING})
 _OWN = frozenset({READING, CALLBACKS, ELSEWHERE})
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Generator
-from typing import Any, Protocol
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from lockstep._runtime import compare, compile_cache, failure, limits, preemption, progress, progress_file, sigterm
 from lockstep._runtime.control import Control, Run
+from lockstep._runtime.in_flight import InFlight, is_done
 from lockstep._runtime.watchdog import Watchdog
 from lockstep.errors import MismatchError, PeerError
 
+Value = TypeVar("Value")
 # How long a task that wants to stop in the middle of an epoch waits for the others to want the same.
 _STOP_SECONDS = 30.0
 _STATUS = re.compile("(UNKNOWN|INTERNAL|UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION): ")
@@ -66,7 +69,9 @@ class Runtime:
         self.preemption = preemption.ALONE if control is None else control.preemption
         self._calls = self.channel("calls")
         self._goes_on: Run | None = None
+        self._in_flight = InFlight()
         if control is not None:
+            failure.explain_with(self._first_cause)
             sigterm.restore_python_handler()
             progress_file.mark("joined")
 
@@ -144,6 +149,33 @@ class Runtime:
                 if cause is error:
                     raise
                 raise cause from error
+
+    def launch(self, doing: str, call: Callable[[], tuple[Value, Any]]) -> Value:
+        """Makes a call that every task makes, and that returns before its results are there.
+
+        Until they are, this task depends on the others, also when it waits for them outside of any call.
+
+        Args:
+            doing: Its name.
+            call: Returns what this returns, and one of the arrays that it has started to compute, or `None`.
+        """
+        control, account = self._control, self.preemption.progress
+        if control is None:
+            with self.preemption.run():
+                return call()[0]
+        is_outermost = not control.is_running
+        with self.depending_on_others(doing):
+            with account.being(progress.DEVICES):
+                self._in_flight.settle()
+            with account.being(progress.STEP):
+                value, result = call()
+            account.dispatched(1)
+            if hasattr(result, "is_ready"):  # Keys of jax.random cannot tell.
+                self._in_flight.add(result)
+                control.started(partial(is_done, result))
+        if is_outermost:
+            account.at(progress.DEVICES)  # That is where the program comes to, if it comes to wait.
+        return value
 
     def _first_cause(self, error: BaseException) -> BaseException:
         """A broken collective is the consequence of a peer's end; says whose."""

@@ -19,6 +19,7 @@ from typing import Any
 from lockstep._runtime.control import Control, Run
 from lockstep._runtime.failure import write_error_file
 from lockstep._runtime.limits import Limits
+from lockstep._runtime.progress import OUTSIDE
 from lockstep._runtime.stalls import behind, stall
 from lockstep._runtime.stragglers import Stragglers
 from lockstep.errors import PeerError
@@ -189,11 +190,14 @@ class Watchdog:
     def _account(self, run: Run | None) -> None:
         """Tells where the main thread is; the first task looks who holds the others up."""
         control = self._control
+        account = control.preemption.progress.account()
         if run is None:
             self._stragglers.forget()
-            return
-        control.set(f"{_ACCOUNTS}/{control.process}", control.preemption.progress.account(), overwrite=True)
-        if control.process == 0:
+            if not account["dispatches"]:
+                return
+            account["where"] = OUTSIDE
+        control.set(f"{_ACCOUNTS}/{control.process}", account, overwrite=True)
+        if run is not None and control.process == 0:
             self._stragglers.look({int(name): account for name, account in control.listing(_ACCOUNTS).items()})
 
     def _given_up(self, seconds: float) -> str:

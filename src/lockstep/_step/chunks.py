@@ -25,7 +25,8 @@ _MOST_TOGETHER = 16
 _BYTES = 8 << 20
 _OUTPUT_BYTES = 4 << 20
 # A dispatch that takes less may be longer, one that takes more must be shorter: signals and callbacks wait for it.
-_SHORT_SECONDS, _LONG_SECONDS = 0.02, 0.08
+# Where XLA has all cores, what Python does around a dispatch is taken from the steps.
+_SHORT_SECONDS, _LONG_SECONDS = 0.04, 0.08
 
 
 def pays(step_seconds: float, arrays: int) -> bool:
@@ -74,12 +75,17 @@ class Pace:
 def grouped(batches: Iterable[Any], places: Callable[[Any], int]) -> Iterator[list[Any]]:
     """Yields consecutive batches that are alike, as many together as a chunk has places for; or one alone."""
     group: list[Any] = []
+    kind: Any = None
+    room = 0
     for batch in batches:
-        if group and alike(batch) != alike(group[0]):
+        found = alike(batch)
+        if group and found != kind:
             yield group
             group = []
+        if not group:
+            kind, room = found, places(batch)
         group.append(batch)
-        if len(group) >= places(group[0]):
+        if len(group) >= room:
             yield group
             group = []
     if group:

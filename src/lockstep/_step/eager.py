@@ -21,8 +21,9 @@ from lockstep._step.placement import (
     place_whole,
 )
 from lockstep._step.portions import Part
-from lockstep._step.program import Step
+from lockstep._step.protocol import Step
 from lockstep._step.replicas import Device, Replicas
+from lockstep._step.slots import Slots
 
 
 class EagerProgram:
@@ -30,6 +31,9 @@ class EagerProgram:
 
     That follows the same trajectory as the compiled program, without any communication.
     """
+
+    # Nothing is divided.
+    slots: Slots | None = None
 
     def __init__(self, step: Step, replicas: Replicas) -> None:
         self._step = step
@@ -93,10 +97,6 @@ class EagerProgram:
     def place_state(self, value: jax.Array) -> jax.Array:
         """Puts an array on this process' first device."""
         return jax.device_put(value, self._device)
-
-    def place_slot(self, value: jax.Array) -> jax.Array:
-        """Puts an array on this process' first device."""
-        return self.place_state(value)
 
     def agree_on_state(self, state: list[jax.Array]) -> list[jax.Array]:
         """Makes the chief's content of the state everyone's."""

@@ -9,9 +9,9 @@ compute is computed, whatever the step does with the batch: normalise over it, c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,6 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from lockstep._comm import sharing
-from lockstep._runtime.runtime import Runtime
 from lockstep._step import chunks, cost
 from lockstep._step.local_state import LocalState
 from lockstep._step.outputs import Outputs
@@ -37,106 +36,13 @@ from lockstep._step.placement import (
     shapes_of,
 )
 from lockstep._step.portions import Lookup, Part, Recipe
+from lockstep._step.protocol import Kept, Step, Update
 from lockstep._step.recorded import Recorded, record, signature
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.residuals import Residuals, compensated, uncompensated
 from lockstep._step.rounds import Local
 from lockstep._step.slots import Slots
 from lockstep._xla import install as lowerings
-
-Step = Callable[[Any, Any], tuple[Any, Any]]
-# Which outputs a dispatch of several steps hands out: the last step's, or all.
-Kept = Literal["last", "all"]
-
-
-class Program(Protocol):
-    """What the loop and the feed need of a step program."""
-
-    pace: chunks.Pace
-    runtime: Runtime
-
-    @property
-    def room(self) -> int:
-        """How many steps the next dispatch may run: at least 1, the same on all tasks."""
-        ...
-
-    def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
-        """Runs one step; `state` is donated."""
-        ...
-
-    def run(self, state: Any, placed: Placed) -> tuple[Outputs, Any]:
-        """Runs as many steps as `placed` has; `state` is donated."""
-        ...
-
-    def prepare(self, batch: Any) -> Any:
-        """Makes of a batch on the host what is to be placed."""
-        ...
-
-    def decide(self, state: Any, batch: Any) -> None:
-        """Decides whether several steps go into one dispatch; all tasks do it together.
-
-        Args:
-            state: What the steps change.
-            batch: A first batch, prepared; or `None` if this task has none.
-        """
-        ...
-
-    def decision(self) -> list[int] | None:
-        """Returns what was decided, and for which layout, as JSON; `None` if nothing was."""
-        ...
-
-    def follow(self, decision: list[int] | None) -> bool:
-        """Takes over what an interrupted run has decided; returns whether nothing is left to decide."""
-        ...
-
-    def places(self, batch: Any) -> int:
-        """Returns how many batches like a prepared one may be placed together; 0 if each goes alone."""
-        ...
-
-    def place(self, batches: Sequence[Any]) -> Placed:
-        """Puts prepared batches that go together where the program wants them."""
-        ...
-
-    def place_batch(self, batch: Any) -> Placed:
-        """Prepares a global batch, and puts it where the program wants it."""
-        ...
-
-    def place_state(self, value: jax.Array) -> jax.Array:
-        """Puts one array of the state where the program wants it."""
-        ...
-
-    def place_slot(self, value: jax.Array) -> jax.Array:
-        """Puts one array of an optimizer's state where the program wants it."""
-        ...
-
-    def agree_on_state(self, state: list[jax.Array]) -> list[jax.Array]:
-        """Makes the chief's content of the state everyone's."""
-        ...
-
-    def local(self, value: Any) -> Any:
-        """Returns an output or a part of the state as an array of this process."""
-        ...
-
-    def settle(self, state: Any, ends: bool) -> Any:
-        """Has the state hold what steps came to that is still each replica's own; `state` is donated.
-
-        All tasks call it together: where training ends, for all, and where an epoch ends, for metrics. It changes
-        nothing in most programs.
-        """
-        ...
-
-    def residuals(self) -> dict[str, np.ndarray]:
-        """Returns what the program keeps from step to step besides the state, for a checkpoint.
-
-        All tasks call it together, between dispatches. An array has a first axis of replicas, of which only the sum
-        counts for another number of them; or its name begins with "common/", and all replicas have it alike. Empty for
-        most programs.
-        """
-        ...
-
-    def restore_residuals(self, values: Mapping[str, Any]) -> None:
-        """Takes over what `residuals` has returned; all tasks call it together, and the chief's values count."""
-        ...
 
 
 class CompiledProgram:
@@ -151,6 +57,9 @@ class CompiledProgram:
         repeats: Whether several steps may go into one dispatch.
         local: If replicas train by themselves in between, how; then `step` and `replica_step` do not count.
         slots: Returns which leaves of the state are an optimizer's, by number, if the replicas may divide these.
+        compare: Called with the record of each new program, to compare it with the other tasks'.
+        update: If given, `replica_step` returns in place of a state what this one makes it of, which XLA divides:
+            `(state, made) -> state`. It is traced right after it.
     """
 
     def __init__(
@@ -161,17 +70,25 @@ class CompiledProgram:
         kept: Kept = "last",
         repeats: bool = True,
         local: Local | None = None,
-        slots: Callable[[], range] | None = None,
+        slots: Callable[[], Collection[int]] | None = None,
+        compare: Callable[[Any], None] | None = None,
+        update: Update | None = None,
     ) -> None:
         lowerings.install()
         self._replicas = replicas
         self.runtime = replicas.runtime
         self._step = step
         self._replica_step = replica_step
+        self._spare: LocalState | None = None
+        self._update = update
         compresses = replicas.reduction is not None and replicas.reduction.compresses
         self._residuals = Residuals(replicas) if replica_step is not None and compresses else None
         self._local = None if local is None else LocalState(local, replicas)
+        if local is not None and local.rounds.averages and replicas.count == 1:
+            # Its mean is itself: it trains as without rounds, unless it has to go on in one that several have begun.
+            self._local, self._spare = None, self._local
         self._kept: Kept = kept
+        self._compare = compare
         self._records: dict[Any, Recorded] = {}
         self._divided_steps: dict[Any, Step] = {}
         # Whether several steps go into one dispatch, once that is decided.
@@ -179,9 +96,9 @@ class CompiledProgram:
         self._output_bytes = 0
         self.pace = chunks.Pace(replicas.runtime.is_alone)
         divides = replicas.divides_slots and replicas.count > 1
-        self._slots = None if slots is None or not divides else Slots(replicas, slots)
+        self.slots = None if slots is None or not divides else Slots(replicas, slots)
         # What is divided says itself where it lies.
-        lies = (replicas.whole, (None if self._slots else replicas.whole, replicas.by_example))
+        lies = (replicas.whole, (None if self.slots else replicas.whole, replicas.by_example))
         self._once = jax.jit(self._traced, static_argnums=(0, 1, 2), donate_argnums=3, out_shardings=lies)
         self._repeat = jax.jit(self._repeated, static_argnums=(0, 1), donate_argnums=2, out_shardings=lies)
 
@@ -276,10 +193,6 @@ class CompiledProgram:
         """Puts a full copy on every device."""
         return place_whole(self._replicas, value)
 
-    def place_slot(self, value: jax.Array) -> jax.Array:
-        """Puts one array of an optimizer's state on the devices: a part on each, if they divide it."""
-        return self.place_state(value) if self._slots is None else self._slots.place(value)
-
     def agree_on_state(self, state: list[jax.Array]) -> list[jax.Array]:
         """Makes the chief's content of the state everyone's."""
         if self._local is not None:
@@ -292,8 +205,6 @@ class CompiledProgram:
 
     def _local_copy(self, value: jax.Array) -> jax.Array:
         own = None if self._local is None else self._local.visible(value)
-        if self._slots is not None:
-            own = self._slots.local(value)
         return local_copy(value) if own is None else own
 
     def settle(self, state: Any, ends: bool) -> Any:
@@ -311,6 +222,8 @@ class CompiledProgram:
         Raises:
             CheckpointError: If they are something else.
         """
+        if self._spare is not None and values:
+            self._local, self._spare = self._spare, None
         kept = self._local or self._residuals
         if kept is not None:
             kept.restore(values)
@@ -367,7 +280,7 @@ class CompiledProgram:
         """One step."""
         batch = self._divided(split, _batch(recipe, data, counts))
         outputs, after = self._step_for(split, carried, batch)(carried, batch)
-        return outputs, after if self._slots is None else (self._slots.kept(after[0]), after[1])
+        return outputs, after if self.slots is None else (self.slots.kept(after[0]), after[1])
 
     def _repeated(
         self, split: Split, recipe: Recipe | None, start: Any, data: Any, first: Any, steps: Any
@@ -387,7 +300,8 @@ class CompiledProgram:
             return jax.tree.map(_typed, outputs, new), self._kept_where_it_lies(now, after)
 
         nothing = jax.tree.map(lambda s: jnp.zeros((*room, *s.shape), s.dtype), recorded.outputs)
-        return lax.fori_loop(first, first + steps, one, (nothing, start))
+        outputs, after = lax.fori_loop(first, first + steps, one, (nothing, start))
+        return outputs, self._kept_where_it_lies(start, after)
 
     def _batch_at(self, split: Split, recipe: Recipe | None, data: Any, place: Any) -> Any:
         """The batch at a place of a chunk."""
@@ -400,7 +314,7 @@ class CompiledProgram:
         now = jax.tree.map(_typed, before, after)
         if self._replicas.count == 1:
             return now
-        state = (self._slots.kept if self._slots else self._whole)(now[0])
+        state = (self.slots.kept if self.slots else self._whole)(now[0])
         return state, jax.tree.map(lambda a: lax.with_sharding_constraint(a, self._replicas.by_example), now[1])
 
     def _whole(self, state: Any) -> Any:
@@ -415,14 +329,28 @@ class CompiledProgram:
                 step = partial(self._on_each_replica, self._local.step(split is not Split.EVEN), split)
             elif split is Split.EVEN and self._replica_step is not None:
                 compensates = compensated if self._residuals is not None else uncompensated
-                step = partial(self._on_each_replica, compensates(self._replica_step), split)
+                step = self._updated(partial(self._on_each_replica, compensates(self._replica_step), split))
             sharing.begin_program()
             self._records[key] = record(step, carried, batch)
         return self._records[key]
 
+    def _updated(self, first: Step) -> Step:
+        """A step whose replicas leave the update to XLA; or the step itself."""
+        update = self._update
+        if update is None:
+            return first
+
+        def both(carried: tuple[Any, Any], data: Any) -> tuple[Any, tuple[Any, Any]]:
+            outputs, (made, kept) = first(carried, data)
+            return outputs, (update(carried[0], made), kept)
+
+        return both
+
     def _step_for(self, split: Split, carried: Any, batch: Any) -> Step:
         """The recorded step, or what each replica does of it where that lets its sums take a quicker way than XLA's."""
         recorded = self._recorded(split, carried, batch)
+        if self._compare is not None:
+            self._compare(recorded.jaxpr)
         count = self._replicas.count
         is_explicit = self._replica_step is not None or self._local is not None
         if split is not Split.EVEN or is_explicit or not sharing.shared(AXIS, count):
@@ -431,8 +359,11 @@ class CompiledProgram:
         if key not in self._divided_steps:
             from lockstep._step.partition import partitioned_jaxpr
 
-            own = partitioned_jaxpr(recorded.jaxpr, recorded.structure, carried, batch, self._replicas)
-            self._divided_steps[key] = recorded if own is None else partial(self._on_each_replica, own, split)
+            axes = None if self.slots is None else self.slots.axes(carried)
+            own = partitioned_jaxpr(recorded.jaxpr, recorded.structure, carried, batch, self._replicas, axes)
+            specs = None if self.slots is None else self.slots.specs(carried[0])
+            step = partial(self._on_each_replica, own, split, specs=specs)
+            self._divided_steps[key] = recorded if own is None else step
         sharing.begin_program()
         return self._divided_steps[key]
 
@@ -445,14 +376,15 @@ class CompiledProgram:
         sharding = self._replicas.whole if is_whole else self._replicas.by_example
         return jax.tree.map(lambda a: _constrained(a, sharding), batch)
 
-    def _on_each_replica(self, step: Step, split: Split, carried: Any, data: Any) -> tuple[Any, Any]:
+    def _on_each_replica(self, step: Any, split: Split, carried: Any, data: Any, specs: Any = None) -> tuple[Any, Any]:
         whole, divided = PartitionSpec(), PartitionSpec(AXIS)
+        state = whole if specs is None else specs
         shares = jax.tree.map(lambda a: divided if a.ndim and split is Split.EVEN else whole, data)
         return jax.shard_map(
             step,
             mesh=self._replicas.mesh,
-            in_specs=((whole, divided), shares),
-            out_specs=(whole, (whole, divided)),
+            in_specs=((state, divided), shares),
+            out_specs=(whole, (state, divided)),
             check_vma=False,
         )(carried, data)
 

@@ -37,6 +37,11 @@ class Rounds:
     momentum: float
     nesterov: bool
 
+    @property
+    def averages(self) -> bool:
+        """Whether a round ends with the mean of what the replicas have come to, and nothing else."""
+        return self.learning_rate == 1 and self.momentum == 0
+
 
 @dataclass(frozen=True, eq=False)
 class Replicas:

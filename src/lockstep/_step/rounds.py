@@ -227,8 +227,9 @@ def _mark(value: Any) -> Any:
     unsigned = {1: jnp.uint8, 2: jnp.uint16}.get(number.dtype.itemsize, jnp.uint32)
     words = lax.bitcast_convert_type(number, unsigned).reshape(-1).astype(jnp.uint32)
     places = lax.iota(jnp.uint32, words.size)
-    starts = [places * jnp.uint32(factor) for factor in (0x9E3779B1, 0x85EBCA6B)]
-    return jnp.stack([jnp.sum(_mixed(words ^ start) - _mixed(start), dtype=jnp.uint32) for start in starts])
+    mixed = jnp.where(words == 0, jnp.uint32(0), _mixed(words ^ places * jnp.uint32(0x9E3779B1)))
+    odd = 2 * places + 1
+    return jnp.stack([jnp.sum(mixed, dtype=jnp.uint32), jnp.sum(mixed * odd, dtype=jnp.uint32)])
 
 
 def _mixed(words: Any) -> Any:

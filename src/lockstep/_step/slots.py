@@ -8,23 +8,26 @@ Source: Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training tri
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from lockstep._step.placement import from_chief, local_copy, place_whole
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep.errors import UnsupportedError
 
 
-def refuse(replicas: Replicas, what: str) -> None:
+def refuse(replicas: Replicas, what: str, instead: str) -> None:
     """Raises `UnsupportedError` where an optimizer's state would stay whole, and that is not what was asked for."""
     if replicas.divides_slots and replicas.count > 1:
         raise UnsupportedError(
-            "shard_optimizer_state is for fit and train_on_batch of Keras' models. Received a strategy that has it for "
-            f"{what}. Make the strategy without it."
+            "shard_optimizer_state is for training whose steps XLA divides: fit and train_on_batch of Keras' models, "
+            f"Estimator.train, and lockstep.train.Program in its global view. Received: a strategy that has it for "
+            f"{what}. {instead}"
         )
 
 
@@ -32,39 +35,57 @@ class Slots:
     """Where the arrays of a program's state lie.
 
     Args:
-        replicas: Where the program runs, all in this process.
+        replicas: Where the program runs.
         places: Returns which of the state's leaves are the optimizer's, by number.
     """
 
-    def __init__(self, replicas: Replicas, places: Callable[[], range]) -> None:
+    def __init__(self, replicas: Replicas, places: Callable[[], Collection[int]]) -> None:
         self._replicas = replicas
         self._places = places
+        self._gather = jax.jit(lambda array: array, out_shardings=replicas.whole)
 
-    def sharding(self, shape: tuple[int, ...]) -> NamedSharding:
-        """Divides an array of the optimizer along its first axis that the replicas can divide; or it is whole."""
+    def axis(self, shape: Sequence[int]) -> int | None:
+        """Along which axis an array of the optimizer is divided: the first that the replicas can divide."""
         count = self._replicas.count
-        axis = next((i for i, n in enumerate(shape) if n and n % count == 0), None)
-        if axis is None:
-            return self._replicas.whole
-        return NamedSharding(self._replicas.mesh, PartitionSpec(*[None] * axis, AXIS))
+        return next((i for i, n in enumerate(shape) if n and n % count == 0), None)
 
-    def place(self, value: Any) -> jax.Array:
-        """Puts an array of the optimizer there."""
-        return jax.device_put(value, self.sharding(value.shape))
-
-    def shardings(self, state: Any) -> Any:
-        """Returns where each array of a state lies; it may have more leaves after those that are known."""
+    def axes(self, state: Any) -> list[int | None]:
+        """Along which axis each leaf of a state is divided; there may be more leaves after those that are known."""
         places = self._places()
-        leaves, structure = jax.tree.flatten(state)
-        whole = self._replicas.whole
-        return structure.unflatten([self.sharding(a.shape) if i in places else whole for i, a in enumerate(leaves)])
+        return [self.axis(leaf.shape) if i in places else None for i, leaf in enumerate(jax.tree.leaves(state))]
+
+    def specs(self, state: Any) -> Any:
+        """Returns the same as a tree of specs."""
+        return jax.tree.unflatten(jax.tree.structure(state), [_spec(axis) for axis in self.axes(state)])
 
     def kept(self, state: Any) -> Any:
         """Has XLA leave a state that a step returns there."""
-        return jax.tree.map(lax.with_sharding_constraint, state, self.shardings(state))
+        mesh = self._replicas.mesh
+        return jax.tree.map(
+            lambda a, spec: lax.with_sharding_constraint(a, NamedSharding(mesh, spec)), state, self.specs(state)
+        )
 
-    def local(self, value: jax.Array) -> jax.Array | None:
-        """Returns an array that is divided as one of this process; `None` if all have it whole."""
-        if value.sharding.is_fully_replicated:
-            return None
-        return jax.device_put(value, self._replicas.local[0][1])
+    def place(self, value: Any) -> jax.Array:
+        """Puts an array of the optimizer there, of which each process has the same whole."""
+        sharding = NamedSharding(self._replicas.mesh, _spec(self.axis(value.shape)))
+        own = sharding.addressable_devices_indices_map(tuple(value.shape))
+        parts = [jax.device_put(value[index], device) for device, index in own.items()]
+        return jax.make_array_from_single_device_arrays(tuple(value.shape), sharding, parts)
+
+    def place_of_chief(self, value: Any) -> jax.Array:
+        """Puts the chief's content of an array there; all tasks call it together, the others with any content."""
+        if self._replicas.runtime.is_alone:
+            return self.place(value)
+        return self.place(local_copy(from_chief(self._replicas, [place_whole(self._replicas, value)])[0]))
+
+    def is_divided(self, value: Any) -> bool:
+        """Whether an array lies there in parts."""
+        return len(value.sharding.device_set) > 1 and not value.sharding.is_fully_replicated
+
+    def fetched(self, value: jax.Array) -> np.ndarray[Any, Any]:
+        """Returns the whole of an array in parts, in the host's memory; all tasks call it together."""
+        return np.asarray(value if value.is_fully_addressable else local_copy(self._gather(value)))
+
+
+def _spec(axis: int | None) -> PartitionSpec:
+    return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, AXIS)

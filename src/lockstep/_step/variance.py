@@ -17,8 +17,9 @@ from lockstep._comm import target
 
 Tree = TypeVar("Tree")
 
-# The names under which `marked_equal` and `noted` appear in a jaxpr.
+# The names under which `marked_equal`, `marked_own` and `noted` appear in a jaxpr.
 _EQUAL = "lockstep: equal on all replicas"
+_EACH = "lockstep: each replica's own"
 _NOTED = "lockstep: does this vary, "
 _EQUALISING = frozenset(
     ("psum", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_invariant", "all_gather_reduced")
@@ -34,6 +35,11 @@ _MUTATING = frozenset(("swap", "addupdate", "masked_swap", "run_state"))
 def marked_equal(values: Tree) -> Tree:
     """Says of arrays that they are equal on all replicas, where their computation does not show it."""
     return jax.tree.map(lambda v: checkpoint_name(v, _EQUAL), values)
+
+
+def marked_own(value: Any) -> Any:
+    """Says of an array that it counts as each replica's own, also where all compute the same."""
+    return checkpoint_name(value, _EACH)
 
 
 def noted(value: Any, key: str) -> Any:
@@ -137,8 +143,8 @@ class _Flow:
 
     def _varies(self, eqn: Any, inputs: list[bool]) -> bool:
         name, params = eqn.primitive.name, eqn.params
-        if name == "name" and params["name"] == _EQUAL:
-            return False
+        if name == "name" and params["name"] in (_EQUAL, _EACH):
+            return params["name"] == _EACH
         if name == "name" and params["name"].startswith(_NOTED):
             key = params["name"].removeprefix(_NOTED)
             self._notes[key] = self._notes.get(key, False) or any(inputs)

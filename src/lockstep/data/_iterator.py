@@ -13,6 +13,7 @@ from typing import Any
 
 from lockstep.data import _columns, _pool
 from lockstep.data._blocks import Block
+from lockstep.data._optional import Optional
 from lockstep.data._plan import Cursor, EmptyCursor, Node, Run, State, drop, walk
 from lockstep.data._state import decoded, encoded
 from lockstep.errors import ArgumentError
@@ -299,9 +300,9 @@ class DatasetIterator:
         """
         return next(self)
 
-    def get_next_as_optional(self) -> Any:
-        """Returns the next element, or `None` at the end."""
-        return next(self, None)
+    def get_next_as_optional(self) -> Optional:
+        """Returns the next element, or that there is none: `has_value()` tells, `get_value()` returns it."""
+        return Optional.of_next(self)
 
     def get_state(self) -> dict[str, Any]:
         """Returns the position: what JSON can hold, small, and good for the same dataset in any process.

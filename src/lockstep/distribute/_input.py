@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lockstep._feed.batch import Marked
     from lockstep._feed.distributed import Distribution
     from lockstep._step.replicas import Replicas
+    from lockstep.data._optional import Optional
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,18 @@ class DistributedIterator:
         return self
 
     def __next__(self) -> Any:
-        value, self._mark = next(self._batches)
+        found = self._next()
+        if found is None:
+            raise StopIteration
+        value, self._mark = found
         return value
+
+    def _next(self) -> Any:
+        runtime = self._distribution.replicas.runtime
+        if runtime.is_alone:
+            return next(self._batches, None)
+        with runtime.depending_on_others("the next batch of a distributed dataset"):
+            return next(self._batches, None)
 
     def get_next(self) -> Any:
         """Returns the next element.
@@ -120,9 +131,11 @@ class DistributedIterator:
         """
         return next(self)
 
-    def get_next_as_optional(self) -> Any:
-        """Returns the next element, or `None` at the end."""
-        return next(self, None)
+    def get_next_as_optional(self) -> Optional:
+        """Returns the next element, or that there is none: `has_value()` tells, `get_value()` returns it."""
+        from lockstep.data._optional import Optional
+
+        return Optional.of_next(self)
 
     def get_state(self) -> dict[str, Any]:
         """Returns the position: what JSON can hold, good for any number of workers. All workers must call it."""

@@ -27,7 +27,8 @@ class LocalSteps:
     In a round, and at the end of an epoch in it, the model is what it was when the round began: for callbacks,
     evaluations and checkpoints. The end of a call of `fit`, `Estimator.train` or `lockstep.train.Program.fit` ends a
     round early, so that nothing is lost. Exact restarts go on in the middle of one. A batch that the replicas cannot
-    divide evenly is trained on by each of them as a whole. One replica alone has rounds, too.
+    divide evenly is trained on by each of them as a whole. One replica alone has rounds, too,
+    unless they end with a mean and nothing else.
 
     Attributes:
         every: Steps of a round, a positive integer. The paper takes 500.

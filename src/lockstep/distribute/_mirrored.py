@@ -26,9 +26,10 @@ class MirroredStrategy(Strategy):
             device would. "replica" (default with `local_steps`): over each replica's share, as TensorFlow does.
         local_steps: Has each replica train by itself for a round of steps in `fit` and `Estimator.train`; what is said
             here of gradients then concerns the changes of the weights in a round. Default: every step is one of all.
-        shard_optimizer_state: Whether each replica keeps only its part of the optimizer's state in `fit` ("ZeRO-1"):
-            of each array that the number of replicas divides along some axis. Training is the same; memory is saved,
-            for one more exchange of the weights in each step. Default: False.
+        shard_optimizer_state: Whether each replica keeps only its part of the optimizer's state ("ZeRO-1"): of each
+            array that the number of replicas divides along some axis. Training is the same; memory is saved, for one
+            more exchange of the weights in each step. In `fit`, `train_on_batch`, `Estimator.train`, and
+            `lockstep.train.Program` with `optimizer_state`. Default: False.
 
     Raises:
         ArgumentError: If a device or an option is malformed or unknown.

@@ -31,7 +31,7 @@ class MultiWorkerMirroredStrategy(Strategy):
             device would. "replica" (default with `local_steps`): over each replica's share, as TensorFlow does.
         local_steps: Has each replica train by itself for a round of steps in `fit` and `Estimator.train`; what is said
             here of gradients then concerns the changes of the weights in a round. Default: every step is one of all.
-        shard_optimizer_state: As for MirroredStrategy, on the devices of a single process. Default: False.
+        shard_optimizer_state: As for MirroredStrategy, over the devices of all workers. Default: False.
 
     Raises:
         ClusterSpecError: If the cluster is described wrongly, or this process is a `ps` task.
@@ -62,7 +62,7 @@ class MultiWorkerMirroredStrategy(Strategy):
         resolver = TFConfigClusterResolver() if cluster_resolver is None else cluster_resolver
         runtime, devices = _join(resolver, options)
         found = reduction(options, devices[0].platform)
-        _demand_same_settings(runtime, statistics, options, local_steps)
+        _demand_same_settings(runtime, statistics, options, local_steps, shard_optimizer_state)
         replicas = Replicas(runtime, devices, statistics, found, rounds, shard_optimizer_state)
         check_slots(replicas)
         share(runtime, devices, AXIS, options.timeout_seconds)
@@ -110,7 +110,11 @@ def _all_devices() -> list[Device]:
 
 
 def _demand_same_settings(
-    runtime: Runtime, statistics: str, options: CommunicationOptions, local_steps: LocalSteps | None
+    runtime: Runtime,
+    statistics: str,
+    options: CommunicationOptions,
+    local_steps: LocalSteps | None,
+    divides_slots: bool,
 ) -> None:
     from lockstep._xla import setting
 
@@ -118,6 +122,7 @@ def _demand_same_settings(
         "batch_statistics": statistics,
         "communication_options": repr(options),
         "local_steps": repr(local_steps),
+        "shard_optimizer_state": repr(divides_slots),
         # Programs that differ, if only in their rounding, give weights that differ.
         setting.VARIABLE: setting.enabled(),
     }

@@ -13,7 +13,7 @@ from jax.extend.core import jaxpr_as_fun
 from jax.sharding import PartitionSpec
 
 from lockstep._comm import sharing
-from lockstep._step import in_turn
+from lockstep._step import in_turn, same_program
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.residuals import Residuals, compensating
 from lockstep._step.tracing import is_traced
@@ -24,7 +24,7 @@ from lockstep.distribute._trace import Again, Known, Made, Trace
 from lockstep.distribute._values import PerReplica, Shape
 
 if TYPE_CHECKING:
-    from lockstep.distribute._variables import Held
+    from lockstep.distribute._held import Held
 
 # A variable of which each replica has its own value.
 _ROW = "row"
@@ -47,6 +47,15 @@ class Packed:
         self.outputs = outputs
         self.values = values
         self.reads = reads
+
+    @property
+    def last(self) -> Any:
+        """One of the arrays, by which to know that they are there; the last one is the least likely to be given away.
+
+        `None` while an outer function is traced, and if there is none.
+        """
+        found = [*self.values[-1:], *jax.tree.leaves(self.outputs[-1:])[-1:]]
+        return found[-1] if found and not is_traced(found[-1]) else None
 
 
 jax.tree_util.register_pytree_node(
@@ -83,6 +92,9 @@ class Program:
         self._key = key
         self._numbers = numbers
         self._donated = donated
+        self._name = name_of(function)
+        # The numbers of the leaves that are arrays, as it was traced last.
+        self._arrays: list[int] = []
         self._context = ReplicaContext(strategy, Traced(replicas))
         self._known = Known([], {})
         compresses = replicas.reduction is not None and replicas.reduction.compresses
@@ -121,7 +133,7 @@ class Program:
     ) -> tuple[Packed, Any]:
         sharing.begin_program()
         arrays = {**given, **rest}
-        numbers = sorted(arrays)
+        numbers = self._arrays = sorted(arrays)
         inputs = [*(arrays[i] for i in numbers), *values]
         kinds = [self._key[i] for i in numbers] + [_kind(v) for v in self.variables]
         trace = Trace(self._function, self._arguments, numbers, self._known, self._context)
@@ -140,9 +152,11 @@ class Program:
         own = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), before)
         look = jax.make_jaxpr(partial(self._compensated, trace), axis_env=[(AXIS, count)], return_shape=True)
         record, (_, after) = look(own, *shares)
+        (record,) = trace.filled([record])
         made = trace.made(record, [True] * len(jax.tree.leaves(own)) + is_own)
         if self._residuals is not None and self._residuals.note(after):
             raise Again
+        self._demand_same([record], inputs)
 
         def body(kept: Any, *arrays: Any) -> Any:
             mine = [_share(a, kind) for a, kind in zip(arrays, kinds, strict=True)]
@@ -161,6 +175,24 @@ class Program:
         )
         found, after = run(before, *inputs)
         return Packed(made, *found), after
+
+    def _demand_same(self, records: Sequence[Any], inputs: Sequence[Any]) -> None:
+        """Raises `MismatchError` if other tasks have recorded something else."""
+
+        def told() -> dict[str, Any]:
+            variables = {v.path: described(v.value) for v in self.variables}
+            return {"argument": self._described(inputs), "variable": variables}
+
+        described = same_program.described
+        same_program.demand_same(self._replicas.runtime, f"strategy.run({self._name})", records, told)
+
+    def _described(self, inputs: Sequence[Any]) -> dict[str, str]:
+        """What each argument is, of what replicas have one: the shape of all."""
+        arrays = dict(zip(self._arrays, inputs, strict=False))
+        leaves = [a.value if isinstance(a, Fixed) else self._numbers.fixed.get(i) for i, a in enumerate(self._key)]
+        texts = [same_program.described(arrays.get(i, leaf)) for i, leaf in enumerate(leaves)]
+        paths = jax.tree_util.tree_flatten_with_path(jax.tree.unflatten(self._structure, texts))[0]
+        return {("kwargs" if path[0].idx else "args") + jax.tree_util.keystr(path[1:]): text for path, text in paths}
 
     def _compensated(self, trace: Trace, before: Any, *inputs: Any) -> tuple[list[Any], Any]:
         """What the function computes, and what is not sent of gradients that it averages."""
@@ -181,7 +213,9 @@ class Program:
         ]
         shares = [tuple(pieces[i] for pieces in cut) for i in range(count)]
         records, _ = in_turn.recorded(trace.run, shares, rows_of(shapes))
+        records = trace.filled(records)
         made = trace.made(records[0], is_own)
+        self._demand_same(records, inputs)
 
         def finished(record: Any, *mine: Any) -> Any:
             return trace.finished(made, jaxpr_as_fun(record)(*mine), mine)
@@ -223,8 +257,8 @@ class Program:
         if made.assigned:
             assert held is not None
             reads = iter(packed.reads)
-            for a, value in zip(made.assigned, packed.values, strict=True):
-                held.keep(a.variable, value, next(reads) if a.is_read_together else value)
+            pairs = zip(made.assigned, packed.values, strict=True)
+            held.keep([(a, value, next(reads) if a.is_read_together else value) for a, value in pairs])
         return jax.tree.unflatten(made.structure, leaves)
 
     def _own(self, value: Any, shape: Shape) -> PerReplica:
@@ -232,6 +266,11 @@ class Program:
             return PerReplica.of_stack(value, self._replicas.count, not shape)
         own = [value[i] if is_traced(value[i]) else _on(value[i], device) for i, device in self._replicas.local]
         return PerReplica(own, [v.shape for v in value])
+
+
+def name_of(function: Any) -> str:
+    """Returns what a message calls a function."""
+    return str(getattr(function, "__qualname__", type(function).__name__)).replace("<locals>.", "")
 
 
 def _kind(variable: Any) -> str:

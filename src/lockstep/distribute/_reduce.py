@@ -26,23 +26,39 @@ def reduce(replicas: Replicas, op: ReduceOp | str, value: Any, axis: int | None)
     how = reduce_op(op)
     if axis is not None and type(axis) is not int:
         raise ArgumentError(f"axis must be an integer, or None to keep all dimensions. Received: {axis!r}.")
-    return _each(replicas, value, partial(_reduced, replicas, how, axis), partial(_reduced_alike, replicas, how, axis))
+    return _each(
+        replicas, "reduce", value, partial(_reduced, replicas, how, axis), partial(_reduced_alike, replicas, how, axis)
+    )
 
 
 def gather(replicas: Replicas, value: Any, axis: int) -> Any:
     """Puts the values of all replicas in a structure after each other; see `Strategy.gather`."""
-    return _each(replicas, value, partial(_gathered, replicas, axis), partial(_gathered_alike, replicas, axis))
+    return _each(
+        replicas, "gather", value, partial(_gathered, replicas, axis), partial(_gathered_alike, replicas, axis)
+    )
 
 
 def _each(
-    replicas: Replicas, value: Any, of_own: Callable[[PerReplica, Sequence[Shape]], Any], of_one: Callable[[Any], Any]
+    replicas: Replicas,
+    call: str,
+    value: Any,
+    of_own: Callable[[PerReplica, Sequence[Shape]], Any],
+    of_one: Callable[[Any], Any],
 ) -> Any:
     """Applies the one function to values of replicas with their shapes, the other to what all have alike."""
     leaves, structure = jax.tree.flatten(value, is_leaf=lambda leaf: leaf is None)
     own = [leaf for leaf in leaves if isinstance(leaf, PerReplica)]
-    shapes = iter(all_shapes(own, replicas) if own else ())
-    found = [of_own(leaf, next(shapes)) if isinstance(leaf, PerReplica) else of_one(leaf) for leaf in leaves]
-    return structure.unflatten([v if is_traced(v) or not isinstance(v, jax.Array) else _here(v) for v in found])
+
+    def combined() -> tuple[Any, Any]:
+        shapes = iter(all_shapes(own, replicas) if own else ())
+        found = [of_own(leaf, next(shapes)) if isinstance(leaf, PerReplica) else of_one(leaf) for leaf in leaves]
+        arrays = [v if is_traced(v) or not isinstance(v, jax.Array) else _here(v) for v in found]
+        last = arrays[-1] if arrays and isinstance(arrays[-1], jax.Array) and not is_traced(arrays[-1]) else None
+        return structure.unflatten(arrays), last
+
+    if not own or replicas.runtime.is_alone:
+        return combined()[0]
+    return replicas.runtime.launch(f"strategy.{call}", combined)
 
 
 def _here(value: jax.Array) -> jax.Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from lockstep._step import slots
 from lockstep._step.replicas import Replicas
 from lockstep._xla import install as lowerings
 from lockstep.distribute._arguments import Fixed, Numbers, Sorted
-from lockstep.distribute._program import Program
+from lockstep.distribute._program import Program, name_of
 from lockstep.distribute._run_options import RunOptions, run_options
 from lockstep.distribute._trace import Again
 from lockstep.errors import ArgumentError
@@ -45,6 +46,13 @@ class Runner:
         """Runs `function(*args, **kwargs)` on each replica."""
         asked = run_options(options)
         given = checked(function, args, kwargs)
+        runtime = self._replicas.runtime
+        if runtime.is_alone:
+            return self._run(function, given, asked)[0]
+        return runtime.launch(f"strategy.run({name_of(function)})", partial(self._run, function, given, asked))
+
+    def _run(self, function: Callable[..., Any], given: Any, asked: RunOptions) -> tuple[Any, Any]:
+        """Returns what the function does, and an array of that, if there is one."""
         leaves, structure = jax.tree.flatten(given)
         found = Sorted(leaves, self._replicas)
         key = (Fixed(function), structure, found.key, asked)
@@ -54,7 +62,8 @@ class Runner:
         while True:
             try:
                 values = self.held.values(program.variables) if program.variables else ()
-                return program.unpacked(program(arrays, values, found.shapes), self._held)
+                packed = program(arrays, values, found.shapes)
+                return program.unpacked(packed, self._held), packed.last
             except Again:  # With each time it knows more.
                 continue
 
@@ -62,16 +71,22 @@ class Runner:
     def held(self) -> Any:
         """The values of Keras variables on the replicas."""
         if self._held is None:
-            from lockstep.distribute._variables import Held
+            from lockstep.distribute._held import Held
 
-            slots.refuse(self._replicas, "Keras variables in strategy.run")
+            slots.refuse(
+                self._replicas,
+                "Keras variables in strategy.run, where each replica updates whole variables by itself",
+                "Train with model.fit or model.train_on_batch, or write the step as a function of its state for "
+                "lockstep.train.Program(step, strategy, optimizer_state=...); or make the strategy without it.",
+            )
             self._held = Held(self._replicas)
         return self._held
 
     def own_values(self, value: Any) -> Any:
         """Returns the values of a Keras variable of which each replica has its own, as `PerReplica`; else `value`."""
         is_variable = "keras" in sys.modules and hasattr(value, "_direct_assign")
-        return self.held.own_values(value) if is_variable else value
+        found = self.held.own_values(value) if is_variable else None
+        return value if found is None else found
 
     def _new(
         self, key: Any, function: Any, given: tuple[Any, Any], found: Sorted, options: RunOptions

@@ -15,17 +15,10 @@ def check_slots(replicas: Replicas) -> None:
 
     Raises:
         ArgumentError: If it is no bool.
-        UnsupportedError: If there are several processes, or other options have steps run once per replica, where each
-            needs the whole of it.
+        UnsupportedError: If other options have steps run once per replica, where each needs the whole of it.
     """
     if type(replicas.divides_slots) is not bool:
         raise ArgumentError(f"shard_optimizer_state must be True or False. Received: {replicas.divides_slots!r}.")
-    if replicas.divides_slots and not replicas.runtime.is_alone:
-        raise UnsupportedError(
-            "With shard_optimizer_state all replicas must be in one process, which can read an array whose parts lie "
-            f"on them. Received: {len(replicas.runtime.tasks)} workers, one of which may save while others train. Use "
-            "MirroredStrategy on the devices of one machine, or leave it out."
-        )
     if replicas.divides_slots and (replicas.explicit or replicas.rounds is not None):
         raise UnsupportedError(
             "With shard_optimizer_state XLA divides the step, and decides what travels. Received it together with "

@@ -22,6 +22,18 @@ if TYPE_CHECKING:
     from lockstep.distribute._run import Runner
     from lockstep.distribute._run_options import RunOptions
 
+# What TensorFlow's strategies have besides, and what to use instead.
+_ELSEWHERE = {
+    "extended": "Variables need no special treatment: assign them in functions of run, by their aggregation, or "
+    "outside of them for all replicas. For sums use reduce, for numbers of replicas num_replicas_in_sync and "
+    "experimental_local_results.",
+    "experimental_run_v2": "It is called run.",
+    "experimental_make_numpy_dataset": "Use Dataset.from_tensor_slices, and experimental_distribute_dataset.",
+    "make_dataset_iterator": "Use iter(strategy.experimental_distribute_dataset(dataset)).",
+    "make_input_fn_iterator": "Use iter(strategy.distribute_datasets_from_function(dataset_fn)).",
+    "update_config_proto": "There are no sessions; leave it out.",
+}
+
 
 class Strategy:
     """A set of replicas, one per device, that train a model together.
@@ -99,7 +111,7 @@ class Strategy:
         `get_replica_context()` in it lets the replicas exchange values. Keras variables that it reads or assigns are
         inputs and outputs of the program; those that all replicas share and that get different values are combined by
         their `aggregation`. A Keras optimizer that is applied in it adds the gradients of all replicas up first, as
-        TensorFlow's do, unless they are equal already.
+        TensorFlow's do, unless they are equal already and no `GradientTape` took them.
 
         Args:
             fn: Of any structures of arrays. What it does besides computing happens while it is traced, once or a few
@@ -226,9 +238,18 @@ class Strategy:
     def experimental_local_results(self, value: Any) -> tuple[Any, ...]:
         """Returns what each replica of this process has of a value or structure, as a tuple.
 
+        What `run` has returned as one value each replica has, and a variable; anything else that is not `PerReplica` is
+        there once.
+
         Source: tf.distribute.Strategy.experimental_local_results.
         """
-        return local_results(self._with_values(value))
+        return local_results(self._with_values(value), self._demanded_replicas())
+
+    def __getattr__(self, name: str) -> Any:
+        """Says what to use instead of what TensorFlow's strategies have."""
+        advice = _ELSEWHERE.get(name)
+        found = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(found if advice is None else f"{found}. {advice}", name=name, obj=self)
 
     @contextlib.contextmanager
     def scope(self) -> Generator[Strategy]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep._step import variance
+from lockstep._step import tape, variance
 from lockstep._step.replicas import AXIS
 from lockstep.distribute._arguments import Fixed
 from lockstep.distribute._replica_context import ReplicaContext, as_replica
@@ -32,10 +32,18 @@ class Known:
     Attributes:
         variables: Keras variables that it reads or assigns.
         sums: Whether gradients that an optimizer applies are to be added up, by the number of the application.
+        connected: Which sources a target depends on, by the number of the derivatives that tapes take.
     """
 
     variables: list[Any]
     sums: dict[str, bool]
+    connected: dict[str, list[bool]] = field(default_factory=dict[str, list[bool]])
+
+    def note_connected(self, key: str, now: list[bool]) -> bool:
+        """Takes note of what a trace has found; returns whether it went by something else."""
+        before = self.connected.get(key)
+        self.connected[key] = now if before is None else [a or b for a, b in zip(before, now, strict=True)]
+        return self.connected[key] != (before or [True] * len(now))
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +108,7 @@ class Trace:
         count = len(self._numbers)
         args, kwargs = self._arguments(dict(zip(self._numbers, inputs[:count], strict=True)))
         scope = self._scope(inputs[count:])
-        with as_replica(self._context), scope or contextlib.nullcontext():
+        with as_replica(self._context), scope or contextlib.nullcontext(), _advice():
             returned = self._function(*args, **kwargs)
         self._check(scope)
         leaves, self._structure = jax.tree.flatten(returned)
@@ -124,6 +132,19 @@ class Trace:
             self._known.variables += scope.met.values()
             raise Again
 
+    def filled(self, records: Sequence[Any]) -> list[Any]:
+        """Returns records of `run`, for shares of one batch, with the derivatives in them that tapes have taken.
+
+        Raises:
+            Again: If it was not known which sources a target does not depend on: for these a tape returns nothing.
+        """
+        connected: dict[str, list[bool]] = {}
+        axes = [(AXIS, self._context.num_replicas_in_sync)]
+        found = [tape.filled(record, axes, connected) for record in records]
+        if any([self._known.note_connected(key, now) for key, now in connected.items()]):
+            raise Again
+        return found
+
     def made(self, record: Any, own: Sequence[bool]) -> Made:
         """Returns what the trace says of its results.
 
@@ -142,7 +163,8 @@ class Trace:
             raise Again
         count = sum(leaf is None for leaf in self._leaves)
         is_one = self._context.num_replicas_in_sync == 1
-        arrays = [varies and not is_one for varies in found[:count]]
+        found = [varies and not is_one for varies in found]
+        arrays = found[:count]
         shapes = [aval.shape for aval in record.out_avals[:count]]
         changes = found[count : count + len(self._assigned)]  # What follows is kept for the next call.
         return Made(self._structure, self._leaves, arrays, shapes, self._assigned, changes)
@@ -165,6 +187,21 @@ class Trace:
         ]
         reads = [a.read(v) for a, v in zip(made.assigned, values, strict=True) if a.is_read_together]
         return list(results[:count]), values, reads
+
+
+@contextlib.contextmanager
+def _advice() -> Generator[None]:
+    """Tells programs that were written for `jax.pmap` how replicas communicate here."""
+    try:
+        yield
+    except NameError as error:
+        if "axis name" in str(error):
+            error.add_note(
+                "In functions of strategy.run replicas communicate by lockstep.distribute.get_replica_context(): "
+                "all_reduce('mean', value) in place of jax.lax.pmean(value, axis_name), all_gather in place of "
+                "jax.lax.all_gather."
+            )
+        raise
 
 
 def _array_of(leaf: Any) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from lockstep._step.replicas import Replicas
     from lockstep.distribute._exchange import Exchange
 
 Shape = tuple[int, ...]
@@ -160,9 +161,22 @@ def per_replica(structures: Sequence[Any], shapes: Any = None, count: int | None
     return treedefs[0].unflatten(found)
 
 
-def local_results(value: Any) -> tuple[Any, ...]:
-    """Returns what each replica of this process has of a structure."""
+def local_results(value: Any, replicas: Replicas | None = None) -> tuple[Any, ...]:
+    """Returns what each replica of this process has of a structure.
+
+    Args:
+        value: The structure.
+        replicas: Those that `run` has returned arrays of which all have one.
+    """
     leaves, structure = jax.tree.flatten(value)
-    count = max([len(v.values) for v in leaves if isinstance(v, DistributedValues)], default=1)
+    if replicas is not None and any(_all_have(v, replicas) for v in leaves):
+        count = len(replicas.local)
+    else:
+        count = max([len(v.values) for v in leaves if isinstance(v, DistributedValues)], default=1)
     parts = [v.values if isinstance(v, DistributedValues) else (v,) * count for v in leaves]
     return tuple(structure.unflatten(values) for values in zip(*parts, strict=True)) if leaves else (value,)
+
+
+def _all_have(value: Any, replicas: Replicas) -> bool:
+    """Whether all replicas are known to have a value: variables, and what `run` has returned."""
+    return hasattr(value, "_direct_assign") or (isinstance(value, jax.Array) and value.sharding == replicas.whole)

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache, cached_property, wraps
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 import keras
-import numpy as np
 from jax import lax
 from keras.src import backend
 from keras.src.backend.common.stateless_scope import get_stateless_scope
-from keras.src.backend.common.variables import Variable, initialize_all_variables
+from keras.src.backend.common.variables import Variable
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from lockstep._keras.replica_step import is_seed
-from lockstep._step.placement import from_chief, local_copy, place_whole
-from lockstep._step.replicas import AXIS, Replicas
+from lockstep._step.replicas import AXIS
 from lockstep._step.shares import Shares
-from lockstep._step.tracing import is_traced
 from lockstep._step.variance import noted
 from lockstep.distribute import _context
-from lockstep.distribute._reduce import gather, reduce
 from lockstep.distribute._replica_context import ReplicaContext
 from lockstep.distribute._trace import Known
-from lockstep.distribute._values import PerReplica
-from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.errors import ArgumentError
 
 # added: the variable's value plus something of each replica; set: a value of each replica; together: assigned in a
 # merge_call, for all replicas; own: each replica keeps what it assigns.
@@ -63,15 +57,20 @@ class Assigned:
     way: Way
     result: Any
 
-    @property
+    @cached_property
     def is_own(self) -> bool:
         """Whether each replica keeps what it assigned."""
         return self.way == "own"
 
-    @property
+    @cached_property
     def is_read_together(self) -> bool:
         """Whether the values of the replicas are combined for whoever reads it in cross-replica context."""
         return self.is_own and self.variable.aggregation != "none"
+
+    @cached_property
+    def is_unread(self) -> bool:
+        """Whether there is nothing to read of the values of the replicas but these themselves."""
+        return is_own(self.variable) and self.variable.aggregation == "none"
 
     def read(self, value: Any) -> Any:
         """Returns what cross-replica context reads, of this replica's value; in its trace."""
@@ -122,13 +121,18 @@ class Scope(keras.StatelessScope):
         values: Returns the value of a variable; `None` if it is not known.
         sums: For each application of an optimizer, in their order, whether its gradients are to be added up; all those
             not told are.
+        known: What earlier traces have found; `None` where nothing is traced.
 
     Attributes:
         met: Variables that were read or assigned, and are not known.
     """
 
     def __init__(
-        self, context: ReplicaContext, values: Callable[[Any], Any], sums: Callable[[str, list[Any]], bool]
+        self,
+        context: ReplicaContext,
+        values: Callable[[Any], Any],
+        sums: Callable[[str, list[Any]], bool],
+        known: Known | None = None,
     ) -> None:
         _install()
         super().__init__(initialize_variables=False)
@@ -136,12 +140,15 @@ class Scope(keras.StatelessScope):
         self._context = context
         self._value = values
         self._is_to_sum = sums
+        self._known = known
+        self._derivatives = 0
         self._variables: dict[int, Any] = {}
         self._ways: dict[int, Way] = {}
         self._added: dict[int, Any] = {}
         self._adding: Any = None
         self._applied = 0
         self._is_applying = False
+        self._is_as_given = False
 
     def __enter__(self) -> Scope:
         self._outer = current()
@@ -161,7 +168,8 @@ class Scope(keras.StatelessScope):
         if found is not None:
             return found
         self.met[key] = variable
-        return None if self.original_scope is None else self.original_scope.get_current_value(variable)
+        outer = None if self.original_scope is None else self.original_scope.get_current_value(variable)
+        return variable._value if outer is None else outer  # Keras' regularizers take it as it is.
 
     def add_update(self, update: tuple[Any, Any]) -> None:
         """Takes what is assigned to a variable."""
@@ -174,6 +182,22 @@ class Scope(keras.StatelessScope):
         self._variables[key] = variable
         self._ways[key] = way
         self.state_mapping[key] = value
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether the function is traced for all replicas, or runs as it is."""
+        return self._known is not None
+
+    @property
+    def variables(self) -> Sequence[Any]:
+        """The variables that the function is known to read or assign."""
+        return () if self._known is None else self._known.variables
+
+    def next_derivatives(self, count: int) -> tuple[str, list[bool]]:
+        """Returns the key of derivatives that a tape takes by so many sources, and which of them are known to exist."""
+        key, self._derivatives = str(self._derivatives), self._derivatives + 1
+        connected = None if self._known is None else self._known.connected.get(key)
+        return key, [True] * count if connected is None else connected
 
     def _way(self, variable: Any) -> Way:
         if is_own(variable):
@@ -213,11 +237,20 @@ class Scope(keras.StatelessScope):
         finally:
             self._is_applying = False
 
+    @contextlib.contextmanager
+    def as_given(self) -> Generator[None]:
+        """Lets optimizers apply gradients as they are: they are the same on all replicas, or variables combine them."""
+        self._is_as_given = True
+        try:
+            yield
+        finally:
+            self._is_as_given = False
+
     def _summed(self, gradients: list[Any]) -> list[Any]:
         key, self._applied = str(self._applied), self._applied + 1
         there = [i for i, g in enumerate(gradients) if g is not None]
         own = [noted(jnp.asarray(backend.convert_to_tensor(gradients[i])), key) for i in there]
-        if self._is_to_sum(key, own):
+        if not self._is_as_given and self._is_to_sum(key, own):
             own = self._context._total(own)  # pyright: ignore[reportPrivateUsage]
         for i, value in zip(there, own, strict=True):
             gradients[i] = value
@@ -250,7 +283,7 @@ def traced_scope(known: Known, values: Sequence[Any], context: ReplicaContext) -
     pairs = zip(known.variables, values, strict=True)
     shares = Shares([None], [1.0], AXIS)
     found = {id(v): shares.own_seed(0, value) if is_seed(v) else value for v, value in pairs}
-    return Scope(context, lambda v: found.get(id(v)), lambda key, gradients: known.sums.get(key, True))
+    return Scope(context, lambda v: found.get(id(v)), lambda key, gradients: known.sums.get(key, True), known)
 
 
 @cache
@@ -280,169 +313,3 @@ def _applier(apply: Any) -> Any:
         return scope.apply(apply, optimizer, grads, *rest, **more)
 
     return applied
-
-
-class Held:
-    """The values of variables on the replicas, between the calls of a strategy's programs.
-
-    A variable itself holds an ordinary array of this process. One that still holds what it was given has not been
-    changed, and its value on the replicas is good.
-    """
-
-    def __init__(self, replicas: Replicas) -> None:
-        self._replicas = replicas
-        # By id: a sign that the variable lives, what it was given, and what is on the replicas.
-        self._held: dict[int, tuple[Any, Any, jax.Array]] = {}
-
-    def values(self, variables: Sequence[Any]) -> tuple[Any, ...]:
-        """Returns the values of variables on the replicas; of an outer function that is traced, its own.
-
-        Raises:
-            UnsupportedError: For variables of which each replica has its own value, in such a function.
-        """
-        outer = get_stateless_scope()
-        if outer is not None:
-            return tuple([_outer_value(outer, v) for v in variables])
-        return self._values(variables)
-
-    def _values(self, variables: Sequence[Any]) -> tuple[Any, ...]:
-        new = [v for v in variables if id(v) not in self._held]
-        if new:
-            self._meet(new)
-        return tuple([self._placed(v) for v in variables])
-
-    def keep(self, variable: Any, placed: jax.Array, read: jax.Array | None) -> None:
-        """Takes the value that a program has computed, and gives this process' copy of what is read to the variable.
-
-        Raises:
-            UnsupportedError: In a function that is traced and does not know of variables.
-        """
-        outer = get_stateless_scope()
-        if outer is not None:
-            return outer.add_update((variable, placed))
-        if is_traced(placed):
-            raise UnsupportedError(
-                "jax.jit does not know of Keras variables, and would lose what is assigned to them. Received: "
-                f"strategy.run of a function that assigns {variable.path}, inside of a function that is traced. Call "
-                "run outside of it: run compiles its function itself."
-            )
-        is_unread = is_own(variable) and variable.aggregation == "none"
-        variable._direct_assign(_rows_of(placed) if is_unread or read is None else local_copy(read))
-        self._remember(variable, placed)
-
-    def value_of(self, variable: Any, number: int, device: Any) -> Any:
-        """Returns what one replica of this process reads of a variable, on its device.
-
-        Raises:
-            UnsupportedError: If the variable has no value yet.
-        """
-        if variable._value is None:
-            raise UnsupportedError(
-                "Variables that a replica's function reads must exist before replicas run one after the other. "
-                f"Received: {variable.path}, which was made by the function. Build the model and the optimizer first."
-            )
-        value = variable._value
-        if is_own(variable):
-            shards = self._values([variable])[0].addressable_shards
-            value = next(shard.data[0] for shard in shards if shard.device == device)
-        elif is_seed(variable):
-            value = Shares([None], [1.0]).own_seed(number, value)
-        return jax.device_put(value, device)
-
-    def assign(self, of_each: Sequence[Assigned], is_same: bool) -> None:
-        """Gives a variable what the replicas of this process have made of it, one after the other.
-
-        Raises:
-            ArgumentError: If they differ, and nothing says how to combine them.
-        """
-        variable, way, results = of_each[0].variable, of_each[0].way, [a.result for a in of_each]
-        how, own = aggregation(variable), PerReplica(results)
-        if way == "own":
-            rows = [jax.device_put(v[None], d) for v, (_, d) in zip(results, self._replicas.local, strict=True)]
-            shape = (self._replicas.count, *variable.shape)
-            stack = jax.make_array_from_single_device_arrays(shape, self._replicas.by_example, rows)
-            self.keep(variable, stack, None if how == "none" else _joined(self._replicas, how, own, variable))
-            return
-        before = variable._value
-        if is_seed(variable):
-            value = results[0].at[0].set(before[0])
-        elif is_same and (how != "sum" or way == "together"):
-            value = results[0]
-        else:
-            value = _joined(self._replicas, how, own, variable)
-        device = next(iter(before.devices()))
-        variable._direct_assign((before if way == "added" else 0) + jax.device_put(value, device))
-
-    def own_values(self, variable: Any) -> PerReplica | None:
-        """Returns the values of a variable of which each replica has its own; `None` if that is not so."""
-        if not is_own(variable):
-            return None
-        return _rows_of(self.values([variable])[0])
-
-    def _meet(self, variables: Sequence[Any]) -> None:
-        """Where several processes take part, the chief's values count."""
-        if any(v._value is None for v in variables):
-            initialize_all_variables()
-        placed = [self._whole(v) for v in variables]
-        if not self._replicas.runtime.is_alone:
-            placed = from_chief(self._replicas, placed)
-            for variable, value in zip(variables, placed, strict=True):
-                variable._direct_assign(local_copy(value))
-        for variable, value in zip(variables, placed, strict=True):
-            self._remember(variable, self._divided(variable) if is_own(variable) else value)
-
-    def _placed(self, variable: Any) -> jax.Array:
-        _, local, placed = self._held[id(variable)]
-        if variable._value is local:
-            return placed
-        value = self._divided(variable) if is_own(variable) else self._whole(variable)
-        self._remember(variable, value)
-        return value
-
-    def _whole(self, variable: Any) -> jax.Array:
-        with jax.ensure_compile_time_eval():  # Also where an outer function is traced.
-            return place_whole(self._replicas, variable._value)
-
-    def _divided(self, variable: Any) -> jax.Array:
-        """What is assigned for all replicas is divided among them if they add up, else all get it."""
-        value, count = np.asarray(variable._value), self._replicas.count
-        parts = [_part(value, i, count) if variable.aggregation == "sum" else value for i, _ in self._replicas.local]
-        rows = [jax.device_put(p[None], d) for p, (_, d) in zip(parts, self._replicas.local, strict=True)]
-        return jax.make_array_from_single_device_arrays((count, *value.shape), self._replicas.by_example, rows)
-
-    def _remember(self, variable: Any, placed: jax.Array) -> None:
-        key = id(variable)
-        self._held[key] = (weakref.ref(variable, lambda _: self._held.pop(key, None)), variable._value, placed)
-
-
-def _outer_value(scope: keras.StatelessScope, variable: Any) -> Any:
-    if is_own(variable):
-        raise UnsupportedError(
-            "Variables of which each replica has its own value, such as a metric's, keep these between calls of "
-            f"strategy.run. Received: {variable.path} inside of a function that is traced. Call run outside of it."
-        )
-    value = scope.get_current_value(variable)
-    return variable._value if value is None else value
-
-
-def _joined(replicas: Replicas, how: str, own: PerReplica, variable: Any) -> jax.Array:
-    """The values of all replicas, combined as arrays of this process."""
-    if how == "sum" or (how == "mean" and jnp.issubdtype(variable.dtype, jnp.inexact)):
-        return reduce(replicas, how, own, None)
-    if how == "only_first_replica":
-        return gather(replicas, PerReplica([v[None] for v in own.values]), 0)[0]
-    raise cannot_combine(variable)
-
-
-def _rows_of(stack: jax.Array) -> PerReplica:
-    """The values that are the rows of an array, a row on each replica."""
-    shards = sorted(stack.addressable_shards, key=lambda s: s.index[0].start or 0)
-    return PerReplica([shard.data[0] for shard in shards], [stack.shape[1:]] * len(stack))
-
-
-def _part(value: np.ndarray, number: int, count: int) -> np.ndarray:
-    """A replica's part of a sum; what does not divide falls to the first."""
-    if value.dtype.kind in "iub":
-        each = value // count
-        return (each + value - each * count if number == 0 else each).astype(value.dtype)
-    return (value / np.asarray(count, value.dtype)).astype(value.dtype)

@@ -13,7 +13,7 @@ from lockstep import checkpoint
 from lockstep._feed import random_state, sending
 from lockstep._feed.feed import Feed
 from lockstep._runtime.runtime import Runtime
-from lockstep._step.program import Program
+from lockstep._step.protocol import Program
 from lockstep.errors import LockstepError
 
 _log = logging.getLogger("lockstep")

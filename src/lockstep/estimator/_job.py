@@ -101,7 +101,13 @@ class Job:
     @cached_property
     def program(self) -> ModelProgram:
         """The compiled step."""
-        return ModelProgram(self.mode, self._steps(), self.replicas, self.first.scope.recorded.needs)
+        slots = self._optimizers_places if self.mode == "train" else None
+        return ModelProgram(self.mode, self._steps(), self.replicas, self.first.scope.recorded.needs, slots)
+
+    def _optimizers_places(self) -> frozenset[int]:
+        """Which leaves of the state are variables that optimizers keep for themselves."""
+        updated = self._function.updated
+        return frozenset(i for i, key in enumerate(sorted(self.variables.entries)) if key in updated)
 
     def signature(self) -> dict[str, str]:
         """Type and shape of each variable."""

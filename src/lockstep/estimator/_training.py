@@ -17,10 +17,9 @@ from lockstep._feed.feed import Feed
 from lockstep._loop import loop
 from lockstep._runtime import failure
 from lockstep._runtime.runtime import Runtime
-from lockstep._step import slots
 from lockstep._step.outputs import Outputs
 from lockstep._step.replicas import Replicas
-from lockstep.errors import ArgumentError, CheckpointError, Preempted
+from lockstep.errors import ArgumentError, CheckpointError, Preempted, UnsupportedError
 from lockstep.estimator import _restoring
 from lockstep.estimator._data_position import Data, Found
 from lockstep.estimator._driver import Driver
@@ -78,7 +77,6 @@ class Training:
         self._engine = engine
         self._config: Any = engine.config
         self._request = request
-        slots.refuse(replicas, "an Estimator")
         self._replicas = replicas
         self._runtime: Runtime = replicas.runtime
         self._stores: dict[tuple[str, str], checkpoint.CheckpointStore] = {}
@@ -243,6 +241,13 @@ class Training:
     ) -> str:
         """Writes a checkpoint, on the chief; every task may call it, and all must if they save `together`."""
         together = together and self._all_save
+        if not together and state.is_in_parts:
+            raise UnsupportedError(
+                "With shard_optimizer_state a part of the optimizers' state is on each worker, and all of them save "
+                f"together. Received: a checkpoint for {directory} that not all of them save, by session.save or a "
+                "CheckpointSaverHook in training_chief_hooks. Let RunConfig(save_checkpoints_steps=...) say when, or "
+                "give all workers a CheckpointSaverHook."
+            )
         arrays, extra = self._data.saved(self._session.batches, together, self._has_ended)
         if self._has_ended:
             self._saved_at.pop((directory, basename), None)
@@ -252,11 +257,13 @@ class Training:
         self._runtime.demand_current()
         # Weights that are not numbers must not replace good ones: who looks at losses does so now, on all tasks alike.
         self._driver.settle()
+        # What lies in parts takes all tasks.
+        values = state.local(job.variables.saved()) if self._runtime.is_chief or state.is_in_parts else {}
         if not self._runtime.is_chief:
             return os.path.join(directory, f"{basename}-{step}")
         store = self._store(directory, basename)
         with self._heeded():
-            store.save(step, {**state.local(job.variables.saved()), **arrays}, extra)
+            store.save(step, {**values, **arrays}, extra)
             if self._waits:
                 store.wait()
         return store.prefix_of(step)

@@ -12,7 +12,7 @@ import jax
 from lockstep import checkpoint
 from lockstep._feed.feed import Feed
 from lockstep._keras import agreement
-from lockstep._step import slots
+from lockstep._step import same_program
 from lockstep._step.placement import Placed, shapes_of
 from lockstep._step.program import CompiledProgram
 from lockstep._step.replicas import Replicas
@@ -20,6 +20,7 @@ from lockstep.errors import ArgumentError, CheckpointError, UnsupportedError
 from lockstep.train._program_fit import Fit, Plan
 from lockstep.train._program_layout import Layout, settled
 from lockstep.train._program_local import OwnStep, demand_fit
+from lockstep.train._program_optimizer import checked_part, local_of, places_of_optimizer
 from lockstep.train._program_replica import ReplicaStep
 from lockstep.train._program_source import source_of, together
 from lockstep.train._program_state import ProgramState, checked
@@ -52,6 +53,8 @@ class Program:
         parameters: For strategies with `local_steps`, which need it: returns the part of a state that is combined at
             the end of a round. Each replica then makes the step on its share of a batch, as one device would, without
             any exchange; what else the state has of its own is its own for good. Others do without.
+        optimizer_state: For strategies with `shard_optimizer_state`, which need it: returns the part of a state that
+            is the optimizer's, of which each replica then keeps a part of each array. Others do without.
 
     Raises:
         ArgumentError: If an argument is not as described.
@@ -71,11 +74,12 @@ class Program:
         strategy: Strategy | None = None,
         view: View = "global",
         parameters: Callable[[Any], Any] | None = None,
+        optimizer_state: Callable[[Any], Any] | None = None,
     ) -> None:
         self._step = _checked_step(step)
         found = _checked_strategy(strategy)
         self._replicas = found._demanded_replicas()  # pyright: ignore[reportPrivateUsage]
-        slots.refuse(self._replicas, "lockstep.train.Program")
+        self._optimizer_state = checked_part(optimizer_state, view, self._replicas)
         self._per_replica = ReplicaStep(step, found, self._replicas) if _is_replica(view, self._replicas) else None
         self._own = None if self._replicas.rounds is None else OwnStep(step, self._replicas, parameters)
         self._compiled: list[tuple[Layout, CompiledProgram]] = []
@@ -104,15 +108,17 @@ class Program:
             UnsupportedError: If the strategy has `local_steps`, which need the end of training: see `fit`.
         """
         demand_fit(self._replicas)
-        runtime = self._replicas.runtime
-        with runtime.depending_on_others("a step of lockstep.train.Program"):
-            batch = batch if isinstance(batch, Placed) else together(batch, self._replicas)
-            layout, program = self._program_for(state, batch)
-            placed = batch if isinstance(batch, Placed) else program.place_batch(batch)
-            outputs, after = program.run(self._placed(layout, program, state), placed)
-            new = layout.state(after)
-            self._last = jax.tree.leaves(new), after
-            return new, outputs.last
+        return self._replicas.runtime.launch("a step of lockstep.train.Program", partial(self._run, state, batch))
+
+    def _run(self, state: Any, batch: Any) -> tuple[tuple[Any, Any], Any]:
+        """Returns the new state and the logs, and an array of them."""
+        batch = batch if isinstance(batch, Placed) else together(batch, self._replicas)
+        layout, program = self._program_for(state, batch)
+        placed = batch if isinstance(batch, Placed) else program.place_batch(batch)
+        outputs, after = program.run(self._placed(layout, program, state), placed)
+        new, logs = layout.state(after), outputs.last
+        self._last = jax.tree.leaves(new), after
+        return (new, logs), next(iter([*jax.tree.leaves(logs), *after]), None)
 
     def fit(
         self,
@@ -183,8 +189,14 @@ class Program:
             yield from batches
 
     def local(self, value: Any) -> Any:
-        """Returns a state that a step returned as arrays of this process, for what it does without the others."""
-        return jax.tree.map(lambda a: a.addressable_data(0) if _is_placed(a, self._replicas) else a, value)
+        """Returns a state that a step returned as arrays of this process, for what it does without the others.
+
+        All tasks call it together where the strategy has `shard_optimizer_state` and they are several.
+        """
+        divided = [a for a in jax.tree.leaves(value) if _is_placed(a, self._replicas) and not a.is_fully_replicated]
+        if divided:
+            self._replicas.runtime.agree("lockstep.train.Program.local", len(divided))
+        return jax.tree.map(lambda a: local_of(self._replicas, a) if _is_placed(a, self._replicas) else a, value)
 
     def restore(self, state: Any, checkpoint_dir: str | os.PathLike[str]) -> Any:
         """Returns the state of the newest checkpoint of a directory, in the structure of `state`.
@@ -218,14 +230,26 @@ class Program:
         return layout, program
 
     def _program(self, layout: Layout, state: Any, batch: Any) -> CompiledProgram:
+        compare = partial(self._demand_same, layout)
         if self._own is not None:
             arrays = shaped([jax.numpy.asarray(a) for a in layout.arrays(state)])
             local = self._own.local(layout, arrays, batch)
-            return CompiledProgram(of_arrays(self._step, layout), self._replicas, local=local)
+            return CompiledProgram(of_arrays(self._step, layout), self._replicas, local=local, compare=compare)
         own = self._per_replica
         if own is None:
-            return CompiledProgram(of_arrays(self._step, layout), self._replicas)
-        return CompiledProgram(own.of_whole(layout), self._replicas, own.of_replica(layout))
+            part = self._optimizer_state
+            divided = None if part is None else partial(places_of_optimizer, layout, part)
+            return CompiledProgram(of_arrays(self._step, layout), self._replicas, slots=divided, compare=compare)
+        return CompiledProgram(own.of_whole(layout), self._replicas, own.of_replica(layout), compare=compare)
+
+    def _demand_same(self, layout: Layout, record: Any) -> None:
+        """Raises `MismatchError` if other tasks have recorded another step."""
+        name = getattr(self._step, "__qualname__", type(self._step).__name__)
+
+        def told() -> dict[str, Any]:
+            return layout.told([same_program.described(aval) for aval in record.in_avals])
+
+        same_program.demand_same(self._replicas.runtime, f"the step {name}", [record], told)
 
     def _examine(self, state: Any, batch: Any, layout: Layout) -> None:
         arrays = shaped([jax.numpy.asarray(a) for a in layout.arrays(state)])

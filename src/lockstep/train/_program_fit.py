@@ -190,6 +190,7 @@ class Fit:
                 raise
             if self._has_all_steps or self._is_over(self._recovery.progress.epoch + 1):
                 self._settle()
+            self._state.together()  # For callbacks of epochs, on any worker.
             if self._has_all_steps:
                 self._recovery.interrupted()  # Whoever trains for longer later goes on in the middle of this epoch.
             return steps

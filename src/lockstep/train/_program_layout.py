@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._step.same_program import described
 from lockstep.errors import ArgumentError
 
 
@@ -85,6 +86,22 @@ class Layout:
         """Whether there are numbers of Python's that the step may turn out to change."""
         return any(isinstance(k, Static) and isinstance(k.value, numbers.Number) for k in self._kinds)
 
+    def told(self, inputs: Sequence[str]) -> dict[str, Any]:
+        """Returns what a state and a batch are, for messages.
+
+        Args:
+            inputs: What is said of the arrays of a step: those of the state, and others.
+        """
+        pairs = zip(self.names, self._kinds, strict=True)
+        state = {name: described(kind.value) for name, kind in pairs if isinstance(kind, Static)}
+        state.update(zip(self.array_names, inputs, strict=False))
+        return {"batch": inputs[len(self.array_names) :], "state": state}
+
+    def names_in(self, part: Callable[[Any], Any]) -> set[str]:
+        """Returns the names of the leaves that are in a part of the state, which a function of the state returns."""
+        marked = jax.tree.unflatten(self.structure, [_Mark(name) for name in self.names])
+        return {leaf.name for leaf in jax.tree.leaves(part(marked)) if isinstance(leaf, _Mark)}
+
     def fits(self, state: Any) -> bool:
         """Whether a state is laid out like this, with the same static leaves."""
         leaves, structure = jax.tree.flatten(state)
@@ -134,6 +151,17 @@ class Layout:
         if changing:
             raise NumbersChange(frozenset(changing) | self._changing)
         return found
+
+
+class _Mark:
+    """Stands for a leaf of a state.
+
+    Attributes:
+        name: Its name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
 
 
 def _kind(leaf: Any, changes: bool) -> Static | Key | None:

@@ -67,6 +67,12 @@ class StepListener:
         for callback, every in self._looking:
             if total % every == 0:
                 callback.on_train_batch_begin(self._first + step + steps - 1)
+        self._told(total)
+
+    def _told(self, total: int) -> None:
+        """Callbacks have been told on this task, if any task has some for this step; others may still read."""
+        if any(total % every == 0 for every in self._rhythms):
+            self._training.pass_by()
 
     def after(self, step: int, outputs: Outputs) -> bool:
         """Tells callbacks of steps, and saves if it is time; returns whether to stop."""
@@ -82,6 +88,7 @@ class StepListener:
             logs = self.told()
             for callback in due:
                 callback.on_train_batch_end(batches - 1, logs)
+        self._told(total)
         if self._bars and time.monotonic() - self._shown > _BAR_SECONDS:
             self._shown = time.monotonic()
             for bar in self._bars:

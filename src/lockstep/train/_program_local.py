@@ -56,7 +56,7 @@ class OwnStep:
 
     def _roles(self, layout: Layout, arrays: Sequence[Any], batch: Any) -> list[Role]:
         """What stays the same on all replicas, each computes alike; the rest is each one's own."""
-        names = self._selected(layout)
+        names = layout.names_in(self._parameters)
         pairs = zip(layout.array_names, arrays, strict=True)
         chosen = [name in names and jnp.issubdtype(a.dtype, jnp.inexact) for name, a in pairs]
         if not any(chosen):
@@ -67,10 +67,6 @@ class OwnStep:
             )
         differs = self._differing(of_arrays(self._step, layout), arrays, batch, chosen)
         return [PARAMETER if c else OWN if d else COMMON for c, d in zip(chosen, differs, strict=True)]
-
-    def _selected(self, layout: Layout) -> set[str]:
-        marked = jax.tree.unflatten(layout.structure, [_Mark(name) for name in layout.names])
-        return {leaf.name for leaf in jax.tree.leaves(self._parameters(marked)) if isinstance(leaf, _Mark)}
 
     def _differing(self, step: Any, arrays: Sequence[Any], batch: Any, chosen: Sequence[bool]) -> list[bool]:
         """Which arrays may differ between replicas, after any number of steps, when the chosen ones do."""
@@ -85,17 +81,6 @@ class OwnStep:
             if found == differs:
                 return found
             differs = found
-
-
-class _Mark:
-    """Stands for a leaf of a state.
-
-    Attributes:
-        name: Its name.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
 
 
 def _part(shape: tuple[int, ...], count: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from jax import lax
 from lockstep._comm import sharing
 from lockstep._keras.batch_moments import moments_over_replicas
 from lockstep._step import in_turn, residuals
-from lockstep._step.program import Step
+from lockstep._step.protocol import Step
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.variance import varying
 from lockstep.errors import ArgumentError

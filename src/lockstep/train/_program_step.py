@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from lockstep._keras.no_updates import NoUpdates
-from lockstep._step.program import Step
+from lockstep._step.protocol import Step
 from lockstep.errors import ArgumentError
 from lockstep.train._program_layout import Layout
 

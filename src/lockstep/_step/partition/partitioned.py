@@ -12,7 +12,7 @@ shared memory.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -37,8 +37,8 @@ _REPEATED_FLOOR = 1 << 18
 class Partitioned:
     """A step on one replica, to be called inside `jax.shard_map(..., check_vma=False)` over `replicas.AXIS`.
 
-    The state must be replicated, data of one or more axes divided along the first, data without axes replicated.
-    Outputs and state come out replicated.
+    The state must be replicated, or divided along the axes that were told; data of one or more axes divided along the
+    first, data without axes replicated. Outputs come out replicated, and the state as it was.
 
     Attributes:
         calls: How often `Reduction.sum` is called in a step; bodies of loops count once.
@@ -72,7 +72,14 @@ def partitioned(step: Callable[[Any, Any], Any], state: Any, data: Any, replicas
     return partitioned_jaxpr(jaxpr, jax.tree.structure(shapes), state, data, replicas)
 
 
-def partitioned_jaxpr(jaxpr: Any, structure: Any, state: Any, data: Any, replicas: Replicas) -> Partitioned | None:
+def partitioned_jaxpr(
+    jaxpr: Any,
+    structure: Any,
+    state: Any,
+    data: Any,
+    replicas: Replicas,
+    axes: Sequence[int | None] | None = None,
+) -> Partitioned | None:
     """Returns a step that has been traced already, divided over `replicas`; see `partitioned`.
 
     Args:
@@ -81,12 +88,14 @@ def partitioned_jaxpr(jaxpr: Any, structure: Any, state: Any, data: Any, replica
         state: As for `partitioned`.
         data: As for `partitioned`.
         replicas: As for `partitioned`.
+        axes: Along which axis each array of the state is divided; `None` for one that is replicated, or for all.
     """
     count = replicas.count
     if count < 2:
         return None
     try:
-        plan = _planned(jaxpr, state, data, Planner(count, replicas.reduction or Reduction()))
+        lies = [REPLICATED if axis is None else sharded(axis) for axis in axes or [None] * len(jax.tree.leaves(state))]
+        plan = _planned(jaxpr, lies, data, Planner(count, replicas.reduction or Reduction()))
     except NoRule as reason:
         _log.debug("The step runs in the global view: %s.", reason)
         return None
@@ -94,10 +103,10 @@ def partitioned_jaxpr(jaxpr: Any, structure: Any, state: Any, data: Any, replica
     return Partitioned(plan, structure)
 
 
-def _planned(traced: Any, state: Any, data: Any, planner: Planner) -> Plan:
+def _planned(traced: Any, state: Sequence[Layout], data: Any, planner: Planner) -> Plan:
     flat = flatten(traced)
-    layouts = [REPLICATED] * len(jax.tree.leaves(state)) + [_lies(a, planner.count) for a in jax.tree.leaves(data)]
-    plan = planner.planned(flat, layouts, [REPLICATED] * len(flat.outputs))
+    layouts = [*state, *(_lies(a, planner.count) for a in jax.tree.leaves(data))]
+    plan = planner.planned(flat, layouts, [REPLICATED] * (len(flat.outputs) - len(state)) + list(state))
     batch = sum(size_of(a) for a in jax.tree.leaves(data))
     if plan.gathered > max(_GATHERED_BATCHES * batch, _GATHERED_FLOOR):
         raise NoRule(f"{plan.gathered} bytes would be collected, of a batch of {batch}")

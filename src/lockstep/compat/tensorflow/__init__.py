@@ -27,6 +27,7 @@ from lockstep.compat.tensorflow._ops import create as _create
 from lockstep.compat.tensorflow._ops import elementwise as _elementwise
 from lockstep.compat.tensorflow._ops import indexing as _indexing
 from lockstep.compat.tensorflow._ops import mode as _mode
+from lockstep.compat.tensorflow._ops import module as _module
 from lockstep.compat.tensorflow._ops import products as _products
 from lockstep.compat.tensorflow._ops import training as _training
 from lockstep.compat.tensorflow._ops import variable as _variable
@@ -42,6 +43,7 @@ from lockstep.compat.tensorflow._ops.elementwise import *
 from lockstep.compat.tensorflow._ops.function import function as function
 from lockstep.compat.tensorflow._ops.indexing import *
 from lockstep.compat.tensorflow._ops.mode import *
+from lockstep.compat.tensorflow._ops.module import *
 from lockstep.compat.tensorflow._ops.products import *
 from lockstep.compat.tensorflow._ops.reduce import argmax as argmax
 from lockstep.compat.tensorflow._ops.reduce import argmin as argmin
@@ -98,6 +100,7 @@ _PARTS = (
         "nn",
         "random",
         "saved_model",
+        "nest",
         "signal",
         "strings",
         "summary",
@@ -153,6 +156,7 @@ __all__ += _create.__all__
 __all__ += _elementwise.__all__
 __all__ += _indexing.__all__
 __all__ += _mode.__all__
+__all__ += _module.__all__
 __all__ += _products.__all__
 __all__ += _training.__all__
 __all__ += _variable.__all__

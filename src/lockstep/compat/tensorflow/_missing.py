@@ -13,10 +13,10 @@ _GRAPH = (
     "map functions of data sets and Estimator's model_fn by itself. Call functions with values instead."
 )
 GRADIENT = (
-    "Derivatives are taken of functions: loss, grads = jax.value_and_grad(loss_fn)(weights). Let keras' "
-    "model.fit train; for a step of your own override the model's train_step with "
-    "model.stateless_call, as Keras' guide "
-    "'Custom training with JAX' shows."
+    "Put the step into a function and call it with strategy.run(step, args=(batch,)), or under tf.function if it "
+    "trains on one device alone. Elsewhere derivatives are taken of functions: loss, grads = "
+    "jax.value_and_grad(loss_fn)(weights); for a step of your own under model.fit override train_step with "
+    "model.stateless_call, as Keras' guide 'Custom training with JAX' shows."
 )
 _SPARSE = "Tensors are dense: use padded batches (Dataset.padded_batch), or indices and values in arrays of their own."
 _SAVED_MODEL = "Use model.save('model.keras') and tf.keras.models.load_model; for serving, model.export(path)."
@@ -55,7 +55,6 @@ ADVICE: dict[str, str] = {
     "tf.global_variables_initializer": "Variables have their value from the start; leave it out.",
     "tf.contrib": "It is gone from TensorFlow 2, too. Most of it lives on in tf.keras.",
     "tf.layers": "It is tf.compat.v1.layers; or use tf.keras.layers.",
-    "tf.Module": "Derive from tf.keras.layers.Layer, which tracks variables and layers.",
     "tf.CriticalSection": "Code runs in the order of the program; leave it out.",
     "tf.IndexedSlices": _SPARSE,
     "tf.SparseTensor": _SPARSE,
@@ -73,7 +72,6 @@ ADVICE: dict[str, str] = {
     "tf.mixed_precision": "Use tf.keras.mixed_precision.",
     "tf.profiler": "Use jax.profiler.start_trace(log_dir), or tf.keras.callbacks.TensorBoard.",
     "tf.graph_util": _GRAPH,
-    "tf.nest": "Use jax.tree, or tf.keras.tree.",
     "tf.quantization": "Use model.quantize('int8') of Keras.",
     "tf.py_func": "Use tf.py_function or tf.numpy_function.",
     "tf.to_float": "Use tf.cast(x, tf.float32).",
@@ -102,9 +100,6 @@ ADVICE: dict[str, str] = {
     "tf.distribute.cluster_resolver.TPUClusterResolver": _TPU,
     "tf.distribute.cluster_resolver.GCEClusterResolver": "Write the addresses into TF_CONFIG, or use "
     "SimpleClusterResolver.",
-    "tf.train.Checkpoint": "Use model.save('model.keras') or model.save_weights('x.weights.h5'), and "
-    "ModelCheckpoint or "
-    "BackupAndRestore of tf.keras.callbacks, which keep the optimizer's state, too.",
     "tf.train.Server": "MultiWorkerMirroredStrategy starts what it needs from TF_CONFIG; leave it out.",
     "tf.train.ExponentialMovingAverage": "Use an optimizer with use_ema=True.",
     "tf.compat.v1.Session": _GRAPH,
@@ -127,13 +122,10 @@ ADVICE: dict[str, str] = {
     "tf.compat.v1.train.shuffle_batch": _QUEUE,
     "tf.compat.v1.train.string_input_producer": _QUEUE,
     "tf.compat.v1.train.start_queue_runners": _QUEUE,
-    "tf.summary.create_file_writer": "Summaries of a model_fn are written by the Estimator, those of fit by "
-    "tf.keras.callbacks.TensorBoard(log_dir); tf.compat.v1.summary.FileWriter writes others.",
     "tf.saved_model.save": _SAVED_MODEL,
     "tf.data.experimental.make_csv_dataset": "Use tf.data.TextLineDataset and tf.io.decode_csv.",
     "tf.data.experimental.service": "Each worker reads its own part of the data: Dataset.shard.",
 }
-ADVICE["tf.train.CheckpointManager"] = ADVICE["tf.train.Checkpoint"]
 for _name in ("Session", "Graph", "get_default_graph"):
     ADVICE.setdefault(f"tf.compat.v1.{_name}", ADVICE[f"tf.{_name}"])
 

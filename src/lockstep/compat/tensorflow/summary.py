@@ -1,4 +1,4 @@
-"""tf.summary: values for TensorBoard, in a model_fn."""
+"""tf.summary: values for TensorBoard, in a model_fn, and by writers in loops."""
 
 from __future__ import annotations
 
@@ -7,34 +7,58 @@ from typing import Any as _Any
 from lockstep.compat.tensorflow._missing import getter as _getter
 from lockstep.errors import ArgumentError as _ArgumentError
 
-__all__ = ["histogram", "image", "scalar", "text"]
+__all__ = ["create_file_writer", "histogram", "image", "scalar", "text"]
 
 
-def _check(step: _Any, description: _Any) -> None:
+def create_file_writer(
+    logdir: _Any, max_queue: int | None = None, flush_millis: int | None = None, filename_suffix: str | None = None
+) -> _Any:
+    """Returns a writer of event files for TensorBoard, for loops of one's own: `with writer.as_default(): ...`.
+
+    In a job of several processes each writes what it is told to: let the chief alone do it, or each into its directory.
+
+    Args:
+        logdir: The directory.
+        max_queue: How many summaries may wait; none ever does.
+        flush_millis: After how many milliseconds, at the latest, a further summary makes all visible; default: 120 s.
+        filename_suffix: The end of the file's name.
+
+    Source: tf.summary.create_file_writer.
+    """
+    from lockstep.compat.tensorflow._summary_writer import SummaryWriter
+    from lockstep.summary import FileWriter
+
+    seconds = 120.0 if flush_millis is None else flush_millis / 1000
+    return SummaryWriter(FileWriter(logdir, None, max_queue or 10, seconds, None, filename_suffix))
+
+
+def _is_in_model(step: _Any, description: _Any) -> bool:
     from lockstep.compat.tensorflow._ops.named import running
 
     scope = running()
-    if description is not None or (step is not None and (scope is None or step is not scope.global_step)):
+    if description is not None or (step is not None and scope is not None and step is not scope.global_step):
         raise _ArgumentError(
-            "Summaries of a model_fn are those of its global step, and have no description. Received: "
+            "Summaries have no description, and those of a model_fn are of its global step. Received: "
             f"step={step!r} and description={description!r}. Leave both out."
         )
+    return scope is not None
 
 
 def scalar(name: str, data: _Any, step: _Any = None, description: str | None = None) -> None:
-    """Shows a number, every `RunConfig.save_summary_steps` steps; only in a model_fn.
+    """Shows a number: of a model_fn every `RunConfig.save_summary_steps` steps, in a loop by the default writer.
 
     Args:
         name: Its tag.
         data: One number.
-        step: `None` or the global step.
+        step: In a model_fn `None` or the global step; in a loop the number of the step.
         description: Must be `None`.
 
     Source: tf.summary.scalar.
     """
     from lockstep.summary import scalar as add
 
-    _check(step, description)
+    if not _is_in_model(step, description):
+        return _write("scalar", name, data, step)
     add(name, data)
 
 
@@ -44,9 +68,10 @@ def histogram(
     """Shows how values are distributed; `buckets` must be `None`, else as `scalar`. Source: tf.summary.histogram."""
     from lockstep.summary import histogram as add
 
-    _check(step, description)
     if buckets is not None:
         raise _ArgumentError(f"TensorBoard chooses the buckets. Received: buckets={buckets!r}. Leave it out.")
+    if not _is_in_model(step, description):
+        return _write("histogram", name, data, step)
     add(name, data)
 
 
@@ -54,7 +79,8 @@ def image(name: str, data: _Any, step: _Any = None, max_outputs: int = 3, descri
     """Shows the first images of a batch; else as `scalar`. Source: tf.summary.image."""
     from lockstep.summary import image as add
 
-    _check(step, description)
+    if not _is_in_model(step, description):
+        return _write("image", name, data, step, max_outputs)
     add(name, data, max_outputs)
 
 
@@ -62,8 +88,15 @@ def text(name: str, data: _Any, step: _Any = None, description: str | None = Non
     """Shows text that does not change; else as `scalar`. Source: tf.summary.text."""
     from lockstep.summary import text as add
 
-    _check(step, description)
+    if not _is_in_model(step, description):
+        return _write("text", name, data, step)
     add(name, data)
+
+
+def _write(kind: str, name: str, data: _Any, step: _Any, max_outputs: int = 3) -> None:
+    from lockstep.compat.tensorflow._summary_writer import write
+
+    write(kind, name, data, step, max_outputs)
 
 
 __getattr__ = _getter(__name__)

@@ -22,10 +22,13 @@ _DATA = (
     "SequenceExample",
 )
 _CHECKPOINTS = ("checkpoints_iterator", "get_checkpoint_state", "list_variables", "load_checkpoint", "load_variable")
+_OWN = ("Checkpoint", "CheckpointManager")
 _V1 = "lockstep.compat.tensorflow.compat.v1.train"
 
 __all__ = [
     "BytesList",
+    "Checkpoint",
+    "CheckpointManager",
     "ClusterSpec",
     "Example",
     "Feature",
@@ -75,6 +78,8 @@ def latest_checkpoint(checkpoint_dir: str | _os.PathLike[str], latest_filename: 
 
 
 def __getattr__(name: str) -> _Any:
+    if name in _OWN:
+        return getattr(_importlib.import_module("lockstep.compat.tensorflow._checkpoint"), name)
     if name in _CHECKPOINTS:
         return getattr(_importlib.import_module("lockstep.checkpoint"), name)
     found = _bound(name) if name in _DATA else None
@@ -84,4 +89,4 @@ def __getattr__(name: str) -> _Any:
     return _other(name) if older is None or name not in older.__all__ else getattr(older, name)
 
 
-__dir__ = _missing.lister(globals(), dict.fromkeys((*_DATA, *_CHECKPOINTS), ""))
+__dir__ = _missing.lister(globals(), dict.fromkeys((*_DATA, *_CHECKPOINTS, *_OWN), ""))

@@ -9,8 +9,12 @@ from typing import Any
 import jax
 import keras
 
+from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.create import convert_to_tensor
+from lockstep.compat.tensorflow._ops.training import NotRecordedError
 from lockstep.compat.tensorflow._tensor import check_shape
+from lockstep.distribute import get_strategy, has_strategy
+from lockstep.distribute._context import default
 from lockstep.errors import ArgumentError
 
 __all__ = ["function"]
@@ -31,9 +35,10 @@ def function(
 ) -> Any:
     """Marks a function, as a decorator with or without arguments.
 
-    The function is called as it is: Keras' fit and map functions of datasets compile by themselves. With
-    `jit_compile=True` jax.jit compiles it, if JAX can trace it and it reads no variable; as in TensorFlow, effects such
-    as `print` then happen once.
+    The function is called as it is: Keras' fit, `strategy.run` and map functions of datasets compile by themselves. One
+    that takes derivatives with a GradientTape is run by the strategy of one device; what it does besides computing then
+    happens once or a few times. With `jit_compile=True` jax.jit compiles it, if JAX can trace it and it reads no
+    variable; as in TensorFlow, effects such as `print` then happen once.
 
     Args:
         func: The function.
@@ -67,6 +72,12 @@ def function(
     return _Function(func, input_signature, bool(jit_compile or experimental_compile))
 
 
+class _Found:
+    """What calls of a function have shown."""
+
+    takes_derivatives = False
+
+
 class _Function:
     """A function that was given to tf.function; a method of a class becomes a bound one, as usual."""
 
@@ -75,20 +86,30 @@ class _Function:
         self.python_function = python_function
         self.input_signature = input_signature
         self._compiled = jax.jit(python_function) if compiled else None
+        self._found = _Found()  # Of all methods that are bound to this function.
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.input_signature is not None:
             args = self._checked(args)
-        if self._compiled is None or not _is_pure(self.python_function, args, kwargs):
+        if self._found.takes_derivatives and not dispatch.is_traced():
+            return default().run(self.python_function, args, kwargs)
+        if self._compiled is not None and _is_pure(self.python_function, args, kwargs):
+            return self._compiled(*args, **kwargs)
+        try:
             return self.python_function(*args, **kwargs)
-        return self._compiled(*args, **kwargs)
+        except NotRecordedError:
+            if dispatch.is_traced() or (has_strategy() and get_strategy().num_replicas_in_sync > 1):
+                raise
+        self._found.takes_derivatives = True
+        return default().run(self.python_function, args, kwargs)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
             return self
-        return _Function(
-            self.python_function.__get__(instance, owner), self.input_signature, self._compiled is not None
-        )
+        bound = self.python_function.__get__(instance, owner)
+        found = _Function(bound, self.input_signature, self._compiled is not None)
+        found._found = self._found
+        return found
 
     def _checked(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(args) != len(self.input_signature):

@@ -18,6 +18,18 @@ def running() -> Any:
     return None if module is None else module.current()
 
 
+def replica_scope() -> Any:
+    """Returns the scope of the function of a replica that `strategy.run` traces on this thread, or `None`."""
+    module = sys.modules.get("lockstep.distribute._variables")
+    scope = None if module is None else module.current()
+    return scope if scope is not None and scope.is_traced else None
+
+
+def is_of_replica() -> bool:
+    """Whether this is a function of a replica that `strategy.run` traces."""
+    return replica_scope() is not None
+
+
 def is_text_of_model(value: Any) -> bool:
     """Whether a value is text as a model_fn sees it: it stays on the host, which computes integers for it."""
     module = sys.modules.get("lockstep._model_fn.text")

@@ -51,6 +51,7 @@ def set_seed(seed: int) -> None:
     _python_random.seed(number)
     np.random.seed(number % 2**32)
     _forget_keras_generator()
+    random_in_model.start_anew()
     with _lock:
         _state["generator"] = np.random.default_rng(number % 2**64)
 

@@ -1,4 +1,6 @@
-"""Random numbers in a model_fn: of a seed that is one of its variables, so that each step draws others.
+"""Random numbers in a model_fn, and in functions of `strategy.run`: of a seed that is a variable.
+
+So each step draws others, and each replica its own.
 
 The functions have the names and arguments of those of `tf.random` that draw from the process's generator, after a key.
 """
@@ -14,15 +16,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import keras
+import numpy as np
 from keras.src.random.seed_generator import draw_seed
 
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32, int64
 from lockstep.compat.tensorflow._ops import dispatch
-from lockstep.compat.tensorflow._ops.named import running
+from lockstep.compat.tensorflow._ops.named import is_of_replica, running
 from lockstep.errors import ArgumentError
 
 # The collection of a model_fn that remembers how what was drawn can be drawn again.
 _DRAWN = "lockstep.compat/drawn"
+# By their seed.
+_generators: dict[int | None, Any] = {}
 
 
 def redirected(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -33,11 +38,13 @@ def redirected(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def drawn(*args: Any, **kwargs: Any) -> Any:
         scope = running()
-        if scope is None or not dispatch.is_traced():
+        if not dispatch.is_traced() or (scope is None and not is_of_replica()):
             return function(*args, **kwargs)
         given = signature.bind(*args, **kwargs).arguments
         given.pop("name", None)
         seed = given.pop("seed", None)
+        if scope is None:
+            return here(draw_seed(_generator_of(None if seed is None else dispatch.static(seed))), **given)
         # A generator of its own, which the model_fn makes anew, and by that finds again, in each call.
         generator = keras.random.SeedGenerator(None if seed is None else dispatch.static(seed))
         value = here(draw_seed(generator), **given)
@@ -46,6 +53,20 @@ def redirected(function: Callable[..., Any]) -> Callable[..., Any]:
         return value
 
     return drawn
+
+
+def _generator_of(seed: int | None) -> Any:
+    """The generator of functions of replicas. As in TensorFlow, those with a seed draw from one for that seed."""
+    if seed not in _generators:
+        _generators[seed] = keras.random.SeedGenerator(random.getrandbits(31) if seed is None else seed)
+    return _generators[seed]
+
+
+def start_anew() -> None:
+    """Makes generators of functions of replicas, which compiled functions hold, start anew."""
+    for seed, generator in _generators.items():
+        first = random.getrandbits(31) if seed is None else seed
+        generator.state.assign(np.asarray([first, 0], generator.state.dtype))
 
 
 def initializer_of(value: Any) -> Callable[..., Any] | None:

@@ -11,11 +11,12 @@ from types import TracebackType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import keras
 
 from lockstep.compat.tensorflow._missing import GRADIENT
 from lockstep.compat.tensorflow._ops import dispatch
-from lockstep.compat.tensorflow._ops.named import running
+from lockstep.compat.tensorflow._ops.named import replica_scope, running
 from lockstep.errors import ArgumentError, UnsupportedError
 
 __all__ = ["GradientTape", "control_dependencies", "gradients", "group", "no_op"]
@@ -119,40 +120,102 @@ def _derivatives(what: str, ys: Any, variables: Any) -> list[Any]:
     return scope.gradients(sum(array.sum() for array in arrays), list(variables))
 
 
+class NotRecordedError(UnsupportedError):
+    """Derivatives are taken in a function that nobody records."""
+
+
 class GradientTape:
-    """Takes derivatives by variables, in a model_fn. Source: tf.GradientTape."""
+    """Takes derivatives of what is computed in it.
+
+    In a function that `strategy.run` runs they are one replica's, by variables and by watched tensors, as in
+    TensorFlow; by what the target does not depend on there is none. In a model_fn they are those of `tf.gradients`.
+
+    Source: tf.GradientTape.
+    """
 
     def __init__(self, persistent: bool = False, watch_accessed_variables: bool = True) -> None:
-        """Makes one. Outside of a model_fn there is none: JAX takes derivatives of functions.
+        """Makes one.
 
         Args:
             persistent: Either: derivatives may be taken any number of times.
-            watch_accessed_variables: Either: all variables are watched.
+            watch_accessed_variables: Whether all trainable variables are watched; in a model_fn they always are.
 
         Raises:
-            UnsupportedError: Outside of a model_fn.
+            UnsupportedError: Outside of a model_fn and of a function that `strategy.run` or `tf.function` compiles.
         """
-        if running() is None:
-            raise UnsupportedError(f"tf.GradientTape can be used in a model_fn of an Estimator only. {GRADIENT}")
+        self._tape = None if running() is not None else _new_tape(watch_accessed_variables)
 
     def __enter__(self) -> GradientTape:
+        if self._tape is not None:
+            self._tape.begin()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         return None
 
     def watch(self, tensor: Any) -> None:
-        """Accepts variables, which are watched anyway; raises `UnsupportedError` for other tensors."""
-        if not all(isinstance(leaf, keras.Variable) for leaf in jax.tree.leaves(tensor)):
-            raise UnsupportedError(
-                f"Derivatives are taken by variables. Received: {tensor!r}. By other tensors, use jax.grad."
-            )
+        """Watches tensors and variables, in any structure; in a model_fn variables only, which are watched anyway."""
+        for leaf in jax.tree.leaves(tensor):
+            if self._tape is not None:
+                self._tape.watch(leaf)
+            elif not isinstance(leaf, keras.Variable):
+                raise UnsupportedError(
+                    f"In a model_fn derivatives are taken by variables. Received: {leaf!r}. By other tensors, use "
+                    "jax.grad."
+                )
 
     def gradient(
         self, target: Any, sources: Any, output_gradients: Any = None, unconnected_gradients: str = "none"
     ) -> Any:
-        """Returns the derivatives of the sum of `target` by variables, in their structure; see `tf.gradients`."""
+        """Returns the derivatives of the sum of `target` by the sources, in their structure.
+
+        Args:
+            target: A tensor of floats, or several.
+            sources: Variables, or watched tensors.
+            output_gradients: What each element of the target counts, in its structure; refused in a model_fn.
+            unconnected_gradients: "none", or "zero" for zeros where there is no derivative.
+        """
+        leaves, structure = jax.tree.flatten(sources)
+        if self._tape is not None:
+            total = _total(target, output_gradients)
+            found = self._tape.gradient(total, leaves)
+            if str(unconnected_gradients) == "zero":
+                found = [jnp.zeros(s.shape, s.dtype) if g is None else g for g, s in zip(found, leaves, strict=True)]
+            return jax.tree.unflatten(structure, found)
         if output_gradients is not None:
             raise ArgumentError("output_gradients must be None: multiply target instead. Received some.")
-        leaves, structure = jax.tree.flatten(sources)
         return jax.tree.unflatten(structure, _derivatives("GradientTape.gradient", target, leaves))
+
+    def __getattr__(self, name: str) -> Any:
+        """Says what is there instead of what TensorFlow's tapes have."""
+        if name in ("jacobian", "batch_jacobian", "reset", "stop_recording", "watched_variables"):
+            raise AttributeError(f"GradientTape.{name} is not available. {_OF_TAPE[name]}")
+        raise AttributeError(f"'GradientTape' object has no attribute {name!r}")
+
+
+_JACOBIAN = "Write the function of the tensor and use jax.jacrev(function)(tensor), under jax.vmap for a batch."
+_OF_TAPE = {
+    "jacobian": _JACOBIAN,
+    "batch_jacobian": _JACOBIAN,
+    "reset": "Open another tape.",
+    "stop_recording": "Use tf.stop_gradient.",
+    "watched_variables": "Pass the variables that are trained, such as model.trainable_variables.",
+}
+
+
+def _new_tape(watches_all: bool) -> Any:
+    scope = replica_scope()
+    if scope is None:
+        raise NotRecordedError(f"tf.GradientTape takes derivatives of what is compiled. {GRADIENT}")
+    from lockstep.distribute._tape import Tape
+
+    return Tape(scope, watches_all)
+
+
+def _total(target: Any, weights: Any) -> Any:
+    arrays = [dispatch.array(dispatch.DEVICE, y) for y in jax.tree.leaves(target)]
+    if not all(jnp.issubdtype(array.dtype, jnp.inexact) for array in arrays):
+        raise ArgumentError(f"A target of derivatives has floats. Received: {[str(a.dtype) for a in arrays]}.")
+    if weights is not None:
+        arrays = [a * w for a, w in zip(arrays, jax.tree.leaves(weights), strict=True)]
+    return sum(array.sum() for array in arrays)

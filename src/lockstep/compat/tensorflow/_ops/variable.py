@@ -131,13 +131,15 @@ class Variable(keras.Variable):
         self, delta: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True
     ) -> Any:
         """Adds to the value; returns as `assign`."""
-        return self.assign(self.value + _number(delta, self.dtype), read_value=read_value)
+        super().assign_add(_number(delta, self.dtype))
+        return self if read_value else None
 
     def assign_sub(
         self, delta: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True
     ) -> Any:
         """Subtracts from the value; returns as `assign`."""
-        return self.assign(self.value - _number(delta, self.dtype), read_value=read_value)
+        super().assign_sub(_number(delta, self.dtype))
+        return self if read_value else None
 
     def read_value(self) -> Any:
         """Returns the value as a tensor."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
 import lockstep.data as _data
+from lockstep.compat.tensorflow._ops.named import is_of_replica
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host, as_tensor
+from lockstep.errors import UnsupportedError
 
 
 class Dataset(_data.Dataset):
@@ -20,6 +22,15 @@ class Dataset(_data.Dataset):
 
     Source: tf.data.Dataset.
     """
+
+    def __iter__(self) -> Iterator[Any]:
+        """Reads it; not in a function that is compiled, which would hold the elements of its first call for ever."""
+        if is_of_replica():
+            raise UnsupportedError(
+                "A dataset is read outside of what is compiled. Received: a loop over one in a function of run, "
+                "or in a tf.function that takes derivatives. Let the function do one step, and call it with each batch."
+            )
+        return super().__iter__()
 
     def cardinality(self) -> Any:
         """Returns the number of elements, -1 if there is no end, -2 if it is unknown; as a tensor of int64."""

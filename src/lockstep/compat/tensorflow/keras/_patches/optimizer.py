@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from numbers import Real
 from typing import Any
 
 import numpy as np
 from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from lockstep.compat.tensorflow._missing import GRADIENT
-from lockstep.compat.tensorflow._ops.named import running
+from lockstep.compat.tensorflow._ops.named import replica_scope, running
 from lockstep.errors import ArgumentError, UnsupportedError
 
 
@@ -25,6 +27,10 @@ def install() -> None:
     optimizer.minimize = _minimize
     optimizer.get_updates = _get_updates
     optimizer.apply_gradients = _in_model_fn(optimizer.apply_gradients)
+    scaling: Any = LossScaleOptimizer
+    scaling.get_scaled_loss = _get_scaled_loss
+    scaling.get_unscaled_gradients = _get_unscaled_gradients
+    scaling.loss_scale = property(_loss_scale, doc="Keras 2's name of the scale.")
     theirs: Any = optimizer.iterations
     optimizer.iterations = property(theirs.fget, _set_iterations, doc=theirs.__doc__)
 
@@ -60,18 +66,36 @@ def _set_learning_rate(self: Any, rate: Any) -> None:
 def _minimize(
     self: Any, loss: Any, var_list: Any = None, grad_loss: Any = None, name: Any = None, tape: Any = None
 ) -> Any:
-    """Returns the update of a model_fn that makes a loss smaller; Source: `Optimizer.minimize` of Keras 2.
+    """Makes a loss smaller; in a model_fn it returns the update that does. Source: `Optimizer.minimize` of Keras 2.
 
     Raises:
-        UnsupportedError: Outside of a model_fn: JAX takes derivatives of functions, and `fit` trains.
-        ArgumentError: If `grad_loss` is given.
+        UnsupportedError: Outside of a model_fn and of functions of `strategy.run`.
+        ArgumentError: If `grad_loss` is given, or a loss that is no function has no tape.
     """
-    _demand_model_fn("optimizer.minimize")
     if grad_loss is not None:
         raise ArgumentError("grad_loss must be None: multiply the loss instead. Received one.")
+    variables = var_list() if callable(var_list) else var_list
+    if replica_scope() is not None:
+        return _minimize_in_replica(self, loss, variables, tape)
+    _demand_model_fn("optimizer.minimize")
     from lockstep.train import minimize
 
-    return minimize(loss, self, var_list() if callable(var_list) else var_list)
+    return minimize(loss, self, variables)
+
+
+def _minimize_in_replica(self: Any, loss: Any, variables: Any, tape: Any) -> Any:
+    from lockstep.compat.tensorflow._ops.training import GradientTape
+
+    if tape is None and not callable(loss):
+        raise ArgumentError(
+            f"The loss is a function of no arguments, or a tensor with its tape. Received: {loss!r:.60}. "
+            "Pass tape=tape."
+        )
+    tape = GradientTape() if tape is None else tape
+    if callable(loss):
+        with tape:
+            loss = loss()
+    return self.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
 
 def _get_updates(self: Any, loss: Any, params: Any) -> list[Any]:
@@ -84,9 +108,10 @@ def _in_model_fn(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(theirs)
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        if running() is None:
-            return theirs(self, grads_and_vars, *args, **kwargs)
         kwargs.pop("name", None)
+        if running() is None:
+            with _summing(*_taken(kwargs)):
+                return theirs(self, _scaled_again(self, grads_and_vars), *args, **kwargs)
         if args or kwargs:
             raise ArgumentError(f"In a model_fn apply_gradients takes pairs alone. Received besides: {args}, {kwargs}.")
         from lockstep.train import apply_gradients as apply
@@ -94,6 +119,46 @@ def _in_model_fn(theirs: Callable[..., Any]) -> Callable[..., Any]:
         return apply(grads_and_vars, self)
 
     return apply_gradients
+
+
+def _taken(kwargs: dict[str, Any]) -> tuple[bool, bool]:
+    """Keras 2's two ways to say that replicas' gradients are not to be added up."""
+    return bool(kwargs.pop("experimental_aggregate_gradients", True)), bool(
+        kwargs.pop("skip_gradients_aggregation", False)
+    )
+
+
+@contextlib.contextmanager
+def _summing(aggregates: bool, skips: bool) -> Generator[None]:
+    scope = replica_scope() if skips or not aggregates else None
+    with contextlib.nullcontext() if scope is None else scope.as_given():
+        yield
+
+
+def _get_scaled_loss(self: Any, loss: Any) -> Any:
+    """Returns the loss times the scale. Source: `LossScaleOptimizer.get_scaled_loss` of Keras 2."""
+    return (lambda: self.scale_loss(loss())) if callable(loss) else self.scale_loss(loss)
+
+
+def _get_unscaled_gradients(self: Any, gradients: Any) -> list[Any]:
+    """Returns the gradients without the scale, such as `apply_gradients` gets them next.
+
+    Source: `LossScaleOptimizer.get_unscaled_gradients` of Keras 2.
+    """
+    self._lockstep_unscaled = True
+    return [None if g is None else g / self.loss_scale for g in gradients]
+
+
+def _loss_scale(self: Any) -> Any:
+    return self.dynamic_scale.value if self.built else self.initial_scale
+
+
+def _scaled_again(optimizer: Any, pairs: Any) -> Any:
+    """Keras 3's `apply` takes the scale from the gradients by itself, and looks whether they are finite."""
+    if not getattr(optimizer, "_lockstep_unscaled", False):
+        return pairs
+    optimizer._lockstep_unscaled = False
+    return [(None if g is None else g * optimizer.loss_scale, v) for g, v in pairs]
 
 
 def _set_iterations(self: Any, value: Any) -> None:
@@ -109,7 +174,9 @@ def _set_iterations(self: Any, value: Any) -> None:
 
 def _demand_model_fn(what: str) -> None:
     if running() is None:
-        raise UnsupportedError(f"{what} can be used in a model_fn of an Estimator only. {GRADIENT}")
+        raise UnsupportedError(
+            f"{what} can be used in a model_fn of an Estimator, and in functions of strategy.run. {GRADIENT}"
+        )
 
 
 def _get_weights(self: Any) -> list[np.ndarray]:

@@ -1,0 +1,302 @@
+"""tf.train.Checkpoint: what a training loop of one's own holds, in files of `lockstep.checkpoint`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+from keras.src.backend.common.stateless_scope import get_stateless_scope
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+
+from lockstep.checkpoint import CheckpointStore, load
+from lockstep.checkpoint._names import file_of
+from lockstep.checkpoint._writing import write
+from lockstep.compat.tensorflow._ops.module import Module
+from lockstep.compat.tensorflow.keras._saves.checkpoints import Restored
+from lockstep.errors import ArgumentError, CheckpointError, StartupOrderError
+
+_COUNTER = "save_counter"
+
+
+class Checkpoint:
+    """Saves and restores models, layers, optimizers, metrics, variables, iterators of datasets, and structures of them.
+
+    Each is known by the name that it is given as; its variables by their place in it. In a job of several processes
+    every one saves, each in a directory of its own, or the chief alone.
+
+    Source: tf.train.Checkpoint.
+    """
+
+    def __init__(self, root: Any = None, **kwargs: Any) -> None:
+        """Makes one.
+
+        Args:
+            root: One object, besides those with names.
+            **kwargs: Objects by name; they are attributes.
+
+        Raises:
+            ArgumentError: If there is nothing in an object that can be saved.
+        """
+        if root is not None:
+            kwargs["root"] = root
+        for name, value in kwargs.items():
+            if not _holds_state(value):
+                raise ArgumentError(
+                    "A Checkpoint holds models, layers, optimizers, metrics, variables, iterators of datasets, and "
+                    f"lists and dicts of them. Received: {name}={value!r:.80}. Put numbers into a tf.Variable."
+                )
+        self.__dict__.update(kwargs)
+        self.save_counter = keras.Variable(0, dtype="int32", trainable=False, name=_COUNTER)
+
+    def save(self, file_prefix: Any, options: Any = None) -> str:
+        """Saves under `<file_prefix>-<number>`, which is the newest of its directory then; returns that name."""
+        _refuse(options)
+        self.save_counter.assign(self.save_counter + 1)
+        directory, basename = os.path.split(os.fspath(file_prefix))
+        with CheckpointStore(directory or ".", basename, keep_max=None) as store:
+            return self.put(store, int(self.save_counter.value))
+
+    def put(self, store: CheckpointStore, number: int) -> str:
+        """Saves into a store, under a number; returns the name, before all is on the disk."""
+        arrays, extra = self._state()
+        return store.save(number, arrays, extra)
+
+    def write(self, file_prefix: Any, options: Any = None) -> str:
+        """Saves under this very name, and counts nothing; returns it."""
+        _refuse(options)
+        prefix = os.fspath(file_prefix)
+        os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
+        arrays, extra = self._state()
+        write(file_of(prefix), int(self.save_counter.value), arrays, extra)
+        return prefix
+
+    def restore(self, save_path: Any, options: Any = None) -> Restored:
+        """Gives everything the values that were saved; the variables of an optimizer not yet built when it is.
+
+        Args:
+            save_path: What `save` returned, or `None` to restore nothing.
+            options: Refused.
+
+        Raises:
+            CheckpointError: If it is not there, damaged, or does not hold what this checkpoint has.
+            StartupOrderError: If a model has no variables yet.
+        """
+        _refuse(options)
+        if save_path is None:
+            return Restored()
+        found = load(save_path)
+        for name, value in self._named():
+            _restore(name, value, found.arrays, found.extra)
+        return Restored()
+
+    read = restore
+
+    def _named(self) -> Iterator[tuple[str, Any]]:
+        for name, value in vars(self).items():
+            yield from _parts(name, value)
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays: dict[str, Any] = {}
+        extra: dict[str, Any] = {}
+        for name, value in self._named():
+            variables = _variables(value)
+            if variables is None:
+                extra[name] = value.get_state()
+                continue
+            arrays |= {f"{name}/{i}": np.asarray(v) for i, v in enumerate(variables)}
+            waiting = getattr(value, "_lockstep_waiting", {})
+            arrays |= {key: array for key, array in waiting.items() if key not in arrays}
+        return arrays, extra
+
+
+class CheckpointManager:
+    """Keeps the newest checkpoints of a `Checkpoint` in a directory. Source: tf.train.CheckpointManager."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        directory: Any,
+        max_to_keep: int | None,
+        keep_checkpoint_every_n_hours: float | None = None,
+        checkpoint_name: str = "ckpt",
+        step_counter: Any = None,
+        checkpoint_interval: int | None = None,
+        init_fn: Any = None,
+    ) -> None:
+        """Makes one.
+
+        Args:
+            checkpoint: What it saves.
+            directory: Where.
+            max_to_keep: How many stay, the newest ones; `None` for all.
+            keep_checkpoint_every_n_hours: Besides, one is kept for ever for each so many hours.
+            checkpoint_name: What their names begin with.
+            step_counter: A variable with the number of the step, which checkpoints are then named by.
+            checkpoint_interval: `save` saves if the step counter has come so far since the last one.
+            init_fn: Called by `restore_or_initialize` if there is no checkpoint.
+
+        Raises:
+            ArgumentError: If an interval has no counter, or another argument is wrong.
+        """
+        if checkpoint_interval is not None and step_counter is None:
+            raise ArgumentError("checkpoint_interval counts by step_counter. Received: step_counter=None. Pass it.")
+        self.checkpoint = checkpoint
+        self.directory = os.fspath(directory)
+        self.checkpoint_interval = checkpoint_interval
+        self._counter = step_counter
+        self._init = init_fn
+        self._last: int | None = None
+        hours = 10000.0 if keep_checkpoint_every_n_hours is None else keep_checkpoint_every_n_hours
+        self._store = CheckpointStore(self.directory, checkpoint_name, max_to_keep, hours)
+
+    @property
+    def checkpoints(self) -> list[str]:
+        """The names of those that are kept, the oldest first."""
+        from lockstep.checkpoint import get_checkpoint_state
+
+        found = get_checkpoint_state(self.directory)
+        return [] if found is None else list(found.all_model_checkpoint_paths)
+
+    @property
+    def latest_checkpoint(self) -> str | None:
+        """The name of the newest."""
+        from lockstep.checkpoint import latest_checkpoint
+
+        return latest_checkpoint(self.directory)
+
+    def save(self, checkpoint_number: Any = None, check_interval: bool = True, options: Any = None) -> str | None:
+        """Saves, and removes what is too old.
+
+        Args:
+            checkpoint_number: What it is named by. Default: the step counter, or else how often was saved.
+            check_interval: Whether `checkpoint_interval` counts.
+            options: Refused.
+
+        Returns:
+            Its name; `None` if it is not yet time.
+        """
+        _refuse(options)
+        step = None if self._counter is None else int(self._counter)
+        if step is not None and check_interval and not self._is_due(step):
+            return None
+        self._last = step
+        counter = self.checkpoint.save_counter
+        counter.assign(counter + 1)
+        given = step if checkpoint_number is None else int(checkpoint_number)
+        name = self.checkpoint.put(self._store, int(counter.value) if given is None else given)
+        self._store.wait()
+        return name
+
+    def _is_due(self, step: int) -> bool:
+        return self._last is None or step >= self._last + (self.checkpoint_interval or 0)
+
+    def restore_or_initialize(self) -> str | None:
+        """Restores the newest checkpoint and returns its name; without one it calls `init_fn`."""
+        newest = self.latest_checkpoint
+        if newest is not None:
+            self.checkpoint.restore(newest)
+            self._last = None if self._counter is None else int(self._counter)
+        elif self._init is not None:
+            self._init()
+        return newest
+
+
+def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The objects in a structure."""
+    if isinstance(value, Checkpoint):
+        value = vars(value)
+    if isinstance(value, Mapping):
+        items: Any = value.items()
+    elif isinstance(value, (list, tuple)):
+        items = enumerate(value)
+    else:
+        yield name, value
+        return
+    for key, part in items:
+        yield from _parts(f"{name}/{key}", part)
+
+
+def _holds_state(value: Any) -> bool:
+    return all(_variables(part) is not None or hasattr(part, "set_state") for _, part in _parts("", value))
+
+
+def _variables(value: Any) -> list[Any] | None:
+    """The variables of an object; `None` if it is none that has any."""
+    if isinstance(value, keras.Variable):
+        return [value]
+    if isinstance(value, (keras.layers.Layer, BaseOptimizer, keras.metrics.Metric, Module)):
+        return list(value.variables)
+    return None
+
+
+def _restore(name: str, value: Any, arrays: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
+    saved = {key: array for key, array in arrays.items() if key.startswith(f"{name}/")}
+    variables = _variables(value)
+    if variables is None and name in extra:
+        value.set_state(extra[name])
+    elif variables is None or not saved:
+        raise _not_there(name, arrays, extra)
+    elif isinstance(value, BaseOptimizer) and not value.built and len(saved) > len(variables):
+        _when_built(value, name, saved)
+    else:
+        _assign(name, value, variables, saved)
+
+
+def _assign(name: str, value: Any, variables: list[Any], saved: Mapping[str, Any]) -> None:
+    if isinstance(value, keras.layers.Layer) and len(variables) < len(saved) and not value.built:
+        raise StartupOrderError(
+            f"A model's variables are restored into those it has. Received: {name}, which is not built. Call the model "
+            "on one batch, or its build(input_shape), before restore."
+        )
+    there = {f"{name}/{i}": v for i, v in enumerate(variables)}
+    for key in [*there, *saved]:
+        have, want = there.get(key), saved.get(key)
+        if have is None or want is None or tuple(have.shape) != want.shape:
+            raise CheckpointError(
+                f"A checkpoint is restored into objects like those that were saved. Received: {key}, of shape "
+                f"{None if want is None else want.shape} in the checkpoint, and {None if have is None else have.shape} "
+                f"here ({len(saved)} variables there, {len(there)} here). Make {name} as it was made before saving."
+            )
+    for key, variable in there.items():
+        _give(variable, saved[key])
+
+
+def _give(variable: Any, array: Any) -> None:
+    """Gives a variable its value; one that has none yet, its first."""
+    if variable._value is None:
+        variable._initializer = lambda *_, **__: array
+    elif get_stateless_scope() is None:
+        variable.assign(array)
+    else:
+        variable._direct_assign(array)
+
+
+def _when_built(optimizer: Any, name: str, saved: Mapping[str, Any]) -> None:
+    """Restores an optimizer now as far as it is there, and the rest once it is built."""
+    build = type(optimizer).build.__get__(optimizer)
+    for i, variable in enumerate(optimizer.variables):
+        _give(variable, saved[f"{name}/{i}"])
+    optimizer._lockstep_waiting = dict(saved)
+
+    def built(variables: Any) -> None:
+        del optimizer.build, optimizer._lockstep_waiting
+        build(variables)
+        _assign(name, optimizer, list(optimizer.variables), saved)
+
+    optimizer.build = built
+
+
+def _not_there(name: str, arrays: Mapping[str, Any], extra: Mapping[str, Any]) -> CheckpointError:
+    names = sorted({key.split("/")[0] for key in (*arrays, *extra)})
+    return CheckpointError(
+        f"A checkpoint holds what it was saved with. Received: a request for {name!r}; it has {', '.join(names)}. "
+        "Leave the object out, or restore it from another checkpoint."
+    )
+
+
+def _refuse(options: Any) -> None:
+    if options is not None:
+        raise ArgumentError(f"options must be None: a file is written whole. Received: {options!r}.")

@@ -1,0 +1,84 @@
+"""tf.summary's writers, for training loops of one's own."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Generator
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from lockstep._model_fn.records import SummaryOp
+from lockstep.errors import ArgumentError, StartupOrderError, UnsupportedError
+from lockstep.summary import FileWriter
+
+_open = threading.local()
+
+
+class SummaryWriter:
+    """Writes summaries into a directory. Source: tf.summary.SummaryWriter."""
+
+    def __init__(self, file: FileWriter) -> None:
+        self._file = file
+
+    @contextlib.contextmanager
+    def as_default(self, step: Any = None) -> Generator[SummaryWriter]:
+        """Makes it the one that summaries are written by, on this thread; `step` is that of those which have none."""
+        before = _default()
+        _open.writer = self, step
+        try:
+            yield self
+        finally:
+            _open.writer = before
+            self.flush()
+
+    def set_as_default(self, step: Any = None) -> None:
+        """Makes it the one that summaries are written by, from now on."""
+        _open.writer = self, step
+
+    def put(self, op: SummaryOp, step: Any) -> None:
+        """Writes a summary."""
+        self._file.add_summary(op, int(np.asarray(step)))
+
+    def flush(self) -> None:
+        """Makes what was written visible to readers."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+def write(kind: Any, name: str, data: Any, step: Any, max_outputs: int = 3) -> bool:
+    """Writes a summary by the default writer.
+
+    Raises:
+        StartupOrderError: If there is none, or no step.
+        UnsupportedError: In code that JAX compiles.
+        ArgumentError: If a scalar is none.
+    """
+    writer, own = _default()
+    at = own if step is None else step
+    if writer is None or at is None:
+        raise StartupOrderError(
+            "Outside of a model_fn summaries are written by a writer, for a step. Received: tf.summary."
+            f"{kind}({name!r}, step={step!r}) {'without a writer' if writer is None else ''}. Write: with "
+            "tf.summary.create_file_writer(logdir).as_default(step=step): ..."
+        )
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((data, at))):
+        raise UnsupportedError(
+            f"Summaries are written outside of what is compiled. Received: tf.summary.{kind}({name!r}) in a function "
+            "of strategy.run. Return the value, and write it in the loop."
+        )
+    value = data if kind == "text" else np.asarray(data)
+    if kind == "scalar" and np.ndim(value):
+        raise ArgumentError(f"tf.summary.scalar shows one number. Received: {name!r} of shape {np.shape(value)}.")
+    writer.put(SummaryOp(kind, name, value, max_outputs), at)
+    return True
+
+
+def _default() -> tuple[SummaryWriter | None, Any]:
+    return getattr(_open, "writer", (None, None))

@@ -1,0 +1,214 @@
+"""The values of Keras variables on the replicas, between the calls of a strategy's programs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+from keras.src.backend.common.stateless_scope import get_stateless_scope
+from keras.src.backend.common.variables import initialize_all_variables
+
+from lockstep._keras.replica_step import is_seed
+from lockstep._step.placement import from_chief, local_copy, place_whole
+from lockstep._step.replicas import Replicas
+from lockstep._step.same_program import described
+from lockstep._step.shares import Shares
+from lockstep._step.tracing import is_traced
+from lockstep.distribute._reduce import gather, reduce
+from lockstep.distribute._values import PerReplica
+from lockstep.distribute._variables import Assigned, aggregation, cannot_combine, is_own
+from lockstep.errors import UnsupportedError
+
+
+class Held:
+    """The values of variables on the replicas, between the calls of a strategy's programs.
+
+    A variable itself holds an ordinary array of this process. One that still holds what it was given has not been
+    changed, and its value on the replicas is good.
+    """
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        # By id: a sign that the variable lives, what it was given, and what is on the replicas.
+        self._held: dict[int, tuple[Any, Any, jax.Array]] = {}
+
+    def values(self, variables: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns the values of variables on the replicas; of an outer function that is traced, its own.
+
+        Raises:
+            UnsupportedError: For variables of which each replica has its own value, in such a function.
+        """
+        outer = get_stateless_scope()
+        if outer is not None:
+            return tuple([_outer_value(outer, v) for v in variables])
+        return self._values(variables)
+
+    def _values(self, variables: Sequence[Any]) -> tuple[Any, ...]:
+        new = [v for v in variables if id(v) not in self._held]
+        if new:
+            self._meet(new)
+        return tuple([self._placed(v) for v in variables])
+
+    def keep(self, found: Sequence[tuple[Assigned, jax.Array, jax.Array | None]]) -> None:
+        """Takes values that a program has computed, and gives this process' copy of what is read to the variables.
+
+        Args:
+            found: What was assigned, its value on the replicas, and what is read of it.
+
+        Raises:
+            UnsupportedError: In a function that is traced and does not know of variables.
+        """
+        outer = get_stateless_scope()
+        if outer is not None:
+            for assigned, placed, _ in found:
+                outer.add_update((assigned.variable, placed))
+            return
+        is_one = self._replicas.count == 1  # What is on its device is an array of this process.
+        for assigned, placed, read in found:
+            variable = assigned.variable
+            if is_traced(placed):
+                raise _lost(variable)
+            if assigned.is_unread or read is None:
+                variable._direct_assign(_rows_of(placed))
+            else:
+                variable._direct_assign(read if is_one else local_copy(read))
+            self._remember(variable, placed)
+
+    def value_of(self, variable: Any, number: int, device: Any) -> Any:
+        """Returns what one replica of this process reads of a variable, on its device.
+
+        Raises:
+            UnsupportedError: If the variable has no value yet.
+        """
+        if variable._value is None:
+            raise UnsupportedError(
+                "Variables that a replica's function reads must exist before replicas run one after the other. "
+                f"Received: {variable.path}, which was made by the function. Build the model and the optimizer first."
+            )
+        value = variable._value
+        if is_own(variable):
+            shards = self._values([variable])[0].addressable_shards
+            value = next(shard.data[0] for shard in shards if shard.device == device)
+        elif is_seed(variable):
+            value = Shares([None], [1.0]).own_seed(number, value)
+        return jax.device_put(value, device)
+
+    def assign(self, of_each: Sequence[Assigned], is_same: bool) -> None:
+        """Gives a variable what the replicas of this process have made of it, one after the other.
+
+        Raises:
+            ArgumentError: If they differ, and nothing says how to combine them.
+        """
+        variable, way, results = of_each[0].variable, of_each[0].way, [a.result for a in of_each]
+        how, own = aggregation(variable), PerReplica(results)
+        if way == "own":
+            rows = [jax.device_put(v[None], d) for v, (_, d) in zip(results, self._replicas.local, strict=True)]
+            shape = (self._replicas.count, *variable.shape)
+            stack = jax.make_array_from_single_device_arrays(shape, self._replicas.by_example, rows)
+            read = None if how == "none" else _joined(self._replicas, how, own, variable)
+            self.keep([(of_each[0], stack, read)])
+            return
+        before = variable._value
+        if is_seed(variable):
+            value = results[0].at[0].set(before[0])
+        elif is_same and (how != "sum" or way == "together"):
+            value = results[0]
+        else:
+            value = _joined(self._replicas, how, own, variable)
+        device = next(iter(before.devices()))
+        variable._direct_assign((before if way == "added" else 0) + jax.device_put(value, device))
+
+    def own_values(self, variable: Any) -> PerReplica | None:
+        """Returns the values of a variable of which each replica has its own; `None` if that is not so."""
+        if not is_own(variable):
+            return None
+        return _rows_of(self.values([variable])[0])
+
+    def _meet(self, variables: Sequence[Any]) -> None:
+        """Where several processes take part, the chief's values count."""
+        if any(v._value is None for v in variables):
+            initialize_all_variables()
+        placed = [self._whole(v) for v in variables]
+        if not self._replicas.runtime.is_alone:
+            self._demand_same(variables)
+            placed = from_chief(self._replicas, placed)
+            for variable, value in zip(variables, placed, strict=True):
+                variable._direct_assign(local_copy(value))
+        for variable, value in zip(variables, placed, strict=True):
+            self._remember(variable, self._divided(variable) if is_own(variable) else value)
+
+    def _demand_same(self, variables: Sequence[Any]) -> None:
+        mine = {f"{i}, {v.path}": described(v.value) for i, v in enumerate(variables)}
+        advice = "Every task must make the same model and optimizer, and use them alike."
+        self._replicas.runtime.demand_same("variables in strategy.run", mine, advice)
+
+    def _placed(self, variable: Any) -> jax.Array:
+        _, local, placed = self._held[id(variable)]
+        if variable._value is local:
+            return placed
+        value = self._divided(variable) if is_own(variable) else self._whole(variable)
+        self._remember(variable, value)
+        return value
+
+    def _whole(self, variable: Any) -> jax.Array:
+        with jax.ensure_compile_time_eval():  # Also where an outer function is traced.
+            return place_whole(self._replicas, variable._value)
+
+    def _divided(self, variable: Any) -> jax.Array:
+        """What is assigned for all replicas is divided among them if they add up, else all get it."""
+        value, count = np.asarray(variable._value), self._replicas.count
+        parts = [_part(value, i, count) if variable.aggregation == "sum" else value for i, _ in self._replicas.local]
+        rows = [jax.device_put(p[None], d) for p, (_, d) in zip(parts, self._replicas.local, strict=True)]
+        return jax.make_array_from_single_device_arrays((count, *value.shape), self._replicas.by_example, rows)
+
+    def _remember(self, variable: Any, placed: jax.Array) -> None:
+        key = id(variable)
+        known = self._held.get(key)
+        lives = known[0] if known else weakref.ref(variable, lambda _: self._held.pop(key, None))
+        self._held[key] = lives, variable._value, placed
+
+
+def _lost(variable: Any) -> UnsupportedError:
+    return UnsupportedError(
+        "jax.jit does not know of Keras variables, and would lose what is assigned to them. Received: strategy.run of "
+        f"a function that assigns {variable.path}, inside of a function that is traced. Call run outside of it: run "
+        "compiles its function itself."
+    )
+
+
+def _outer_value(scope: keras.StatelessScope, variable: Any) -> Any:
+    if is_own(variable):
+        raise UnsupportedError(
+            "Variables of which each replica has its own value, such as a metric's, keep these between calls of "
+            f"strategy.run. Received: {variable.path} inside of a function that is traced. Call run outside of it."
+        )
+    value = scope.get_current_value(variable)
+    return variable._value if value is None else value
+
+
+def _joined(replicas: Replicas, how: str, own: PerReplica, variable: Any) -> jax.Array:
+    """The values of all replicas, combined as arrays of this process."""
+    if how == "sum" or (how == "mean" and jnp.issubdtype(variable.dtype, jnp.inexact)):
+        return reduce(replicas, how, own, None)
+    if how == "only_first_replica":
+        return gather(replicas, PerReplica([v[None] for v in own.values]), 0)[0]
+    raise cannot_combine(variable)
+
+
+def _rows_of(stack: jax.Array) -> PerReplica:
+    """The values that are the rows of an array, a row on each replica."""
+    shards = sorted(stack.addressable_shards, key=lambda s: s.index[0].start or 0)
+    return PerReplica([shard.data[0] for shard in shards], [stack.shape[1:]] * len(stack))
+
+
+def _part(value: np.ndarray, number: int, count: int) -> np.ndarray:
+    """A replica's part of a sum; what does not divide falls to the first."""
+    if value.dtype.kind in "iub":
+        each = value // count
+        return (each + value - each * count if number == 0 else each).astype(value.dtype)
+    return (value / np.asarray(count, value.dtype)).astype(value.dtype)

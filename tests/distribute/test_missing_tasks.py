@@ -1,0 +1,65 @@
+"""A worker that is killed, stopped, or leaves, while another one is in a loop of its own: that one ends and says it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.runtime.jobs import Job
+
+# Signs of life come each second, are missed after two, and a main thread has four to say it better.
+BOUND = 25.0
+
+PROGRAM = """
+    import os, sys
+    import jax
+    import numpy as np
+    import lockstep as ls
+
+    strategy = ls.distribute.MultiWorkerMirroredStrategy()
+    me, way = jax.process_index(), os.environ["WAY"]
+
+    def step(w, batch):
+        total = ls.distribute.get_replica_context().all_reduce("mean", batch.sum())
+        return w + total, batch.sum()
+
+    program = ls.train.Program(lambda w, batch: (w + batch.mean(), {"loss": batch.sum()}), strategy)
+    data = ls.data.Dataset.from_tensor_slices(np.ones((64, 3), "float32")).batch(4)
+    w = np.zeros((), "float32")
+    for number, batch in enumerate(strategy.experimental_distribute_dataset(data.repeat())):
+        if number == 12:
+            print("trains", flush=True)
+            if me == 1 and way == "leaves":
+                sys.exit()
+            if me == 1:
+                sys.stdin.readline()
+        if way == "program":
+            w, logs = program(w, np.ones((4, 3), "float32"))
+            float(logs["loss"])
+        else:
+            w, losses = strategy.run(step, (w, batch))
+            float(strategy.reduce("sum", losses, None))
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "sent", "told"),
+    [
+        ("killed", signal.SIGKILL, "worker 1 has gone: its process ended"),
+        ("program", signal.SIGSTOP, "sign of life at least every 2 s (LOCKSTEP_SILENCE_TIMEOUT). worker 1 does not"),
+        ("leaves", None, "Every task must make the same calls. worker 1 ended its program while worker 0 is in "),
+    ],
+)
+def test_the_other_one_says_who_is_missing(job: Job, way: str, sent: signal.Signals | None, told: str) -> None:
+    left, gone = job.start_all(PROGRAM, 2, WAY=way, LOCKSTEP_SILENCE_TIMEOUT="2")
+    gone.await_line("trains")
+    if sent is not None:
+        os.kill(gone.process.pid, sent)
+    began = time.monotonic()
+    assert left.wait() != 0
+    assert time.monotonic() - began < BOUND
+    assert told in left.err, left.err[-3000:]
+    assert "PeerError" in left.report.read_text() and told in left.report.read_text()

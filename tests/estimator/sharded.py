@@ -1,0 +1,31 @@
+"""Estimators whose replicas divide optimizers' state, run on any layout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lockstep.errors import UnsupportedError
+from lockstep.estimator._state import VariableState
+from tests.estimator import cases
+from tests.keras.sharded_cases import dividing
+
+
+def run(strategy: Any, case: str, floatx: str, model_dir: str) -> dict[str, np.ndarray]:
+    """Trains a case; also returns which part of what is divided lies on one device."""
+    parts: list[float] = []
+
+    def noting(self: VariableState, state: Any) -> None:
+        divided = [state[key] for key in self._divided]
+        parts.append(sum(a.addressable_shards[0].data.nbytes for a in divided) / sum(a.nbytes for a in divided))
+        if self.is_in_parts:
+            with pytest.raises(UnsupportedError, match="asked for or set by a hook"):
+                self.value(min(self._divided))
+        self._held = state
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(VariableState, "give", noting)
+        found = cases.run(dividing(strategy), case, floatx, model_dir)
+    return found | {"part": np.asarray(max(parts))}
