@@ -160,7 +160,8 @@ def test_predictions_come_out_whole() -> None:
         state = [v.value for v in model.trainable_variables], [v.value for v in model.non_trainable_variables]
 
         def predict(state: Any, data: Any) -> Any:
-            return model.stateless_call(*state, data, training=False)
+            outputs, others = model.stateless_call(*state, data, training=False)
+            return outputs, (state[0], others)
 
         found = divided(predict, state, x, 4)
         assert_equal(compiled(found, x, 4)(state, x), jax.jit(predict)(state, x), 1e-12)
