@@ -16,6 +16,7 @@ import pytest
 
 from lockstep.data import Dataset
 from lockstep.errors import InputError
+from tests.data.test_reading import wait_until
 
 Pair = namedtuple("Pair", "x y")
 
@@ -142,8 +143,8 @@ def test_an_unfinished_cache_leaves_no_files(tmp_path: Path) -> None:
     assert values(iterator, 5) == [0, 1, 2, 3, 4]
     assert [p.name.endswith(".partial") for p in tmp_path.iterdir()] == [True]
     del iterator, dataset
-    gc.collect()
-    assert list(tmp_path.iterdir()) == []
+    # A thread may still be computing elements.
+    wait_until(lambda: gc.collect() >= 0 and not list(tmp_path.iterdir()))
 
 
 def changed(path: Path, name: str, change: Any) -> None:

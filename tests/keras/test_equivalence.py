@@ -11,15 +11,20 @@ from tests.keras.cases import CASES
 from tests.support.cluster import Cluster, shared
 
 # (processes, devices of each); two processes of one device: test_two_workers.py.
-LAYOUTS = [(1, 1), (1, 4), pytest.param((2, 2), marks=pytest.mark.exhaustive)]
+LAYOUTS = [(1, 4), pytest.param((2, 2), marks=pytest.mark.exhaustive)]
 TOLERANCES = {"float64": 1e-9, "float32": 2e-5}
 # In float32, Lion's sign of a momentum near zero, and a whole epoch of Adam's first steps, amplify rounding.
 _FLOAT32 = ["sgd with momentum", "dropout"]
-# What a number of processes could matter to.
-_THREE = [
-    case if case in ("batch normalisation", "on batch") else pytest.param(case, marks=pytest.mark.exhaustive)
-    for case in CASES
-]
+
+
+def _without_option(*cases: str) -> list[object]:
+    """All cases, of which only these are always run."""
+    return [case if case in cases else pytest.param(case, marks=pytest.mark.exhaustive) for case in CASES]
+
+
+# What a single replica could matter to, and a number of processes.
+_ONE = _without_option("dropout", "on batch", "custom train_step")
+_THREE = _without_option("batch normalisation", "on batch")
 
 Results = dict[str, np.ndarray]
 
@@ -56,6 +61,12 @@ three = shared(3)
 
 @pytest.mark.parametrize("case", CASES)
 def test_float64(case: str, cluster: Cluster, one_device: dict[tuple[str, str], Results]) -> None:
+    _check(case, "float64", cluster, one_device)
+
+
+@pytest.mark.parametrize("cluster", [(1, 1)], ids=["1x1"], indirect=True)
+@pytest.mark.parametrize("case", _ONE)
+def test_one_replica(case: str, cluster: Cluster, one_device: dict[tuple[str, str], Results]) -> None:
     _check(case, "float64", cluster, one_device)
 
 

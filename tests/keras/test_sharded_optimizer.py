@@ -9,31 +9,15 @@ import jax
 import keras
 import numpy as np
 import pytest
-from keras import layers
 
 import lockstep as ls
 from benchmarks.traffic.hlo import counted
 from benchmarks.traffic.programs import compiled_text
 from lockstep._keras.divided import Parts
-from lockstep._keras.ownership import ownership
 from lockstep.callbacks._backup_and_restore import BackupAndRestore
 from lockstep.errors import ArgumentError, UnsupportedError
 from tests.distribute.test_gradient_dtype import fit, mirrored
-
-# An odd first axis, so that the second one is divided; a vector that four replicas cannot divide.
-WIDTH = 32
-
-
-def _model(strategy: Any, optimizer: Any = None) -> Any:
-    keras.utils.set_random_seed(1)
-    keras.backend.clear_session()
-    with strategy.scope():
-        model = keras.Sequential(
-            [keras.Input((6,)), layers.Dense(WIDTH, activation="tanh"), layers.BatchNormalization(), layers.Dense(3)]
-        )
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(optimizer or keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
-    return model
+from tests.keras.sharded_cases import WIDTH, bytes_on_each, model_of
 
 
 def _sharded(count: int = 4) -> Any:
@@ -48,40 +32,23 @@ def _assert_same(one: Any, other: Any) -> None:
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=0, atol=2e-6, err_msg=a.path)
 
 
-def _bytes_on_each(model: Any) -> list[int]:
-    """What each device holds of the optimizer, as the last step has left it."""
-    owned = ownership(model)
-    assert owned is not None
-    placed = [owned.handed_out[id(v)][1] for v in model.optimizer.variables]
-    sizes = [[shard.data.nbytes for shard in array.addressable_shards] for array in placed]
-    return [sum(column) for column in zip(*sizes, strict=True)]
-
-
-OPTIMIZERS = {
-    "adam": lambda: keras.optimizers.Adam(0.01, global_clipnorm=0.5),
-    "accumulating, scaled": lambda: keras.optimizers.LossScaleOptimizer(
-        keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2), 8.0, dynamic_growth_steps=3
-    ),
-}
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["adam", "accumulating, scaled"])
 def test_training_is_the_same(name: str) -> None:
-    plain, sharded = (_model(s, OPTIMIZERS[name]()) for s in (mirrored(None), _sharded()))
+    plain, sharded = (model_of(s, name) for s in (mirrored(None), _sharded()))
     assert fit(sharded).history["loss"] == pytest.approx(fit(plain).history["loss"], abs=1e-5)
     _assert_same(sharded, plain)
-    whole, parts = _bytes_on_each(plain), _bytes_on_each(sharded)
+    whole, parts = bytes_on_each(plain), bytes_on_each(sharded)
     assert len(set(parts)) == 1 and parts[0] < 0.4 * whole[0]
 
 
 def test_each_replica_updates_its_part() -> None:
-    model = _model(_sharded())
+    model = model_of(_sharded())
     fit(model, 1)
     x, y = np.ones((12, 6), "float32"), np.ones(12, "int32")
     text = compiled_text(model, (x, y))
     # Weights are collected after the update; without dividing, nothing is.
     assert counted(text)["all-gather"] > 0
-    plain = _model(mirrored(None))
+    plain = model_of(mirrored(None))
     fit(plain, 1)
     assert counted(compiled_text(plain, (x, y)))["all-gather"] == 0
 
@@ -98,7 +65,7 @@ class _Reads(keras.callbacks.Callback):
 def test_callbacks_read_and_change_the_whole() -> None:
     found = []
     for strategy in (mirrored(None), _sharded()):
-        reads, model = _Reads(), _model(strategy)
+        reads, model = _Reads(), model_of(strategy)
         fit(model, 1, [reads])
         found.append((reads.read, model))
     for a, b in zip(found[0][0], found[1][0], strict=True):
@@ -108,11 +75,11 @@ def test_callbacks_read_and_change_the_whole() -> None:
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_saved_and_restored_on_other_replicas(tmp_path: Path, count: int) -> None:
-    whole, first = _model(mirrored(None)), _model(_sharded())
+    whole, first = model_of(mirrored(None)), model_of(_sharded())
     fit(whole, 2)
     backup = BackupAndRestore(tmp_path / "backup", save_freq=3, delete_checkpoint=False)
     fit(first, 1, [backup])
-    resumed = _model(_sharded(count))
+    resumed = model_of(_sharded(count))
     fit(resumed, 2, [BackupAndRestore(tmp_path / "backup", save_freq=3)])
     _assert_same(resumed, whole)
     first.save(tmp_path / "model.keras")
@@ -126,16 +93,16 @@ def test_mixed_precision_and_several_steps_a_dispatch() -> None:
     for strategy in (mirrored(None), _sharded()):
         keras.config.set_dtype_policy("mixed_bfloat16")
         try:
-            model = _model(strategy)
+            model = model_of(strategy)
         finally:
             keras.config.set_dtype_policy("float32")
         found.append((model, model.fit(x, y, batch_size=12, epochs=2, shuffle=False, verbose=0).history["loss"]))
     assert found[1][1] == pytest.approx(found[0][1], abs=2e-3)
-    assert max(_bytes_on_each(found[1][0])) < 0.4 * max(_bytes_on_each(found[0][0]))
+    assert max(bytes_on_each(found[1][0])) < 0.4 * max(bytes_on_each(found[0][0]))
 
 
 def test_memory_is_not_taken_for_what_nobody_reads() -> None:
-    model = _model(_sharded())
+    model = model_of(_sharded())
     fit(model, 1)
     momentum = model.optimizer.variables[2]
     held = vars(momentum)["_value"]
@@ -146,7 +113,7 @@ def test_memory_is_not_taken_for_what_nobody_reads() -> None:
 
 
 def test_steps_one_by_one_are_the_same() -> None:
-    plain, sharded = _model(mirrored(None)), _model(_sharded())
+    plain, sharded = model_of(mirrored(None)), model_of(_sharded())
     x, y = np.random.default_rng(0).normal(size=(12, 6)).astype("float32"), np.arange(12, dtype="int32") % 3
     for _ in range(3):
         plain.train_on_batch(x, y), sharded.train_on_batch(x, y)
@@ -165,7 +132,7 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"Keras variables in strategy\.run.*optimizer_state=\.\.\."):
         strategy.run(lambda: variable.value + 1)
     assert jax.tree.leaves(strategy.run(lambda x: x + 1, args=(np.float32(1),)))
-    model = _model(strategy)
+    model = model_of(strategy)
     model.run_eagerly = True
     with pytest.raises(UnsupportedError, match="Received: a model with run_eagerly=True"):
         fit(model, 1)

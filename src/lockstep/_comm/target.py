@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lockstep._comm import abi
+from lockstep._comm import abi, interrupts
 from lockstep._comm.calls import Call
 
 NAME = "lockstep_all_reduce"
@@ -26,13 +26,17 @@ def register(submit: Callable[[Call], None]) -> None:
     """Registers the target; `submit` takes its calls from now on."""
     from jax import ffi
 
-    handler = abi.HANDLER(lambda address: _handle(address, submit))
+    def handle(address: int) -> int | None:
+        return _handle(address, submit)
+
+    interrupts.keep_out_of(handle)
+    handler = abi.HANDLER(handle)
     _handlers.append(handler)
     ffi.register_ffi_target(NAME, ffi.pycapsule(handler), platform="cpu")
 
 
 def _handle(address: int, submit: Callable[[Call], None]) -> int | None:
-    """Called by XLA, on a thread of its own; returns an error or nothing."""
+    """Called by XLA, on the main thread or one of its own; returns an error or nothing."""
     frame = abi.Frame.from_address(address)
     if abi.answer_metadata(frame):
         return None
