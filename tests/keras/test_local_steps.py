@@ -16,28 +16,21 @@ from tests.keras import local_cases, resuming
 from tests.keras.local_cases import EVEN_ROWS, UNEVEN_ROWS
 from tests.keras.test_resume import check, interrupt
 from tests.support.cluster import Cluster, shared
+from tests.support.training import Results, assert_close, mirrored
 
 _AVERAGING = {"every": 1, "outer_learning_rate": 1.0, "outer_momentum": 0.0}
 _DILOCO = {"every": 4, "outer_learning_rate": 0.7, "outer_momentum": 0.9, "nesterov": True}
 
-Results = dict[str, np.ndarray]
-
-
-def mirrored(count: int = 4, **options: Any) -> Any:
-    return ls.distribute.MirroredStrategy([f"cpu:{i}" for i in range(count)], **options)
-
-
-def assert_close(found: Results, expected: Results) -> None:
-    """Compares what was computed in float64."""
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
+# Of what is computed in float64.
+_WITHIN = 1e-9
 
 
 def test_rounds_of_one_step_are_training_together() -> None:
     """Also where batches do not divide, and for moving averages of the weights, which become the weights in the end."""
     arguments: dict[str, Any] = {"rows": UNEVEN_ROWS, "inner": "averages", "normalises": False}
-    assert_close(local_cases.run(mirrored(), **arguments, **_AVERAGING), local_cases.run(mirrored(), **arguments))
+    assert_close(
+        local_cases.run(mirrored(), **arguments, **_AVERAGING), local_cases.run(mirrored(), **arguments), _WITHIN
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,7 +42,7 @@ def test_rounds_of_one_step_are_training_together() -> None:
 )
 def test_it_is_what_the_paper_says(replicas: int, inner: str, steps: dict[str, Any]) -> None:
     found = local_cases.run(mirrored(replicas), inner=inner, **steps)
-    assert_close(found, local_cases.simulated(replicas, inner, **steps))
+    assert_close(found, local_cases.simulated(replicas, inner, **steps), _WITHIN)
 
 
 def test_what_is_set_from_outside_counts() -> None:
@@ -171,8 +164,8 @@ pair = shared(2, 2)
 def test_processes_are_as_devices(pair: Cluster) -> None:
     expected = local_cases.run(mirrored(), rows=UNEVEN_ROWS, **_DILOCO)
     one, other = pair.run("tests.keras.local_cases:run", rows=UNEVEN_ROWS, **_DILOCO)
-    assert_close(one, expected)
-    assert_close(other, expected)
+    assert_close(one, expected, _WITHIN)
+    assert_close(other, expected, _WITHIN)
 
 
 def test_processes_go_on_to_the_bit(pair: Cluster, tmp_path: Path) -> None:

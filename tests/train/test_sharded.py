@@ -6,24 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 import pytest
 
 import lockstep as ls
 from lockstep.errors import ArgumentError, UnsupportedError
+from tests.support.training import Results, assert_close, mirrored
 from tests.train import sharded
 
-Results = dict[str, np.ndarray]
-
-
-def mirrored(count: int = 4, **options: Any) -> Any:
-    return ls.distribute.MirroredStrategy([f"cpu:{i}" for i in range(count)], **options)
-
-
-def assert_close(found: Results, expected: Results) -> None:
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=5e-6, err_msg=name)
+_WITHIN = 5e-6
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +22,14 @@ def whole() -> Results:
 
 
 def test_it_is_one_devices_training(whole: Results) -> None:
-    assert_close(sharded.run(mirrored()), whole)
+    assert_close(sharded.run(mirrored()), whole, _WITHIN)
 
 
 def test_a_loop_of_single_steps(whole: Results) -> None:
     found, plain = sharded.singly(mirrored()), sharded.singly(mirrored(), is_divided=False)
     assert found.pop("bytes") < 0.3 * plain.pop("bytes")
-    assert_close(found, plain)
-    assert_close(found, {k: v for k, v in whole.items() if not k.startswith("at ")})
+    assert_close(found, plain, _WITHIN)
+    assert_close(found, {k: v for k, v in whole.items() if not k.startswith("at ")}, _WITHIN)
 
 
 def test_it_goes_on_whole_and_in_other_parts(whole: Results, tmp_path: Path) -> None:
@@ -47,7 +37,7 @@ def test_it_goes_on_whole_and_in_other_parts(whole: Results, tmp_path: Path) -> 
     for count, is_divided, epochs in ((2, True, 2), (2, False, 3)):
         found = sharded.run(mirrored(count), is_divided, str(tmp_path), epochs)
         expected = whole if epochs == 2 else sharded.run(mirrored(1), is_divided=False, epochs=3)
-        assert_close(found, {name: expected[name] for name in found})
+        assert_close(found, {name: expected[name] for name in found}, _WITHIN)
 
 
 def test_what_cannot_be_is_refused() -> None:

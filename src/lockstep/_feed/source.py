@@ -179,7 +179,9 @@ class _Arrays:
 
     def _looked_up(self, orders: Iterator[Any]) -> Iterator[Lookup]:
         while some := [np.asarray(rows, np.int32) for rows in itertools.islice(orders, _TOGETHER)]:
-            yield from self._residents.rows_of(self._leaves, some, self._recipe) or ()
+            found = self._residents.rows_of(self._leaves, some, self._recipe)
+            assert found is not None, "arrays are on the devices before they are looked up there"
+            yield from found
 
     def end_pass(self) -> None:
         self._adapter.on_epoch_end()

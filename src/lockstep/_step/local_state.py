@@ -10,6 +10,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from lockstep._comm import sharing
+from lockstep._step.placement import fetched
 from lockstep._step.replica_rows import ReplicaRows
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.rounds import OWN, Local, Plan, Round, Step
@@ -191,7 +192,7 @@ class LocalState:
             if not name.startswith(_OWN):
                 found[name] = np.asarray(value.addressable_data(0))
             elif self._steps or self._plan.roles[int(name.removeprefix(_OWN))] == OWN:
-                found[name] = self._rows.fetched(value)
+                found[name] = fetched(self._replicas, value)
         if not self._steps:
             del found[_MARKS]
         return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Sequence
+import functools
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from lockstep._step.portions import Lookup, Part, Recipe, Share
 from lockstep._step.replicas import AXIS, Replicas
@@ -244,6 +245,16 @@ def place_whole(replicas: Replicas, value: Any) -> jax.Array:
 def local_copy(value: jax.Array) -> jax.Array:
     """Returns this process' copy of an array that every device holds whole, without moving it."""
     return value.addressable_data(0)
+
+
+def fetched(replicas: Replicas, value: jax.Array) -> np.ndarray[Any, Any]:
+    """Returns the whole of an array in the host's memory; all tasks call it together for one in parts."""
+    return np.asarray(value if value.is_fully_addressable else local_copy(_gathering(replicas.whole)(value)))
+
+
+@functools.cache
+def _gathering(whole: NamedSharding) -> Callable[[jax.Array], jax.Array]:
+    return jax.jit(lambda array: array, out_shardings=whole)
 
 
 def from_chief(replicas: Replicas, values: list[jax.Array]) -> list[jax.Array]:

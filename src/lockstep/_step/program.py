@@ -301,6 +301,7 @@ class CompiledProgram:
 
         nothing = jax.tree.map(lambda s: jnp.zeros((*room, *s.shape), s.dtype), recorded.outputs)
         outputs, after = lax.fori_loop(first, first + steps, one, (nothing, start))
+        # And as it leaves the loop: of a state in parts `out_shardings` says nothing.
         return outputs, self._kept_where_it_lies(start, after)
 
     def _batch_at(self, split: Split, recipe: Recipe | None, data: Any, place: Any) -> Any:

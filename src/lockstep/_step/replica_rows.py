@@ -24,7 +24,6 @@ class ReplicaRows:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
         count, lies = replicas.count, replicas.by_example
-        self._gather = jax.jit(lambda array: array, out_shardings=replicas.whole)
         self._repeat = jax.jit(
             lambda arrays: [jnp.broadcast_to(a[None], (count, *a.shape)) for a in arrays], out_shardings=lies
         )
@@ -47,10 +46,6 @@ class ReplicaRows:
         """Puts an array, equal on every process, with a first axis of replicas on them."""
         parts = [jax.device_put(value[i : i + 1], device) for i, device in self._replicas.local]
         return jax.make_array_from_single_device_arrays(value.shape, self._replicas.by_example, parts)
-
-    def fetched(self, array: jax.Array) -> np.ndarray[Any, Any]:
-        """Returns the whole of an array; all tasks call it together."""
-        return np.asarray(array if array.is_fully_addressable else local_copy(self._gather(array)))
 
     def of_chief(self, topic: str, arrays: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
         """Returns the chief's arrays; all tasks call it together, the others with any."""

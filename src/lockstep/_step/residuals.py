@@ -19,6 +19,7 @@ from jax.sharding import PartitionSpec
 
 from lockstep._step import compression
 from lockstep._step.compression import Kept
+from lockstep._step.placement import fetched
 from lockstep._step.reduction import Reduction
 from lockstep._step.replica_rows import ReplicaRows
 from lockstep._step.replicas import AXIS, Replicas
@@ -208,8 +209,8 @@ class Residuals:
     def fetch(self) -> dict[str, np.ndarray]:
         """Returns them for a checkpoint; all tasks call it together."""
         arrays = self._arrays or Kept()
-        own = {str(i): self._rows.fetched(array) for i, array in enumerate(arrays.own)}
-        return own | {f"{_COMMON}{i}": self._rows.fetched(array)[0] for i, array in enumerate(arrays.common)}
+        own = {str(i): fetched(self._replicas, array) for i, array in enumerate(arrays.own)}
+        return own | {f"{_COMMON}{i}": fetched(self._replicas, array)[0] for i, array in enumerate(arrays.common)}
 
     def restore(self, values: Mapping[str, Any]) -> None:
         """Takes over what `fetch` has returned, there or for another number of replicas; all tasks call it together.

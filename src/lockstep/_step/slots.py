@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from lockstep._step.placement import from_chief, local_copy, place_whole
+from lockstep._step.placement import fetched, from_chief, local_copy, place_whole
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep.errors import UnsupportedError
 
@@ -42,7 +42,6 @@ class Slots:
     def __init__(self, replicas: Replicas, places: Callable[[], Collection[int]]) -> None:
         self._replicas = replicas
         self._places = places
-        self._gather = jax.jit(lambda array: array, out_shardings=replicas.whole)
 
     def axis(self, shape: Sequence[int]) -> int | None:
         """Along which axis an array of the optimizer is divided: the first that the replicas can divide."""
@@ -84,7 +83,7 @@ class Slots:
 
     def fetched(self, value: jax.Array) -> np.ndarray[Any, Any]:
         """Returns the whole of an array in parts, in the host's memory; all tasks call it together."""
-        return np.asarray(value if value.is_fully_addressable else local_copy(self._gather(value)))
+        return fetched(self._replicas, value)
 
 
 def _spec(axis: int | None) -> PartitionSpec:

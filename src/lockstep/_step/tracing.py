@@ -14,6 +14,11 @@ def is_traced(value: Any) -> bool:
     return isinstance(value, jax.core.Tracer)
 
 
+def name_of(function: Any) -> str:
+    """Returns what a message calls a function."""
+    return str(getattr(function, "__qualname__", type(function).__name__)).replace("<locals>.", "")
+
+
 def current_trace() -> Any:
     """Returns what is equal for all that is traced into the same jaxpr; `None` where jax does not tell."""
     found: Callable[[], Any] | None = getattr(jax.extend.core, "get_opaque_trace_state", None)

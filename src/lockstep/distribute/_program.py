@@ -16,7 +16,7 @@ from lockstep._comm import sharing
 from lockstep._step import in_turn, same_program
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.residuals import Residuals, compensating
-from lockstep._step.tracing import is_traced
+from lockstep._step.tracing import is_traced, name_of
 from lockstep.distribute._arguments import OWN, OWN_SCALAR, Fixed, Numbers, Shapes, rows_of
 from lockstep.distribute._exchange import Traced
 from lockstep.distribute._replica_context import ReplicaContext
@@ -266,11 +266,6 @@ class Program:
             return PerReplica.of_stack(value, self._replicas.count, not shape)
         own = [value[i] if is_traced(value[i]) else _on(value[i], device) for i, device in self._replicas.local]
         return PerReplica(own, [v.shape for v in value])
-
-
-def name_of(function: Any) -> str:
-    """Returns what a message calls a function."""
-    return str(getattr(function, "__qualname__", type(function).__name__)).replace("<locals>.", "")
 
 
 def _kind(variable: Any) -> str:

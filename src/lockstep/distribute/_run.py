@@ -6,7 +6,6 @@ replicas; these come back as one value, the others as one for each replica.
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,11 +15,13 @@ import jax
 
 from lockstep._step import slots
 from lockstep._step.replicas import Replicas
+from lockstep._step.tracing import name_of
 from lockstep._xla import install as lowerings
 from lockstep.distribute._arguments import Fixed, Numbers, Sorted
-from lockstep.distribute._program import Program, name_of
+from lockstep.distribute._program import Program
 from lockstep.distribute._run_options import RunOptions, run_options
 from lockstep.distribute._trace import Again
+from lockstep.distribute._values import is_variable
 from lockstep.errors import ArgumentError
 
 # So many functions are remembered; those not called for the longest time are compiled anew.
@@ -84,8 +85,7 @@ class Runner:
 
     def own_values(self, value: Any) -> Any:
         """Returns the values of a Keras variable of which each replica has its own, as `PerReplica`; else `value`."""
-        is_variable = "keras" in sys.modules and hasattr(value, "_direct_assign")
-        found = self.held.own_values(value) if is_variable else None
+        found = self.held.own_values(value) if is_variable(value) else None
         return value if found is None else found
 
     def _new(

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from lockstep._step import tape
 from lockstep._step.tracing import is_traced
 from lockstep._step.variance import marked_own
+from lockstep.distribute._values import is_variable
 from lockstep.distribute._variables import Scope
 from lockstep.errors import UnsupportedError
 
@@ -38,7 +39,7 @@ class Tape:
 
     def watch(self, source: Any) -> None:
         """Watches a variable or an array; integers are passed over, as they have no derivatives."""
-        if not hasattr(source, "_direct_assign"):
+        if not is_variable(source):
             self._arrays.append(source)
         elif id(source) not in self._watched and _is_float(value := self._scope.get_current_value(source)):
             self._watched[id(source)] = self._scope.state_mapping[id(source)] = tape.watched(value)
@@ -66,7 +67,7 @@ class Tape:
 
     def _own(self, source: Any) -> Any:
         """The value that a derivative is taken by; `None` if it is not watched."""
-        if hasattr(source, "_direct_assign"):
+        if is_variable(source):
             return self._watched.get(id(source))
         if not any(source is array for array in self._arrays) or not _is_float(source):
             return None

@@ -16,6 +16,7 @@ from lockstep._step import tape, variance
 from lockstep._step.replicas import AXIS
 from lockstep.distribute._arguments import Fixed
 from lockstep.distribute._replica_context import ReplicaContext, as_replica
+from lockstep.distribute._values import is_variable
 
 if TYPE_CHECKING:
     from lockstep.distribute._variables import Assigned, Scope
@@ -208,5 +209,4 @@ def _array_of(leaf: Any) -> Any:
     """A leaf of what the function returns as an array; `None` for anything else, which is returned as it is."""
     if isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
         return jnp.asarray(leaf)
-    is_variable = "keras" in sys.modules and hasattr(leaf, "_direct_assign")
-    return jnp.asarray(leaf.value) if is_variable else None
+    return jnp.asarray(leaf.value) if is_variable(leaf) else None

@@ -177,6 +177,11 @@ def local_results(value: Any, replicas: Replicas | None = None) -> tuple[Any, ..
     return tuple(structure.unflatten(values) for values in zip(*parts, strict=True)) if leaves else (value,)
 
 
+def is_variable(value: Any) -> bool:
+    """Whether a value is a variable of Keras; told without importing it."""
+    return hasattr(value, "_direct_assign")
+
+
 def _all_have(value: Any, replicas: Replicas) -> bool:
     """Whether all replicas are known to have a value: variables, and what `run` has returned."""
-    return hasattr(value, "_direct_assign") or (isinstance(value, jax.Array) and value.sharding == replicas.whole)
+    return is_variable(value) or (isinstance(value, jax.Array) and value.sharding == replicas.whole)

@@ -16,6 +16,7 @@ from lockstep._step import same_program
 from lockstep._step.placement import Placed, shapes_of
 from lockstep._step.program import CompiledProgram
 from lockstep._step.replicas import Replicas
+from lockstep._step.tracing import name_of
 from lockstep.errors import ArgumentError, CheckpointError, UnsupportedError
 from lockstep.train._program_fit import Fit, Plan
 from lockstep.train._program_layout import Layout, settled
@@ -244,12 +245,11 @@ class Program:
 
     def _demand_same(self, layout: Layout, record: Any) -> None:
         """Raises `MismatchError` if other tasks have recorded another step."""
-        name = getattr(self._step, "__qualname__", type(self._step).__name__)
 
         def told() -> dict[str, Any]:
             return layout.told([same_program.described(aval) for aval in record.in_avals])
 
-        same_program.demand_same(self._replicas.runtime, f"the step {name}", [record], told)
+        same_program.demand_same(self._replicas.runtime, f"the step {name_of(self._step)}", [record], told)
 
     def _examine(self, state: Any, batch: Any, layout: Layout) -> None:
         arrays = shaped([jax.numpy.asarray(a) for a in layout.arrays(state)])

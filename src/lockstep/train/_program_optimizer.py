@@ -8,9 +8,8 @@ from typing import Any
 import jax
 
 from lockstep._step import slots
-from lockstep._step.placement import local_copy
+from lockstep._step.placement import fetched, local_copy
 from lockstep._step.replicas import Replicas
-from lockstep._step.slots import Slots
 from lockstep.errors import ArgumentError
 from lockstep.train._program_layout import Layout
 
@@ -64,4 +63,4 @@ def local_of(replicas: Replicas, value: jax.Array) -> jax.Array:
     """Returns an array on the replicas as one of this process; all tasks call it together for one in parts."""
     if value.is_fully_replicated:
         return local_copy(value)
-    return jax.numpy.asarray(Slots(replicas, frozenset).fetched(value))
+    return jax.numpy.asarray(fetched(replicas, value))
