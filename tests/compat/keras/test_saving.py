@@ -124,6 +124,29 @@ def test_files(name: str, arguments: dict[str, str], tmp_path: Path) -> None:
     assert says_the_same(model, tf_keras.models.load_model(tmp_path / name))
 
 
+@pytest.mark.parametrize("name", ["m.keras", "m.h5", "m.weights.h5"])
+def test_a_file_that_is_not_finished_leaves_the_old_one(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = small.trained()
+    save = model.save_weights if "weights" in name else model.save
+    save(tmp_path / name)
+    before = (tmp_path / name).read_bytes()
+
+    def break_off(*args: object, **kwargs: object) -> None:
+        raise OSError("disk full")
+
+    for there in (
+        "keras.src.saving.saving_lib.H5IOStore.close",
+        "keras.src.legacy.saving.legacy_h5_format.save_attributes_to_hdf5_group",
+    ):
+        monkeypatch.setattr(there, break_off)
+    with pytest.raises(OSError, match="disk full"):
+        save(str(tmp_path / name))
+    assert (tmp_path / name).read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
 def test_not_overwriting_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = small.trained()
     first.save(tmp_path / "saved")

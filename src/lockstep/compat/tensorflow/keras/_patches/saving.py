@@ -27,6 +27,12 @@ def install() -> None:
 
 
 def _saving(theirs: Callable[..., None]) -> Callable[..., None]:
+    writers = {
+        "directory": _write_directory,
+        "HDF5 file": _write_hdf5,
+        "file": functools.partial(_write_as_keras, theirs),
+    }
+
     @functools.wraps(theirs)
     def save(self: Any, filepath: Any, overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
         form = _format(filepath, args, kwargs)
@@ -37,7 +43,7 @@ def _saving(theirs: Callable[..., None]) -> Callable[..., None]:
         if kwargs:
             raise ArgumentError(f"model.save() of a {form} has no argument {', '.join(kwargs)}. Leave it out.")
         if overwrite or not Path(filepath).exists() or io_utils.ask_to_proceed_with_overwrite(filepath):
-            _WRITERS[form](self, filepath, with_optimizer)
+            writers[form](self, os.path.abspath(filepath), with_optimizer)
 
     return save
 
@@ -54,24 +60,27 @@ def _format(filepath: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str
     path = os.fspath(filepath) if isinstance(filepath, os.PathLike) else filepath
     if args or kwargs.get("zipped") is not None or not isinstance(path, str) or "://" in path:
         return None
-    if path.endswith(_HDF5) or asked == "keras":
-        return None
-    if asked == "h5":
-        return "hdf5"
-    return None if path.endswith(".keras") and asked is None else "directory"
+    if path.endswith(_HDF5) or (path.endswith(".keras") and asked in (None, "keras")):
+        return "file"
+    return {"keras": None, "h5": "HDF5 file"}.get(str(asked), "directory")
 
 
-def _write_directory(model: Any, filepath: Any, with_optimizer: bool) -> None:
+def _write_as_keras(theirs: Callable[..., None], model: Any, filepath: str, with_optimizer: bool) -> None:
+    with (
+        contextlib.nullcontext() if with_optimizer else _without_optimizer(model),
+        whole_file(Path(filepath), Path(filepath).suffix) as temporary,
+    ):
+        theirs(model, temporary)
+
+
+def _write_directory(model: Any, filepath: str, with_optimizer: bool) -> None:
     with contextlib.nullcontext() if with_optimizer else _without_optimizer(model):
         save_directory(model, filepath)
 
 
-def _write_hdf5(model: Any, filepath: Any, with_optimizer: bool) -> None:
-    with whole_file(Path(os.path.abspath(filepath)), ".h5") as temporary:
+def _write_hdf5(model: Any, filepath: str, with_optimizer: bool) -> None:
+    with whole_file(Path(filepath), ".h5") as temporary:
         legacy_h5_format.save_model_to_hdf5(model, str(temporary), True, with_optimizer)
-
-
-_WRITERS: dict[str, Callable[[Any, Any, bool], None]] = {"directory": _write_directory, "hdf5": _write_hdf5}
 
 
 @contextlib.contextmanager

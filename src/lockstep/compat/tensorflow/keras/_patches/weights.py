@@ -28,17 +28,22 @@ def install() -> None:
 
 
 def _saving(theirs: Callable[..., None]) -> Callable[..., None]:
+    def as_keras(model: Any, path: str) -> None:
+        with whole_file(Path(os.path.abspath(path)), ".weights.h5") as temporary:
+            theirs(model, temporary)
+
     @functools.wraps(theirs)
     def save_weights(self: Any, filepath: Any, overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
         args, asked = _asked_format(args, kwargs)
         path = os.fspath(filepath)
-        if args or kwargs or path.endswith(_KERAS_3) or "://" in path:
+        is_file = path.endswith(".weights.h5")
+        if args or kwargs or "://" in path or (path.endswith(_KERAS_3) and not is_file):
             theirs(self, filepath, overwrite, *args, **kwargs)
             return
         is_hdf5 = asked in ("h5", "keras") or path.endswith(_HDF5)
         there = Path(path if is_hdf5 else f"{path}.index")
         if overwrite or not there.exists() or io_utils.ask_to_proceed_with_overwrite(path):
-            (_write_hdf5 if is_hdf5 else write_checkpoint)(self, path)
+            (as_keras if is_file else _write_hdf5 if is_hdf5 else write_checkpoint)(self, path)
 
     return save_weights
 

@@ -7,16 +7,21 @@ that `keras.models.load_model` reads it everywhere, without this package.
 from __future__ import annotations
 
 import os
+import uuid
 from pathlib import Path
 from typing import Any
 
 from keras.src.saving import saving_lib
 
 from lockstep.compat.tensorflow.keras._saves.exchange import remove, take_place
-from lockstep.compat.tensorflow.keras._saves.whole_file import unfinished
 
 # In the order in which they may be replaced one by one: the configuration is of no use without the weights.
 _PARTS = ("assets", "model.weights.h5", "metadata.json", "config.json")
+
+
+def _unfinished(target: Path) -> Path:
+    """Returns a name beside `target`, on the same file system, for what will become it."""
+    return target.with_name(f".{target.name}.unfinished-{uuid.uuid4().hex[:8]}")
 
 
 def save_directory(model: Any, path: str | os.PathLike[str]) -> None:
@@ -26,7 +31,7 @@ def save_directory(model: Any, path: str | os.PathLike[str]) -> None:
     """
     target = Path(os.path.abspath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
-    staged = unfinished(target)
+    staged = _unfinished(target)
     staged.mkdir()
     try:
         saving_lib.save_model(model, str(staged), zipped=False)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Generator
 from pathlib import Path
 
-
-def unfinished(target: Path) -> Path:
-    """Returns a name beside `target`, on the same file system, for what will become it."""
-    return target.with_name(f".{target.name}.unfinished-{uuid.uuid4().hex[:8]}")
+from lockstep.checkpoint import _atomic
 
 
 @contextlib.contextmanager
@@ -22,10 +18,6 @@ def whole_file(target: Path, suffix: str = "") -> Generator[Path]:
         suffix: What the name of the temporary file ends in, for writers that look at it.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = unfinished(target)
-    temporary = temporary.with_name(temporary.name + suffix)
-    try:
-        yield temporary
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    _atomic.remove_leftovers(str(target.parent), suffix)
+    with _atomic.replaced(str(target), suffix) as temporary:
+        yield Path(temporary)
