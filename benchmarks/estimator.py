@@ -1,4 +1,4 @@
-"""Steps/s of the Estimator tutorial's job beside TensorFlow 2.15's, in one run: row 1 of `run.py`, whose options it has.
+"""Steps/s of the Estimator tutorial's job beside TensorFlow 2.15's, in one run: row 1 of `run.py`, with its options.
 
 python benchmarks/estimator.py --quick --tensorflow /somewhere/bin/python
 """
