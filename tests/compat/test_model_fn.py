@@ -281,7 +281,8 @@ def test_variables_by_name(tmp_path: Path) -> None:
             b = v1.get_variable("b", (), initializer=tf.zeros_initializer)
         with v1.variable_scope(scope):
             assert v1.get_variable("b") is b
-        assert [v.name for v in v1.trainable_variables()] == ["w", "b"]
+        assert [v.name for v in v1.trainable_variables()] == ["first/w:0", "second/b:0"]
+        assert [v.op.name for v in v1.trainable_variables()] == ["first/w", "second/b"]
         assert v1.get_collection(v1.GraphKeys.TRAINABLE_VARIABLES, "first/") == [w]
         assert len(v1.global_variables()) == 3
         return fit(labels, tf.linalg.matvec(features, w) + b)
@@ -290,6 +291,20 @@ def test_variables_by_name(tmp_path: Path) -> None:
     assert {"first/w", "first/inner/steps", "second/b"} < set(values)
     assert values["first/inner/steps"] == 3
     assert not np.array_equal(values["first/w"], [2, 2, 2])
+
+
+def test_names_of_variables_of_layers() -> None:
+    def body(scope: ModelScope, x: Any) -> None:
+        y = v1.layers.dense(x, 2, name="fc")
+        tf.keras.layers.BatchNormalization()(y)
+        variables = v1.trainable_variables()
+        assert [v.name for v in variables if "batch_normalization" not in v.name] == ["fc/kernel:0", "fc/bias:0"]
+        assert [v.get_shape().as_list() for v in variables] == [[3, 2], [2], [2], [2]]
+
+    in_model_fn(body)
+    outside = keras.Variable(1.0, name="outside")
+    assert outside.name == "outside"
+    assert not hasattr(outside, "op")
 
 
 def test_variables_that_are_there_or_not() -> None:
@@ -447,6 +462,17 @@ def test_optimizers_of_keras(tmp_path: Path, way: str) -> None:
     (kernel,) = [v for name, v in values.items() if name.endswith("dense/kernel")]
     np.testing.assert_allclose(kernel[:, 0], 0.5 * 2 * (Y[:, None] * X).mean(0), rtol=1e-5)
     assert values["global_step"] == 1
+
+
+def test_a_computed_rate_of_an_optimizer_of_keras(tmp_path: Path) -> None:
+    def body(features: Any, labels: Any, mode: str) -> Any:
+        w = v1.get_variable("w", (), initializer=tf.zeros_initializer())
+        step = v1.train.get_global_step()
+        optimizer = tf.keras.optimizers.SGD(learning_rate=v1.train.exponential_decay(1.0, step, 1, 0.5))
+        return w, optimizer.minimize(w, [w])
+
+    _, values = trained(tmp_path, body, steps=3)
+    assert values["w"] == -1.75
 
 
 def test_optimizers_of_keras_elsewhere() -> None:

@@ -51,6 +51,23 @@ def test_it_trains_as_fit_does(tmp_path: Path) -> None:
     np.testing.assert_allclose(predicted, original.predict(X, verbose=0), rtol=1e-5, atol=1e-6)
 
 
+def test_several_outputs(tmp_path: Path) -> None:
+    inputs = keras.layers.Input((2,), name="x")
+    hidden = keras.layers.Dense(3, activation="tanh")(inputs)
+    original = keras.Model(inputs, [keras.layers.Dense(1, name=name)(hidden) for name in ("a", "b")])
+    both = {"a": "mse", "b": "mae"}
+    original.compile("sgd", both, metrics={"a": ["mae"], "b": ["mae"]}, loss_weights={"a": 1.0, "b": 0.5})
+    data = Dataset.from_tensor_slices(({"x": X}, {"a": Y, "b": -Y})).batch(4)
+    made = estimator.model_to_estimator(original, model_dir=str(tmp_path)).train(lambda: data)
+    found = made.evaluate(lambda: data)
+    original.fit(X, {"a": Y, "b": -Y}, batch_size=4, shuffle=False, verbose=0)
+    expected = original.evaluate(X, {"a": Y, "b": -Y}, batch_size=4, verbose=0, return_dict=True)
+    assert found.keys() == {"loss", "global_step", "a_mae", "b_mae"}
+    for name in ("loss", "a_mae", "b_mae"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-5)
+    assert not [name for name in made.get_variable_names() if "loss" in name]
+
+
 def test_a_file(tmp_path: Path) -> None:
     original = model()
     original.fit(X, Y, verbose=0)

@@ -121,6 +121,11 @@ class ModelScope(keras.StatelessScope):
         """The name of a variable in checkpoints, such as "dense/kernel"."""
         return self._key(variable)
 
+    def known_key_of(self, variable: Any) -> str | None:
+        """As `key_of`; `None` for a variable that was neither made nor used so far."""
+        met = self._met.get(id(variable))
+        return None if met is None else met[1]
+
     def slot(self, variable: Any, name: str, initial: Callable[[Any], Any] = jnp.zeros_like) -> Any:
         """Returns a variable that belongs to another one, such as its momentum.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import keras
-from keras.src.trainers.compile_utils import CompileMetrics
+from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics
 
 from lockstep.errors import ArgumentError
 from lockstep.estimator._estimator import Estimator
@@ -74,11 +75,12 @@ def _model_fn(model: Any, names: dict[str, str], export_outputs: Mapping[str, An
         predictions = _predictions(here, outputs)
         if mode == ModeKeys.PREDICT:
             return EstimatorSpec(mode, predictions=predictions, export_outputs=export_outputs)
-        loss = here.compute_loss(x=inputs, y=labels, y_pred=outputs, training=mode == ModeKeys.TRAIN)
+        with _own_averages(here):
+            loss = here.compute_loss(x=inputs, y=labels, y_pred=outputs, training=mode == ModeKeys.TRAIN)
         if mode == ModeKeys.TRAIN:
             trained = minimize(loss, model.optimizer, var_list=here.trainable_variables)
             return EstimatorSpec(mode, predictions=predictions, loss=loss, train_op=trained)
-        metrics = _metrics(compiled, labels, outputs, names)
+        metrics = _metrics(compiled, here, labels, outputs, names)
         return EstimatorSpec(mode, predictions=predictions, loss=loss, eval_metric_ops=metrics)
 
     return model_fn
@@ -120,11 +122,33 @@ def _output_names(model: Any, count: int) -> list[str]:
     return getattr(model, "output_names", None) or [f"output_{i}" for i in range(1, count + 1)]
 
 
-def _metrics(compiled: dict[str, Any], labels: Any, outputs: Any, names: dict[str, str]) -> dict[str, Any]:
+@contextlib.contextmanager
+def _own_averages(model: Any) -> Generator[None]:
+    """With several outputs Keras averages the loss of each: those averages belong to the call that makes them."""
+    theirs = model._compile_loss
+    if theirs is not None:
+        names = theirs.output_names
+        model._compile_loss = CompileLoss(theirs._user_loss, theirs._user_loss_weights, output_names=names)
+    try:
+        yield
+    finally:
+        model._compile_loss = theirs
+
+
+def _metrics(compiled: dict[str, Any], model: Any, labels: Any, outputs: Any, names: dict[str, str]) -> dict[str, Any]:
     """The compiled metrics, made anew: their counts belong to this evaluation."""
     made = [keras.saving.deserialize_keras_object(compiled.get(kind)) for kind in ("metrics", "weighted_metrics")]
     if not any(made):
         return {}
-    found = CompileMetrics(*made)
+    found = CompileMetrics(*made, output_names=getattr(model, "output_names", None))
     found.update_state(labels, outputs)
-    return {names.get(str(metric.name), str(metric.name)): metric for metric in found.metrics}
+    called = {name: metric for one in _of_each_output(found) for name, metric in one}
+    return {names.get(name, name): metric for name, metric in called.items()}
+
+
+def _of_each_output(found: Any) -> list[list[tuple[str, Any]]]:
+    """By the names that `fit` gives them: with several outputs, `output_metric`."""
+    lists = [one for one in [*found._flat_metrics, *found._flat_weighted_metrics] if one]
+    return [
+        [(f"{one.output_name}_{m.name}" if one.output_name else str(m.name), m) for m in one.metrics] for one in lists
+    ]

@@ -16,6 +16,26 @@ from lockstep.errors import ArgumentError
 _COPIES = "lockstep.train/keras"
 
 
+class ComputedRate(keras.optimizers.schedules.LearningRateSchedule):
+    """A learning rate that a model_fn has computed, where Keras takes numbers and schedules.
+
+    Args:
+        value: An array of no dimensions.
+    """
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+    def __call__(self, step: Any) -> Any:
+        """Returns the rate, whatever the step."""
+        return self.value
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the config: the rate."""
+        return {"value": self.value}
+
+
 class KerasRule:
     """The update of an optimizer of Keras.
 
@@ -24,18 +44,21 @@ class KerasRule:
         variables: What it trains.
 
     Attributes:
-        hyper: Empty.
+        hyper: The learning rate, if the model_fn has computed it.
     """
 
     def __init__(self, optimizer: Any, variables: list[Any]) -> None:
         self._optimizer = optimizer
-        self.hyper: dict[str, Any] = {}
+        self._rate = _rate(optimizer)
+        self.hyper: dict[str, Any] = {"rate": self._rate.value} if isinstance(self._rate, ComputedRate) else {}
         if not optimizer.built:
             with keras.name_scope(optimizer.name, caller=optimizer):
                 optimizer.build(variables)
 
     def update(self, scope: Any, gradients: list[Any], variables: list[Any], hyper: dict[str, Any]) -> None:
         """Updates the variables as Keras does."""
+        if isinstance(self._rate, ComputedRate):
+            self._rate.value = hyper["rate"]
         if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
             _apply_scaled(self._optimizer, gradients, variables)
         else:
@@ -106,8 +129,12 @@ def _forget_number(kind: str, config: dict[str, Any]) -> None:
         _forget_number(inner["class_name"], inner["config"])
 
 
+def _rate(optimizer: Any) -> Any:
+    return getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
+
+
 def _refuse_traced(optimizer: Any) -> None:
-    rate = getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
+    rate = _rate(optimizer)
     if _closes_over_traced(rate):
         raise ArgumentError(
             "Keras computes the learning rate of an optimizer from its own count of steps. Received: "

@@ -13,6 +13,7 @@ from lockstep.compat.tensorflow.keras._patches import (
     pictures,
     saving,
     sequential,
+    variable,
     weights,
 )
 
@@ -29,5 +30,5 @@ def install() -> None:
     _installed = True
     for part in (layer, sequential, optimizer, metric, losses, compiling):
         part.install()
-    for part in (generators, inference, pictures, saving, weights):
+    for part in (generators, inference, pictures, saving, variable, weights):
         part.install()

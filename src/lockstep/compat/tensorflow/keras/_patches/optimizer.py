@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from jax.core import Tracer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
@@ -45,7 +46,11 @@ def _accepting(theirs: Callable[..., None]) -> Callable[..., None]:
 
 
 def as_rate(rate: Any) -> Any:
-    """Returns a learning rate as Keras 3 wants it: any number becomes a float."""
+    """Returns a learning rate as Keras 3 wants it: any number becomes a float, one that a model_fn computed a schedule."""
+    if isinstance(rate, Tracer) and running() is not None:
+        from lockstep.train._keras_rule import ComputedRate
+
+        return ComputedRate(rate)
     if isinstance(rate, (bool, str)) or callable(rate):
         return rate
     if isinstance(rate, Real) or (hasattr(rate, "__float__") and not np.shape(rate)):

@@ -1,0 +1,37 @@
+"""Variables of a model_fn under TensorFlow's names, `dense/kernel:0`, by which programs choose some of them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from keras.src.backend.common import KerasVariable
+
+from lockstep.compat.tensorflow._ops.named import running
+from lockstep.compat.tensorflow._shape import TensorShape
+
+
+def install() -> None:
+    """Completes `keras.Variable`."""
+    variable: Any = KerasVariable
+    theirs: Any = variable.name
+    variable.name = property(lambda self: _name(self, theirs.fget(self)), doc=theirs.__doc__)
+    variable.op = property(_op, doc="What has the name without `:0`, in a model_fn.")
+    variable.get_shape = lambda self: TensorShape(self.shape)
+
+
+def _name(variable: Any, otherwise: str) -> str:
+    key = _key(variable)
+    return otherwise if key is None else f"{key}:0"
+
+
+def _op(self: Any) -> SimpleNamespace:
+    key = _key(self)
+    if key is None:
+        raise AttributeError("A variable has an op in a model_fn only. Use its path.")
+    return SimpleNamespace(name=key)
+
+
+def _key(variable: Any) -> str | None:
+    scope = running()
+    return None if scope is None else scope.known_key_of(variable)
