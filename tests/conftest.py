@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator
 from pathlib import Path
@@ -72,10 +73,10 @@ _LAST = (
     *("checkpoint", "estimator/test_two_workers.py", "estimator/test_roles.py", "estimator/test_equivalence.py"),
     *(
         "programs",
-        "launch",
-        "runtime",
-        "faults",
         "chaos",
+        "runtime",
+        "launch",
+        "faults",
         "examples",
         "keras/test_two_workers.py",
         "keras/test_equivalence.py",
@@ -95,6 +96,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=more)
         items[:] = [item for item in items if item not in set(more)]
     items.sort(key=_rank)
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported stays: collections of garbage, one with each `clear_session`, pass over it."""
+    gc.freeze()
 
 
 def _rank(item: pytest.Item) -> int:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
-from tests.runtime.jobs import Job
+from tests.runtime.jobs import Job, Task
 
 # Signs of life come each second, are missed after two, and a main thread has four to say it better.
 BOUND = 25.0
@@ -45,16 +47,32 @@ PROGRAM = """
 """
 
 
-@pytest.mark.parametrize(
-    ("way", "sent", "told"),
-    [
-        ("killed", signal.SIGKILL, "worker 1 has gone: its process ended"),
-        ("program", signal.SIGSTOP, "sign of life at least every 2 s (LOCKSTEP_SILENCE_TIMEOUT). worker 1 does not"),
-        ("leaves", None, "Every task must make the same calls. worker 1 ended its program while worker 0 is in "),
-    ],
-)
-def test_the_other_one_says_who_is_missing(job: Job, way: str, sent: signal.Signals | None, told: str) -> None:
-    left, gone = job.start_all(PROGRAM, 2, WAY=way, LOCKSTEP_SILENCE_TIMEOUT="2")
+# By what happens to worker 1: the signal that it is sent, and what worker 0 says.
+WAYS = {
+    "killed": (signal.SIGKILL, "worker 1 has gone: its process ended"),
+    "program": (
+        signal.SIGSTOP,
+        "sign of life at least every 2 s (LOCKSTEP_SILENCE_TIMEOUT). worker 1 does not",
+    ),
+    "leaves": (None, "Every task must make the same calls. worker 1 ended its program while worker 0 is in "),
+}
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[Task]]]:
+    """The workers of each way, started side by side: they mostly wait."""
+    with ExitStack() as stack:
+        started: dict[str, list[Task]] = {}
+        for way in WAYS:
+            job = Job(tmp_path_factory.mktemp(way))
+            stack.callback(job.close)
+            started[way] = job.start_all(PROGRAM, 2, WAY=way, LOCKSTEP_SILENCE_TIMEOUT="2")
+        yield started
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_other_one_says_who_is_missing(jobs: dict[str, list[Task]], way: str) -> None:
+    (left, gone), (sent, told) = jobs[way], WAYS[way]
     gone.await_line("trains")
     if sent is not None:
         os.kill(gone.process.pid, sent)

@@ -90,7 +90,7 @@ def check_manners(client: Any) -> None:
     client.key_value_set("manners/a/2", "two")
     client.key_value_set("manners/ab", "three")
     assert client.key_value_try_get("manners/a/1") == "one"
-    assert client.blocking_key_value_get("manners/a/2", 1) == "two"
+    assert client.blocking_key_value_get("manners/a/2", 1000) == "two"
     assert sorted(client.key_value_dir_get("manners/a/")) == [("manners/a/1", "one"), ("manners/a/2", "two")]
     assert client.key_value_dir_get("manners/none/") == []
     _assert_raises("ALREADY_EXISTS", lambda: client.key_value_set("manners/a/1", "other"))

@@ -9,6 +9,8 @@ import socket
 import time
 from pathlib import Path
 
+import pytest
+
 from lockstep._runtime import addresses as addressing
 from tests.runtime.jobs import Job, Task, addresses, eventually, tf_config
 
@@ -204,17 +206,19 @@ TELLING = WAITING.replace(
 )
 
 
-def test_on_several_machines_the_service_is_for_those_who_know_the_secret(job: Job, tmp_path: Path) -> None:
+def test_on_several_machines_the_service_is_for_those_who_know_the_secret(
+    job: Job, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """It listens where nobody but this user can enter; the way to it leads past the first task's gate."""
     workers = addresses(2)
-    env = {"LOCKSTEP_CLUSTER_SECRET": SECRET, "TMPDIR": str(tmp_path / "places")}
-    (tmp_path / "places").mkdir()
+    places = tmp_path_factory.mktemp("p")  # Paths of sockets must be short.
+    env = {"LOCKSTEP_CLUSTER_SECRET": SECRET, "TMPDIR": str(places)}
     tasks = [job.start(APART + TELLING, workers, i, **env) for i in range(2)]
     for task in tasks:
         task.await_line("joined")
-        assert service_address(task).startswith(f"unix:{tmp_path / 'places'}/lockstep-door-")
+        assert service_address(task).startswith(f"unix:{places}/lockstep-door-")
     assert service_address(tasks[0]) != service_address(tasks[1])
-    assert list((tmp_path / "places").iterdir()) == [], "all are connected, so nobody needs the doors"
+    assert list(places.iterdir()) == [], "all are connected, so nobody needs the doors"
     odd = [job.join(workers, 1), job.join(workers, 1, LOCKSTEP_CLUSTER_SECRET=SECRET + "!")]
     assert_all_fail(
         odd[:1], "JoinError: All tasks of a cluster must have the same secret, or none.", "this task has none"
