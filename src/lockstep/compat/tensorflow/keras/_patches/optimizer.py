@@ -46,7 +46,7 @@ def _accepting(theirs: Callable[..., None]) -> Callable[..., None]:
 
 
 def as_rate(rate: Any) -> Any:
-    """Returns a learning rate as Keras 3 wants it: any number becomes a float, one that a model_fn computed a schedule."""
+    """Returns a learning rate as Keras 3 wants it: numbers as floats, what a model_fn computed as a schedule."""
     if isinstance(rate, Tracer) and running() is not None:
         from lockstep.train._keras_rule import ComputedRate
 
