@@ -527,13 +527,18 @@ def test_placeholders_say_what_an_exported_model_takes(tmp_path: Path) -> None:
         return tf.estimator.export.ServingInputReceiver(features, {"examples": examples})
 
     loaded = tf.saved_model.load(estimator.export_saved_model(str(tmp_path / "raw"), raw))
-    served = loaded.signatures[tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY](x=X)
-    np.testing.assert_allclose(served["y"], X.sum(1), rtol=1e-6)
+    signature = loaded.signatures[tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY]
+    np.testing.assert_allclose(signature(x=tf.constant(X))["y"].numpy(), X.sum(1), rtol=1e-6)
+    np.testing.assert_allclose(loaded(tf.constant(X))["y"].numpy(), X.sum(1), rtol=1e-6)
+    assert signature.structured_input_signature == ((), {"x": tf.TensorSpec([None, 3], tf.float32, "x")})
+    assert signature.structured_outputs["y"].shape.as_list() == [None]
+    with pytest.raises(UnsupportedError, match="options must be None"):
+        tf.saved_model.load(tmp_path, options=3)
     loaded = v1.saved_model.load_v2(estimator.export_saved_model(str(tmp_path / "parsing"), parsing))
     feature = tf.train.Feature(float_list=tf.train.FloatList(value=X[1]))
     example = tf.train.Example(features=tf.train.Features(feature={"x": feature})).SerializeToString()
     served = loaded.signatures[v1.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY](examples=[example])
-    np.testing.assert_allclose(served["y"], X[1:2].sum(1), rtol=1e-6)
+    np.testing.assert_allclose(served["y"].numpy(), X[1:2].sum(1), rtol=1e-6)
 
 
 def test_older_losses_on_logits() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
+from lockstep._runtime import gpus
 from lockstep.cluster_resolver import ClusterSpec, SimpleClusterResolver
 from lockstep.errors import ArgumentError, ClusterSpecError, UnsupportedError
 from lockstep.estimator._run_config import REPLACEABLE, DistributeConfig, RunConfig
@@ -462,13 +463,25 @@ def test_growth_too_late_is_said(caplog: pytest.LogCaptureFixture, monkeypatch: 
     assert "too late" in caplog.messages[0]
 
 
+def test_no_gpus_are_asked_for_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "count", lambda: 0)
+    settings = ConfigProto(device_count={"GPU": 0})
+    assert RunConfig(session_config=settings).session_config.device_count == {"GPU": 0}  # type: ignore[union-attr]
+
+
+def test_no_gpus_are_refused_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "count", lambda: 2)
+    with pytest.raises(UnsupportedError, match=r"device_count must be .*JAX_PLATFORMS"):
+        ConfigProto(device_count={"GPU": 0})
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "value", "advice"),
     [
         (ConfigProto, "inter_op_parallelism_threads", 4, "taskset"),
         (ConfigProto, "intra_op_parallelism_threads", 1, "set_logical_cpu_devices"),
         (ConfigProto, "log_device_placement", True, "log_compiles"),
-        (ConfigProto, "device_count", {"GPU": 0}, "JAX_PLATFORMS"),
+        (ConfigProto, "device_count", {"CPU": 2}, "JAX_PLATFORMS"),
         (GPUOptions, "per_process_gpu_memory_fraction", 0.5, "XLA_PYTHON_CLIENT_MEM_FRACTION"),
         (GPUOptions, "visible_device_list", "0", "CUDA_VISIBLE_DEVICES"),
     ],

@@ -93,9 +93,15 @@ def test_wrong_inputs_are_named(model: saved_model.LoadedModel, inputs: Any, mes
         model(inputs)
 
 
-def test_a_positional_array_is_refused(model: saved_model.LoadedModel) -> None:
-    with pytest.raises(ArgumentError, match=r"Example: model\(x=...\)"):
-        model(mlp_inputs(1))  # pyright: ignore[reportArgumentType]
+def test_the_only_input_needs_no_name(model: saved_model.LoadedModel, tmp_path: Path) -> None:
+    x = mlp_inputs(2)
+    np.testing.assert_array_equal(model(x)["class"], model(x=x)["class"])
+    with pytest.raises(ArgumentError, match=r"Received: ndarray without a name.*Example: model\(x=...\)"):
+        model(x, x=x)
+    two = SignatureFunction(lambda v, i: {"sum": i["a"] + i["b"]}, {"a": spec(None), "b": spec(None)})
+    saved_model.write(tmp_path / "e", {"serving_default": two}, {})
+    with pytest.raises(ArgumentError, match=r"Received: ndarray without a name.*Example: model\(a=...\)"):
+        saved_model.load(tmp_path / "e")(x)
 
 
 def test_numbers_become_an_inputs_type_only_without_loss(tmp_path: Path) -> None:

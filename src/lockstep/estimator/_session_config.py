@@ -7,6 +7,7 @@ import os
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from lockstep._runtime import gpus
 from lockstep.errors import ArgumentError, UnsupportedError
 
 _CORES = (
@@ -100,7 +101,7 @@ class ConfigProto(_Settings):
         inter_op_parallelism_threads: Must stay 0, the default: XLA runs on all cores.
         intra_op_parallelism_threads: As `inter_op_parallelism_threads`.
         isolate_session_state: May be set: there are no sessions that could share state.
-        device_count: Must stay {}, the default.
+        device_count: Must stay {}, the default, or be {"GPU": 0} where JAX has no GPU to use.
         graph_options: Must stay `None`, the default.
 
     Source: tf.compat.v1.ConfigProto.
@@ -123,7 +124,9 @@ class ConfigProto(_Settings):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Checks what is set."""
-        if name != "gpu_options":
+        if name == "device_count" and value == {"GPU": 0} and not gpus.count():
+            object.__setattr__(self, name, value)
+        elif name != "gpu_options":
             super().__setattr__(name, value)
         elif isinstance(value, GPUOptions):
             object.__setattr__(self, name, value)

@@ -56,11 +56,11 @@ class Signature:
         self._programs = [(p, jax.jit(programs[p.file].call)) for p in info.programs]
         self._variables = variables
 
-    def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, _Array]:
+    def __call__(self, inputs: Any = None, /, **named: Any) -> dict[str, _Array]:
         """Computes the outputs for some examples.
 
         Args:
-            inputs: The inputs by name; or give them as keyword arguments.
+            inputs: The inputs by name, or the value of the only one; or give them as keyword arguments.
             named: The inputs by name: arrays of the dtypes and shapes of `inputs`. Text is `bytes` or `str`.
 
         Returns:
@@ -71,15 +71,21 @@ class Signature:
             UnsupportedError: If the export has no program for this kind of device.
             InputError: If a serialised example is none, or does not hold what is described.
         """
-        if inputs is not None and not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ArgumentError(
-                f"Inputs are given by name: {described(self.inputs)}. Received: {type(inputs).__name__} as the only "
-                f"argument. Example: model({next(iter(self.inputs), 'x')}=...)"
-            )
+        if inputs is not None and not isinstance(inputs, Mapping):
+            inputs = self._only_input(inputs, named)
         given = {**(inputs or {}), **named}
         arrays = as_inputs(self.name, self.inputs, given)
         count = count_of(self.name, self.inputs, arrays)
         return self._outputs_of_none() if count == 0 else self._outputs_of(arrays, count)
+
+    def _only_input(self, value: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+        if len(self.inputs) != 1 or named:
+            raise ArgumentError(
+                f"Inputs are given by name: {described(self.inputs)}. Received: {type(value).__name__} without a name, "
+                "which only the value of the one input may be. Example: "
+                f"model({next(iter(self.inputs), 'x')}=...)"
+            )
+        return dict.fromkeys(self.inputs, value)
 
     def _outputs_of(self, arrays: dict[str, _Array], count: int | None) -> dict[str, _Array]:
         values = self._host.values(arrays)
@@ -203,7 +209,7 @@ class LoadedModel:
         signatures = {n: s for n, s in files.description.signatures.items() if s.tags == tags}
         self.signatures = {n: Signature(n, s, files.programs, self._placed) for n, s in signatures.items()}
 
-    def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, _Array]:
+    def __call__(self, inputs: Any = None, /, **named: Any) -> dict[str, _Array]:
         """Calls the signature "serving_default", or the only one.
 
         Args:

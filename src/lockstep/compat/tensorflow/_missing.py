@@ -34,6 +34,10 @@ _V1_TRAIN = (
 _SESSION = "Estimator.train runs the steps of a model_fn, and hooks follow them: tf.estimator.SessionRunHook."
 _QUEUE = "Return a tf.data.Dataset from the input_fn."
 _WARM = "Pass warm_start_from=tf.estimator.WarmStartSettings(checkpoint) to the Estimator."
+_TREES = (
+    "Trees are not trained by gradients, which is all that replicas share here. Use DNNLinearCombinedClassifier or "
+    "DNNLinearCombinedRegressor on the same columns, or a library of boosted trees."
+)
 _LITE = (
     "It serves models and does not train them. Save with model.export(path) and convert where TensorFlow is installed."
 )
@@ -126,6 +130,9 @@ ADVICE: dict[str, str] = {
     "tf.data.experimental.make_csv_dataset": "Use tf.data.TextLineDataset and tf.io.decode_csv.",
     "tf.data.experimental.service": "Each worker reads its own part of the data: Dataset.shard.",
 }
+for _name in ("Classifier", "Regressor", "Estimator"):
+    ADVICE[f"tf.estimator.BoostedTrees{_name}"] = _TREES
+    ADVICE[f"tf.compat.v1.estimator.BoostedTrees{_name}"] = _TREES
 for _name in ("Session", "Graph", "get_default_graph"):
     ADVICE.setdefault(f"tf.compat.v1.{_name}", ADVICE[f"tf.{_name}"])
 

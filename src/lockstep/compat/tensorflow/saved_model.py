@@ -7,6 +7,9 @@
 
 from __future__ import annotations
 
+import importlib as _importlib
+from typing import Any as _Any
+
 from lockstep.compat.tensorflow import _forward, _missing
 
 __all__ = [
@@ -25,5 +28,13 @@ __all__ = [
     "load",
 ]
 
-__getattr__ = _forward.getter(__name__, ("lockstep.saved_model",), __all__)
+_plain = _forward.getter(__name__, ("lockstep.saved_model",), __all__)
+
+
+def __getattr__(name: str) -> _Any:
+    if name == "load":
+        return getattr(_importlib.import_module("lockstep.compat.tensorflow._signature"), name)
+    return _plain(name)
+
+
 __dir__ = _missing.lister(globals(), dict.fromkeys(__all__, ""))

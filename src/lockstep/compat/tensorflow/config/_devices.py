@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from lockstep._runtime import gpus
 from lockstep.errors import ArgumentError, UnsupportedError
 
 _KINDS = ("CPU", "GPU", "TPU")
-_NVIDIA = Path("/proc/driver/nvidia/gpus")
 
 
 class PhysicalDevice(NamedTuple):
@@ -74,9 +72,9 @@ def _asked(device_type: str | None) -> tuple[str, ...]:
 
 
 def _count(kind: str) -> int:
-    if started():
-        return _found_by_jax(kind)
-    return _usable_gpus() if kind == "GPU" else 0
+    if kind == "GPU":
+        return gpus.count()
+    return _found_by_jax(kind) if started() else 0
 
 
 def _found_by_jax(kind: str) -> int:
@@ -86,22 +84,6 @@ def _found_by_jax(kind: str) -> int:
         return len(jax.local_devices(backend=kind.lower()))
     except RuntimeError:
         return 0
-
-
-def _usable_gpus() -> int:
-    """NVIDIA's that JAX has a plugin for, and that the environment does not hide."""
-    plugins = ("jax_cuda12_plugin", "jax_cuda13_plugin")
-    platforms = os.environ.get("JAX_PLATFORMS", "")
-    if not any(importlib.util.find_spec(p) for p in plugins) or (
-        platforms and not {"cuda", "gpu"} & {*platforms.split(",")}
-    ):
-        return 0
-    present = len(list(_NVIDIA.iterdir())) if _NVIDIA.is_dir() else 0
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return present
-    named = [v for v in visible.split(",") if v.strip()]
-    return min(present, len(named)) if "-1" not in named else 0
 
 
 def set_visible_devices(devices: Any, device_type: str | None = None) -> None:
@@ -123,12 +105,12 @@ def set_visible_devices(devices: Any, device_type: str | None = None) -> None:
         return
     if kinds != {"GPU"} and kinds != {"CPU", "GPU"}:
         raise UnsupportedError(f"GPUs can be hidden, and nothing else. Received device_type {device_type!r}.")
-    gpus = list_physical_devices("GPU")
-    unknown = [d for d in chosen if d.device_type == "GPU" and d not in gpus]
+    present = list_physical_devices("GPU")
+    unknown = [d for d in chosen if d.device_type == "GPU" and d not in present]
     if unknown:
         raise ArgumentError(f"Devices must be of tf.config.list_physical_devices('GPU'). Received: {unknown}.")
-    numbers = [g.name.rpartition(":")[2] for g in gpus if g in chosen]
-    if len(numbers) < len(gpus):
+    numbers = [g.name.rpartition(":")[2] for g in present if g in chosen]
+    if len(numbers) < len(present):
         _hide_others(numbers)
 
 
