@@ -102,7 +102,7 @@ def test_a_rate_may_be_computed_in_the_model_fn(replicas: int) -> None:
 
 def test_gradients_may_be_changed_first() -> None:
     def update(loss: Any) -> Any:
-        pairs = [(g * 2 if v.name == "w" else None, v) for g, v in t.Optimizer(False, "any").compute_gradients(loss)]
+        pairs = [(g * 2 if v.path == "w" else None, v) for g, v in t.Optimizer(False, "any").compute_gradients(loss)]
         return t.apply_gradients(pairs, optax.sgd(0.1))
 
     done = _train(update)
