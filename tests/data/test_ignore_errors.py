@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.data import UNKNOWN_CARDINALITY, Dataset
+from lockstep.data import UNKNOWN_CARDINALITY, Dataset, _iterator
 from lockstep.data._files.tfrecord import open_tfrecord
 from lockstep.data._transforms.files import Files
 from lockstep.errors import ArgumentError, InputError
@@ -79,7 +79,12 @@ def files(tmp_path: Path) -> Files:
     return Files([str(p) for p in paths], functools.partial(open_tfrecord, compression_type=""), "TFRecords")
 
 
-def test_a_file_that_breaks_off_is_read_up_to_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_read_ahead", [False, True])
+def test_a_file_that_breaks_off_is_read_up_to_there(
+    is_read_ahead: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As when groups take long, which are then computed on several threads.
+    monkeypatch.setattr(_iterator, "_GROUP_SECONDS", 0.0 if is_read_ahead else 100.0)
     dataset = Dataset._of(files(tmp_path))
     elements = iter(dataset)
     assert list(itertools.islice(elements, 6)) == [b"a0", b"a1", b"a2", b"a3", b"b0", b"b1"]

@@ -132,6 +132,8 @@ class Computed:
         self._before = pulled.state()
         self._passed = 0
         self._ended = False
+        # What went wrong while reading ahead: it is raised in its turn.
+        self._failed: Exception | None = None
 
     def __next__(self) -> Any:
         if not self._ready:
@@ -148,6 +150,9 @@ class Computed:
     def _turn_group(self) -> None:
         self._pull()
         if not self._under_way:
+            failed, self._failed = self._failed, None
+            if failed is not None:
+                raise failed
             return
         future, block, before = self._under_way.popleft()
         self._before, self._passed = before, 0
@@ -157,8 +162,12 @@ class Computed:
 
     def _pull(self) -> None:
         wanted = self._threads + 1 if self._parallel and self._pulled.replayable else 1
-        while len(self._under_way) < wanted and not self._ended:
-            found = self._pulled.next(self._size)
+        while len(self._under_way) < wanted and not self._ended and self._failed is None:
+            try:
+                found = self._pulled.next(self._size)
+            except Exception as error:
+                self._failed = error
+                return
             if found is None:
                 self._ended = True
                 return
