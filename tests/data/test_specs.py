@@ -25,6 +25,7 @@ def spec_of(dataset: Dataset) -> Any:
 @given(chains)
 @example(("range", 5, [("batch, map, unbatch", 2)], 0))
 @example(("range", 5, [("batch, map, unbatch", 2)], 2))
+@example(("range", 0, [("map on threads", 1), ("batch, drop, unbatch", 1)], 0))
 def test_cardinality_and_element_spec(chain: Any) -> None:
     dataset = build(chain)
     count, spec = dataset.cardinality(), spec_of(dataset)

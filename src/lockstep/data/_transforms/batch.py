@@ -139,9 +139,11 @@ class Unbatch(Transformation):
         from lockstep.data._plan import UNKNOWN
 
         found = self.upstream.cardinality
-        sizes = {s.shape[0] for s in jax.tree.leaves(self.upstream.spec) if s.shape} if found >= 0 else {None}
+        if found <= 0:  # None, infinitely many or unknown: their size does not matter, and may not be known.
+            return found
+        sizes = {s.shape[0] for s in jax.tree.leaves(self.upstream.spec) if s.shape}
         size = sizes.pop() if len(sizes) == 1 else None
-        return found if found in (0, -1) else (found * size if size is not None else UNKNOWN)
+        return found * size if size is not None else UNKNOWN
 
 
 class _UnbatchCursor:
