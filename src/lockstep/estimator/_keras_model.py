@@ -142,13 +142,10 @@ def _metrics(compiled: dict[str, Any], model: Any, labels: Any, outputs: Any, na
         return {}
     found = CompileMetrics(*made, output_names=getattr(model, "output_names", None))
     found.update_state(labels, outputs)
-    called = {name: metric for one in _of_each_output(found) for name, metric in one}
-    return {names.get(name, name): metric for name, metric in called.items()}
+    return {names.get(name, name): metric for name, metric in _by_name(found).items()}
 
 
-def _of_each_output(found: Any) -> list[list[tuple[str, Any]]]:
+def _by_name(found: Any) -> dict[str, Any]:
     """By the names that `fit` gives them: with several outputs, `output_metric`."""
     lists = [one for one in [*found._flat_metrics, *found._flat_weighted_metrics] if one]
-    return [
-        [(f"{one.output_name}_{m.name}" if one.output_name else str(m.name), m) for m in one.metrics] for one in lists
-    ]
+    return {f"{one.output_name}_{m.name}" if one.output_name else str(m.name): m for one in lists for m in one.metrics}
