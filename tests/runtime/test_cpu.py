@@ -33,7 +33,7 @@ def test_the_pool_grows_for_several_devices_before_jax_starts(
     before: str | None, devices: int, after: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(cpu, "_configured_devices", lambda: devices)
+    monkeypatch.setattr(cpu, "configured_devices", lambda: devices)
     monkeypatch.setattr(xla_bridge, "backends_are_initialized", lambda: True)
     monkeypatch.delenv("NPROC", raising=False)
     if before:
@@ -46,9 +46,9 @@ def test_the_pool_grows_for_several_devices_before_jax_starts(
 
 
 def test_devices_are_counted_in_both_of_jax_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cpu._configured_devices() == jax.config.jax_num_cpu_devices
+    assert cpu.configured_devices() == jax.config.jax_num_cpu_devices
     monkeypatch.setenv("XLA_FLAGS", "--xla_a=1 --xla_force_host_platform_device_count=96 --xla_b=2")
-    assert cpu._configured_devices() == 96
+    assert cpu.configured_devices() == 96
 
 
 def test_a_pool_that_would_hang_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_a_pool_that_would_hang_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 def test_whatever_the_pool_is_set_to(text: str, devices: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NPROC", text)
-        patch.setattr(cpu, "_configured_devices", lambda: devices)
+        patch.setattr(cpu, "configured_devices", lambda: devices)
         patch.setattr(xla_bridge, "backends_are_initialized", lambda: False)
         cpu.prepare_thread_pool()
         cpu.check_thread_pool(devices)

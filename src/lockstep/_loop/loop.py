@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import jax
 
 from lockstep._runtime import progress, progress_file
+from lockstep._runtime.in_flight import is_done
 from lockstep._step.chunks import Pace
 from lockstep._step.outputs import Outputs
 from lockstep._step.placement import Placed
@@ -137,10 +138,14 @@ class _InFlight:
         self._last = time.perf_counter()
 
     def add(self, outputs: Any, piece: Placed) -> None:
-        """Adds one, after waiting for those before it: for single steps some, for many at once all but one."""
+        """Adds one, after waiting for those before it: for single steps some, for many at once all but one.
+
+        Those that are done are taken note of now: where a call runs its program at once, also the one just added.
+        """
         self._account.at(progress.DEVICES)
         self._waiting.append((outputs, piece))
-        while len(self._waiting) > (1 if piece.places else _IN_FLIGHT):
+        most = 1 if piece.places else _IN_FLIGHT
+        while self._waiting and (len(self._waiting) > most or all(map(is_done, jax.tree.leaves(self._waiting[0][0])))):
             self._wait()
 
     def settle(self) -> None:

@@ -53,7 +53,7 @@ def prepare_thread_pool() -> None:
     """Enlarges XLA's thread pool for the CPU devices that are configured; once the backend runs, it is too late."""
     from jax._src import xla_bridge
 
-    devices = _configured_devices()
+    devices = configured_devices()
     if devices > 1 and _pool() < pool_size(devices) and not xla_bridge.backends_are_initialized():
         os.environ[_POOL] = str(pool_size(devices))
 
@@ -69,14 +69,15 @@ def check_thread_pool(devices: int) -> None:
         )
 
 
-def _pool() -> int:
-    text = os.environ.get(_POOL, "")
-    return int(text) if text.isdecimal() and int(text) > 0 else os.cpu_count() or 1
-
-
-def _configured_devices() -> int:
+def configured_devices() -> int:
+    """Returns how many CPU devices JAX has, or will have once it starts."""
     import jax
 
     settings: Any = jax.config
     flag = re.search(r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
     return max(int(settings.jax_num_cpu_devices), int(flag[1]) if flag else 1)
+
+
+def _pool() -> int:
+    text = os.environ.get(_POOL, "")
+    return int(text) if text.isdecimal() and int(text) > 0 else os.cpu_count() or 1

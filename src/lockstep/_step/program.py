@@ -20,6 +20,7 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from lockstep._comm import sharing
+from lockstep._runtime import at_once
 from lockstep._step import chunks, cost
 from lockstep._step.local_state import LocalState
 from lockstep._step.outputs import Outputs
@@ -105,6 +106,7 @@ class CompiledProgram:
     def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
         """Runs one step; `state` is donated."""
         carried = self._carried(state, batch)
+        at_once.await_arguments((carried, batch.data))
         outputs, after = self._once(batch.split, batch.counts, batch.recipe, carried, batch.data)
         return outputs, self._parted(after, 1)
 
@@ -115,6 +117,7 @@ class CompiledProgram:
             return Outputs(outputs, None, self.local), after
         first, steps = np.int32(placed.first), np.int32(placed.steps)
         carried = self._carried(state, placed)
+        at_once.await_arguments((carried, placed.data))
         outputs, after = self._repeat(placed.split, placed.recipe, carried, placed.data, first, steps)
         places = range(placed.first, placed.first + placed.steps) if self._kept == "all" else None
         return Outputs(outputs, places, self.local), self._parted(after, placed.steps)
