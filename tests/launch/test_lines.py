@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import fcntl
 import os
 import sys
 
@@ -139,3 +140,13 @@ def test_an_outlet_without_a_reader_drops_its_text() -> None:
     outlet.write("nobody reads this")
     os.close(writer)
     assert not outlet.stalled
+
+
+def test_an_outlet_may_have_a_high_number() -> None:
+    reader, writer = os.pipe()
+    high = fcntl.fcntl(writer, fcntl.F_DUPFD, 1500)
+    Outlet(high, {}).write("beyond what select knows")
+    os.close(writer)
+    os.close(high)
+    assert os.read(reader, 100) == b"beyond what select knows"
+    os.close(reader)

@@ -135,6 +135,13 @@ def test_listeners_may_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
         socket.create_connection(server.getsockname(), timeout=5).close()
 
 
+def test_looking_for_listeners_leaves_no_descriptor_open() -> None:
+    with open(os.devnull), socket.create_server(("127.0.0.1", 0)):
+        before = len(os.listdir("/proc/self/fd"))
+        gloo.Listeners().made_by(lambda: None)
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_gloo_listens_where_the_cluster_says_if_that_is_here() -> None:
     assert gloo.own_address("127.0.0.1", "10.0.0.1") == "127.0.0.1"
     assert gloo.own_address("::1", "10.0.0.1") == "::1"

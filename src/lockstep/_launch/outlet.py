@@ -51,10 +51,16 @@ class Outlet:
     def flush(self, timeout: float) -> None:
         """Write what is pending, waiting at most `timeout` seconds for the reader to take some."""
         try:
-            while self._pending and select.select([], [self._descriptor], [], timeout)[1]:
+            while self._pending and self._is_ready(timeout):
                 # A descriptor that is ready takes this much without blocking.
                 written = os.write(self._descriptor, self._pending[: select.PIPE_BUF])
                 del self._pending[:written]
         except OSError:
             self._closed = True
             self._pending.clear()
+
+    def _is_ready(self, timeout: float) -> bool:
+        # Not `select`, which knows no descriptors beyond 1023.
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLOUT)
+        return bool(poll.poll(timeout * 1000))

@@ -15,6 +15,7 @@ import inspect
 import logging
 import os
 import socket
+import stat
 import struct
 import sys
 from collections.abc import Callable
@@ -125,8 +126,10 @@ def _listening() -> set[int]:
 
 def _listens(descriptor: int) -> bool:
     try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            return False  # A socket object that cannot be made of a copy would not close the copy either.
         with socket.socket(fileno=os.dup(descriptor)) as sock:
             is_network = sock.family in (socket.AF_INET, socket.AF_INET6)
             return is_network and bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-    except OSError:  # No socket, or closed meanwhile.
+    except OSError:  # Closed meanwhile.
         return False
