@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import fcntl
+import itertools
 import os
 import sys
 
