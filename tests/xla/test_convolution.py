@@ -84,6 +84,8 @@ NAMED = {
     "one channel, stride 2": plain(2, 9, 1, 8, 3, stride=2),
     "three channels": plain(2, 8, 3, 32, 3),
     "many terms": plain(2, 8, 3, 8, 5),
+    "one output": plain(2, 8, 8, 1, 3),
+    "one output, dilated": {**plain(2, 8, 6, 1, 3, padding="VALID"), "rhs_dilation": [1, 2]},
     "1x1": plain(2, 6, 5, 7, 1),
     "1x1, stride 2": plain(2, 7, 5, 7, 1, stride=2),
     "1x1 over one place": plain(3, 1, 5, 7, 1),
@@ -94,6 +96,7 @@ NAMED = {
 @settings(max_examples=5)
 @given(case=cases(), dtype=st.sampled_from(["float32", "bfloat16", "float16"]), seed=st.integers(0, 99))
 @example(case={**plain(2, 6, 2, 3, 3), "layout": ("HWNC", "OHWI", "NCHW")}, dtype="float32", seed=0)
+@example(case={**plain(2, 6, 7, 1, 3), "layout": ("HWNC", "OHWI", "NCHW")}, dtype="bfloat16", seed=0)
 def test_any_convolution(case: dict[str, Any], dtype: str, seed: int) -> None:
     f, x, k = build(case, dtype, seed)
     assert_same(with_gradients(f), x, k)
@@ -106,7 +109,7 @@ def test_the_gradients_of_usual_layers(name: str) -> None:
     assert_same(with_gradients(f), x, k)
 
 
-@pytest.mark.parametrize("name", ["one channel", "1x1, stride 2"])
+@pytest.mark.parametrize("name", ["one channel", "one output", "1x1, stride 2"])
 def test_float64(name: str) -> None:
     with jax.enable_x64(True):
         f, x, k = build(NAMED[name], "float64", 0)

@@ -17,6 +17,7 @@ from lockstep._xla.depthwise import depthwise
 from lockstep._xla.depthwise_kernel import depthwise_kernel_gradient
 from lockstep._xla.few_inputs import few_inputs
 from lockstep._xla.kernel_gradient import kernel_gradient
+from lockstep._xla.one_output import one_output
 from lockstep._xla.pointwise import pointwise
 from lockstep._xla.pointwise_kernel import pointwise_kernel_gradient
 from lockstep._xla.pooling import max_gradient
@@ -34,6 +35,7 @@ def table() -> dict[Any, tuple[Rule, ...]]:
             pointwise_kernel_gradient,
             pointwise,
             few_inputs,
+            one_output,
             kernel_gradient,
             canonicalised,
         ),
