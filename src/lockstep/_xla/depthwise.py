@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from lockstep._xla.canonical import Convolution, canonical
-from lockstep._xla.windows import Shape
+from lockstep._xla.windows import Shape, padded
 
 # Terms that each output may be the sum of (7x7 kernels have 49), and inputs or outputs that a group may have.
 _MOST_TERMS = 64
@@ -118,8 +118,7 @@ def _phases(convolution: Convolution, images: list[jax.Array], kernel: jax.Array
     """Computes one output of each group, phase by phase, and puts the phases together."""
     axes = [_axis(convolution, axis) for axis in range(convolution.rank)]
     margins = [(0, 0, 0), *((a.low, a.high, 0) for a in axes), (0, 0, 0)]
-    zero = images[0].dtype.type(0)
-    images = [lax.pad(image, zero, margins) if any(map(any, margins)) else image for image in images]
+    images = [padded(image, [m[:2] for m in margins], 0) for image in images]
     phases = {
         phase: _sum(axes, phase, images, kernel) for phase in itertools.product(*(range(len(a.phases)) for a in axes))
     }
