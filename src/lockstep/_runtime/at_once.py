@@ -5,7 +5,7 @@ for the program's memory, and glibc keeps large blocks for the main thread alone
 (`memory`) it keeps them for any, but then all that compute wait for the heap, and its blocks lie worse. So the main
 thread runs the program itself where it can. What that loses is Python's part of a dispatch, which nothing hides then.
 
-On 2 cores (EPYC, medians): MobileNetV2 at batch 16 took 0.59 s a step instead of 0.67, and 1.8 GB instead of 3.5; an
+On 2 cores (EPYC, medians): MobileNetV2 at batch 16 took 0.59 s a step instead of 0.67, and some 2.5 GB, not 4; an
 MLP of 270,000 parameters 7 % less time; a transformer 2 %. An LSTM, with steps of 31 ms, of which Python takes 0.9,
 took 3 % more.
 """
