@@ -117,8 +117,8 @@ def _axis(convolution: Convolution, axis: int) -> _Axis:
 def _phases(convolution: Convolution, images: list[jax.Array], kernel: jax.Array) -> jax.Array:
     """Computes one output of each group, phase by phase, and puts the phases together."""
     axes = [_axis(convolution, axis) for axis in range(convolution.rank)]
-    margins = [(0, 0, 0), *((a.low, a.high, 0) for a in axes), (0, 0, 0)]
-    images = [padded(image, [m[:2] for m in margins], 0) for image in images]
+    margins = [(0, 0), *((a.low, a.high) for a in axes), (0, 0)]
+    images = [padded(image, margins, 0) for image in images]
     phases = {
         phase: _sum(axes, phase, images, kernel) for phase in itertools.product(*(range(len(a.phases)) for a in axes))
     }

@@ -11,7 +11,9 @@ XLA's own against this (ms, float32, 2-core EPYC, 2 threads): 64x28x28x32, 3x3: 
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from typing import Any
 
 import jax
@@ -71,7 +73,4 @@ def _sum(convolution: Convolution, products: jax.Array) -> jax.Array:
     parts = (
         seen(products, (number, 0, *tap), ones, shape, dilation) for number, tap in enumerate(taps(convolution.window))
     )
-    total = next(parts)
-    for part in parts:
-        total = total + part
-    return total[0]
+    return functools.reduce(operator.add, parts)[0]

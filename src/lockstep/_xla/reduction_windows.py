@@ -7,6 +7,7 @@ additions or maxima over slices it takes 3.9, 6.4, 0.9 and 0.44 ms (float32, 2-c
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -67,9 +68,6 @@ def _chain(
 
     def reduce(x: jax.Array) -> jax.Array:
         slices = (seen(x, tap, window_strides, out, window_dilation) for tap in taps(window_dimensions))
-        total = next(slices)
-        for value in slices:
-            total = combine(total, value)
-        return total
+        return functools.reduce(combine, slices)
 
     return lambda x: apart(reduce)(padded(x, padding, start))
