@@ -161,7 +161,7 @@ def _convolutional(strategy: Any, rng: np.random.Generator, floatx: str) -> dict
     return _results(model, history, x, y)
 
 
-def _masked_gru(strategy: Any, rng: np.random.Generator, floatx: str) -> dict[str, np.ndarray]:
+def _masked_recurrent(strategy: Any, rng: np.random.Generator, floatx: str) -> dict[str, np.ndarray]:
     x = rng.integers(1, 20, (EXAMPLES, 9), dtype="int32")
     x[np.arange(9)[None, :] >= rng.integers(1, 10, EXAMPLES)[:, None]] = 0
     y = rng.normal(size=(EXAMPLES, 9, 2)).astype(floatx)
@@ -171,6 +171,7 @@ def _masked_gru(strategy: Any, rng: np.random.Generator, floatx: str) -> dict[st
                 keras.Input((9,), dtype="int32"),
                 layers.Embedding(20, 6, mask_zero=True),
                 layers.GRU(5, return_sequences=True),
+                layers.LSTM(4, return_sequences=True, go_backwards=True),
                 layers.Dense(2),
             ]
         )
@@ -267,7 +268,7 @@ CASES: dict[str, Callable[..., dict[str, np.ndarray]]] = {
     "contrastive loss": _contrastive,
     "auc": _auc,
     "convolutional": _convolutional,
-    "masked gru": _masked_gru,
+    "masked gru and lstm": _masked_recurrent,
     "two inputs, two outputs": _two_inputs_two_outputs,
     "custom train_step": _custom_train_step,
     "on batch": _on_batch,

@@ -14,6 +14,7 @@ import jax.extend.core as jex
 from jax.ad_checkpoint import checkpoint_name
 
 from lockstep._comm import target
+from lockstep._xla.loop_body import scan_counts
 
 Tree = TypeVar("Tree")
 
@@ -157,7 +158,7 @@ class _Flow:
         return any(inputs) or name in _OWN or inside
 
     def _scan(self, eqn: Any, inputs: list[bool]) -> list[bool]:
-        fixed, count = _scan_counts(eqn)
+        fixed, count = scan_counts(eqn.params, len(inputs))
         consts, carry, rows = inputs[:fixed], inputs[fixed:][:count], inputs[fixed + count :]
         while True:
             after = self.through(opened(eqn.params["jaxpr"]), [*consts, *carry, *rows])
@@ -183,14 +184,6 @@ class _Flow:
         for branch in eqn.params["branches"]:
             found = _either(found, self.through(opened(branch), inputs[1:]))
         return [v or inputs[0] for v in found]
-
-
-def _scan_counts(eqn: Any) -> tuple[int, int]:
-    """How many of the inputs are constants, and how many are carried."""
-    if "num_consts" in eqn.params:
-        return eqn.params["num_consts"], eqn.params["num_carry"]
-    consts, carries, _ = eqn.params["ft_in"].update(range(len(eqn.invars))).unpack()  # Newer releases keep a tree.
-    return len(list(consts)), len(list(carries))
 
 
 def _either(one: Sequence[bool], other: Sequence[bool]) -> list[bool]:

@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType
 
-_FLOATS = ("float32", "float64", "bfloat16", "float16")
+FLOATS = ("float32", "float64", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def canonical(lhs: Any, rhs: Any, **params: Any) -> Convolution | None:
 
     `None` if the types are not one floating-point type throughout, or the result's sharding is given.
     """
-    if lhs.dtype != rhs.dtype or lhs.dtype.name not in _FLOATS or not _is_free(lhs, params.get("out_sharding")):
+    if lhs.dtype != rhs.dtype or lhs.dtype.name not in FLOATS or not is_free(lhs, params.get("out_sharding")):
         return None
     if params["preferred_element_type"] not in (None, lhs.dtype):
         return None
@@ -138,7 +138,7 @@ def canonicalised(lhs: Any, rhs: Any, **params: Any) -> Any:
     return compute
 
 
-def _is_free(operand: Any, sharding: Any) -> bool:
+def is_free(operand: Any, sharding: Any) -> bool:
     """Whether a result's sharding says nothing: inside of `shard_map` differentiation gives one that is all manual.
 
     Where jax keeps account of what varies between replicas (`check_vma`), a rule's own loops would have to as well.

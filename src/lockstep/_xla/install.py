@@ -68,7 +68,8 @@ def _is_plain(ctx: Any) -> bool:
     """
     if tuple(ctx.module_context.platforms) != ("cpu",):
         return False
-    if any(a.dtype != ctx.avals_in[0].dtype for a in ctx.avals_out):  # A `preferred_element_type` of its own.
+    # Of an operation with one result: a `preferred_element_type` of its own.
+    if not ctx.primitive.multiple_results and any(a.dtype != ctx.avals_in[0].dtype for a in ctx.avals_out):
         return False
     return all(_is_known(a) for a in (*ctx.avals_in, *ctx.avals_out))
 

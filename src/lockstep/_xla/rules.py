@@ -11,12 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax.extend.core import primitives
 
 from lockstep._xla.canonical import canonicalised
 from lockstep._xla.depthwise import depthwise
 from lockstep._xla.depthwise_kernel import depthwise_kernel_gradient
 from lockstep._xla.few_inputs import few_inputs
 from lockstep._xla.kernel_gradient import kernel_gradient
+from lockstep._xla.loop_products import loop_products
 from lockstep._xla.one_output import one_output
 from lockstep._xla.pointwise import pointwise
 from lockstep._xla.pointwise_kernel import pointwise_kernel_gradient
@@ -42,4 +44,5 @@ def table() -> dict[Any, tuple[Rule, ...]]:
         jax.lax.select_and_scatter_add_p: (max_gradient,),
         jax.lax.reduce_window_sum_p: (window_sum,),
         jax.lax.reduce_window_max_p: (window_max,),
+        primitives.scan_p: (loop_products,),
     }

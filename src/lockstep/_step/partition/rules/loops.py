@@ -9,6 +9,7 @@ from jax import lax
 
 from lockstep._step.partition.layout import PARTIAL, REPLICATED, Layout, NoRule, sharded
 from lockstep._step.partition.rules.base import Call, Decision, rule
+from lockstep._xla.loop_body import scan_counts
 
 Wanted = Sequence[Layout | None]
 
@@ -58,14 +59,10 @@ def _run_scan(params: dict[str, Any], plan: Any, values: Sequence[Any], consts: 
 
 def _scan_counts(call: Call) -> tuple[int, int]:
     """How many of the inputs are constants, and how many are carried."""
-    params = call.params
-    if "num_consts" in params:
-        return params["num_consts"], params["num_carry"]
-    try:  # Newer releases of jax keep a tree instead.
-        consts, carries, _ = params["ft_in"].update(range(len(call.layouts))).unpack()
-    except (KeyError, AttributeError, TypeError, ValueError):
-        raise NoRule("this release of jax describes scan in a way that is not known here") from None
-    return len(list(consts)), len(list(carries))
+    try:
+        return scan_counts(call.params, len(call.layouts))
+    except LookupError as error:
+        raise NoRule(str(error)) from None
 
 
 def _summed_up(body: Any, numbers: Sequence[int]) -> list[bool]:
