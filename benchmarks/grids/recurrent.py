@@ -69,7 +69,7 @@ def _case(name: str, times: int, rows: int, units: int, dtype: Any = jnp.float32
         return jax.vjp(layer, x, of_input, of_state)[1](g)
 
     shapes = ((times, rows, units), weights, weights, (times, rows, units))
-    title = f"{name} of {units}, {times} times, {rows} rows {jnp.dtype(dtype).name} gradient"
+    title = f"recurrent {name} of {units}, {times} times, {rows} rows {jnp.dtype(dtype).name} gradient"
     return Case(title, gradient, shapes, dtype, quick, in_loop=False)
 
 
