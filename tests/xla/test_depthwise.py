@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from tests.xla.both import assert_same, differs, random
+from tests.xla.both import assert_same, differs, lowered, random
 from tests.xla.test_convolution import LAYOUTS, build, with_gradients
 
 
@@ -104,10 +104,14 @@ KERNEL = random((3, 3, 1, 3), "float32", 1)
 
 
 def loss(kernel: Any, x: Any) -> Any:
-    """A depthwise layer of stride 2 between two nonlinearities."""
+    """Depthwise layers, with strides and without, between nonlinearities."""
     numbers = ("NHWC", "HWIO", "NHWC")
-    y = lax.conv_general_dilated(jnp.tanh(x), kernel, (2, 2), "SAME", dimension_numbers=numbers, feature_group_count=3)
-    return (jnp.sin(y) ** 2).mean()
+    for stride in (2, 1):
+        y = lax.conv_general_dilated(
+            jnp.tanh(x), kernel, (stride, stride), "SAME", dimension_numbers=numbers, feature_group_count=3
+        )
+        x = jnp.sin(y) ** 2
+    return x.mean()
 
 
 GRADIENT = jax.value_and_grad(loss, (0, 1))
@@ -119,6 +123,19 @@ def _scan(kernel: Any, x: Any) -> Any:
         return kernel - 0.1 * gradient, value
 
     return lax.scan(step, kernel, None, length=3)
+
+
+def test_an_input_gradient_without_strides_is_xlas_own_in_a_branch() -> None:
+    numbers = ("NHWC", "HWIO", "NHWC")
+
+    def layer(x: Any) -> Any:
+        return lax.conv_general_dilated(x, KERNEL, (1, 1), "SAME", dimension_numbers=numbers, feature_group_count=3)
+
+    text = lowered(lambda g: jax.vjp(layer, X)[1](g)[0], X, ours=True).as_text()
+    branch = text[text.index("stablehlo.case") :]
+    assert "stablehlo.convolution" in branch
+    assert text.count("stablehlo.convolution") == 1
+    assert "stablehlo.convolution" not in lowered(layer, X, ours=True).as_text()
 
 
 TRANSFORMED: dict[str, Callable[..., Any]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,8 @@ from jax.interpreters import mlir
 
 from lockstep._xla.registered import registered
 from lockstep._xla.rules import Rule, table
-from lockstep._xla.setting import enabled
+from lockstep._xla.setting import enabled, switched_off
+from lockstep._xla.windows import OWN_APART, apart
 
 _log = logging.getLogger(__name__)
 _lock = threading.Lock()
@@ -54,10 +55,16 @@ def _lower(rules: tuple[Rule, ...], own: Callable[..., Any], ctx: Any, *operands
         return own(ctx, *operands, **params)
     for rule in rules:
         compute = rule(*ctx.avals_in, **params)
+        if compute is OWN_APART:
+            with switched_off():
+                return _lower_as(apart(partial(ctx.primitive.bind, **params)), ctx, operands)
         if compute is not None:
-            multiple = ctx.primitive.multiple_results
-            return mlir.lower_fun(compute, multiple_results=multiple)(ctx, *operands)
+            return _lower_as(compute, ctx, operands)
     return own(ctx, *operands, **params)
+
+
+def _lower_as(compute: Callable[..., Any], ctx: Any, operands: Sequence[Any]) -> Any:
+    return mlir.lower_fun(compute, multiple_results=ctx.primitive.multiple_results)(ctx, *operands)
 
 
 def _is_plain(ctx: Any) -> bool:

@@ -34,7 +34,9 @@ _LEAST_ROUNDS = 4
 def loop_products(*operands: Any, **params: Any) -> Any:
     """Rule: a `scan` with products that are better made before or after it, or with another matrix."""
     body = body_of(params)
-    if body is None or body.length < _LEAST_ROUNDS or any(map(_is_each_replicas, operands)):
+    if body is None or any(map(_is_each_replicas, operands)):
+        return None
+    if type(body.length) is not int or body.length < _LEAST_ROUNDS:  # An export may leave it open.
         return None
     plan = planned(body)
     return None if plan.is_empty else partial(_compute, body, plan)

@@ -19,8 +19,9 @@ from lockstep._xla.windows import Padding, Shape, apart, padded, seen, taps
 
 # In float16 a chain converts each value on its own: it took 2.3 times as long as XLA's loop.
 _FLOATS = ("float32", "float64", "bfloat16")
-# Longer chains are slower than XLA's loop over the window, and slow to compile.
+# Longer chains are slower than XLA's loop over the window, and slow to compile. Short ones do not make up for margins.
 _MOST_TAPS = 16
+_LEAST_WITH_MARGINS = 4
 
 
 def window_max(operand: Any, **params: Any) -> Any:
@@ -55,7 +56,8 @@ def _chain(
 ) -> Any:
     if others or operand.dtype.name not in _FLOATS or set(base_dilation) != {1}:
         return None
-    if not 1 < np.prod(window_dimensions) <= _MOST_TAPS or any(low < 0 or high < 0 for low, high in padding):
+    least = _LEAST_WITH_MARGINS if np.any(padding) else 2
+    if not least <= np.prod(window_dimensions) <= _MOST_TAPS or any(low < 0 or high < 0 for low, high in padding):
         return None
     out = tuple(
         (size + low + high - (taps_ - 1) * dilation - 1) // stride + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,9 @@ from jax import lax
 
 Shape = tuple[int, ...]
 Padding = Sequence[tuple[int, int]]
+
+# What a rule returns where XLA's own program is best, if only XLA does not rewrite it: then it is lowered in a branch.
+OWN_APART: Any = object()
 
 
 def apart(compute: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
