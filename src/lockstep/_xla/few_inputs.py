@@ -28,6 +28,7 @@ _MOST_TERMS = 27
 _MOST_KERNEL = 864
 _MOST_KERNEL_OF_ONE = 576
 _CHEAP_TERMS = 9
+_MANY_OUTPUTS = 32
 
 
 def few_inputs(lhs: Any, rhs: Any, **params: Any) -> Any:
@@ -54,6 +55,8 @@ def _is_small(convolution: Convolution) -> bool:
         and 1 < terms <= _MOST_TERMS
         and terms * outputs <= (_MOST_KERNEL if inputs > 1 else _MOST_KERNEL_OF_ONE)
         and outputs > 1
+        # 1x28x28x1 with 32 kernels takes 0.05 ms, and 0.06 as a sum.
+        and not (convolution.lhs[0] == inputs == 1 and outputs >= _MANY_OUTPUTS)
         and all(low >= 0 and high >= 0 for low, high in convolution.padding)
         and 0 not in convolution.out
     )
