@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -33,6 +34,10 @@ def is_scrubbed(name: str) -> bool:
 # Before any test module is imported: importing keras or jax reads some of them.
 for _name in [n for n in os.environ if is_scrubbed(n)]:
     del os.environ[_name]
+
+# A shell that puts the tests into the background has them, and all that they start, ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import lockstep  # noqa: E402  Chooses Keras' backend before a test imports it.
 
