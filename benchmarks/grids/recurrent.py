@@ -28,7 +28,7 @@ def recurrent_cases() -> Iterator[Case]:
         yield _case("LSTM", 40, rows, 64, dtype)
 
 
-def _lstm(state: Any, x: jax.Array, of_input: jax.Array, of_state: jax.Array) -> Any:
+def _lstm(of_input: jax.Array, of_state: jax.Array, state: Any, x: jax.Array) -> Any:
     hidden, cell = state
     keep, new, value, out = jnp.split(x @ of_input + hidden @ of_state, 4, -1)
     cell = jax.nn.sigmoid(keep) * cell + jax.nn.sigmoid(new) * jnp.tanh(value)
@@ -36,7 +36,7 @@ def _lstm(state: Any, x: jax.Array, of_input: jax.Array, of_state: jax.Array) ->
     return (hidden, cell), hidden
 
 
-def _gru(state: Any, x: jax.Array, of_input: jax.Array, of_state: jax.Array) -> Any:
+def _gru(of_input: jax.Array, of_state: jax.Array, state: Any, x: jax.Array) -> Any:
     (hidden, _), units = state, of_state.shape[0]
     given, kept = x @ of_input, hidden @ of_state
     keep, reset = jnp.split(jax.nn.sigmoid((given + kept)[..., : 2 * units]), 2, -1)
@@ -45,7 +45,7 @@ def _gru(state: Any, x: jax.Array, of_input: jax.Array, of_state: jax.Array) -> 
     return (hidden, hidden), hidden
 
 
-def _simple(state: Any, x: jax.Array, of_input: jax.Array, of_state: jax.Array) -> Any:
+def _simple(of_input: jax.Array, of_state: jax.Array, state: Any, x: jax.Array) -> Any:
     hidden = jnp.tanh(x @ of_input + state[0] @ of_state)
     return (hidden, hidden), hidden
 
@@ -61,7 +61,7 @@ def _case(name: str, times: int, rows: int, units: int, dtype: Any = jnp.float32
     def layer(x: jax.Array, of_input: jax.Array, of_state: jax.Array) -> jax.Array:
         # As layers begin: gates neither open nor shut, so that a state stays a number.
         scaled = (w * (0.5 / units**0.5) for w in (of_input, of_state))
-        step = partial(_with, cell, *(w.astype(x.dtype) for w in scaled))
+        step = partial(cell, *(w.astype(x.dtype) for w in scaled))
         first = jnp.zeros((rows, units), x.dtype)
         return jax.lax.scan(step, (first, first), x)[1]
 
@@ -71,7 +71,3 @@ def _case(name: str, times: int, rows: int, units: int, dtype: Any = jnp.float32
     shapes = ((times, rows, units), weights, weights, (times, rows, units))
     title = f"recurrent {name} of {units}, {times} times, {rows} rows {jnp.dtype(dtype).name} gradient"
     return Case(title, gradient, shapes, dtype, quick, in_loop=False)
-
-
-def _with(cell: Callable[..., Any], of_input: jax.Array, of_state: jax.Array, state: Any, x: jax.Array) -> Any:
-    return cell(state, x, of_input, of_state)

@@ -145,10 +145,15 @@ def is_free(operand: Any, sharding: Any) -> bool:
     """
     if sharding is None:
         return True
-    if getattr(getattr(operand, "manual_axis_type", None), "varying", ()) or getattr(operand, "vma", ()):
+    if is_each_replicas(operand):
         return False
     kinds = getattr(sharding.mesh, "axis_types", ())
     return all(kind is AxisType.Manual for kind in kinds) and all(part is None for part in sharding.spec)
+
+
+def is_each_replicas(operand: Any) -> bool:
+    """Whether jax keeps account of what varies between replicas (`check_vma`); then a rule's loops have to, too."""
+    return bool(getattr(getattr(operand, "manual_axis_type", None), "varying", ()) or getattr(operand, "vma", ()))
 
 
 def _channels_last(spec: Sequence[int]) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from lockstep._xla.canonical import is_each_replicas
 from lockstep._xla.loop_body import Body, body_of
 from lockstep._xla.loop_plan import Plan, Term, planned
 
@@ -34,17 +35,12 @@ _LEAST_ROUNDS = 4
 def loop_products(*operands: Any, **params: Any) -> Any:
     """Rule: a `scan` with products that are better made before or after it, or with another matrix."""
     body = body_of(params)
-    if body is None or any(map(_is_each_replicas, operands)):
+    if body is None or any(map(is_each_replicas, operands)):
         return None
     if type(body.length) is not int or body.length < _LEAST_ROUNDS:  # An export may leave it open.
         return None
     plan = planned(body)
     return None if plan.is_empty else partial(_compute, body, plan)
-
-
-def _is_each_replicas(operand: Any) -> bool:
-    """Whether jax keeps account of what varies between replicas (`check_vma`); then a loop would have to as well."""
-    return bool(getattr(getattr(operand, "manual_axis_type", None), "varying", ()) or getattr(operand, "vma", ()))
 
 
 def _compute(body: Body, plan: Plan, *operands: Any) -> list[Any]:
