@@ -72,7 +72,7 @@ def markdown(result: Mapping[str, Any]) -> str:
                 lines.append(f"| {title}{place} | {len(ratios)} | {middle} |")
     lines += [
         "",
-        f"{len(slower) or 'None'} of {len(cases)} cases seem more than 10 % slower" + (":" if slower else "."),
+        f"Of {len(cases)} cases {len(slower) or 'none'} seem more than 10 % slower" + (":" if slower else "."),
     ]
     lines += ["", "| XLA, ms | ours, ms | ratio | |", "|---|---|---|---|"] if slower else []
     lines += [f"| {own:.3f} | {ours:.3f} | {ratio:.2f} | {name} |" for (own, ours, ratio), name in slower]
