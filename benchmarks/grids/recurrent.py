@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from benchmarks.grids.case import Case
 
-_ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 128)
+_ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
 _QUICK = (8, 32)
 
 
@@ -20,11 +20,11 @@ def recurrent_cases() -> Iterator[Case]:
     """Yields gradients of layers with few and many rows, units and times, in every type."""
     for name, rows in itertools.product(CELLS, _ROWS):
         yield _case(name, 80, rows, 128, quick=rows in _QUICK)
-    for units, rows in itertools.product((32, 64, 256, 512), (1, 8, 32, 64)):
+    for units, rows in itertools.product((32, 64, 256, 512), (1, 8, 32, 64, 96)):
         yield _case("LSTM", 40, rows, units)
-    for times, rows in itertools.product((4, 10, 400), (4, 32)):
+    for times, rows in itertools.product((4, 10, 400), (4, 32, 96)):
         yield _case("LSTM", times, rows, 64)
-    for dtype, rows in itertools.product((jnp.bfloat16, jnp.float16, jnp.float64), (4, 32)):
+    for dtype, rows in itertools.product((jnp.bfloat16, jnp.float16, jnp.float64), (4, 32, 96)):
         yield _case("LSTM", 40, rows, 64, dtype)
 
 

@@ -97,8 +97,8 @@ def test_a_gradient_keeps_one_product_in_its_loop() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "times", "left"),
-    [(3, 6, 3), (24, 6, 3), (25, 6, 5), (64, 6, 5), (65, 6, 6), (3, 3, 6)],
-    ids=["few", "most for sums", "too many for sums", "most", "too many", "few rounds"],
+    [(3, 6, 3), (96, 6, 3), (97, 6, 6), (3, 3, 6)],
+    ids=["few", "most", "too many", "few rounds"],
 )
 def test_how_many_rows_and_rounds(rows: int, times: int, left: int) -> None:
     x = random((times, rows, INPUTS), "float32", 0)

@@ -12,9 +12,9 @@ from jax import lax
 from lockstep._xla.canonical import FLOATS, is_free
 from lockstep._xla.loop_body import Body, is_number, nbytes, variables
 
-# Rows of a round with which it is faster: a product for later, a product for a sum, a matrix that is transposed. More
-# rows make good use of the machine by themselves, and one alone is read against columns.
-_LATE_ROWS, _SUM_ROWS, _TURN_ROWS = range(1, 65), range(1, 25), range(2, 49)
+# Rows of a round with which it is faster: a product that is made later, a matrix that is transposed. More rows make
+# good use of the machine by themselves, and one alone is read against columns.
+_LATE_ROWS, _TURN_ROWS = range(1, 97), range(2, 49)
 # So many bytes of what the loop hands out for later at most, of all rounds.
 _MOST_BYTES = 256 << 20
 # What costs little beside a product, and may be done for all rounds together.
@@ -163,7 +163,7 @@ def _term(body: Body, end: Any) -> Term | None:
         maker = body.maker[source]
         if _is_product(maker):
             (left, _), _ = maker.params["dimension_numbers"]
-            few = math.prod(maker.invars[0].aval.shape[i] for i in left) in _SUM_ROWS
+            few = math.prod(maker.invars[0].aval.shape[i] for i in left) in _LATE_ROWS
             vary = all(v in body.varying for v in maker.invars)
             return Term(source, maker, end) if few and vary else None
         if not _is_linear(maker):
