@@ -36,10 +36,17 @@ from benchmarks.grids.depthwise import depthwise_cases  # noqa: E402
 from benchmarks.grids.pages import keep  # noqa: E402
 from benchmarks.grids.pooling import pooling_cases  # noqa: E402
 from benchmarks.grids.recurrent import recurrent_cases  # noqa: E402
+from benchmarks.grids.transposed import transposed_cases  # noqa: E402
 from lockstep._xla.install import install  # noqa: E402
 from lockstep._xla.setting import VARIABLE  # noqa: E402
 
-GRIDS: tuple[Callable[[], Iterator[Case]], ...] = (pooling_cases, depthwise_cases, convolution_cases, recurrent_cases)
+GRIDS: tuple[Callable[[], Iterator[Case]], ...] = (
+    pooling_cases,
+    depthwise_cases,
+    convolution_cases,
+    transposed_cases,
+    recurrent_cases,
+)
 ALLOWED = 1.1
 # What one run is shorter than cannot be told from the noise of a dispatch, ms.
 _NOISE = 0.05

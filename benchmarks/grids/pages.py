@@ -25,6 +25,7 @@ _KINDS = (
     ("conv", "forward", "other convolutions, forward"),
     ("conv", "of input", "other convolutions, gradient of the input"),
     ("conv", "of kernel", "other convolutions, gradient of the kernel"),
+    ("transposed", "of kernel", "transposed convolutions, gradient of the kernel"),
     ("recurrent", "gradient", "recurrent layers, gradient"),
 )
 

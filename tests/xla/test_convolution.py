@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from tests.xla.both import assert_same, differs, random
+from tests.xla.both import assert_same, differs, lowered, random
 
 LAYOUTS = {
     1: [("NWC", "WIO", "NWC"), ("NCW", "OIW", "NCW")],
@@ -107,6 +107,37 @@ def test_the_gradients_of_usual_layers(name: str) -> None:
     f, x, k = build(NAMED[name], "float32", 0)
     assert differs(with_gradients(f), x, k)
     assert_same(with_gradients(f), x, k)
+
+
+@settings(max_examples=10)
+@given(
+    size=st.integers(1, 6),
+    taps=st.integers(1, 5),
+    stride=st.integers(2, 3),
+    padding=st.sampled_from(["SAME", "VALID", [(0, 1)]]),
+    rank=st.sampled_from([1, 2]),
+    dtype=st.sampled_from(["float32", "bfloat16", "float16"]),
+)
+@example(size=4, taps=3, stride=2, padding="SAME", rank=2, dtype="float32")
+def test_transposed_convolutions(size: int, taps: int, stride: int, padding: Any, rank: int, dtype: str) -> None:
+    space = padding if isinstance(padding, str) else padding * rank
+    x, k = random((2, *(size,) * rank, 3), dtype, 0), random((*(taps,) * rank, 3, 2), dtype, 1)
+    f = with_gradients(lambda a, b: lax.conv_transpose(a, b, (stride,) * rank, space))
+    if 0 not in jax.eval_shape(f, x, k)[0].shape:
+        assert_same(f, x, k)
+
+
+def test_a_transposed_kernel_s_gradient_does_not_read_backwards() -> None:
+    """XLA has a naive loop only for a window that is reversed."""
+
+    def gradient(x: Any, g: Any) -> Any:
+        layer = lambda k: lax.conv_transpose(x, k, (2, 2), "SAME")  # noqa: E731
+        return jax.linear_transpose(layer, jax.ShapeDtypeStruct((3, 3, 3, 2), "float32"))(g)
+
+    arrays = random((2, 7, 7, 3), "float32", 0), random((2, 14, 14, 2), "float32", 1)
+    own, ours = (lowered(gradient, *arrays, ours=ours).compile().as_text() for ours in (False, True))
+    assert "rhs_reversal" in own
+    assert "rhs_reversal" not in ours
 
 
 @pytest.mark.parametrize("name", ["one channel", "one output", "1x1, stride 2"])

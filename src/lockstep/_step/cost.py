@@ -7,12 +7,15 @@ instead, because every task has to come to the same answer, today and after a re
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-# Operations, and array elements written, in a second: what a small machine of each kind reaches.
-_RATES = {"cpu": (1e11, 4e9), "gpu": (2e13, 2e11)}
-_FAST = (1e14, 5e11)
+from jax import lax
+
+# Operations of products, those of convolutions, and array elements written, in a second: what a small machine of each
+# kind reaches.
+_RATES = {"cpu": (2e11, 8e10, 4e9), "gpu": (2e13, 2e13, 2e11)}
+_FAST = (1e14, 1e14, 5e11)
 # A loop whose number of rounds is not known.
 _ROUNDS = 8
 
@@ -24,25 +27,25 @@ def seconds(jaxpr: Any, platform: str) -> float:
         jaxpr: What is computed.
         platform: "cpu", "gpu" or another.
     """
-    operations_rate, elements_rate = _RATES.get(platform, _FAST)
-    operations, elements = _work(jaxpr)
-    return operations / operations_rate + elements / elements_rate
+    rates = _RATES.get(platform, _FAST)
+    return sum(amount / rate for amount, rate in zip(_work(jaxpr), rates, strict=True))
 
 
-def _work(jaxpr: Any) -> tuple[float, float]:
-    """Multiplications and additions of contractions; elements that all else writes."""
-    operations = elements = 0.0
+def _work(jaxpr: Any) -> tuple[float, float, float]:
+    """Multiplications and additions of products, those of convolutions; elements that are written."""
+    products = convolutions = elements = 0.0
     for equation in jaxpr.eqns:
         inner = list(_inner(equation))
         for one, rounds in inner:
             found = _work(one)
-            operations += rounds * found[0]
-            elements += rounds * found[1]
+            products += rounds * found[0]
+            convolutions += rounds * found[1]
+            elements += rounds * found[2]
         if not inner:
-            count = _CONTRACTIONS.get(equation.primitive.name)
-            operations += count(equation) if count else 0.0
+            products += _dot(equation) if equation.primitive is lax.dot_general_p else 0.0
+            convolutions += _convolution(equation) if equation.primitive is lax.conv_general_dilated_p else 0.0
             elements += sum(_size(v) for v in equation.outvars)
-    return operations, elements
+    return products, convolutions, elements
 
 
 def _inner(equation: Any) -> Iterator[tuple[Any, float]]:
@@ -62,13 +65,12 @@ def _dot(equation: Any) -> float:
 
 
 def _convolution(equation: Any) -> float:
-    kernel = equation.invars[1].aval.shape
-    features = kernel[equation.params["dimension_numbers"].rhs_spec[0]]
+    kernel, params = equation.invars[1].aval.shape, equation.params
+    features = kernel[params["dimension_numbers"].rhs_spec[0]]
+    # What a dilated input is filled with is not multiplied.
+    features *= math.prod(params["lhs_dilation"])
     return 2.0 * _size(equation.outvars[0]) * math.prod(kernel) / max(1, features)
 
 
 def _size(variable: Any) -> int:
     return math.prod(getattr(variable.aval, "shape", ()))
-
-
-_CONTRACTIONS: dict[str, Callable[[Any], float]] = {"dot_general": _dot, "conv_general_dilated": _convolution}

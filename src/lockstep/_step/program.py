@@ -173,7 +173,8 @@ class CompiledProgram:
         split = Split.EVEN if rows and rows % self._replicas.count == 0 else Split.WHOLE
         carried = self._carried_shapes(split, state, shapes)
         recorded = self._recorded(split, carried, shapes)
-        pays = chunks.pays(self._seconds(recorded, split), len(jax.tree.leaves(carried)))
+        arrays = len(jax.tree.leaves(carried))
+        pays = chunks.pays(self._seconds(recorded, split), arrays, is_hidden=not at_once.is_settled())
         return pays and recorded.keeps(carried), _nbytes(recorded.outputs) if self._kept == "all" else 0
 
     def places(self, batch: Any) -> int:

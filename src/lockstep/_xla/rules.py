@@ -24,6 +24,7 @@ from lockstep._xla.pointwise import pointwise
 from lockstep._xla.pointwise_kernel import pointwise_kernel_gradient
 from lockstep._xla.pooling import max_gradient
 from lockstep._xla.reduction_windows import window_max, window_sum
+from lockstep._xla.transposed_kernel import transposed_kernel_gradient
 
 Rule = Callable[..., Callable[..., Any] | None]
 
@@ -39,6 +40,7 @@ def table() -> dict[Any, tuple[Rule, ...]]:
             few_inputs,
             one_output,
             kernel_gradient,
+            transposed_kernel_gradient,
             canonicalised,
         ),
         jax.lax.select_and_scatter_add_p: (max_gradient,),
