@@ -36,6 +36,16 @@ def _lstm(of_input: jax.Array, of_state: jax.Array, state: Any, x: jax.Array) ->
     return (hidden, cell), hidden
 
 
+def _by_gates(of_input: jax.Array, of_state: jax.Array, state: Any, x: jax.Array) -> Any:
+    """As layers with dropout compute it, where each gate sees the input through a mask of its own."""
+    hidden, cell = state
+    weights = zip(jnp.split(of_input, 4, -1), jnp.split(of_state, 4, -1), strict=True)
+    keep, new, value, out = (x @ given + hidden @ kept for given, kept in weights)
+    cell = jax.nn.sigmoid(keep) * cell + jax.nn.sigmoid(new) * jnp.tanh(value)
+    hidden = jax.nn.sigmoid(out) * jnp.tanh(cell)
+    return (hidden, cell), hidden
+
+
 def _gru(of_input: jax.Array, of_state: jax.Array, state: Any, x: jax.Array) -> Any:
     (hidden, _), units = state, of_state.shape[0]
     given, kept = x @ of_input, hidden @ of_state
@@ -51,7 +61,12 @@ def _simple(of_input: jax.Array, of_state: jax.Array, state: Any, x: jax.Array) 
 
 
 # What a cell computes, and how many matrices of its weights lie side by side.
-CELLS: dict[str, tuple[Callable[..., Any], int]] = {"LSTM": (_lstm, 4), "GRU": (_gru, 3), "simple": (_simple, 1)}
+CELLS: dict[str, tuple[Callable[..., Any], int]] = {
+    "LSTM": (_lstm, 4),
+    "LSTM by gates": (_by_gates, 4),
+    "GRU": (_gru, 3),
+    "simple": (_simple, 1),
+}
 
 
 def _case(name: str, times: int, rows: int, units: int, dtype: Any = jnp.float32, quick: bool = False) -> Case:

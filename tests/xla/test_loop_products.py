@@ -166,12 +166,31 @@ def _numbers_come_out(w: Any, x: Any) -> Any:
     return lax.scan(cell, (jnp.zeros((x.shape[1], UNITS)), x[0], 0.5), x)
 
 
+def _parts(margin: float) -> Callable[..., Any]:
+    """Sums of products that are put together, side by side and with margins, as of gates with weights of their own."""
+
+    def loop(w: Any, x: Any) -> Any:
+        def cell(carry: Any, x: Any) -> Any:
+            state, beside, within = carry
+            state = jnp.tanh(state @ w[1] + x[:, :1])
+            beside = beside + jnp.concatenate([state.T @ x, (x.T @ (2 * state)).T], 1)
+            part = lax.pad(state.T @ x, jnp.float32(margin), [(0, 0, 0), (INPUTS, 0, 0)])
+            return (state, beside, within + part), None
+
+        total = jnp.zeros((UNITS, 2 * INPUTS))
+        return lax.scan(cell, (jnp.zeros((x.shape[1], UNITS)), total, total), x)
+
+    return loop
+
+
 LOOPS: dict[str, tuple[Callable[..., Any], int]] = {
     "two layers after the loop": (_two_layers, 0),
     "needed in the loop": (_needed_in_the_loop, 1),
     "a sum that is looked at": (_sum_that_is_looked_at, 2),
     "two terms": (_two_terms, 1),
     "numbers": (_numbers_come_out, 0),
+    "parts": (_parts(0.0), 1),
+    "parts in a frame of ones": (_parts(1.0), 2),
 }
 
 

@@ -18,13 +18,13 @@ _LATE_ROWS, _TURN_ROWS = range(1, 97), range(2, 49)
 # So many bytes of what the loop hands out for later at most, of all rounds.
 _MOST_BYTES = 256 << 20
 # What costs little beside a product, and may be done for all rounds together.
-_LINEAR = frozenset(("transpose", "reshape", "squeeze", "convert_element_type", "copy", "reduce_sum"))
+_ADDITIONS = frozenset(("add", "add_any"))
+_LINEAR = _ADDITIONS | {"transpose", "reshape", "squeeze", "convert_element_type", "copy", "reduce_sum", "concatenate"}
 _CHEAP = _LINEAR | {
-    *("broadcast_in_dim", "slice", "split", "concatenate", "rev", "pad", "stop_gradient", "select_n", "not", "and"),
-    *("or", "add", "add_any", "sub", "mul", "div", "neg", "max", "min", "abs", "sign", "square", "integer_pow"),
+    *("broadcast_in_dim", "slice", "split", "rev", "pad", "stop_gradient", "select_n", "not", "and"),
+    *("or", "sub", "mul", "div", "neg", "max", "min", "abs", "sign", "square", "integer_pow"),
     *("tanh", "logistic", "exp", "log", "sqrt", "rsqrt", "eq", "ne", "lt", "le", "gt", "ge"),
 }
-_ADDITIONS = ("add", "add_any")
 _SHARDINGS = ("sharding", "out_sharding")
 
 
@@ -33,19 +33,22 @@ class Term:
     """What each round adds to a sum.
 
     Attributes:
-        source: A variable that is known of all rounds, or what a product makes.
-        product: The product, or `None`.
-        end: What comes of the source by steps that are all linear.
+        sources: Variables that are known of all rounds, with `None`; or what products make, each with its product.
+        end: What comes of the sources by steps that are all linear.
     """
 
-    source: Any
-    product: Any
+    sources: dict[Any, Any]
     end: Any
+
+    @property
+    def is_product(self) -> bool:
+        """Whether products make it."""
+        return all(product is not None for product in self.sources.values())
 
     @property
     def operands(self) -> list[Any]:
         """What has to be known of all rounds."""
-        return [self.source] if self.product is None else list(self.product.invars)
+        return [v for source, product in self.sources.items() for v in (product.invars if product else [source])]
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def planned(body: Body) -> Plan:
     for _ in range(2):
         for i in range(len(body.carried)):
             terms = [] if i in sums else _terms(body, i)
-            if terms and all(t.product is not None or t.source in saved for t in terms):
+            if terms and all(t.is_product or set(saved).issuperset(t.sources) for t in terms):
                 sums[i] = terms
                 operands = (v for term in terms for v in term.operands)
                 saved += dict.fromkeys(v for v in operands if v not in (*body.rows, *saved))
@@ -158,22 +161,34 @@ def _summands(body: Body, variable: Any) -> Iterator[Any]:
 
 def _term(body: Body, end: Any) -> Term | None:
     """Follows a term to where it comes from."""
-    source = end
-    while source in body.maker and body.uses(source) == 1:
-        maker = body.maker[source]
-        if _is_product(maker):
-            (left, _), _ = maker.params["dimension_numbers"]
-            few = math.prod(maker.invars[0].aval.shape[i] for i in left) in _LATE_ROWS
-            vary = all(v in body.varying for v in maker.invars)
-            return Term(source, maker, end) if few and vary else None
-        if not _is_linear(maker):
-            break
-        source = maker.invars[0]
-    return Term(source, None, end)
+    sources = dict(_sources(body, end))
+    products = [product for product in sources.values() if product is not None]
+    all_or_none = len(products) in (0, len(sources))
+    return Term(sources, end) if all_or_none and all(_adds_up(body, product) for product in products) else None
+
+
+def _sources(body: Body, variable: Any) -> Iterator[tuple[Any, Any]]:
+    maker = body.maker.get(variable) if body.uses(variable) == 1 else None
+    if maker is not None and _is_linear(maker):
+        for operand in variables(maker.invars):
+            yield from _sources(body, operand)
+    else:
+        yield variable, maker if maker is not None and _is_product(maker) else None
+
+
+def _adds_up(body: Body, product: Any) -> bool:
+    """Whether one product of all rounds' rows is better than a sum of products."""
+    (left, _), _ = product.params["dimension_numbers"]
+    rows = math.prod(product.invars[0].aval.shape[i] for i in left)
+    return rows in _LATE_ROWS and all(v in body.varying for v in product.invars)
 
 
 def _is_linear(equation: Any) -> bool:
-    if equation.primitive.name not in _LINEAR or not _is_cheap(equation) or is_number(equation.invars[0]):
+    """Whether a sum of what it makes is what it makes of sums."""
+    if equation.primitive.name == "pad":
+        padded, margin = equation.invars
+        return not is_number(padded) and is_number(margin) and margin.val == 0
+    if equation.primitive.name not in _LINEAR or not _is_cheap(equation) or any(map(is_number, equation.invars)):
         return False
     before, after = equation.invars[0].aval.dtype, equation.outvars[0].aval.dtype
     # A sum in a narrower type would be another one.

@@ -78,15 +78,21 @@ def _numbered(*parts: tuple[Iterable[int], Sequence[Any]]) -> list[Any]:
 
 def _total(body: Body, term: Term, rows: Mapping[Any, Any]) -> jax.Array:
     """What all rounds add to a sum."""
-    if term.product is None:
-        (each,) = body.compute_together([term.end], {}, {term.source: rows[term.source]})
+    if not term.is_product:
+        (each,) = body.compute_together([term.end], {}, {source: rows[source] for source in term.sources})
         return jnp.sum(each, 0)
-    params = term.product.params
+    totals = {source: _product(product, rows) for source, product in term.sources.items()}
+    return body.compute([term.end], totals)[0]
+
+
+def _product(product: Any, rows: Mapping[Any, Any]) -> jax.Array:
+    """The sum of a product of all rounds."""
+    params = product.params
     summed, _ = params["dimension_numbers"]
-    left, right = (_of_all_rounds(rows[v], axes) for v, axes in zip(term.product.invars, summed, strict=True))
+    left, right = (_of_all_rounds(rows[v], axes) for v, axes in zip(product.invars, summed, strict=True))
     numbers = (((0,), (0,)), ((), ()))
     found = lax.dot_general(left, right, numbers, params["precision"], params["preferred_element_type"])
-    return body.compute([term.end], {term.source: found.reshape(term.source.aval.shape)})[0]
+    return found.reshape(product.outvars[0].aval.shape)
 
 
 def _of_all_rounds(value: jax.Array, summed: Sequence[int]) -> jax.Array:
