@@ -15,8 +15,8 @@ from typing import Any
 
 from lockstep._step.placement import alike
 
-# What a dispatch takes from the steps: where programs run while Python goes on, and where they do not (`at_once`), 0.4 ms
-# in Python and 0.3 in jax and XLA. Then for each array; and the part of a step's time that may be spent on it.
+# What a dispatch takes from the steps: where programs run while Python goes on, and where they do not (`at_once`),
+# 0.4 ms in Python and 0.3 in jax and XLA. Then for each array; and the part of a step's time that may be spent on it.
 _HIDDEN_SECONDS, _DISPATCH_SECONDS = 2e-4, 7e-4
 _SECONDS_PER_ARRAY = 1.5e-6
 _SHARE = 0.02
