@@ -29,18 +29,17 @@ def recurrent_cases() -> Iterator[Case]:
 
 
 def _lstm(of_input: jax.Array, of_state: jax.Array, state: Any, x: jax.Array) -> Any:
-    hidden, cell = state
-    keep, new, value, out = jnp.split(x @ of_input + hidden @ of_state, 4, -1)
-    cell = jax.nn.sigmoid(keep) * cell + jax.nn.sigmoid(new) * jnp.tanh(value)
-    hidden = jax.nn.sigmoid(out) * jnp.tanh(cell)
-    return (hidden, cell), hidden
+    return _gated(state[1], *jnp.split(x @ of_input + state[0] @ of_state, 4, -1))
 
 
 def _by_gates(of_input: jax.Array, of_state: jax.Array, state: Any, x: jax.Array) -> Any:
     """As layers with dropout compute it, where each gate sees the input through a mask of its own."""
-    hidden, cell = state
     weights = zip(jnp.split(of_input, 4, -1), jnp.split(of_state, 4, -1), strict=True)
-    keep, new, value, out = (x @ given + hidden @ kept for given, kept in weights)
+    return _gated(state[1], *(x @ given + state[0] @ kept for given, kept in weights))
+
+
+def _gated(cell: jax.Array, keep: jax.Array, new: jax.Array, value: jax.Array, out: jax.Array) -> Any:
+    """The state and the output of an LSTM, given what its gates see."""
     cell = jax.nn.sigmoid(keep) * cell + jax.nn.sigmoid(new) * jnp.tanh(value)
     hidden = jax.nn.sigmoid(out) * jnp.tanh(cell)
     return (hidden, cell), hidden

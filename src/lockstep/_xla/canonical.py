@@ -68,6 +68,11 @@ class Convolution:
         """Whether it has neither groups nor a dilated input."""
         return self.feature_groups == self.batch_groups == 1 and set(self.lhs_dilation) <= {1}
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether an operand or the output has no elements."""
+        return 0 in (*self.lhs, *self.rhs, *self.out)
+
     def enter(self, lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Brings the operands into this form."""
         return lax.transpose(lhs, self.lhs_order), lax.transpose(rhs, self.rhs_order)

@@ -62,7 +62,7 @@ def _is_depthwise(convolution: Convolution) -> bool:
         and inputs * outputs <= _MOST_PER_GROUP
         and math.prod(convolution.window) * inputs <= _MOST_TERMS
         and all(1 in way for way in ways)
-        and 0 not in (*convolution.lhs, *convolution.rhs, *convolution.out)
+        and not convolution.is_empty
     )
 
 

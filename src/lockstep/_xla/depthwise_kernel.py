@@ -55,7 +55,7 @@ def _is_gradient(convolution: Convolution) -> bool:
         and set(convolution.lhs_dilation) <= {1}
         and math.prod(convolution.out[1:-1]) <= _MOST_TAPS
         and convolution.rhs[-1] // groups <= _MOST_TAPS
-        and 0 not in (*convolution.lhs, *convolution.rhs, *convolution.out)
+        and not convolution.is_empty
     )
 
 

@@ -39,7 +39,7 @@ def _is_kernel_gradient(convolution: Convolution, dtype: str) -> bool:
     inputs, *places, outputs = convolution.out
     count = math.prod(places)
     area = math.prod(convolution.window)
-    if not convolution.is_plain or 0 in (*convolution.lhs, *convolution.rhs, *convolution.out):
+    if not convolution.is_plain or convolution.is_empty:
         return False
     inside = all(low >= 0 for low, _ in convolution.padding)
     rows = inputs * count

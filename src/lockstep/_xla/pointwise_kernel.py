@@ -39,7 +39,7 @@ def _is_gradient(convolution: Convolution) -> bool:
         and math.prod(convolution.window) > 1
         and all(low == 0 for low, _ in convolution.padding)
         and all(r <= s for r, s in zip(_reach(convolution), convolution.lhs[1:-1], strict=True))
-        and 0 not in (*convolution.lhs, *convolution.rhs, *convolution.out)
+        and not convolution.is_empty
     )
 
 

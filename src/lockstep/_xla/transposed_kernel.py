@@ -57,7 +57,7 @@ def _is_kernel_gradient(convolution: Convolution) -> bool:
         and max(convolution.lhs_dilation, default=1) > 1
         and set(convolution.strides) == set(convolution.rhs_dilation) == {1}
         and math.prod(convolution.window) > math.prod(convolution.out[1:-1])
-        and 0 not in (*convolution.lhs, *convolution.rhs, *convolution.out)
+        and not convolution.is_empty
         and all(low >= 0 and high >= 0 for low, high in _padding(convolution))
     )
 
