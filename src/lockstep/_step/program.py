@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -43,6 +43,7 @@ from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.residuals import Residuals, compensated, uncompensated
 from lockstep._step.rounds import Local
 from lockstep._step.slots import Slots
+from lockstep._xla import in_place
 from lockstep._xla import install as lowerings
 
 
@@ -100,8 +101,13 @@ class CompiledProgram:
         self.slots = None if slots is None or not divides else Slots(replicas, slots)
         # What is divided says itself where it lies.
         lies = (replicas.whole, (None if self.slots else replicas.whole, replicas.by_example))
-        self._once = jax.jit(self._traced, static_argnums=(0, 1, 2), donate_argnums=3, out_shardings=lies)
-        self._repeat = jax.jit(self._repeated, static_argnums=(0, 1), donate_argnums=2, out_shardings=lies)
+        self._jit = partial(jax.jit, out_shardings=lies)
+        self._once = self._jit(self._traced, static_argnums=(0, 1, 2), donate_argnums=3)
+
+    @cached_property
+    def _repeat(self) -> Callable[..., Any]:
+        options = in_place.compiler_options(self._platform)
+        return self._jit(self._repeated, static_argnums=(0, 1), donate_argnums=2, compiler_options=options)
 
     def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
         """Runs one step; `state` is donated."""
@@ -268,11 +274,14 @@ class CompiledProgram:
             return self._batch_at(placed.split, placed.recipe, data, 0)
         return self._divided(placed.split, _batch(placed.recipe, data, placed.counts))
 
+    @property
+    def _platform(self) -> str:
+        return self._replicas.local[0][1].platform
+
     def _seconds(self, recorded: Recorded, split: Split) -> float:
         """About how long a step takes. Devices that are parts of one CPU do all of this process' work together."""
-        local, count = self._replicas.local, self._replicas.count
-        platform = local[0][1].platform
-        here = len(local) if platform == "cpu" else 1
+        count, platform = self._replicas.count, self._platform
+        here = len(self._replicas.local) if platform == "cpu" else 1
         # What is recorded is the work of one replica in the replica view, else that of all.
         recorded_for = count if self._replica_step is None and self._local is None else 1
         part = here / recorded_for if split is Split.EVEN else 1.0
