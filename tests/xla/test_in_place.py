@@ -75,7 +75,7 @@ def _state() -> State:
     return [jnp.asarray(random.normal(size=(_WIDTH, _WIDTH)) / 5, jnp.float32) for _ in range(4)]
 
 
-def _compiled(step: Step, options: dict[str, Any]) -> Callable[[State, int], State] | Any:
+def _compiled(step: Step, options: dict[str, Any]) -> Any:
     def run(state: State, rounds: Any) -> State:
         return lax.fori_loop(0, rounds, lambda _, now: step(now), state)
 
