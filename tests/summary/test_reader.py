@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from lockstep.errors import DataNotFoundError
 from lockstep.summary import EventFile, read_events, scalars
+from lockstep.summary import _event_file as event_file
 from lockstep.summary import _reader as reader
 
 
@@ -34,6 +36,14 @@ def test_numbers_by_step_and_tag(tmp_path: Path) -> None:
     found = scalars(tmp_path)
     assert list(found) == [100, 200, 300]
     assert found == {100: {"loss": 5.0, "accuracy": 3.0}, 200: {"accuracy": 4.0}, 300: {"loss": 1.0}}
+
+
+def test_the_last_of_many_files_of_a_second_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_file, "_count", itertools.count(8))
+    monkeypatch.setattr(event_file.time, "time", lambda: 1.7e9)
+    for value in range(4):
+        write(tmp_path, {100: value})
+    assert scalars(tmp_path) == {100: {"loss": 3.0}}
 
 
 def test_only_numbers_and_only_event_files_count(tmp_path: Path) -> None:

@@ -101,5 +101,9 @@ class EventFile:
 
 
 def _file_name(suffix: str) -> str:
-    """Returns a name that no other file has: tasks of a job may share a directory, and a start of the process."""
-    return f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_count)}{suffix}"
+    """Returns a name that no other file has: tasks of a job may share a directory, and a start of the process.
+
+    Who reads files in the order of their names, as TensorBoard does, reads those of a process as they were begun.
+    """
+    process = f"{socket.gethostname()}.{os.getpid()}"
+    return f"events.out.tfevents.{int(time.time()):010d}.{process}.{next(_count):06d}{suffix}"
