@@ -20,7 +20,7 @@ import jax
 from lockstep._xla.setting import enabled
 
 _log = logging.getLogger(__name__)
-_OPTIONS = {"xla_cpu_copy_insertion_use_region_analysis": True}
+_OPTIONS: dict[str, bool | str] = {"xla_cpu_copy_insertion_use_region_analysis": True}
 
 
 def compiler_options(platform: str) -> dict[str, bool | str]:
@@ -37,7 +37,7 @@ def _are_known() -> bool:
     """Whether this XLA has these options: it tells only when it compiles. That takes some 20 ms."""
     try:
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
-            jax.jit(lambda: 0, compiler_options=dict(_OPTIONS)).lower().compile()
+            jax.jit(lambda: 0, compiler_options=_OPTIONS).lower().compile()
     except jax.errors.JaxRuntimeError as error:
         _log.debug("This XLA copies what loops carry: %s", error)
         return False
