@@ -21,8 +21,8 @@ from benchmarks.harness.rounds import Settings, run
 _MODULES = ("estimator", "mlp", "networks", "workers", "input", "start", "memory")
 RESULTS, README = ROOT / "benchmarks" / "results", ROOT / "benchmarks" / "README.md"
 # What each side is told: seconds, and counts of what it measures.
-_FULL = {"seconds": 6.0, "epochs": 4, "passes": 5, "starts": 3, "pairs": 5}
-_QUICK = {"seconds": 2.0, "epochs": 2, "passes": 3, "starts": 2, "pairs": 2}
+_FULL = {"seconds": 6.0, "epochs": 4, "passes": 5, "starts": 3, "pairs": 60}
+_QUICK = {"seconds": 2.0, "epochs": 2, "passes": 3, "starts": 2, "pairs": 10}
 
 
 def cases(rows: set[int]) -> list[Case]:

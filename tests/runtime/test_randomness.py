@@ -51,6 +51,17 @@ def test_a_snapshot_survives_json(seed: int, before: int, half_a_pair: bool) -> 
     assert _draws() == expected
 
 
+def test_a_state_that_an_earlier_version_saved_is_restored() -> None:
+    random.seed(3)
+    np.random.seed(3)
+    version, words, gauss = random.getstate()
+    name, keys, *rest = np.random.get_state(legacy=True)
+    saved = {"python": [version, list(words), gauss], "numpy": [name, np.asarray(keys).tolist(), *rest]}
+    expected = _draws()
+    randomness.restore(json.loads(json.dumps(saved)))
+    assert _draws() == expected
+
+
 def test_a_snapshot_changes_nothing() -> None:
     random.seed(3)
     np.random.seed(3)

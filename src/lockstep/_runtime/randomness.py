@@ -6,10 +6,12 @@ weights and shuffle data alike, as one process would, whether the program sets a
 
 from __future__ import annotations
 
+import base64
 import random
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def snapshot() -> dict[str, Any]:
@@ -17,17 +19,17 @@ def snapshot() -> dict[str, Any]:
     version, words, gauss = random.getstate()
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     return {
-        "python": [version, list(words), gauss],
-        "numpy": [str(name), np.asarray(keys).tolist(), int(position), int(has_gauss), float(cached)],
+        "python": [version, _text(words), gauss],
+        "numpy": [str(name), _text(keys), int(position), int(has_gauss), float(cached)],
     }
 
 
 def restore(state: dict[str, Any]) -> None:
     """Makes `state`, from `snapshot`, the global random state of this process."""
     version, words, gauss = state["python"]
-    random.setstate((version, tuple(words), gauss))
+    random.setstate((version, tuple(_words(words).tolist()), gauss))
     name, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((name, np.asarray(keys, np.uint32), position, has_gauss, cached))
+    np.random.set_state((name, _words(keys), position, has_gauss, cached))
 
 
 def seeded(seed: int) -> dict[str, Any]:
@@ -39,3 +41,14 @@ def seeded(seed: int) -> dict[str, Any]:
         return snapshot()
     finally:
         restore(before)
+
+
+def _text(words: Any) -> str:
+    """Returns a generator's words as text: checkpoints are taken between steps, and 600 numbers are slow as JSON."""
+    return base64.b64encode(np.asarray(words, "<u4").tobytes()).decode("ascii")
+
+
+def _words(saved: Any) -> NDArray[np.uint32]:
+    """Returns what `_text` was given; checkpoints of earlier versions have the numbers themselves."""
+    words = np.frombuffer(base64.b64decode(saved), "<u4") if isinstance(saved, str) else np.asarray(saved)
+    return words.astype(np.uint32)
