@@ -17,6 +17,7 @@ TORCH = "PyTorch"
 LOOP = "bare jax loop"
 SCAN = "bare lax.scan"
 PRODUCTS = "its products and Adam alone"
+LIMIT = "its products as fast as large ones, Adam alone"
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,14 @@ import numpy as np
 
 Step = Callable[[Any, Any], Any]
 
+_MLP = ((784, 256), (256, 256), (256, 10))
+# Of a product whose operands stay in the caches and fill all cores.
+_LARGE = 1024
+
 
 def mlp(random: np.random.Generator) -> tuple[Any, Step]:
     """Returns the state and the step of `keras_models.mlp`: its loss, its metric and Adam."""
-    params = [_dense(random, a, b) for a, b in ((784, 256), (256, 256), (256, 10))]
+    params = [_dense(random, a, b) for a, b in _MLP]
 
     def apply(params: Any, x: Any) -> Any:
         for kernel, bias in params[:-1]:
@@ -34,9 +38,37 @@ def mlp_products(random: np.random.Generator) -> tuple[Any, Step]:
 
     No bias, activation, loss or metric. How fast XLA's kernels are bounds every step that is made of them.
     """
-    kernels = [_dense(random, a, b)[0] for a, b in ((784, 256), (256, 256), (256, 10))]
-    zeros = jax.tree.map(jnp.zeros_like, kernels)
-    return (kernels, (zeros, jax.tree.map(jnp.zeros_like, kernels), jnp.zeros(())), _metrics()), _products
+    return _kernels_with_adam(random), _products
+
+
+def mlp_adam(random: np.random.Generator) -> tuple[Any, Step]:
+    """Returns Adam for the kernels of `mlp` alone, with gradients that are there."""
+    state = _kernels_with_adam(random)
+    gradients = [jnp.ones_like(kernel) for kernel in state[0]]
+
+    def step(state: Any, batch: Any) -> Any:
+        kernels, slots, metrics = state
+        return *_adam(kernels, slots, gradients), metrics + batch[1][0]
+
+    return state, step
+
+
+def mlp_multiplications(batch: int) -> int:
+    """Returns the floating point operations of the eight products of a step of `mlp`."""
+    (first, *others) = [2 * batch * a * b for a, b in _MLP]
+    return 2 * first + 3 * sum(others)  # Nobody needs the gradient of the pictures.
+
+
+def operations_per_second(seconds: float) -> float:
+    """Returns how many floating point operations a second a large product of matrices does, all cores together."""
+    product = jax.jit(jnp.matmul)
+    matrix = jnp.ones((_LARGE, _LARGE))
+    jax.block_until_ready(product(matrix, matrix))
+    count, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        jax.block_until_ready(product(matrix, matrix))
+        count += 1
+    return 2 * _LARGE**3 * count / (time.perf_counter() - start)
 
 
 def cnn(
@@ -113,6 +145,12 @@ def _dense(random: np.random.Generator, inputs: int, outputs: int) -> tuple[Any,
     limit = np.sqrt(6 / (inputs + outputs))
     kernel = random.uniform(-limit, limit, (inputs, outputs)).astype(np.float32)
     return jnp.asarray(kernel), jnp.zeros(outputs)
+
+
+def _kernels_with_adam(random: np.random.Generator) -> Any:
+    kernels = [_dense(random, a, b)[0] for a, b in _MLP]
+    zeros = jax.tree.map(jnp.zeros_like, kernels)
+    return kernels, (zeros, jax.tree.map(jnp.zeros_like, kernels), jnp.zeros(())), _metrics()
 
 
 def _metrics() -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.case import KERAS, LOOP, OURS, PRODUCTS, SCAN, TENSORFLOW, TORCH, Bar, Case, Side
+from benchmarks.harness.case import KERAS, LIMIT, LOOP, OURS, PRODUCTS, SCAN, TENSORFLOW, TORCH, Bar, Case, Side
 
 _BATCH, _MODULE, _RATE = 32, "benchmarks.rows.mlp", "steps/s"
 
@@ -104,6 +104,18 @@ def jax_products(options: Mapping[str, Any]) -> dict[str, float]:
     return {_RATE: jax_loops.scan(state, step, batches, options["seconds"])}
 
 
+def jax_limit(options: Mapping[str, Any]) -> dict[str, float]:
+    """The same two if the products were as fast as one of large matrices: what this machine's cores can do."""
+    from benchmarks.programs import jax_loops
+
+    seconds = options["seconds"] / 2
+    batches = jax_loops.stacked(*_examples(options), _BATCH)
+    state, step = jax_loops.mlp_adam(np.random.default_rng(0))
+    adam = 1 / jax_loops.scan(state, step, batches, seconds)
+    products = jax_loops.mlp_multiplications(_BATCH) / jax_loops.operations_per_second(seconds)
+    return {_RATE: 1 / (products + adam), "us of products": products * 1e6, "us of Adam": adam * 1e6}
+
+
 CASES = [
     Case(
         row=2,
@@ -131,6 +143,7 @@ CASES = [
             Side(LOOP, "jax_loop", "jax", "ceiling"),
             Side(SCAN, "jax_scan", "jax", "ceiling"),
             Side(PRODUCTS, "jax_products", "jax", "ceiling"),
+            Side(LIMIT, "jax_limit", "jax", "ceiling"),
         ],
         bars=[
             Bar(

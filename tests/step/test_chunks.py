@@ -16,6 +16,7 @@ from lockstep._step import cost
 from lockstep._step.chunks import Pace, grouped, pays, places_for
 from lockstep._step.program import CompiledProgram
 from lockstep._step.replicas import Replicas
+from lockstep._xla import in_place
 
 
 def seconds(f: Any, *shapes: tuple[int, ...], platform: str = "cpu") -> float:
@@ -144,6 +145,17 @@ def test_steps_together_are_the_steps_one_by_one(replicas: int, rows: int) -> No
         again, same = run(pieces)
         np.testing.assert_array_equal(again, weights)
         assert same == losses
+
+
+def test_steps_together_are_compiled_with_the_options_for_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which here are of a kind that XLA refuses, so that they are seen to reach it."""
+    monkeypatch.setattr(in_place, "compiler_options", lambda platform: {f"no_option_of_{platform}": True})
+    program = CompiledProgram(lambda state, batch: ({}, state + batch), Replicas(Runtime(), jax.devices()[:1]))
+    batches = [program.prepare(np.ones(3, "float32")) for _ in range(2)]
+    state = program.place_state(jnp.zeros(3))
+    program.decide(state, batches[0])
+    with pytest.raises(jax.errors.JaxRuntimeError, match="no_option_of_cpu"):
+        program.run(state, program.place(batches))
 
 
 def test_a_step_that_changes_what_its_state_looks_like_runs_alone() -> None:
