@@ -74,7 +74,14 @@ def heading(result: Mapping[str, Any]) -> list[str]:
     revision = f"; lockstep at {machine['revision']}" if machine.get("revision") else ""
     about = f"{result['date']}; {where}; {result['rounds']} rounds, medians{revision}."
     data = f"Data: {'; '.join(result['data'].values())}." if result.get("data") else ""
-    return [about, f"Environments. {versions}.", f"`{result['command']}`. {data} {_disturbance(result)}".strip()]
+    how = f"`{result['command']}`. {data} {_disturbance(result)}".strip()
+    return [about, f"Environments. {versions}.", *_kept(result), how]
+
+
+def _kept(result: Mapping[str, Any]) -> list[str]:
+    """Says which rows were measured before this run, and only stand beside it."""
+    rows = {case["row"] for case in result["cases"] if case.get("date", result["date"]) < result["date"]}
+    return [f"Measured earlier, as the tables of these rows say: {', '.join(map(str, sorted(rows)))}."] if rows else []
 
 
 def _disturbance(result: Mapping[str, Any]) -> str:

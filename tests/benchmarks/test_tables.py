@@ -56,6 +56,16 @@ def test_a_side_that_failed_is_named_with_its_reason() -> None:
     assert "x the peer | not measured" in text
 
 
+def test_rows_of_an_earlier_run_are_told_apart() -> None:
+    result = _result(Measured(PEER, [{"steps/s": 1000.0}], [0.0]))
+    (case,) = result["cases"]
+    dates = {1: "2025-12-31 23:59 UTC", 2: "2026-01-01 00:10 UTC", 3: "2025-12-31 22:00 UTC"}
+    result["cases"] = [{**case, "row": row, "date": date, "rounds": 2} for row, date in dates.items()]
+    assert "Measured earlier, as the tables of these rows say: 1, 3." in report.markdown(result)
+    result["cases"] = [case]
+    assert "Measured earlier" not in report.markdown(result)
+
+
 def test_results_are_written_and_read_again(tmp_path: Path) -> None:
     result = _result(Measured(PEER, [{"steps/s": 1000.0}], [0.0]))
     report.write(result, tmp_path, "quick")
