@@ -8,8 +8,6 @@ from typing import Any, cast
 
 from lockstep.errors import ArgumentError
 
-_PLAIN = (str, int, float, bool, type(None))
-
 
 def snapshot(extra: Any) -> dict[str, Any]:
     """Returns a copy of `extra`, as it will be read again.
@@ -27,16 +25,14 @@ def snapshot(extra: Any) -> dict[str, Any]:
 
 
 def _check(value: Any, place: str) -> None:
-    """Refuses what is not JSON. Numbers in a list cost no call each: a generator's state has hundreds."""
     if isinstance(value, dict):
         for key, inner in cast("dict[Any, Any]", value).items():
             _check_key(key, place)
             _check(inner, f"{place}[{key!r}]")
     elif isinstance(value, list | tuple):
         for index, inner in enumerate(cast("list[Any]", value)):
-            if type(inner) not in _PLAIN:
-                _check(inner, f"{place}[{index}]")
-    elif type(value) not in _PLAIN:
+            _check(inner, f"{place}[{index}]")
+    elif value is not None and type(value) not in (str, int, float, bool):
         raise ArgumentError(
             f"What is kept beside the arrays must be JSON (dict, list, str, int, float, bool, None); {place} is "
             f"{value!r:.80} of type {type(value).__name__}. Convert it, or save it as an array."
