@@ -27,10 +27,7 @@ def mlp(random: np.random.Generator) -> tuple[Any, Step]:
             x = jax.nn.relu(x @ kernel + bias)
         return x @ params[-1][0] + params[-1][1]
 
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    return (params, (zeros, jax.tree.map(jnp.zeros_like, params), jnp.zeros(())), _metrics()), partial(
-        _step, apply, _adam
-    )
+    return _with_adam(params), partial(_step, apply, _adam)
 
 
 def mlp_products(random: np.random.Generator) -> tuple[Any, Step]:
@@ -38,19 +35,19 @@ def mlp_products(random: np.random.Generator) -> tuple[Any, Step]:
 
     No bias, activation, loss or metric. How fast XLA's kernels are bounds every step that is made of them.
     """
-    return _kernels_with_adam(random), _products
+    return _with_adam(_kernels(random)), _products
 
 
 def mlp_adam(random: np.random.Generator) -> tuple[Any, Step]:
     """Returns Adam for the kernels of `mlp` alone, with gradients that are there."""
-    state = _kernels_with_adam(random)
-    gradients = [jnp.ones_like(kernel) for kernel in state[0]]
+    kernels = _kernels(random)
+    gradients = [jnp.ones_like(kernel) for kernel in kernels]
 
     def step(state: Any, batch: Any) -> Any:
         kernels, slots, metrics = state
         return *_adam(kernels, slots, gradients), metrics + batch[1][0]
 
-    return state, step
+    return _with_adam(kernels), step
 
 
 def mlp_multiplications(batch: int) -> int:
@@ -147,10 +144,13 @@ def _dense(random: np.random.Generator, inputs: int, outputs: int) -> tuple[Any,
     return jnp.asarray(kernel), jnp.zeros(outputs)
 
 
-def _kernels_with_adam(random: np.random.Generator) -> Any:
-    kernels = [_dense(random, a, b)[0] for a, b in _MLP]
-    zeros = jax.tree.map(jnp.zeros_like, kernels)
-    return kernels, (zeros, jax.tree.map(jnp.zeros_like, kernels), jnp.zeros(())), _metrics()
+def _kernels(random: np.random.Generator) -> list[Any]:
+    return [_dense(random, a, b)[0] for a, b in _MLP]
+
+
+def _with_adam(params: Any) -> Any:
+    first, second = (jax.tree.map(jnp.zeros_like, params) for _ in range(2))  # Each is given to the step to write to.
+    return params, (first, second, jnp.zeros(())), _metrics()
 
 
 def _metrics() -> Any:

@@ -90,10 +90,9 @@ def checkpoints(tf: Any, options: Mapping[str, Any], logger: logging.Logger) -> 
     # From half a window after a multiple of the steps of a window to half a window after the next one.
     windows = np.diff(clock.times[::2])
     without, saving = windows[::2], windows[1::2]
-    beside = (without[:-1] + without[1:])[: len(saving)] / 2
-    lost = 1 - beside / saving[: len(beside)]
+    beside = (without[:-1] + without[1:]) / 2
     return {
-        _LOSS: float(np.median(lost)),
+        _LOSS: float(np.median(1 - beside / saving)),
         "steps/s without": _WINDOW / float(np.median(without)),
         "steps/s with": _WINDOW / float(np.median(saving)),
     }
