@@ -23,6 +23,7 @@ from lockstep._comm import sharing
 from lockstep._runtime import at_once
 from lockstep._step import chunks, cost
 from lockstep._step.local_state import LocalState
+from lockstep._step.native import with_native_kernels
 from lockstep._step.outputs import Outputs
 from lockstep._step.placement import (
     Placed,
@@ -43,7 +44,7 @@ from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.residuals import Residuals, compensated, uncompensated
 from lockstep._step.rounds import Local
 from lockstep._step.slots import Slots
-from lockstep._xla import in_place
+from lockstep._xla import in_place, setting
 from lockstep._xla import install as lowerings
 
 
@@ -366,6 +367,8 @@ class CompiledProgram:
         if self._compare is not None:
             self._compare(recorded.jaxpr)
         count = self._replicas.count
+        if count == 1 and self.runtime.is_alone and self._platform == "cpu":
+            return self._native(recorded, _key(split, carried, batch), carried)
         is_explicit = self._replica_step is not None or self._local is not None
         if split is not Split.EVEN or is_explicit or not sharing.shared(AXIS, count):
             return recorded
@@ -379,6 +382,14 @@ class CompiledProgram:
             step = partial(self._on_each_replica, own, split, specs=specs)
             self._divided_steps[key] = recorded if own is None else step
         sharing.begin_program()
+        return self._divided_steps[key]
+
+    def _native(self, recorded: Recorded, key: Any, carried: Any) -> Step:
+        """The recorded step, with lockstep's own kernels where they are faster."""
+        if not setting.enabled():
+            return recorded
+        if key not in self._divided_steps:
+            self._divided_steps[key] = with_native_kernels(recorded, carried) or recorded
         return self._divided_steps[key]
 
     def _divided(self, split: Split, batch: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,15 +97,19 @@ _SHARDINGS = ("sharding", "out_sharding", "dst_sharding")
 _KEEPS_ZERO = ("broadcast_in_dim", "convert_element_type", "reshape", "copy", "neg", "transpose", "squeeze")
 
 
-def flatten(jaxpr: Any) -> Flat:
+def flatten(jaxpr: Any, kept: Collection[str] = ()) -> Flat:
     """Returns a closed jaxpr as one list of equations.
+
+    Args:
+        jaxpr: The closed jaxpr.
+        kept: Names of primitives that stay, where a jaxpr could stand for them.
 
     Raises:
         NoRule: If it holds an equation that must not run per replica.
     """
     inside = open_jaxpr(jaxpr)
     inputs = [Value(v.aval) for v in inside.invars]
-    builder = _Builder()
+    builder = _Builder(kept)
     outputs = builder.inline(inside, consts_of(jaxpr), inputs)
     return Flat(inputs, _needed(builder.equations, outputs), outputs)
 
@@ -126,8 +130,9 @@ def consts_of(jaxpr: Any) -> list[Any]:
 class _Builder:
     """Collects equations."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Collection[str]) -> None:
         self.equations: list[Equation] = []
+        self._kept = kept
         self._sums: dict[tuple[int, tuple[int, ...]], Value] = {}
 
     def inline(self, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Value]) -> list[Value]:
@@ -143,7 +148,7 @@ class _Builder:
 
     def _add(self, eqn: Any, inputs: list[Value]) -> list[Value]:
         name = eqn.primitive.name
-        inner = _inner(name, eqn, inputs)
+        inner = None if name in self._kept else _inner(name, eqn, inputs)
         if inner is not None:
             if name in _REMAT and eqn.params.get("prevent_cse") and eqn.params.get("differentiated"):
                 inputs = self._kept_apart(inputs)

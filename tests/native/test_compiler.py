@@ -1,0 +1,70 @@
+"""What is compiled is kept; what cannot be compiled is left to XLA."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from lockstep._native import compiler
+
+_UPDATE = """#define UPDATE_ARRAYS 1
+#define UPDATE_NUMBERS 0
+#define UPDATE_RESULTS 1
+INLINE void update(const float *g, const float *const *in, const float *numbers, float *const *out,
+                   long at, long stride, long rows, long columns) {}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _asked_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator[None]:
+    monkeypatch.setenv("LOCKSTEP_CACHE_DIR", str(tmp_path))
+    for function in (compiler.library, compiler._command):
+        function.cache_clear()
+    yield
+    for function in (compiler.library, compiler._command):
+        function.cache_clear()
+
+
+@pytest.fixture
+def kernels(tmp_path: Path) -> Path:
+    if not compiler._command():
+        pytest.skip("no C compiler")
+    return tmp_path / "kernels"
+
+
+def test_it_is_compiled_once_and_kept(kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compiler.library() is not None
+    (kept,) = kernels.iterdir()
+    assert kept.suffix == ".so"
+    compiler.library.cache_clear()
+    monkeypatch.setattr(compiler, "_compile", None)
+    assert compiler.library() is not None
+
+
+def test_each_update_is_its_own(kernels: Path) -> None:
+    assert compiler.library(_UPDATE) is not None and compiler.library() is not None
+    assert len(list(kernels.iterdir())) == 2
+    assert compiler.key(_UPDATE) != compiler.key("")
+
+
+def test_an_update_that_does_not_compile_is_left_to_xla(kernels: Path) -> None:
+    assert compiler.library("this is no C") is None
+    assert list(kernels.iterdir()) == []
+
+
+@pytest.mark.parametrize("given", ["false", "/nowhere/cc -m32"])
+def test_a_compiler_that_fails_or_is_not_there(given: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    os.symlink("/bin/false", tmp_path / "bin" / "false")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("CC", given)
+    assert compiler.library() is None
+
+
+def test_nothing_is_loaded_from_where_others_may_write(kernels: Path) -> None:
+    kernels.mkdir()
+    kernels.chmod(0o777)
+    assert compiler.library() is None
