@@ -115,6 +115,17 @@ def _dropout(strategy: Any, rng: np.random.Generator, floatx: str) -> dict[str, 
     return _results(model, history, x, y)
 
 
+def _wide(strategy: Any, rng: np.random.Generator, floatx: str) -> dict[str, np.ndarray]:
+    """Layers of a size for which one device alone has kernels of its own, in float32."""
+    x, y = _classified(rng, floatx, 40)
+    with strategy.scope():
+        wide = layers.Dense(96, activation="tanh", kernel_regularizer="l2")
+        model = keras.Sequential([keras.Input((40,)), wide, layers.Dense(64, activation="tanh"), layers.Dense(4)])
+        model.compile(keras.optimizers.SGD(0.05, momentum=0.9), _crossentropy(), metrics=["accuracy"])
+    history = model.fit(x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0)
+    return _results(model, history, x, y)
+
+
 def _contrastive_loss(y_true: Any, y_pred: Any) -> Any:
     """Every example against every other one of the batch."""
     similar = ops.matmul(y_pred, ops.transpose(y_pred))
@@ -265,6 +276,7 @@ CASES: dict[str, Callable[..., dict[str, np.ndarray]]] = {
     "lion": _optimised(lambda: keras.optimizers.Lion(1e-3)),
     "batch normalisation": _batch_normalisation,
     "dropout": _dropout,
+    "wide layers": _wide,
     "contrastive loss": _contrastive,
     "auc": _auc,
     "convolutional": _convolutional,

@@ -14,7 +14,7 @@ from tests.support.cluster import Cluster, shared
 LAYOUTS = [(1, 4), pytest.param((2, 2), marks=pytest.mark.exhaustive)]
 TOLERANCES = {"float64": 1e-9, "float32": 2e-5}
 # In float32, Lion's sign of a momentum near zero, and a whole epoch of Adam's first steps, amplify rounding.
-_FLOAT32 = ["sgd with momentum", "dropout"]
+_FLOAT32 = ["sgd with momentum", "dropout", "wide layers"]
 
 
 def _without_option(*cases: str) -> list[object]:
@@ -74,6 +74,12 @@ def test_one_replica(case: str, cluster: Cluster, one_device: dict[tuple[str, st
 @pytest.mark.parametrize("case", _FLOAT32)
 def test_float32(case: str, cluster: Cluster, one_device: dict[tuple[str, str], Results]) -> None:
     _check(case, "float32", cluster, one_device)
+
+
+@pytest.mark.parametrize("cluster", [(1, 1)], ids=["1x1"], indirect=True)
+def test_one_replica_in_float32(cluster: Cluster, one_device: dict[tuple[str, str], Results]) -> None:
+    """Only one device alone has kernels of its own, and only in this type."""
+    _check("wide layers", "float32", cluster, one_device)
 
 
 @pytest.mark.parametrize("case", _THREE)

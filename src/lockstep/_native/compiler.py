@@ -69,7 +69,13 @@ def _compile(directory: Path, update: str) -> Path:
     command = [*_command(), *_FLAGS, f"-I{jax.ffi.include_dir()}", "-o", str(target), str(directory / _SOURCE), "-lm"]
     for flags in ([_WIDE], []):
         done = subprocess.run(
-            [*command, *flags], capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+            [*command, *flags],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
         )
         if done.returncode == 0:
             return target

@@ -26,6 +26,7 @@ class Product:
         turned_left: Whether the left one is (k, m), not (m, k).
         turned_right: Whether the right one is (n, k), not (k, n).
         m, n, k: Sizes.
+        axes: How many of the result's are the right operand's: the last ones.
         out: The result.
     """
 
@@ -36,6 +37,7 @@ class Product:
     m: int
     n: int
     k: int
+    axes: int
     out: Value
 
     @property
@@ -70,7 +72,8 @@ def product_of(equation: Equation) -> Product | None:
     k = math.prod(left.aval.shape[axis] for axis in left_axes)
     if k == 0 or 0 in out.aval.shape:
         return None
-    return Product(left, right, turned_left, not turned_right, left.aval.size // k, right.aval.size // k, k, out)
+    axes = right.aval.ndim - len(right_axes)
+    return Product(left, right, turned_left, not turned_right, left.aval.size // k, right.aval.size // k, k, axes, out)
 
 
 def _summed_first(rank: int, axes: Sequence[int]) -> bool | None:

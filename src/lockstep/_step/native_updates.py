@@ -7,7 +7,7 @@ of the product and everything that comes of it, while it is in registers.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,7 @@ class Uses:
 
     def __init__(self, flat: Flat) -> None:
         self.equations = flat.equations
+        self._places = {equation: place for place, equation in enumerate(flat.equations)}
         self._users: dict[Value, list[Equation]] = {}
         self._outputs = frozenset(flat.outputs)
         self._makers: dict[Value, Equation] = {}
@@ -56,6 +57,10 @@ class Uses:
             self._makers.update(dict.fromkeys(equation.outputs, equation))
             for value in dict.fromkeys(equation.inputs):
                 self._users.setdefault(value, []).append(equation)
+
+    def place(self, equation: Equation) -> int:
+        """Which one it is."""
+        return self._places[equation]
 
     def users(self, value: Value) -> Sequence[Equation]:
         """The equations that take it."""
@@ -106,45 +111,42 @@ def update_of(uses: Uses, equation: Equation, pairs: Mapping[Value, Value]) -> U
 def _as_used(uses: Uses, equation: Equation, product: Product) -> tuple[Value, list[Equation], Product]:
     """The gradient as the weights lie. Differentiation makes it transposed, and turns it then."""
     users = uses.users(product.out)
-    if len(users) == 1 and users[0].primitive.name == "transpose" and not uses.is_needed_beside(product.out, users):
-        rank = product.out.aval.ndim
-        own = rank - _free_axes(product.right, product)
-        if tuple(users[0].params["permutation"]) == (*range(own, rank), *range(own)):
-            turned = users[0].outputs[0]
-            swapped = Product(product.right, product.left, True, False, product.n, product.m, product.k, turned)
-            return turned, [equation, users[0]], swapped
-    return product.out, [equation], product
-
-
-def _free_axes(operand: Value, product: Product) -> int:
-    """How many axes of an operand whose summed axes come first are its own."""
-    summed, axes = 1, 0
-    while summed < product.k or (axes == 0):
-        summed *= operand.aval.shape[axes]
-        axes += 1
-    return operand.aval.ndim - axes
+    if len(users) != 1 or users[0].primitive.name != "transpose" or uses.is_needed_beside(product.out, users):
+        return product.out, [equation], product
+    rank = product.out.aval.ndim
+    own = rank - product.axes
+    if tuple(users[0].params["permutation"]) != (*range(own, rank), *range(own)):
+        return product.out, [equation], product
+    (turned,) = users[0].outputs
+    swapped = replace(product, left=product.right, right=product.left, m=product.n, n=product.m, axes=own, out=turned)
+    return turned, [equation, users[0]], swapped
 
 
 def _members(uses: Uses, gradient: Value) -> list[Equation]:
     """What is done to each element of the gradient, and what is needed for nothing else, in order."""
     shape = gradient.aval.shape
-    inside = {gradient}
     found = set[Equation]()
-    for equation in uses.equations:
-        if not inside.isdisjoint(equation.inputs) and _is_elementwise(equation, shape, inside):
-            found.add(equation)
-            inside.update(equation.outputs)
+    inside = {gradient}
+
+    def add(equation: Equation) -> None:
+        found.add(equation)
+        inside.update(equation.outputs)
+
+    coming = [gradient]
+    while coming:
+        for user in uses.users(coming.pop()):
+            if user not in found and _is_elementwise(user, shape, inside):
+                add(user)
+                coming.extend(user.outputs)
     waiting = [v for equation in found for v in equation.inputs]
     while waiting:
         value = waiting.pop()
-        maker = uses.maker(value)
-        if maker is None or maker in found or value in inside or value.aval.shape != shape:
+        maker = None if value in inside else uses.maker(value)
+        if maker is None or uses.is_needed_beside(value, found) or not _is_elementwise(maker, shape, inside):
             continue
-        if not uses.is_needed_beside(value, found) and _is_elementwise(maker, shape, inside):
-            found.add(maker)
-            inside.update(maker.outputs)
-            waiting.extend(maker.inputs)
-    return [equation for equation in uses.equations if equation in found]
+        add(maker)
+        waiting.extend(maker.inputs)
+    return sorted(found, key=uses.place)
 
 
 def _is_elementwise(equation: Equation, shape: tuple[int, ...], inside: Collection[Value]) -> bool:

@@ -93,7 +93,7 @@ class CompiledProgram:
         self._kept: Kept = kept
         self._compare = compare
         self._records: dict[Any, Recorded] = {}
-        self._divided_steps: dict[Any, Step] = {}
+        self._own_steps: dict[Any, Step] = {}
         # Whether several steps go into one dispatch, once that is decided.
         self._repeats: bool | None = None if repeats else False
         self._output_bytes = 0
@@ -373,24 +373,24 @@ class CompiledProgram:
         if split is not Split.EVEN or is_explicit or not sharing.shared(AXIS, count):
             return recorded
         key = _key(split, carried, batch)
-        if key not in self._divided_steps:
+        if key not in self._own_steps:
             from lockstep._step.partition import partitioned_jaxpr
 
             axes = None if self.slots is None else self.slots.axes(carried)
             own = partitioned_jaxpr(recorded.jaxpr, recorded.structure, carried, batch, self._replicas, axes)
             specs = None if self.slots is None else self.slots.specs(carried[0])
             step = partial(self._on_each_replica, own, split, specs=specs)
-            self._divided_steps[key] = recorded if own is None else step
+            self._own_steps[key] = recorded if own is None else step
         sharing.begin_program()
-        return self._divided_steps[key]
+        return self._own_steps[key]
 
     def _native(self, recorded: Recorded, key: Any, carried: Any) -> Step:
         """The recorded step, with lockstep's own kernels where they are faster."""
         if not setting.enabled():
             return recorded
-        if key not in self._divided_steps:
-            self._divided_steps[key] = with_native_kernels(recorded, carried) or recorded
-        return self._divided_steps[key]
+        if key not in self._own_steps:
+            self._own_steps[key] = with_native_kernels(recorded, carried) or recorded
+        return self._own_steps[key]
 
     def _divided(self, split: Split, batch: Any) -> Any:
         """Has XLA divide a batch among the replicas."""
