@@ -132,6 +132,27 @@ def test_axes_that_belong_together_are_one() -> None:
     np.testing.assert_allclose(_after(ours, weight, x), _after(step, weight, x), rtol=1e-4)
 
 
+def test_a_matrix_that_is_transposed_is_taken_as_it_lies() -> None:
+    def step(state: Any, batch: Any) -> Any:
+        return (), jnp.tanh(state @ batch.T / 16)
+
+    state, batch = _batch([256, 256], 32)[0], _batch([256, 256], 256)[0]
+    recorded = record(step, state, batch)
+    (product,) = (node for node in _nodes(recorded, state) if isinstance(node, Product))
+    assert product.turned_right and product.right.aval.shape == (256, 256)
+    ours = native.with_native_kernels(recorded, state)
+    assert ours is not None
+    np.testing.assert_allclose(_after(ours, state, batch), _after(step, state, batch), rtol=1e-3, atol=1e-4)
+
+
+def test_a_product_with_the_first_matrix_transposed_is_left_to_xla() -> None:
+    def step(state: Any, batch: Any) -> Any:
+        return (), jnp.tanh(state.T @ batch)
+
+    state, batch = (_batch([256, 256], 256)[i] for i in (0, 1))
+    assert native.with_native_kernels(record(step, state, batch), state) is None
+
+
 def test_other_types_are_left_to_xla() -> None:
     widths = [128, 256, 256]
     state, batch = jax.tree.map(lambda a: a.astype(jnp.bfloat16), (_state(widths), _batch(widths, 32)))

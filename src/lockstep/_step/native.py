@@ -60,7 +60,7 @@ def _nodes(flat: Flat, pairs: Mapping[Value, Value]) -> Iterator[_Node]:
     for equation in flat.equations:
         if equation in replaced:
             continue
-        product = product_of(equation)
+        product = product_of(equation, uses.maker)
         is_better = product is not None and product.is_better and calls.are_there()
         yield product if product is not None and is_better else equation
 

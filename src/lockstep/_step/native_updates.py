@@ -67,7 +67,7 @@ class Uses:
         return self._users.get(value, ())
 
     def maker(self, value: Value) -> Equation | None:
-        """The equation that makes it, unless it is an input."""
+        """The equation that makes it, unless it is an input or a constant."""
         return self._makers.get(value)
 
     def is_needed_beside(self, value: Value, equations: Collection[Equation]) -> bool:
@@ -83,7 +83,7 @@ def update_of(uses: Uses, equation: Equation, pairs: Mapping[Value, Value]) -> U
         equation: Any of its equations.
         pairs: The input whose place an output takes in the next step, by output.
     """
-    product = product_of(equation)
+    product = product_of(equation, uses.maker)
     if product is None or not product.turned_left or product.turned_right or product.k > _MOST_SUMMED:
         return None
     gradient, first, product = _as_used(uses, equation, product)
