@@ -18,7 +18,9 @@ from lockstep._native import calls
 from lockstep._step import native
 from lockstep._step.native_products import Product
 from lockstep._step.native_updates import Update
+from lockstep._step.partition.flat import flatten
 from lockstep._step.recorded import Recorded, record
+from lockstep._xla import in_place, setting
 
 Step = Callable[[Any, Any], Any]
 
@@ -167,9 +169,14 @@ def test_without_a_compiler_the_step_is_left_alone(monkeypatch: pytest.MonkeyPat
     assert native.with_native_kernels(record(_step(_adam), state, batch), state) is None
 
 
-def test_weights_are_not_copied_in_each_round() -> None:
-    from lockstep._xla import in_place
+def test_the_setting_of_lowerings_switches_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(setting.VARIABLE, "0")
+    widths = [128, 256, 256]
+    state, batch = _state(widths), _batch(widths, 32)
+    assert native.with_native_kernels(record(_step(_adam), state, batch), state) is None
 
+
+def test_weights_are_not_copied_in_each_round() -> None:
     widths = [128, 256, 256]
     state, batch = _state(widths), _batch(widths, 32)
     step = native.with_native_kernels(record(_step(_adam), state, batch), state)
@@ -185,7 +192,5 @@ def test_weights_are_not_copied_in_each_round() -> None:
 
 
 def _nodes(recorded: Recorded, state: Any) -> list[Any]:
-    from lockstep._step.partition.flat import flatten
-
     flat = flatten(recorded.jaxpr)
     return list(native._nodes(flat, native._pairs(flat, len(jax.tree.leaves(state)))))

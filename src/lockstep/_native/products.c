@@ -45,6 +45,8 @@ typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias))
 enum { CHUNKS_PER_THREAD = 8, SPINS = 2000 };
 /* Elements of B: fewer are copied by one thread; so many stay near to a core while it goes through the rows of C. */
 enum { ALONE = 1 << 15, NEAR = 1 << 16 };
+/* Multiplications that are worth another thread, some microseconds; an element of an update counts for so many. */
+enum { WORTH_A_THREAD = 1 << 17, UPDATE_COSTS = 16 };
 
 /* ---- Threads ---------------------------------------------------------------------------------------------------- */
 
@@ -261,7 +263,8 @@ static void make_chunk(const void *data, long chunk) {
 
 /* Divides C among the threads: by its rows where each thread has many, else by panels, too. */
 static void run_job(const XLA_FFI_CallFrame *frame, Job *job) {
-  const long threads = threads_of(frame), tiles = (job->m + ROWS - 1) / ROWS;
+  const long work = job->m * job->n * (job->k + UPDATE_COSTS);
+  const long threads = least(threads_of(frame), 1 + work / WORTH_A_THREAD), tiles = (job->m + ROWS - 1) / ROWS;
   job->panels = (job->n + COLUMNS - 1) / COLUMNS;
   job->copied = job->bj == 1 ? job->n / COLUMNS : 0; /* What lies well is read where it lies. */
   const long copies = job->panels - job->copied, copied = copies * job->k * COLUMNS;

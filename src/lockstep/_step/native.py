@@ -17,17 +17,20 @@ from lockstep._step.partition.flat import Constant, Equation, Flat, Value, flatt
 from lockstep._step.partition.layout import NoRule
 from lockstep._step.partition.rules.base import bind
 from lockstep._step.recorded import Recorded
+from lockstep._xla import setting
 
 _Node = Equation | Product | Update
 
 
 def with_native_kernels(recorded: Recorded, carried: Any) -> Callable[[Any, Any], Any] | None:
-    """Returns the step with the kernels; `None` if there is nothing for them to do, or they cannot be compiled.
+    """Returns the step with the kernels; `None` if there is nothing for them to do, or they are not there, or off.
 
     Args:
         recorded: The step.
         carried: What it takes first, and returns as it is to be taken next.
     """
+    if not setting.enabled():
+        return None
     try:
         flat = flatten(recorded.jaxpr, kept=("random_bits",))
     except NoRule:

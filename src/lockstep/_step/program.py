@@ -44,7 +44,7 @@ from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.residuals import Residuals, compensated, uncompensated
 from lockstep._step.rounds import Local
 from lockstep._step.slots import Slots
-from lockstep._xla import in_place, setting
+from lockstep._xla import in_place
 from lockstep._xla import install as lowerings
 
 
@@ -386,8 +386,6 @@ class CompiledProgram:
 
     def _native(self, recorded: Recorded, key: Any, carried: Any) -> Step:
         """The recorded step, with lockstep's own kernels where they are faster."""
-        if not setting.enabled():
-            return recorded
         if key not in self._own_steps:
             self._own_steps[key] = with_native_kernels(recorded, carried) or recorded
         return self._own_steps[key]
