@@ -169,6 +169,19 @@ def test_without_a_compiler_the_step_is_left_alone(monkeypatch: pytest.MonkeyPat
     assert native.with_native_kernels(record(_step(_adam), state, batch), state) is None
 
 
+def test_weights_that_the_product_reads_are_not_replaced_in_place() -> None:
+    """The gradient of a matrix's product with itself."""
+
+    def step(state: Any, batch: Any) -> Any:
+        return (), state - 1e-3 * (state.T @ batch + batch.T @ state)
+
+    state, batch = (_batch([64, 64], 64)[i] for i in (0, 1))
+    recorded = record(step, state, batch)
+    ours = native.with_native_kernels(recorded, state) or step
+    assert not any(isinstance(node, Update) for node in _nodes(recorded, state))
+    np.testing.assert_allclose(_after(ours, state, batch), _after(step, state, batch), rtol=1e-3, atol=1e-4)
+
+
 def test_the_setting_of_lowerings_switches_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(setting.VARIABLE, "0")
     widths = [128, 256, 256]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import jax
@@ -12,8 +12,10 @@ from lockstep._native import compiler
 
 _FORMS = ("product", "product_with_transposed")
 
+_lock = threading.Lock()
+_names: dict[tuple[str, str], str | None] = {}
 
-@cache
+
 def are_there() -> bool:
     """Whether products can be compiled on this machine."""
     return all(_registered(form, "") is not None for form in _FORMS)
@@ -70,9 +72,15 @@ def _name(form: str, update: str) -> str:
     return name
 
 
-@cache
 def _registered(form: str, update: str) -> str | None:
     """Under which name XLA knows a function; `None` if it cannot be compiled."""
+    with _lock:
+        if (form, update) not in _names:
+            _names[form, update] = _register(form, update)
+        return _names[form, update]
+
+
+def _register(form: str, update: str) -> str | None:
     found = compiler.library(update)
     if found is None:
         return None

@@ -100,7 +100,9 @@ def update_of(uses: Uses, equation: Equation, pairs: Mapping[Value, Value]) -> U
         return None
     if any(v.aval.dtype.name != "float32" for v in (*arrays, *results)) or _comes_back(uses, equations, results):
         return None
-    replaced = {arrays.index(pairs[v]): i for i, v in enumerate(results) if pairs.get(v) in arrays}
+    # What the product reads as well stays until all of it has been made.
+    free = {v: i for i, v in enumerate(arrays) if v not in (product.left, product.right)}
+    replaced = {free[pairs[v]]: i for i, v in enumerate(results) if pairs.get(v) in free}
     if not replaced:  # It is not what the next step begins with, and something else is waiting for it.
         return None
     numbers = tuple(v for v in outside if not v.aval.shape)
@@ -159,8 +161,6 @@ def _is_elementwise(equation: Equation, shape: tuple[int, ...], inside: Collecti
         return False
     if equation.primitive.name == "select_n" and len(equation.inputs) != 3:
         return False
-    if equation.primitive.name == "sign" and out.aval.dtype.name != "float32":
-        return False
     return all(_is_taken(value, shape, inside) for value in equation.inputs)
 
 
@@ -179,9 +179,9 @@ def _is_number(value: Value) -> bool:
 
 def _comes_back(uses: Uses, equations: Collection[Equation], results: Sequence[Value]) -> bool:
     """Whether some of it needs what others make of its results, as with a norm of the whole gradient."""
-    late = set(results)
+    own, late = set(equations), set(results)
     for equation in uses.equations:
-        if equation not in equations and not late.isdisjoint(equation.inputs):
+        if equation not in own and not late.isdisjoint(equation.inputs):
             late.update(equation.outputs)
     late.difference_update(v for equation in equations for v in equation.outputs)
     return any(not late.isdisjoint(equation.inputs) for equation in equations)
