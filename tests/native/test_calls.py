@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep._native import calls
+from lockstep._native import calls, compiler
 from lockstep._native.update import Operation, is_known, written
 
 _SIZES = st.integers(1, 75)
@@ -48,6 +48,21 @@ def test_nan_and_infinity_stay_in_their_rows_and_columns() -> None:
         expected = np.zeros((40, 70), bool)
         expected[3], expected[:, 66] = True, True
         np.testing.assert_array_equal(wrong, expected)
+
+
+def test_without_memory_for_a_copy_it_is_an_error_of_xla(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = "aligned_alloc(64, copied * sizeof *job->copies)"
+    source = compiler._source()
+    assert wanted in source
+    monkeypatch.setattr(compiler, "_source", lambda: source.replace(wanted, "NULL"))
+    monkeypatch.setattr(calls, "_names", {})
+    compiler.library.cache_clear()
+    try:
+        np.testing.assert_allclose(calls.product(_random(8, 8), np.eye(8, 64, dtype=_F))[:, :8], _random(8, 8))
+        with pytest.raises(jax.errors.JaxRuntimeError, match="no memory is left for a copy of a matrix"):
+            jax.block_until_ready(calls.product(_random(8, 8), _random(8, 33)))
+    finally:
+        compiler.library.cache_clear()
 
 
 @given(m=_SIZES, k=_SIZES, n=_SIZES)

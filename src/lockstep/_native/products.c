@@ -261,15 +261,21 @@ static void make_chunk(const void *data, long chunk) {
       for (long i = row; i < last_row; i += ROWS) make_tile(job, i, last_row, p);
 }
 
+static XLA_FFI_Error *no_memory(const XLA_FFI_CallFrame *frame) {
+  XLA_FFI_Error_Create_Args args = {XLA_FFI_Error_Create_Args_STRUCT_SIZE, NULL,
+                                    "no memory is left for a copy of a matrix", XLA_FFI_Error_Code_RESOURCE_EXHAUSTED};
+  return frame->api->XLA_FFI_Error_Create(&args);
+}
+
 /* Divides C among the threads: by its rows where each thread has many, else by panels, too. */
-static void run_job(const XLA_FFI_CallFrame *frame, Job *job) {
+static XLA_FFI_Error *run_job(const XLA_FFI_CallFrame *frame, Job *job) {
   const long work = job->m * job->n * (job->k + UPDATE_COSTS);
   const long threads = least(threads_of(frame), 1 + work / WORTH_A_THREAD), tiles = (job->m + ROWS - 1) / ROWS;
   job->panels = (job->n + COLUMNS - 1) / COLUMNS;
   job->copied = job->bj == 1 ? job->n / COLUMNS : 0; /* What lies well is read where it lies. */
   const long copies = job->panels - job->copied, copied = copies * job->k * COLUMNS;
   job->copies = copies ? aligned_alloc(64, copied * sizeof *job->copies) : NULL;
-  if (copies && job->copies == NULL) abort(); /* As XLA does where no memory is left. */
+  if (copies && job->copies == NULL) return no_memory(frame);
   run_all(frame, copied < ALONE ? 1 : threads, copies, copy_panel, job);
 
   /* By rows, or by panels where there are few: then each part of B goes to one core. */
@@ -285,6 +291,7 @@ static void run_job(const XLA_FFI_CallFrame *frame, Job *job) {
   job->chunks_across = (job->panels + job->panel_chunk - 1) / job->panel_chunk;
   run_all(frame, threads, (job->m + job->row_chunk - 1) / job->row_chunk * job->chunks_across, make_chunk, job);
   free(job->copies);
+  return NULL;
 }
 
 /* ---- What XLA calls --------------------------------------------------------------------------------------------- */
@@ -310,8 +317,7 @@ XLA_FFI_Error *product(XLA_FFI_CallFrame *frame) {
   const XLA_FFI_Buffer *a = argument(frame, 0), *b = argument(frame, 1), *c = result(frame, 0);
   const long m = a->dims[0], k = a->dims[1], n = b->dims[1];
   Job job = {a->data, b->data, c->data, m, n, k, .ai = k, .ak = 1, .bk = n, .bj = 1, .ci = n, .cj = 1};
-  run_job(frame, &job);
-  return NULL;
+  return run_job(frame, &job);
 }
 
 /* (m, k) (n, k) -> (m, n): the second one's rows are long and lie well, so it is A, and the first one is turned. */
@@ -320,8 +326,7 @@ XLA_FFI_Error *product_with_transposed(XLA_FFI_CallFrame *frame) {
   const XLA_FFI_Buffer *a = argument(frame, 0), *b = argument(frame, 1), *c = result(frame, 0);
   const long m = a->dims[0], k = a->dims[1], n = b->dims[0];
   Job job = {b->data, a->data, c->data, n, m, k, .ai = k, .ak = 1, .bk = 1, .bj = k, .ci = 1, .cj = n};
-  run_job(frame, &job);
-  return NULL;
+  return run_job(frame, &job);
 }
 
 #else
@@ -336,8 +341,7 @@ XLA_FFI_Error *updated(XLA_FFI_CallFrame *frame) {
   for (int i = 0; i < UPDATE_ARRAYS; i++) job.in[i] = argument(frame, 2 + i)->data;
   for (int i = 0; i < UPDATE_NUMBERS; i++) numbers[i] = *(const float *)argument(frame, 2 + UPDATE_ARRAYS + i)->data;
   for (int i = 0; i < UPDATE_RESULTS; i++) job.out[i] = result(frame, i)->data;
-  run_job(frame, &job);
-  return NULL;
+  return run_job(frame, &job);
 }
 
 #endif
