@@ -16,9 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +29,7 @@ sys.path[0:1] = [str(_ROOT), str(_ROOT / "src")]
 import jax  # noqa: E402
 
 from benchmarks.grids.case import STEPS, Case, looped  # noqa: E402
+from benchmarks.grids.compared import ALLOWED, compared  # noqa: E402
 from benchmarks.grids.convolutions import convolution_cases  # noqa: E402
 from benchmarks.grids.depthwise import depthwise_cases  # noqa: E402
 from benchmarks.grids.pages import keep  # noqa: E402
@@ -47,7 +46,6 @@ GRIDS: tuple[Callable[[], Iterator[Case]], ...] = (
     transposed_cases,
     recurrent_cases,
 )
-ALLOWED = 1.1
 # What one run is shorter than cannot be told from the noise of a dispatch, ms.
 _NOISE = 0.05
 
@@ -108,10 +106,7 @@ def _measured(case: Case, seconds: float) -> Iterator[_Measured]:
         programs = _programs(compute, operands)
         if programs is None:
             continue
-        own, ours, ratio = _compare(programs, operands, seconds)
-        for _ in range(2):
-            if ratio > ALLOWED and own - ours < 0:
-                own, ours, ratio = _compare(programs, operands, 3 * seconds)
+        own, ours, ratio = compared(programs, operands, seconds)
         is_slower = ratio > ALLOWED and ours - own > _NOISE
         found = _Measured(case.name + suffix, own / steps, ours / steps, ratio, is_slower)
         print(found.line, flush=True)
@@ -127,29 +122,6 @@ def _programs(compute: Callable[..., Any], operands: tuple[Any, ...]) -> tuple[A
 def _lowered(compute: Callable[..., Any], operands: tuple[Any, ...], setting: str) -> Any:
     os.environ[VARIABLE] = setting
     return jax.jit(lambda *args: compute(*args)).lower(*operands)
-
-
-def _compare(programs: tuple[Any, Any], operands: tuple[Any, ...], seconds: float) -> tuple[float, float, float]:
-    """Returns the medians of both programs' times in ms, and of the ratio of ours to XLA's in each round."""
-    for program in programs:
-        _time(program, operands)
-    times: list[tuple[float, float]] = []
-    end = time.perf_counter() + seconds
-    while len(times) < 5 or (time.perf_counter() < end and len(times) < 200):
-        order = (0, 1) if len(times) % 2 else (1, 0)
-        found = {which: _time(programs[which], operands) for which in order}
-        times.append((found[0], found[1]))
-        if time.perf_counter() > end + 10 * seconds:
-            break
-    own, ours = zip(*times, strict=True)
-    ratio = statistics.median(b / a for a, b in times)
-    return statistics.median(own) * 1e3, statistics.median(ours) * 1e3, ratio
-
-
-def _time(program: Any, operands: tuple[Any, ...]) -> float:
-    start = time.perf_counter()
-    jax.block_until_ready(program(*operands))
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

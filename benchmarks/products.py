@@ -4,17 +4,15 @@ python benchmarks/products.py             products and updates; exit status 1 if
 python benchmarks/products.py --quick     some of them
 python benchmarks/products.py --keep      writes results/products.md
 
-Each case runs in a loop of one compiled program, as steps do; the median of the rounds' ratios decides. Leave the
-machine alone meanwhile.
+Each case runs in a loop of one compiled program, as steps do, in rounds like those of `lowerings.py`. Leave the machine
+alone meanwhile.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +27,7 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 from jax import lax  # noqa: E402
 
+from benchmarks.grids.compared import ALLOWED, compared  # noqa: E402
 from benchmarks.harness.machine import machine, now  # noqa: E402
 from lockstep._native import calls  # noqa: E402
 from lockstep._step.native import with_native_kernels  # noqa: E402
@@ -36,10 +35,10 @@ from lockstep._step.recorded import record  # noqa: E402
 from lockstep._xla import in_place  # noqa: E402
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
-ALLOWED = 1.1
 # Of one step, us: what is less cannot be told from noise.
 _NOISE = 1.0
-_ROUNDS, _ROUND_SECONDS = 15, 4e-3
+# How long a round takes at least, and all rounds of a case.
+_ROUND_SECONDS, _SECONDS = 4e-3, 0.15
 _RATE = 1e-3
 
 
@@ -165,12 +164,8 @@ def _measured(case: Case) -> tuple[float, float, float] | None:
     if native is None:
         return None
     steps = max(20, int(_ROUND_SECONDS / case.seconds))
-    programs = [_looped(step, steps) for step in (case.step, native)]
-    found = _compared(programs, state, steps, _ROUNDS)
-    for _ in range(2):  # What seems slower is measured again, for longer, before it counts.
-        if found[2] > ALLOWED:
-            found = _compared(programs, state, steps, 3 * _ROUNDS)
-    return found
+    own, ours, ratio = compared((_looped(case.step, steps), _looped(native, steps)), (state,), _SECONDS)
+    return own / steps * 1e3, ours / steps * 1e3, ratio
 
 
 def _looped(step: Step, steps: int) -> Callable[[Any], Any]:
@@ -178,18 +173,6 @@ def _looped(step: Step, steps: int) -> Callable[[Any], Any]:
         lambda state: lax.fori_loop(0, steps, lambda _, s: step(s, ())[1], state),
         compiler_options=in_place.compiler_options("cpu"),
     )
-
-
-def _compared(programs: list[Callable[[Any], Any]], state: Any, steps: int, rounds: int) -> tuple[float, float, float]:
-    times: tuple[list[float], list[float]] = ([], [])
-    for number in range(-1, rounds):
-        for which in (0, 1) if number % 2 else (1, 0):
-            start = time.perf_counter()
-            jax.block_until_ready(programs[which](state))
-            if number >= 0:
-                times[which].append((time.perf_counter() - start) / steps * 1e6)
-    own, ours = (statistics.median(t) for t in times)
-    return own, ours, statistics.median(b / a for a, b in zip(*times, strict=True))
 
 
 if __name__ == "__main__":

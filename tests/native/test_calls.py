@@ -13,15 +13,17 @@ from hypothesis import strategies as st
 
 from lockstep._native import calls, compiler
 from lockstep._native.update import Operation, is_known, written
+from tests.support.compiler import needs_kernels
 
 _SIZES = st.integers(1, 75)
 _F = np.float32
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _a_compiler_is_there() -> None:
-    if not calls.are_there():
-        pytest.skip("no C compiler")
+pytestmark = needs_kernels
+
+
+def test_they_are_there() -> None:
+    assert calls.are_there()
 
 
 @given(m=_SIZES, k=_SIZES, n=_SIZES)

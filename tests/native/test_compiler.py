@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstep._native import compiler
+from tests.support.compiler import needs_kernels
 
 _UPDATE = """#define UPDATE_ARRAYS 1
 #define UPDATE_NUMBERS 0
@@ -30,11 +31,10 @@ def _asked_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator[No
 
 @pytest.fixture
 def kernels(tmp_path: Path) -> Path:
-    if not compiler._command():
-        pytest.skip("no C compiler")
     return tmp_path / "kernels"
 
 
+@needs_kernels
 def test_it_is_compiled_once_and_kept(kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert compiler.library() is not None
     (kept,) = kernels.iterdir()
@@ -44,12 +44,14 @@ def test_it_is_compiled_once_and_kept(kernels: Path, monkeypatch: pytest.MonkeyP
     assert compiler.library() is not None
 
 
+@needs_kernels
 def test_each_update_is_its_own(kernels: Path) -> None:
     assert compiler.library(_UPDATE) is not None and compiler.library() is not None
     assert len(list(kernels.iterdir())) == 2
     assert compiler.key(_UPDATE) != compiler.key("")
 
 
+@needs_kernels
 def test_an_update_that_does_not_compile_is_left_to_xla(kernels: Path) -> None:
     assert compiler.library("this is no C") is None
     assert list(kernels.iterdir()) == []
@@ -64,6 +66,7 @@ def test_a_compiler_that_fails_or_is_not_there(given: str, monkeypatch: pytest.M
     assert compiler.library() is None
 
 
+@needs_kernels
 def test_nothing_is_loaded_from_where_others_may_write(kernels: Path) -> None:
     kernels.mkdir()
     kernels.chmod(0o777)

@@ -21,14 +21,12 @@ from lockstep._step.native_updates import Update
 from lockstep._step.partition.flat import flatten
 from lockstep._step.recorded import Recorded, record
 from lockstep._xla import in_place, setting
+from tests.support.compiler import needs_kernels
 
 Step = Callable[[Any, Any], Any]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _a_compiler_is_there() -> None:
-    if not calls.are_there():
-        pytest.skip("no C compiler")
+pytestmark = needs_kernels
 
 
 def _adam(state: Any, gradients: Any, rate: float = 1e-2) -> Any:

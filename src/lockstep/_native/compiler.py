@@ -28,6 +28,8 @@ _FLAGS = (
 # Compilers avoid the widest vectors, which slow down what lies between. Here nothing does. Not all know the flag.
 _WIDE = "-mprefer-vector-width=512"
 _SECONDS = 60
+# As Linux calls them; `products.c` is written for these. Without them no compiler need be started to find out.
+_INSTRUCTIONS = {"avx2", "fma"}
 
 
 @cache
@@ -53,6 +55,8 @@ def key(update: str) -> str:
 def _compiled(update: str) -> ctypes.CDLL:
     if not _command():
         raise RuntimeError("there is no C compiler (CC, cc, gcc, clang)")
+    if not set(processor.description().split()) >= _INSTRUCTIONS:
+        raise RuntimeError(f"the processor does not have all of {sorted(_INSTRUCTIONS)}, or does not tell")
     directory = private_directory("kernels")
     kept = directory / f"{key(update)}.so"
     if not kept.exists():

@@ -80,27 +80,25 @@ static void relax(long spins) {
   else __builtin_ia32_pause();
 }
 
+/* Whether there is an error; nobody else hears of it. */
+static int has_failed(const XLA_FFI_CallFrame *frame, XLA_FFI_Error *error) {
+  if (error == NULL) return 0;
+  XLA_FFI_Error_Destroy_Args gone = {XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, NULL, error};
+  frame->api->XLA_FFI_Error_Destroy(&gone);
+  return 1;
+}
+
 static long threads_of(const XLA_FFI_CallFrame *frame) {
   int64_t count = 1;
   XLA_FFI_ThreadPool_NumThreads_Args args = {XLA_FFI_ThreadPool_NumThreads_Args_STRUCT_SIZE, NULL, frame->ctx, &count};
-  XLA_FFI_Error *error = frame->api->XLA_FFI_ThreadPool_NumThreads(&args);
-  if (error != NULL) {
-    XLA_FFI_Error_Destroy_Args gone = {XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, NULL, error};
-    frame->api->XLA_FFI_Error_Destroy(&gone);
-    return 1;
-  }
+  if (has_failed(frame, frame->api->XLA_FFI_ThreadPool_NumThreads(&args))) return 1;
   return count > 0 ? (long)count : 1;
 }
 
 static void ask_for_help(const XLA_FFI_CallFrame *frame, Crew *crew) {
   XLA_FFI_ThreadPool_Schedule_Args args = {XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE, NULL, frame->ctx, help, crew};
   atomic_fetch_add(&crew->users, 1);
-  XLA_FFI_Error *error = frame->api->XLA_FFI_ThreadPool_Schedule(&args);
-  if (error != NULL) {
-    XLA_FFI_Error_Destroy_Args gone = {XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, NULL, error};
-    frame->api->XLA_FFI_Error_Destroy(&gone);
-    leave(crew);
-  }
+  if (has_failed(frame, frame->api->XLA_FFI_ThreadPool_Schedule(&args))) leave(crew);
 }
 
 /* Runs chunks 0 to count - 1, and returns when all are done. */
@@ -182,8 +180,8 @@ static long least(long a, long b) { return a < b ? a : b; }
 #ifdef UPDATE_RESULTS
 
 /* Asks for what the update of a tile will read; it comes while the product is made. */
-INLINE void fetch(const Job *job, long at, long rows) {
-  for (long i = 0; i < rows; i++, at += job->n)
+INLINE void fetch(const Job *job, long at) {
+  for (long i = 0; i < ROWS; i++, at += job->n)
     for (int array = 0; array < UPDATE_ARRAYS; array++)
       for (long j = 0; j < COLUMNS; j += 16) __builtin_prefetch(job->in[array] + at + j);
 }
@@ -191,7 +189,7 @@ INLINE void fetch(const Job *job, long at, long rows) {
 /* A whole tile: the gradient does not leave the registers for long, and the next product begins meanwhile. */
 static __attribute__((noinline)) void update_tile(const Job *job, const float *a, const float *b, long bk, long at) {
   float tile[ROWS * COLUMNS];
-  fetch(job, at, ROWS);
+  fetch(job, at);
   multiply_exactly(ROWS, a, 1, job->ak, b, bk, job->k, tile, COLUMNS);
   update(tile, job->in, job->numbers, job->out, at, job->n, ROWS, COLUMNS);
 }

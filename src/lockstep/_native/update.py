@@ -43,11 +43,10 @@ def written(
     results: Sequence[Hashable],
 ) -> str:
     """Returns the text for operations in the order in which they run."""
-    names: dict[Hashable, str] = {gradient: "g[e]"}
+    names: dict[Hashable, str] = {gradient: "x"}
     names |= {name: f"a{i}[e]" for i, name in enumerate(arrays)}
     names |= {name: f"n{i}" for i, name in enumerate(numbers)}
-    body = [f"const float x = {names[gradient]};"]
-    names[gradient] = "x"
+    body = ["const float x = g[e];"]
     for i, operation in enumerate(operations):
         inputs = [_number(v) if isinstance(v, np.generic) else names[v] for v in operation.inputs]
         # Of a comparison, too: 0 or 1.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import heapq
+import graphlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -53,39 +52,28 @@ def _pairs(flat: Flat, count: int) -> dict[Value, Value]:
 def _nodes(flat: Flat, pairs: Mapping[Value, Value]) -> Iterator[_Node]:
     """What a step does, with the kernels; not in order."""
     uses = Uses(flat)
+    products = {equation: found for equation in flat.equations if (found := product_of(equation, uses.maker))}
     replaced = set[Equation]()
-    for equation in flat.equations:
-        update = None if equation in replaced else update_of(uses, equation, pairs)
+    for equation, product in products.items():
+        update = None if equation in replaced else update_of(uses, equation, product, pairs)
         is_new = update is not None and replaced.isdisjoint(update.equations)
         if update is not None and is_new and calls.can_update(update.text):
             replaced.update(update.equations)
             yield update
     for equation in flat.equations:
-        if equation in replaced:
-            continue
-        product = product_of(equation, uses.maker)
-        is_better = product is not None and product.is_better and calls.are_there()
-        yield product if product is not None and is_better else equation
+        product = products.get(equation)
+        if equation not in replaced:
+            yield product if product is not None and product.is_better and calls.are_there() else equation
 
 
 def _in_order(nodes: Sequence[_Node]) -> list[_Node] | None:
     """Nodes in an order in which each finds what it needs; `None` if there is none."""
     makers = {value: i for i, node in enumerate(nodes) for value in _results(node)}
     needs = [{makers[v] for v in _operands(node) if v in makers} for node in nodes]
-    users: dict[int, list[int]] = {}
-    for i, needed in enumerate(needs):
-        for j in needed:
-            users.setdefault(j, []).append(i)
-    ready = [i for i, needed in enumerate(needs) if not needed]
-    order: list[_Node] = []
-    while ready:
-        i = heapq.heappop(ready)
-        order.append(nodes[i])
-        for user in users.get(i, ()):
-            needs[user].discard(i)
-            if not needs[user]:
-                heapq.heappush(ready, user)
-    return order if len(order) == len(nodes) else None
+    try:
+        return [nodes[i] for i in graphlib.TopologicalSorter(dict(enumerate(needs))).static_order()]
+    except graphlib.CycleError:
+        return None
 
 
 def _operands(node: _Node) -> Sequence[Value]:
@@ -112,7 +100,7 @@ def _run(flat: Flat, nodes: Sequence[_Node], inputs: Sequence[Any]) -> list[Any]
 
 def _made(node: _Node, values: Sequence[Any]) -> Sequence[Any]:
     if isinstance(node, Equation):
-        with contextlib.nullcontext() if node.context is None else node.context.manager:
+        with node.settings:
             return bind(node.primitive, values, node.params)
     if isinstance(node, Product):
         call = calls.product_with_transposed if node.turned_right else calls.product

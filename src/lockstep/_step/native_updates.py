@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lockstep._native.update import Operation, is_known, written
-from lockstep._step.native_products import Product, product_of
+from lockstep._step.native_products import Product
 from lockstep._step.partition.flat import Constant, Equation, Flat, Value
 
 # A kernel's elements, with which it pays; examples, beyond which XLA's product is as fast.
@@ -75,16 +75,16 @@ class Uses:
         return value in self._outputs or any(user not in equations for user in self.users(value))
 
 
-def update_of(uses: Uses, equation: Equation, pairs: Mapping[Value, Value]) -> Update | None:
+def update_of(uses: Uses, equation: Equation, product: Product, pairs: Mapping[Value, Value]) -> Update | None:
     """Returns what is made of the gradient that an equation computes; `None` if that is better left to XLA.
 
     Args:
         uses: Of the step.
-        equation: Any of its equations.
+        equation: One of its equations.
+        product: What that is.
         pairs: The input whose place an output takes in the next step, by output.
     """
-    product = product_of(equation, uses.maker)
-    if product is None or not product.turned_left or product.turned_right or product.k > _MOST_SUMMED:
+    if not product.turned_left or product.turned_right or product.k > _MOST_SUMMED:
         return None
     gradient, first, product = _as_used(uses, equation, product)
     if product.m * product.n < _LEAST_ELEMENTS or product.n < _LEAST_COLUMNS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,6 +57,11 @@ class Equation:
     context: Any = None
     bodies: dict[str, Any] = field(default_factory=dict[str, Any])
     plans: dict[Any, Any] = field(default_factory=dict[Any, Any])
+
+    @property
+    def settings(self) -> contextlib.AbstractContextManager[Any]:
+        """Within it jax has the settings under which this was traced."""
+        return contextlib.nullcontext() if self.context is None else self.context.manager
 
 
 @dataclass(slots=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,7 +43,7 @@ def run_plan(
 def _run_step(frame: _Frame, step: Step) -> None:
     equation, decision = step.equation, step.decision
     values = [frame.get(v, need) for v, need in zip(equation.inputs, decision.needs, strict=True)]
-    with contextlib.nullcontext() if equation.context is None else equation.context.manager:
+    with equation.settings:
         if decision.run is not None:
             made = decision.run(values)
         else:
