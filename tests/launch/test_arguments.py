@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,21 @@ def refusal(stage: Stage, *arguments: object) -> str:
     return result.stderr
 
 
+@contextmanager
+def free_and_busy() -> Iterator[int]:
+    """Holds a port that only the program may listen on, and makes the one after it busy."""
+    with ExitStack() as sockets:
+        while True:
+            free = sockets.enter_context(socket.socket())
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            free.bind(("127.0.0.1", 0))
+            base = free.getsockname()[1]
+            with suppress(OSError, OverflowError):
+                sockets.enter_context(socket.create_server(("127.0.0.1", base + 1)))
+                break
+        yield base
+
+
 def test_a_missing_script_is_named(stage: Stage) -> None:
     message = refusal(stage, "--workers", 1, "missing.py")
     assert message.startswith("lockstep: error: The script must be an existing file, received 'missing.py'")
@@ -42,10 +59,9 @@ def test_there_is_at_least_one_worker(stage: Stage) -> None:
 
 
 def test_a_busy_port_is_named(stage: Stage) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as busy:
-        port = busy.getsockname()[1]
-        message = refusal(stage, "--workers", 2, "--port-base", port - 1, "program.py")
-    assert f"port {port} cannot be used" in message
+    with free_and_busy() as base:
+        message = refusal(stage, "--workers", 2, "--port-base", base, "program.py")
+    assert f"port {base + 1} cannot be used" in message
 
 
 def test_a_log_directory_that_cannot_be_made_is_named(stage: Stage) -> None:
