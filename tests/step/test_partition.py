@@ -455,6 +455,25 @@ def test_sums_are_taken_as_late_as_possible() -> None:
     assert found.sums == (1, 1, 1)
 
 
+def test_gradients_are_summed_as_the_weights_lie() -> None:
+    """Differentiation makes a kernel's gradient transposed, and turns it: XLA does so in the product, not in a sum."""
+
+    def loss(w: Any, x: Any) -> Any:
+        return jnp.sum(jnp.tanh(x @ w))
+
+    found = _planned(lambda w, x: jax.grad(loss)(w, x), np.ones((3, 5)), np.ones((4, 3)))
+    (stage,) = [s for s in found._plan.stages if s.sums]
+    assert [v.aval.shape for v in stage.sums] == [(3, 5)]
+
+
+def test_sums_that_are_used_in_two_ways_are_taken_as_they_are_made() -> None:
+    def step(w: Any, x: Any) -> Any:
+        gradient = x.T @ (x @ w)
+        return gradient.T * 2.0, gradient * gradient
+
+    assert _check(step, _normal(0, 3, 2), _normal(1, 4, 3), 2).sums == (1,)
+
+
 def test_gradients_of_the_first_layers_come_first() -> None:
     """As `Reduction` expects it: it takes them from the last, which is ready first."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from lockstep._step.partition.communication import own_block
 from lockstep._step.partition.flat import CONTROL, Constant, Equation, Flat, Value, flatten
@@ -172,7 +173,22 @@ class _Pass:
                 if source is not None and size_of(source.aval) <= size_of(outputs[0].aval):
                     due.discard(outputs[0])
                     due.add(source)
-        return due - set(self._flat.inputs)
+        due.difference_update(self._flat.inputs)
+        self._turn(due)
+        return due
+
+    def _turn(self, sums: set[Value]) -> None:
+        """Takes sums as they are used, if only transposed: XLA makes a product either way; turning a sum takes time."""
+        users: dict[Value, list[Equation]] = {}
+        for equation in self._flat.equations:
+            for value in sums.intersection(equation.inputs):
+                users.setdefault(value, []).append(equation)
+        for value, (first, *others) in users.items():
+            turned = first.outputs[0]
+            is_turned = not others and first.primitive is lax.transpose_p and value not in self._flat.outputs
+            if is_turned and self._made[turned] == PARTIAL:
+                sums.remove(value)
+                sums.add(turned)
 
     def _sole_sum(self, step: Step) -> Value | None:
         """The one input that is a sum not yet taken, if it is computed here."""
