@@ -11,10 +11,11 @@ import jax.numpy as jnp
 
 from lockstep._native import calls
 from lockstep._step.native_products import Product, product_of
-from lockstep._step.native_updates import Update, Uses, update_of
+from lockstep._step.native_updates import Update, update_of
 from lockstep._step.partition.flat import Constant, Equation, Flat, Value, flatten
 from lockstep._step.partition.layout import NoRule
 from lockstep._step.partition.rules.base import bind
+from lockstep._step.partition.uses import Uses
 from lockstep._step.recorded import Recorded
 from lockstep._xla import setting
 

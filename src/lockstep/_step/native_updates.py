@@ -14,7 +14,8 @@ import numpy as np
 
 from lockstep._native.update import Operation, is_known, written
 from lockstep._step.native_products import Product
-from lockstep._step.partition.flat import Constant, Equation, Flat, Value
+from lockstep._step.partition.flat import Constant, Equation, Value
+from lockstep._step.partition.uses import Uses
 
 # A kernel's elements, with which it pays; examples, beyond which XLA's product is as fast.
 _LEAST_ELEMENTS, _LEAST_COLUMNS, _MOST_SUMMED = 1 << 11, 8, 512
@@ -42,37 +43,6 @@ class Update:
     results: tuple[Value, ...]
     replaced: Mapping[int, int]
     text: str
-
-
-class Uses:
-    """Who uses which value of a step."""
-
-    def __init__(self, flat: Flat) -> None:
-        self.equations = flat.equations
-        self._places = {equation: place for place, equation in enumerate(flat.equations)}
-        self._users: dict[Value, list[Equation]] = {}
-        self._outputs = frozenset(flat.outputs)
-        self._makers: dict[Value, Equation] = {}
-        for equation in flat.equations:
-            self._makers.update(dict.fromkeys(equation.outputs, equation))
-            for value in dict.fromkeys(equation.inputs):
-                self._users.setdefault(value, []).append(equation)
-
-    def place(self, equation: Equation) -> int:
-        """Which one it is."""
-        return self._places[equation]
-
-    def users(self, value: Value) -> Sequence[Equation]:
-        """The equations that take it."""
-        return self._users.get(value, ())
-
-    def maker(self, value: Value) -> Equation | None:
-        """The equation that makes it, unless it is an input or a constant."""
-        return self._makers.get(value)
-
-    def is_needed_beside(self, value: Value, equations: Collection[Equation]) -> bool:
-        """Whether it is an output of the step, or others than these take it."""
-        return value in self._outputs or any(user not in equations for user in self.users(value))
 
 
 def update_of(uses: Uses, equation: Equation, product: Product, pairs: Mapping[Value, Value]) -> Update | None:
@@ -112,16 +82,16 @@ def update_of(uses: Uses, equation: Equation, product: Product, pairs: Mapping[V
 
 def _as_used(uses: Uses, equation: Equation, product: Product) -> tuple[Value, list[Equation], Product]:
     """The gradient as the weights lie. Differentiation makes it transposed, and turns it then."""
-    users = uses.users(product.out)
-    if len(users) != 1 or users[0].primitive.name != "transpose" or uses.is_needed_beside(product.out, users):
+    turn = uses.turn(product.out)
+    if turn is None:
         return product.out, [equation], product
     rank = product.out.aval.ndim
     own = rank - product.axes
-    if tuple(users[0].params["permutation"]) != (*range(own, rank), *range(own)):
+    if tuple(turn.params["permutation"]) != (*range(own, rank), *range(own)):
         return product.out, [equation], product
-    (turned,) = users[0].outputs
+    (turned,) = turn.outputs
     swapped = replace(product, left=product.right, right=product.left, m=product.n, n=product.m, axes=own, out=turned)
-    return turned, [equation, users[0]], swapped
+    return turned, [equation, turn], swapped
 
 
 def _members(uses: Uses, gradient: Value) -> list[Equation]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from lockstep._step.partition.communication import own_block
 from lockstep._step.partition.flat import CONTROL, Constant, Equation, Flat, Value, flatten
@@ -27,6 +26,7 @@ from lockstep._step.partition.rules import (
 from lockstep._step.partition.rules.base import LINEAR, PULLS, RULES, Call, Decision, bind
 from lockstep._step.partition.run import run_plan
 from lockstep._step.partition.schedule import Stage, Step, staged
+from lockstep._step.partition.uses import Uses
 from lockstep._step.reduction import Reduction
 
 # Imported for the rules that they register.
@@ -173,22 +173,13 @@ class _Pass:
                 if source is not None and size_of(source.aval) <= size_of(outputs[0].aval):
                     due.discard(outputs[0])
                     due.add(source)
-        due.difference_update(self._flat.inputs)
-        self._turn(due)
-        return due
+        uses = Uses(self._flat)
+        return {self._as_used(uses, value) for value in due - set(self._flat.inputs)}
 
-    def _turn(self, sums: set[Value]) -> None:
-        """Takes sums as they are used, if only transposed: XLA makes a product either way; turning a sum takes time."""
-        users: dict[Value, list[Equation]] = {}
-        for equation in self._flat.equations:
-            for value in sums.intersection(equation.inputs):
-                users.setdefault(value, []).append(equation)
-        for value, (first, *others) in users.items():
-            turned = first.outputs[0]
-            is_turned = not others and first.primitive is lax.transpose_p and value not in self._flat.outputs
-            if is_turned and self._made[turned] == PARTIAL:
-                sums.remove(value)
-                sums.add(turned)
+    def _as_used(self, uses: Uses, value: Value) -> Value:
+        """A sum, or what it is turned to: XLA makes a product either way at no cost, but turning a sum takes time."""
+        turn = uses.turn(value)
+        return turn.outputs[0] if turn is not None and self._made[turn.outputs[0]] == PARTIAL else value
 
     def _sole_sum(self, step: Step) -> Value | None:
         """The one input that is a sum not yet taken, if it is computed here."""
