@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import subprocess
 import sys
@@ -9,9 +10,11 @@ import threading
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from tensorboardX.proto.plugin_text_pb2 import TextPluginData
 
 from lockstep.summary import EventFile, SessionLog, read_events, scalars
 from lockstep.summary import _event_file as event_file
@@ -117,3 +120,21 @@ def test_any_event(tmp_path: Path) -> None:
     file.add_event(Event(step=5, session_log=SessionLog(status=SessionLog.START)))
     file.close()
     assert [event.session_log.status for event in read_events(tmp_path)][1:] == [SessionLog.START]
+
+
+def plugin_data(directory: Path) -> Any:
+    return list(read_events(directory))[-1].summary.value[0].metadata.plugin_data
+
+
+def test_texts_are_what_the_text_tab_parses(tmp_path: Path) -> None:
+    # TensorBoard answers requests for the texts of all runs with an error if one of them cannot be parsed.
+    with contextlib.closing(EventFile(tmp_path)) as file:
+        file.text_of_plugin("checkpoint_path", "text", "model.ckpt-3", 3)
+    assert plugin_data(tmp_path).plugin_name == "text"
+    assert TextPluginData.FromString(plugin_data(tmp_path).content).version == 0
+
+
+def test_a_configuration_is_what_the_graph_tab_looks_for(tmp_path: Path) -> None:
+    with contextlib.closing(EventFile(tmp_path)) as file:
+        file.text_of_plugin("keras", "graph_keras_model", "{}", 0)
+    assert (plugin_data(tmp_path).plugin_name, plugin_data(tmp_path).content) == ("graph_keras_model", b"1")

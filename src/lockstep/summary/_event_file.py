@@ -57,7 +57,7 @@ class EventFile:
 
     def text_of_plugin(self, tag: str, plugin: str, text: str, step: int) -> None:
         """Writes a text that one of TensorBoard's plugins understands."""
-        self.add_summary(_protos.text_value(tag, [text.encode()], plugin, b"1"), step)
+        self.add_summary(_protos.text_value(tag, [text.encode()], plugin), step)
 
     def add_summary(self, summary: Any, step: int) -> None:
         """Writes a `Summary`; an empty one is left out."""
