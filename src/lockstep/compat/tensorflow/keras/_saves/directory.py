@@ -13,7 +13,7 @@ from typing import Any
 
 from keras.src.saving import saving_lib
 
-from lockstep.compat.tensorflow.keras._saves.exchange import remove, take_place
+from lockstep.checkpoint._exchange import remove, take_place
 
 # In the order in which they may be replaced one by one: the configuration is of no use without the weights.
 _PARTS = ("assets", "model.weights.h5", "metadata.json", "config.json")
