@@ -12,6 +12,9 @@ from lockstep.errors import CheckpointError
 def naming(path: str) -> Generator[None]:
     """Turns an error of writing to a disk into one that names `path`, which the system's own often does not.
 
+    Args:
+        path: The path, or words that hold it.
+
     Raises:
         CheckpointError: Instead of `OSError`, and of the plain `RuntimeError` that h5py raises on a full disk.
     """
