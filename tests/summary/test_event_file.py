@@ -161,7 +161,9 @@ print("trained")
 
 
 def test_a_disk_that_is_full_ends_no_training(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", FULL, tmp_path], check=True, timeout=60, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, tmp_path], check=True, timeout=60, capture_output=True, text=True
+    )
     first, trained, last = done.stdout.splitlines()
     assert first.startswith(f"{tmp_path}/events.out.tfevents.")
     assert "could not be written: [Errno 27] File too large. Training goes on without it. Free space" in first

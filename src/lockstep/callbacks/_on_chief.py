@@ -14,8 +14,8 @@ class OnChief(keras.callbacks.Callback):
     """Runs a callback on the chief only; in a program of one process, as it is.
 
     For callbacks that write files or report elsewhere: each worker calls each callback, and they would all write to one
-    place. The callback gets the model, the parameters and the logs that it would get without this, which are the same on
-    all workers; `BackupAndRestore` keeps its state as it keeps that of any other (`get_state()`, `set_state(state)`).
+    place. The callback gets the model, the parameters and the logs that it would get without this, which are the same
+    on all workers; `BackupAndRestore` keeps its state as that of any other (`get_state()`, `set_state(state)`).
 
     It must not change the model, nor call `evaluate`, `predict` or anything else that all workers have to call: the
     others do neither, which is an error that says so. It may set `model.stop_training`, which stops all workers at the

@@ -61,7 +61,7 @@ def replaced(path: str, ending: str = "") -> Generator[str]:
 
 @contextmanager
 def staged(path: str) -> Generator[str]:
-    """Gives a path of the same name in a new directory; all that is made there takes its place beside `path` at the end.
+    """Gives a path of the same name in a new directory; what is made there takes its place beside `path` at the end.
 
     Several processes may do so with one path at a time: each file is whole at any moment, and the last one's stay.
 

@@ -53,8 +53,8 @@ def newest(
     """Returns what `attempt` makes of the newest checkpoint with which it succeeds, and warns of newer ones.
 
     Raises:
-        CheckpointError: If the directory cannot be read, or holds checkpoints of TensorFlow; or, if `strict`, instead of
-            a warning.
+        CheckpointError: If the directory cannot be read, or holds checkpoints of TensorFlow; or, if `strict`, instead
+            of a warning.
     """
     path = path_of(directory)
     complaints: list[str] = []

@@ -1,7 +1,7 @@
 """Bounds how much memory encoded data may take, by what its header says, before that memory is taken.
 
-Few bytes can stand for many: a JPEG image of 691 bytes for 2.8 GB of pixels, a TensorProto of 18 bytes for any number of
-zeros. What lies uncompressed in a file needs no bound: it is no larger than the file.
+Few bytes can stand for many: a JPEG image of 691 bytes for 2.8 GB of pixels, a TensorProto of 18 bytes for any number
+of zeros. What lies uncompressed in a file needs no bound: it is no larger than the file.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def create(directory: str | os.PathLike[str], fill: Callable[[Path], Any]) -> st
     final = Path(directory)
     if final.exists() and (not final.is_dir() or any(final.iterdir())):
         raise ArgumentError(
-            f"An export needs a directory of its own. Received: {final}, which exists. Give a new one; and where several "
-            "workers run the program, export on one of them: if strategy.is_chief."
+            f"An export needs a directory of its own. Received: {final}, which exists. Give a new one; and where "
+            "several workers run the program, export on one of them: if strategy.is_chief."
         )
     with naming(str(final)), _unfinished(final.parent) as made:
         fill(made)

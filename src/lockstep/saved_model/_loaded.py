@@ -251,8 +251,8 @@ def load(
             `inv`, `solve`) make them. Turn it off for exports of your own.
 
     Raises:
-        ArgumentError: If there is no export, it is damaged or of another version, it has no such part, or, in safe mode,
-            holds such an operation.
+        ArgumentError: If there is no export, it is damaged or of another version, it has no such part, or, in safe
+            mode, holds such an operation.
 
     Source: tf.saved_model.load.
     """

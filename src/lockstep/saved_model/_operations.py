@@ -1,8 +1,8 @@
 """Which operations a program of an export may hold: none that reaches beyond its own arrays.
 
-XLA checks the shapes of what it compiles itself. A custom call it only passes on, by name, to code that is registered in
-the process, with whatever arrays the program says: `lapack_sgetrf_ffi` with a result smaller than its operand writes
-beyond it. So those names are allowed that XLA expands by itself, and no others.
+XLA checks the shapes of what it compiles itself. A custom call it only passes on, by name, to code that is registered
+in the process, with whatever arrays the program says: `lapack_sgetrf_ffi` with a result smaller than its operand writes
+beyond it. So those names are allowed that jax and XLA expand by themselves, and no others.
 """
 
 from __future__ import annotations

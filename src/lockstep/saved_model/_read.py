@@ -68,7 +68,8 @@ def read(directory: Path, safe_mode: bool = True) -> Files:
         safe_mode: Whether programs may hold no operations that reach beyond their own arrays.
 
     Raises:
-        ArgumentError: If there is none, or it is damaged, or of another version; or, in safe mode, holds such operations.
+        ArgumentError: If there is none, or it is damaged, or of another version; or, in safe mode, holds such
+            operations.
     """
     try:
         description = _json.decoded(_description(directory))
@@ -91,9 +92,9 @@ def _demand_own_arrays(directory: Path, programs: Mapping[str, export.Exported])
     for name, program in programs.items():
         if found := _operations.foreign(program):
             raise ArgumentError(
-                f"A program of an export computes with its own arrays. Received: {directory}/{name}, which holds {found}: "
-                "one that was made to do harm writes elsewhere in the memory of this process. If you know who made the "
-                "export, as of functions of linear algebra, load it with safe_mode=False."
+                f"A program of an export computes with its own arrays. Received: {directory}/{name}, which holds "
+                f"{found}: one that was made to do harm writes elsewhere in the memory of this process. If you know "
+                "who made the export, as of functions of linear algebra, load it with safe_mode=False."
             )
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ class EventFile:
             self._path = self._directory / _file_name(self._suffix)
             self._directory.mkdir(parents=True, exist_ok=True)
             self._records = TFRecordWriter(self._path)
-            self._close = weakref.finalize(self, _closed, self._records, self._path)
+            self._close = weakref.finalize(self, partial(_closed, self._records, self._path))
             version = messages("event").Event(wall_time=time.time(), file_version=_VERSION)
             self._records.write(version.SerializeToString())
             self._flush()
