@@ -41,15 +41,6 @@ def build_model(steps: int) -> keras.Model:
     return model
 
 
-def is_chief(strategy: ls.distribute.Strategy) -> bool:
-    """Whether this process is the one that prints and saves: the chief, or worker 0 where there is none."""
-    resolver = strategy.cluster_resolver
-    if resolver is None or not resolver.cluster_spec():
-        return True
-    chief = "chief" if "chief" in resolver.cluster_spec().jobs else "worker"
-    return (resolver.task_type, resolver.task_id) == (chief, 0)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Trains a small convolutional network on MNIST.")
     parser.add_argument("--epochs", type=int, default=3, help="passes over the training images (default: 3)")
@@ -63,13 +54,13 @@ def main() -> None:
     with strategy.scope():
         model = build_model(steps=args.epochs * math.ceil(len(mnist.train_images) / batch_size))
 
-    if is_chief(strategy):
+    if strategy.is_chief:
         print(f"Data: {mnist.source}")
         print(f"Replicas: {strategy.num_replicas_in_sync}, global batch: {batch_size}", flush=True)
     model.fit(mnist.train_images, mnist.train_labels, batch_size=batch_size, epochs=args.epochs)
     _, accuracy = model.evaluate(mnist.test_images, mnist.test_labels, batch_size=batch_size)
 
-    if is_chief(strategy):
+    if strategy.is_chief:
         args.output_dir.mkdir(parents=True, exist_ok=True)
         model.save(args.output_dir / "mnist.keras")
         print(f"Test accuracy: {accuracy:.4f}")

@@ -13,7 +13,8 @@ LockstepError
 ├── PeerError               another task failed, left or stopped; its own error is the first cause
 ├── NonFiniteError          the loss of a step, or a gradient of it, is NaN or infinite (also an ArithmeticError)
 ├── InputError              the input pipeline broke, here or on another task (also a ValueError)
-├── CheckpointError         a checkpoint cannot be written, or is broken, or is of another model (also a RuntimeError)
+├── CheckpointError         a checkpoint, a model or an export cannot be written; or a checkpoint is broken, or is of
+│                           another model (also a RuntimeError)
 └── DataNotFoundError       a data set is nowhere to be found (also a FileNotFoundError)
 ```
 
@@ -92,7 +93,7 @@ class InputError(LockstepError, ValueError):
 
 
 class CheckpointError(LockstepError, RuntimeError):
-    """A checkpoint cannot be written or read, or belongs to another model."""
+    """A checkpoint, a model or an export cannot be written; or a checkpoint cannot be read, or is of another model."""
 
 
 class DataNotFoundError(LockstepError, FileNotFoundError):

@@ -33,7 +33,7 @@ PUBLIC = {
         "summary",
         "train",
     ],
-    "lockstep.callbacks": ["BackupAndRestore", "ModelCheckpoint", "NonFinite", "TensorBoard"],
+    "lockstep.callbacks": ["BackupAndRestore", "ModelCheckpoint", "NonFinite", "OnChief", "TensorBoard"],
     "lockstep.checkpoint": [
         "Checkpoint",
         "CheckpointReader",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import subprocess
 import sys
@@ -9,9 +10,11 @@ import threading
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from tensorboardX.proto.plugin_text_pb2 import TextPluginData
 
 from lockstep.summary import EventFile, SessionLog, read_events, scalars
 from lockstep.summary import _event_file as event_file
@@ -117,3 +120,64 @@ def test_any_event(tmp_path: Path) -> None:
     file.add_event(Event(step=5, session_log=SessionLog(status=SessionLog.START)))
     file.close()
     assert [event.session_log.status for event in read_events(tmp_path)][1:] == [SessionLog.START]
+
+
+def plugin_data(directory: Path) -> Any:
+    return list(read_events(directory))[-1].summary.value[0].metadata.plugin_data
+
+
+def test_texts_are_what_the_text_tab_parses(tmp_path: Path) -> None:
+    # TensorBoard answers requests for the texts of all runs with an error if one of them cannot be parsed.
+    with contextlib.closing(EventFile(tmp_path)) as file:
+        file.text_of_plugin("checkpoint_path", "text", "model.ckpt-3", 3)
+    assert plugin_data(tmp_path).plugin_name == "text"
+    assert TextPluginData.FromString(plugin_data(tmp_path).content).version == 0
+
+
+def test_a_configuration_is_what_the_graph_tab_looks_for(tmp_path: Path) -> None:
+    with contextlib.closing(EventFile(tmp_path)) as file:
+        file.text_of_plugin("keras", "graph_keras_model", "{}", 0)
+    assert (plugin_data(tmp_path).plugin_name, plugin_data(tmp_path).content) == ("graph_keras_model", b"1")
+
+
+# Files of more than 3 kB cannot be written; Python turns the signal into an error.
+FULL = """
+import logging, resource, sys
+logging.basicConfig(format="%(message)s", stream=sys.stdout)
+resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, 3_000))
+import numpy
+from lockstep.summary import EventFile
+file = EventFile(sys.argv[1])
+for step in range(200):
+    file.scalar("loss", step, step)
+    if step % 10 == 0:
+        file.flush()
+file.scalar("kept in memory until the end", 1, 1)
+end = EventFile(sys.argv[1])
+for step in range(100):
+    end.scalar("loss", step, step)
+print("trained")
+"""
+
+
+def test_a_disk_that_is_full_ends_no_training(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, tmp_path], check=True, timeout=60, capture_output=True, text=True
+    )
+    first, trained, last = done.stdout.splitlines()
+    assert first.startswith(f"{tmp_path}/events.out.tfevents.")
+    assert "could not be written: [Errno 27] File too large. Training goes on without it. Free space" in first
+    assert trained == "trained"
+    # What the other file still held when the process ended.
+    assert last.startswith(f"{tmp_path}/events.out.tfevents.")
+    assert done.stderr == ""
+
+
+def test_a_directory_that_cannot_be_made_ends_no_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "logs").write_text("a file")
+    file = EventFile(tmp_path / "logs")
+    for step in range(3):
+        file.scalar("loss", step, step)
+    file.close()
+    [warning] = caplog.messages
+    assert f"{tmp_path}/logs/events.out.tfevents." in warning

@@ -1,7 +1,8 @@
 """Puts lockstep behind the methods of Keras models, for models that belong to a strategy.
 
 Keras has no extension point for its training loop. So the first scope that is opened wraps the six public methods of
-the JAX trainer, its constructor, and `compile`. For any other model the wrappers only call Keras' own method.
+the JAX trainer, its constructor and `compile`, and the functions that save models. For any other model the wrappers
+only call Keras' own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from keras.src.backend.jax.trainer import JAXTrainer
 from keras.src.trainers.trainer import Trainer
 from keras.src.utils import traceback_utils
 
-from lockstep._keras import on_batch
+from lockstep._keras import on_batch, saving
 from lockstep._keras.evaluate import evaluate
 from lockstep._keras.fit import fit
 from lockstep._keras.ownership import claim, ownership
@@ -41,6 +42,7 @@ def install() -> None:
         setattr(JAXTrainer, name, _choosing(getattr(JAXTrainer, name), ours))
     JAXTrainer.__init__ = _claiming(JAXTrainer.__init__)
     Trainer.compile = _claiming(Trainer.compile)
+    saving.install()
 
 
 def _choosing(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:

@@ -27,6 +27,9 @@ _WRITERS: tuple[type, ...] = tuple(
     if hasattr(keras.callbacks, name)
 )
 
+# The attribute by which `lockstep.callbacks.OnChief` is known, and under which it holds its callback.
+ON_CHIEF = "callback_on_chief"
+
 
 def callback_list(callbacks: Any, model: Any, runtime: Runtime, verbose: Any, **params: Any) -> Any:
     """Returns a `keras.callbacks.CallbackList`, without the writers unless this is the chief."""
@@ -39,7 +42,10 @@ def callback_list(callbacks: Any, model: Any, runtime: Runtime, verbose: Any, **
 
 
 def _of_task(callbacks: list[Any], runtime: Runtime) -> list[Any]:
-    return callbacks if runtime.is_chief else [c for c in callbacks if not isinstance(c, _WRITERS)]
+    """Returns the callbacks that run here; on the chief those of `OnChief` themselves, so that Keras' are known."""
+    if runtime.is_chief:
+        return [getattr(c, ON_CHIEF, c) for c in callbacks]
+    return [c for c in callbacks if not isinstance(c, _WRITERS) and not hasattr(c, ON_CHIEF)]
 
 
 def _verbosity(verbose: Any, runtime: Runtime) -> Any:

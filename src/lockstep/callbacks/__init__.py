@@ -5,6 +5,7 @@ from __future__ import annotations
 from lockstep.callbacks._backup_and_restore import BackupAndRestore as BackupAndRestore
 from lockstep.callbacks._model_checkpoint import ModelCheckpoint as ModelCheckpoint
 from lockstep.callbacks._non_finite import NonFinite as NonFinite
+from lockstep.callbacks._on_chief import OnChief as OnChief
 from lockstep.callbacks._tensorboard import TensorBoard as TensorBoard
 
-__all__ = ["BackupAndRestore", "ModelCheckpoint", "NonFinite", "TensorBoard"]
+__all__ = ["BackupAndRestore", "ModelCheckpoint", "NonFinite", "OnChief", "TensorBoard"]

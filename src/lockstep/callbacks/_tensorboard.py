@@ -14,14 +14,15 @@ import numpy as np
 from lockstep.callbacks._batch_range import batch_range
 from lockstep.callbacks._weight_images import pictures
 from lockstep.errors import ArgumentError, UnsupportedError
-from lockstep.summary import EventFile
+from lockstep.summary import EventFile, _unwritten
 
 
 class TensorBoard(keras.callbacks.TensorBoard):
     """Writes what `keras.callbacks.TensorBoard` writes, in the same places, without TensorFlow.
 
     `log_dir/train` gets `epoch_<metric>` and `epoch_learning_rate`, `log_dir/validation` gets `epoch_<metric>` and
-    `evaluation_<metric>_vs_iterations`. In a cluster only the chief writes.
+    `evaluation_<metric>_vs_iterations`. In a cluster only the chief writes. What cannot be written, such as on a full
+    disk, is a warning in the log with its path; training goes on.
 
     Args:
         log_dir: Where; no other callback may write there. Default: `"logs"`.
@@ -71,6 +72,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
         if update_freq != "epoch":
             self.update_freq = 1 if update_freq == "batch" else _frequency("update_freq", update_freq, least=1)
         self._profiled = batch_range(profile_batch)
+        self._traces = os.path.join(self.log_dir, "train")
         self._train = EventFile(os.path.join(self.log_dir, "train"), ".v2")
         self._validation = EventFile(os.path.join(self.log_dir, "validation"), ".v2")
         self._steps = self._steps_before_epoch = 0
@@ -117,8 +119,9 @@ class TensorBoard(keras.callbacks.TensorBoard):
         """Starts the profile, if this is its first batch."""
         self._batch_start = time.perf_counter()
         if self._profiled and not self._is_tracing and self._number(batch) == self._profiled[0]:
-            jax.profiler.start_trace(os.path.join(self.log_dir, "train"))
-            self._is_tracing = True
+            with _unwritten.goes_on_without(self._traces):
+                jax.profiler.start_trace(self._traces)
+                self._is_tracing = True
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Writes the metrics so far, if it is time to, and ends the profile after its last batch."""
@@ -194,7 +197,8 @@ class TensorBoard(keras.callbacks.TensorBoard):
     def _end_trace(self) -> None:
         if self._is_tracing:
             self._is_tracing = False
-            jax.profiler.stop_trace()
+            with _unwritten.goes_on_without(self._traces):
+                jax.profiler.stop_trace()
 
     def _close(self) -> None:
         self._train.close()

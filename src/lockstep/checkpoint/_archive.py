@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.checkpoint import _manifest
+from lockstep.checkpoint import _manifest, _of_tensorflow
 from lockstep.checkpoint._manifest import Manifest
 from lockstep.checkpoint._members import METADATA, Layout, member_of
+from lockstep.checkpoint._names import SUFFIX
 from lockstep.errors import CheckpointError
 
 _PIECE = 1 << 20
@@ -175,6 +176,7 @@ def _opened(file: str) -> int:
         # Without waiting for somebody to write, should it be a pipe.
         return os.open(file, os.O_RDONLY | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError) as error:
+        _of_tensorflow.refuse_at(file.removesuffix(SUFFIX))
         raise CheckpointError(
             f"There is no checkpoint {file}. Pass a name as latest_checkpoint and all_checkpoints return it; the "
             "writer removes old ones, except pinned ones."

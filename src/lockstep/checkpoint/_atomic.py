@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import BinaryIO
 
-from lockstep.checkpoint import _owners
+from lockstep.checkpoint import _exchange, _owners
 from lockstep.checkpoint._owners import Life
 
 _TEMPORARY = ".tmp"
@@ -43,8 +45,8 @@ def replaced(path: str, ending: str = "") -> Generator[str]:
     Raises:
         OSError: If it cannot be written; then `path` is unchanged, and nothing is left behind.
     """
-    directory, name = os.path.split(path)
-    temporary = os.path.join(directory, _owners.tagged(f".{name}") + _TEMPORARY + ending)
+    directory = os.path.dirname(path)
+    temporary = _temporary(path) + ending
     try:
         yield temporary
         with open(temporary, "rb") as file:
@@ -55,6 +57,30 @@ def replaced(path: str, ending: str = "") -> Generator[str]:
             os.unlink(temporary)
         raise
     _sync(directory)
+
+
+@contextmanager
+def staged(path: str) -> Generator[str]:
+    """Gives a path of the same name in a new directory; what is made there takes its place beside `path` at the end.
+
+    Several processes may do so with one path at a time: each file is whole at any moment, and the last one's stay.
+
+    Args:
+        path: A file or a directory; its own directory exists.
+
+    Raises:
+        OSError: If it cannot be written; then nothing is left behind.
+    """
+    directory = Path(_temporary(path))
+    directory.mkdir()
+    try:
+        yield str(directory / os.path.basename(path))
+        _sync_all(directory)
+        for name in _exchange.in_order(entry.name for entry in directory.iterdir()):
+            _exchange.merge(directory / name, directory.parent / name, directory / f"{name}.previous")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    _sync(str(directory.parent))
 
 
 def remove_leftovers(directory: str, ending: str = "") -> None:
@@ -69,7 +95,7 @@ def remove_leftovers(directory: str, ending: str = "") -> None:
         for entry in [e for e in entries if e.name.startswith(".") and e.name.endswith(last)]:
             with suppress(OSError):
                 if _is_leftover(entry, last):
-                    os.unlink(entry.path)
+                    _exchange.remove(Path(entry.path))
 
 
 def age(path: str) -> float:
@@ -91,6 +117,20 @@ def _is_leftover(entry: os.DirEntry[str], last: str) -> bool:
     if owner is None or owner.life is Life.ALIVE:
         return False
     return owner.life is Life.DEAD or age(entry.path) > _ABANDONED
+
+
+def _temporary(path: str) -> str:
+    directory, name = os.path.split(path)
+    return os.path.join(directory, _owners.tagged(f".{name}") + _TEMPORARY)
+
+
+def _sync_all(directory: Path) -> None:
+    """Makes all files below a directory durable."""
+    for root, _, names in os.walk(directory):
+        for name in names:
+            with open(os.path.join(root, name), "rb") as file:
+                os.fsync(file.fileno())
+        _sync(root)
 
 
 def _sync(directory: str) -> None:

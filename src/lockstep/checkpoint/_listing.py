@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from lockstep.checkpoint import _of_tensorflow
 from lockstep.checkpoint._archive import is_complete
 from lockstep.checkpoint._names import SUFFIX, file_of, path_of, step_in, step_of
 from lockstep.errors import CheckpointError
 
 
 def on_disk(directory: str | os.PathLike[str]) -> list[str]:
-    """Returns what is called like a checkpoint, ascending by step."""
+    """Returns what is called like a checkpoint, ascending by step.
+
+    Raises:
+        CheckpointError: If the directory cannot be read, or holds checkpoints of TensorFlow.
+    """
     path = path_of(directory)
+    _of_tensorflow.refuse_in(path)
     try:
         names = os.listdir(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -34,7 +40,7 @@ def all_checkpoints(directory: str | os.PathLike[str]) -> list[str]:
         Their names. Whether the values in them are undamaged shows when they are loaded.
 
     Raises:
-        CheckpointError: If the directory cannot be read.
+        CheckpointError: If the directory cannot be read, or holds checkpoints of TensorFlow.
     """
     return [prefix for prefix in on_disk(directory) if is_complete(file_of(prefix))]
 

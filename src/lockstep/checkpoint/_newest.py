@@ -36,7 +36,7 @@ def latest_checkpoint(checkpoint_dir: str | os.PathLike[str], latest_filename: s
         loaded; `load_newest` falls back also then.
 
     Raises:
-        CheckpointError: If the directory cannot be read.
+        CheckpointError: If the directory cannot be read, or holds checkpoints of TensorFlow.
 
     Source: `tf.train.latest_checkpoint`.
     """
@@ -53,7 +53,8 @@ def newest(
     """Returns what `attempt` makes of the newest checkpoint with which it succeeds, and warns of newer ones.
 
     Raises:
-        CheckpointError: If the directory cannot be read; or, if `strict`, instead of a warning.
+        CheckpointError: If the directory cannot be read, or holds checkpoints of TensorFlow; or, if `strict`, instead
+            of a warning.
     """
     path = path_of(directory)
     complaints: list[str] = []

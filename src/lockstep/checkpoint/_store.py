@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from lockstep.checkpoint import _host, _json
+from lockstep.checkpoint import _host, _json, _of_tensorflow
 from lockstep.checkpoint._background import Background
 from lockstep.checkpoint._directory import Directory
 from lockstep.checkpoint._names import SUFFIX, path_of
@@ -37,6 +37,7 @@ class CheckpointStore:
 
     Raises:
         ArgumentError: If an argument is not as described.
+        CheckpointError: If the directory holds checkpoints of TensorFlow.
 
     Source: `tf.compat.v1.train.Saver`.
 
@@ -56,6 +57,7 @@ class CheckpointStore:
         self._path = path_of(directory)
         self._basename = _checked_basename(basename)
         period = _checked_hours(keep_every_n_hours) * _SECONDS_PER_HOUR
+        _of_tensorflow.refuse_in(self._path)
         retention = Retention(_checked_count("keep_max", keep_max or 0), period, time.time())
         # Absolute: the program may go to another directory while the background writes.
         self._directory = Directory(os.path.abspath(self._path), basename, retention)

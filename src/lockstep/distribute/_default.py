@@ -26,6 +26,11 @@ class DefaultStrategy(Strategy):
         """1."""
         return 1
 
+    @property
+    def is_chief(self) -> bool:
+        """True."""
+        return True
+
     def _demanded_replicas(self) -> Replicas:
         from lockstep._runtime.runtime import Runtime
         from lockstep._step.replicas import Replicas

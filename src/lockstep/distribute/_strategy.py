@@ -53,6 +53,20 @@ class Strategy:
         """Number of replicas, over all workers: as many devices as there are."""
         return self._demanded_replicas().count
 
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes for all workers: the `chief` task, else worker 0; an evaluator never is.
+
+        True in a program of one process. Everything that all workers have to call (`fit`, `evaluate`, `predict`, `run`)
+        stays outside of `if strategy.is_chief:`.
+
+        Source: `tf.distribute.cluster_resolver.ClusterResolver.task_type` and `task_id`, from which programs for
+        TensorFlow compute it.
+        """
+        task = None if self._cluster_resolver is None else self._cluster_resolver.task
+        is_evaluator = task is not None and task.type == "evaluator"
+        return not is_evaluator and self._demanded_replicas().runtime.is_chief
+
     def _demanded_replicas(self) -> Replicas:
         assert self._replicas is not None
         return self._replicas

@@ -85,6 +85,9 @@ def read(data: bytes, looks: Mapping[str, tuple[tuple[int, ...], Any]]) -> dict[
         for info in members.values():
             if info.compress_type != zipfile.ZIP_STORED or info.file_size > len(data):
                 raise ValueError(f"{info.filename} is longer than the file")
+        # Parts may not share bytes either, by which a small file would hold as much as it likes.
+        if (total := sum(info.file_size for info in members.values())) > len(data):
+            raise ValueError(f"its {len(members)} parts have {total} bytes together, and the file {len(data)}")
         return {name: _values(name, archive.read(f"{name}.npy"), *look) for name, look in looks.items()}
 
 

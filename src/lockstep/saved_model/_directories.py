@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+from lockstep.checkpoint._unwritable import naming
 from lockstep.errors import ArgumentError
 
 # Servers that look for versions ignore what is not a number.
@@ -33,11 +34,15 @@ def create(directory: str | os.PathLike[str], fill: Callable[[Path], Any]) -> st
 
     Raises:
         ArgumentError: If there is something at that path.
+        CheckpointError: If it cannot be written.
     """
     final = Path(directory)
     if final.exists() and (not final.is_dir() or any(final.iterdir())):
-        raise ArgumentError(f"An export needs a directory of its own. Received: {final}, which exists. Give a new one.")
-    with _unfinished(final.parent) as made:
+        raise ArgumentError(
+            f"An export needs a directory of its own. Received: {final}, which exists. Give a new one; and where "
+            "several workers run the program, export on one of them: if strategy.is_chief."
+        )
+    with naming(str(final)), _unfinished(final.parent) as made:
         fill(made)
         _to_disk(made)
         made.rename(final)
@@ -56,10 +61,13 @@ def create_version(base: str | os.PathLike[str], fill: Callable[[Path], Any]) ->
     Returns:
         Its path.
 
+    Raises:
+        CheckpointError: If it cannot be written.
+
     Source: what tf.estimator.Estimator.export_saved_model names its directories; it waits for the next second if a name
     is taken.
     """
-    with _unfinished(Path(base)) as made:
+    with naming(f"An export in {base}"), _unfinished(Path(base)) as made:
         fill(made)
         _to_disk(made)
         return str(_renamed_to_version(made, Path(base)))

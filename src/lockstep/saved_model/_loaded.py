@@ -238,20 +238,26 @@ class LoadedModel:
         return f"LoadedModel({self.directory!r}: {', '.join(map(repr, self.signatures.values()))})"
 
 
-def load(export_dir: str | bytes | os.PathLike[str], tags: str | Iterable[str] | None = None) -> LoadedModel:
+def load(
+    export_dir: str | bytes | os.PathLike[str], tags: str | Iterable[str] | None = None, safe_mode: bool = True
+) -> LoadedModel:
     """Loads an export; neither the model's code nor Keras is needed.
 
     Args:
         export_dir: The directory of the export.
         tags: Which part of it: "serve", "train" or "eval"; `None` for "serve", or the only one.
+        safe_mode: Whether to refuse programs with operations that reach beyond their own arrays, such as calls of
+            LAPACK: among the functions of JAX and Keras only those of linear algebra (`qr`, `svd`, `eigh`, `cholesky`,
+            `inv`, `solve`) make them. Turn it off for exports of your own.
 
     Raises:
-        ArgumentError: If there is no export, it is damaged or of another version, or it has no such part.
+        ArgumentError: If there is no export, it is damaged or of another version, it has no such part, or, in safe
+            mode, holds such an operation.
 
     Source: tf.saved_model.load.
     """
     directory = Path(os.fsdecode(export_dir))
-    files = read(directory)
+    files = read(directory, safe_mode)
     try:
         return LoadedModel(directory, files, _chosen(files, tags))
     except LockstepError as error:

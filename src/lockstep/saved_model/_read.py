@@ -17,7 +17,7 @@ import numpy as np
 from jax import export
 
 from lockstep.errors import ArgumentError
-from lockstep.saved_model import _arrays, _json, _names
+from lockstep.saved_model import _arrays, _json, _names, _operations
 from lockstep.saved_model._description import Description, FileInfo, TensorInfo
 
 _Array = np.ndarray[Any, np.dtype[Any]]
@@ -60,11 +60,16 @@ def contains_saved_model(export_dir: str | bytes | os.PathLike[str]) -> bool:
     return maybe_saved_model_directory(export_dir)
 
 
-def read(directory: Path) -> Files:
+def read(directory: Path, safe_mode: bool = True) -> Files:
     """Reads an export.
 
+    Args:
+        directory: Where it is.
+        safe_mode: Whether programs may hold no operations that reach beyond their own arrays.
+
     Raises:
-        ArgumentError: If there is none, or it is damaged, or of another version.
+        ArgumentError: If there is none, or it is damaged, or of another version; or, in safe mode, holds such
+            operations.
     """
     try:
         description = _json.decoded(_description(directory))
@@ -73,12 +78,24 @@ def read(directory: Path) -> Files:
         programs = {p.file: _program(opened, p.file) for s in description.signatures.values() for p in s.programs}
     except _json.Misunderstood as problem:
         raise unusable(directory, str(problem)) from problem
+    if safe_mode:
+        _demand_own_arrays(directory, programs)
     return Files(description, variables, programs)
 
 
 def unusable(directory: Path, why: str) -> ArgumentError:
     """Returns the error about an export that cannot be used."""
     return ArgumentError(f"{directory} is not a usable export: {why}. Export the model again, or load another export.")
+
+
+def _demand_own_arrays(directory: Path, programs: Mapping[str, export.Exported]) -> None:
+    for name, program in programs.items():
+        if found := _operations.foreign(program):
+            raise ArgumentError(
+                f"A program of an export computes with its own arrays. Received: {directory}/{name}, which holds "
+                f"{found}: one that was made to do harm writes elsewhere in the memory of this process. If you know "
+                "who made the export, as of functions of linear algebra, load it with safe_mode=False."
+            )
 
 
 def _description(directory: Path) -> bytes:

@@ -57,6 +57,7 @@ def write(
     Raises:
         ArgumentError: If an argument is wrong.
         UnsupportedError: If a function cannot be exported.
+        CheckpointError: If a file cannot be written, such as on a full disk.
         Exception: Whatever a function raises while it is traced.
 
     Source: tf.saved_model.save.
@@ -87,6 +88,7 @@ def write_version(
     Raises:
         ArgumentError: As `write`.
         UnsupportedError: As `write`.
+        CheckpointError: As `write`.
 
     Source: how tf.estimator.Estimator.export_saved_model names directories.
     """

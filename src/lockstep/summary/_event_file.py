@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import socket
 import threading
 import time
 import weakref
+from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lockstep.data import TFRecordWriter
-from lockstep.summary import _protos
+from lockstep.errors import ArgumentError
+from lockstep.summary import _protos, _unwritten
 from lockstep.summary._protos import messages
 
 _count = itertools.count()
@@ -28,6 +32,9 @@ class EventFile:
     `close`. What is left is written when the object or the process ends. Several may write to one directory, from any
     thread.
 
+    A file that cannot be written, such as on a full disk, ends no training: the log warns once, with its path, and what
+    is written until `close` is dropped.
+
     Args:
         directory: Where; it is created too.
         suffix: The end of the file's name.
@@ -35,13 +42,14 @@ class EventFile:
     """
 
     def __init__(self, directory: str | os.PathLike[str], suffix: str = "", flush_secs: float = 120) -> None:
-        self._directory = Path(directory)
+        self._directory = self._path = Path(directory)
         self._suffix = suffix
         self._flush_secs = flush_secs
         self._lock = threading.Lock()
         self._close: weakref.finalize[[], EventFile] | None = None
         self._records: TFRecordWriter | None = None
         self._flushed = 0.0
+        self._is_lost = False
 
     def scalar(self, tag: str, value: Any, step: int) -> None:
         """Writes one number."""
@@ -57,7 +65,7 @@ class EventFile:
 
     def text_of_plugin(self, tag: str, plugin: str, text: str, step: int) -> None:
         """Writes a text that one of TensorBoard's plugins understands."""
-        self.add_summary(_protos.text_value(tag, [text.encode()], plugin, b"1"), step)
+        self.add_summary(_protos.text_value(tag, [text.encode()], plugin), step)
 
     def add_summary(self, summary: Any, step: int) -> None:
         """Writes a `Summary`; an empty one is left out."""
@@ -67,14 +75,16 @@ class EventFile:
     def add_event(self, event: Any) -> None:
         """Writes an `Event`."""
         record = event.SerializeToString()
-        with self._lock:
+        with self._lock, self._giving_up():
+            if self._is_lost:
+                return
             self._writer().write(record)
             if time.monotonic() >= self._flushed + self._flush_secs:
                 self._flush()
 
     def flush(self) -> None:
         """Makes what was written visible to readers."""
-        with self._lock:
+        with self._lock, self._giving_up():
             self._flush()
 
     def close(self) -> None:
@@ -82,6 +92,20 @@ class EventFile:
         with self._lock:
             if self._close is not None:
                 self._close()
+            self._close = self._records = None
+            self._is_lost = False
+
+    @contextlib.contextmanager
+    def _giving_up(self) -> Generator[None]:
+        """Drops the file if it cannot be opened or written, also what follows: it would come after half a record."""
+        try:
+            yield
+        except (OSError, ArgumentError) as error:
+            _unwritten.warn(self._path, error)
+            self._is_lost = True
+            if self._close is not None and self._close.detach() and self._records is not None:
+                with contextlib.suppress(OSError):
+                    self._records.close()
             self._close = self._records = None
 
     def _flush(self) -> None:
@@ -91,13 +115,21 @@ class EventFile:
 
     def _writer(self) -> TFRecordWriter:
         if self._records is None:
+            self._path = self._directory / _file_name(self._suffix)
             self._directory.mkdir(parents=True, exist_ok=True)
-            self._records = TFRecordWriter(self._directory / _file_name(self._suffix))
-            self._close = weakref.finalize(self, self._records.close)
+            self._records = TFRecordWriter(self._path)
+            self._close = weakref.finalize(self, partial(_closed, self._records, self._path))
             version = messages("event").Event(wall_time=time.time(), file_version=_VERSION)
             self._records.write(version.SerializeToString())
             self._flush()
         return self._records
+
+
+def _closed(records: TFRecordWriter, path: Path) -> None:
+    try:
+        records.close()
+    except OSError as error:
+        _unwritten.warn(path, error)
 
 
 def _file_name(suffix: str) -> str:

@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 
 _STRING = 7  # DT_STRING, of TensorFlow's data types.
+# The content of `SummaryMetadata.PluginData` by plugin; none for any other plugin. Both are what TensorFlow writes. The
+# text plugin parses its content as the protocol buffer TextPluginData (version 0 has no bytes), and one file in which
+# it cannot costs the tab of the whole log directory.
+_CONTENTS = {"graph_keras_model": b"1"}
 
 
 @functools.cache
@@ -47,20 +51,17 @@ def image_value(tag: str, picture: np.ndarray) -> Any:
     return summaries.Summary(value=[summaries.Summary.Value(tag=tag, image=image)])
 
 
-def text_value(
-    tag: str, texts: Sequence[bytes], plugin: str, content: bytes, shape: Sequence[int] | None = None
-) -> Any:
+def text_value(tag: str, texts: Sequence[bytes], plugin: str, shape: Sequence[int] | None = None) -> Any:
     """Returns a `Summary` of texts that one of TensorBoard's plugins understands.
 
     Args:
         tag: Its name.
         texts: One after another.
         plugin: The plugin's name.
-        content: What the plugin wants to know besides.
         shape: Of the array of texts; `None` leaves it out.
     """
     summaries = messages("summary")
-    about = summaries.SummaryMetadata.PluginData(plugin_name=plugin, content=content)
+    about = summaries.SummaryMetadata.PluginData(plugin_name=plugin, content=_CONTENTS.get(plugin, b""))
     value = summaries.Summary.Value(
         tag=tag,
         tensor=messages("tensor").TensorProto(

@@ -29,7 +29,7 @@ def as_summary(op: SummaryOp) -> Any:
     """Returns a summary with a computed value as the protocol buffer `Summary`."""
     if op.kind == "text":
         texts = _texts(op.value)
-        return _protos.text_value(op.tag, [_encoded(t) for t in texts.flat], "text", b"", texts.shape)
+        return _protos.text_value(op.tag, [_encoded(t) for t in texts.flat], "text", texts.shape)
     value = np.asarray(op.value)
     if op.kind == "scalar":
         return _protos.scalar_value(op.tag, value)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import lockstep.compat.tensorflow.keras as tf_keras
-from lockstep.compat.tensorflow.keras._saves import directory, exchange
+from lockstep.checkpoint import _exchange as exchange
+from lockstep.compat.tensorflow.keras._saves import directory
 from lockstep.errors import ArgumentError, LockstepError, UnsupportedError
 from tests.compat.keras import small
 

@@ -12,6 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from lockstep.data import _decoded_size
 from lockstep.data._files.reader import texts
 from lockstep.errors import ArgumentError, InputError
 
@@ -127,6 +128,8 @@ def _content(message: Any, dtype: np.dtype[Any], serialized: Any) -> _Array:
         if len(message.tensor_content) != count * dtype.itemsize or dtype == _TEXT:
             raise _no_tensor(serialized, f"its content is not of {dtype} {shape}")
         return np.frombuffer(message.tensor_content, dtype.newbyteorder("<")).astype(dtype).reshape(shape)
+    # An element of text is a reference, to one and the same value where values are left out.
+    _decoded_size.check(count * dtype.itemsize, f"a TensorProto whose tensor_shape is {list(shape)} of {dtype}")
     values = _listed(getattr(message, _TYPES[dtype][1]), dtype)
     if len(values) > count or min(shape, default=0) < 0:
         raise _no_tensor(serialized, f"it has {len(values)} values for shape {shape}")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
+from lockstep.data import _decoded_size
 from lockstep.data._files.block_reader import BlockReader
 from lockstep.data._files.stream import Stream, as_path
 
@@ -40,6 +41,7 @@ class TextReader(BlockReader):
     def __init__(self, stream: Stream) -> None:
         super().__init__(stream)
         self._rest: list[bytes] = []  # pieces of a line that has not ended
+        self._length = 0  # of these pieces
         self._offset = 0  # where that line begins
 
     def parse(self) -> tuple[Sequence[bytes], Sequence[int], int]:
@@ -48,11 +50,15 @@ class TextReader(BlockReader):
             if b"\n" in chunk:
                 return self._lines(chunk)
             self._rest.append(chunk)
+            self._length += len(chunk)
+            if self._stream.compression:
+                what = f"{self.path}: line {self.number}, at byte {self._offset}, which has not ended by then"
+                _decoded_size.check(self._length, what)
         return self._last()
 
     def forget(self, position: int) -> None:
         """Drops the line that has been begun."""
-        self._rest, self._offset = [], position
+        self._rest, self._length, self._offset = [], 0, position
 
     def reopened(self) -> TextReader:
         """Returns another reader of the file."""
@@ -63,7 +69,7 @@ class TextReader(BlockReader):
         lines = text.split(b"\n")
         rest = lines.pop()
         starts = [start + index for index, start in enumerate(starts_of(lines, self._offset))]
-        self._rest, self._offset = [rest], starts.pop()
+        self._rest, self._length, self._offset = [rest], len(rest), starts.pop()
         if b"\r" in text:
             lines = [line.replace(b"\r", b"") for line in lines]
         return lines, starts, self._offset

@@ -18,6 +18,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
+from lockstep.data import _decoded_size
 from lockstep.data._files.block_reader import BlockReader
 from lockstep.data._files.stream import Stream, as_path
 from lockstep.errors import InputError
@@ -143,6 +144,9 @@ class TFRecordReader(BlockReader):
         length = self._length(header)
         if length is None:
             raise self._broken("the checksum of its length is wrong")
+        if self._stream.compression:
+            what = f"{self.path}: record {self.number}, at byte {self._offset}, whose header says {length} bytes"
+            _decoded_size.check(length, what)
         return _HEADER + length + _FOOTER
 
     def _broken(self, reason: str) -> InputError:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.data import _decoded_size
 from lockstep.data._image.contents import broken
 from lockstep.data._image.libraries import simplejpeg
 from lockstep.errors import ArgumentError
@@ -24,6 +25,8 @@ def decode(contents: bytes, channels: int, ratio: int, fancy_upscaling: bool, dc
     if dct_method not in ("", "INTEGER_FAST", "INTEGER_ACCURATE"):
         raise ArgumentError(f'dct_method is "", "INTEGER_FAST" or "INTEGER_ACCURATE"; received {dct_method!r}.')
     height, width, stored, _ = _header(contents)
+    # Also of an image that is decoded smaller: one that was stored progressively is held whole meanwhile.
+    _decoded_size.check(height * width * 3, f"a JPEG image whose header says {height} x {width} pixels")
     grey, inks = channels == 1 or (channels == 0 and stored == "Gray"), stored in ("CMYK", "YCCK")
     options = {
         "min_height": -(-height // ratio),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.data._image import sizes
 from lockstep.data._image.contents import broken
 from lockstep.data._image.libraries import opencv
 from lockstep.errors import UnsupportedError
@@ -89,6 +90,7 @@ def decode_gif(contents: bytes, frames: int | None = None) -> _Array:
 def _frames(contents: bytes, frames: int | None) -> Sequence[_Array]:
     library = opencv()
     _check_reads_gif(library)
+    sizes.check("GIF", contents, frames)
     encoded = np.frombuffer(contents, np.uint8)
     some = {} if frames is None else {"range": (0, frames)}
     try:
@@ -131,6 +133,7 @@ def _brightness(colours: _Array) -> _Array:
 
 
 def _decoded(name: str, contents: bytes) -> _Array:
+    sizes.check(name, contents)
     library = opencv()
     try:
         pixels = library.imdecode(np.frombuffer(contents, np.uint8), library.IMREAD_UNCHANGED)

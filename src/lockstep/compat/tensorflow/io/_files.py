@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,8 @@ from jax.core import Tracer
 from lockstep.compat.tensorflow._dtypes import as_dtype
 from lockstep.compat.tensorflow._ops.strings import each
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host, text
+from lockstep.data import _decoded_size
+from lockstep.data._files.stream import WINDOW_BITS
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError
 
 
@@ -79,10 +79,12 @@ def decode_raw(
 
 def decode_compressed(bytes: Any, compression_type: str = "", name: str | None = None) -> HostTensor:
     """Unpacks bytes: "" (none), "ZLIB" or "GZIP". Source: tf.io.decode_compressed."""
-    unpack = {"": lambda b: b, "ZLIB": zlib.decompress, "GZIP": gzip.decompress}.get(compression_type)
-    if unpack is None:
+    if compression_type == "":
+        return each(lambda content: content, bytes)
+    if compression_type not in WINDOW_BITS:
         raise ArgumentError(f'compression_type must be "", "ZLIB" or "GZIP". Received: {compression_type!r}.')
-    return each(unpack, bytes)
+    bits = WINDOW_BITS[compression_type]
+    return each(lambda content: _decoded_size.inflated(content, bits, "bytes of decode_compressed"), bytes)
 
 
 def decode_csv(

@@ -12,6 +12,7 @@ import keras
 
 from lockstep.callbacks import BackupAndRestore as _BackupAndRestore
 from lockstep.callbacks import TensorBoard as TensorBoard
+from lockstep.checkpoint import _of_tensorflow
 from lockstep.errors import ArgumentError, UnsupportedError
 
 __all__ = ["BackupAndRestore", "ModelCheckpoint", "TensorBoard"]
@@ -39,6 +40,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
     Raises:
         ArgumentError: If `period` is not positive, or `options` is given.
         UnsupportedError: If `load_weights_on_restart` is set.
+        CheckpointError: In `fit`, if it saves under a prefix in a directory that holds checkpoints of TensorFlow.
     """
 
     def __init__(
@@ -71,6 +73,12 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
         self.filepath = os.fspath(filepath)
         self.period = period
         self._epochs_since_saving = 0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Refuses to save beside TensorFlow's checkpoints, before it has trained for nothing."""
+        super().on_train_begin(logs)
+        if self.save_weights_only and not self.filepath.endswith((".h5", ".hdf5", ".keras")):
+            _of_tensorflow.refuse_in(os.path.dirname(self.filepath))
 
     def _save_model(self, epoch: int, batch: int | None, logs: Any) -> None:
         if batch is None:

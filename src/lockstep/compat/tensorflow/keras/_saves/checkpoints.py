@@ -14,6 +14,7 @@ from typing import Any
 
 from keras.src.saving import saving_api
 
+from lockstep.checkpoint import _of_tensorflow
 from lockstep.compat.tensorflow.keras._saves.optimizer_state import make_ready, not_to_load
 from lockstep.compat.tensorflow.keras._saves.whole_file import whole_file
 from lockstep.errors import DataNotFoundError, InputError, UnsupportedError
@@ -46,8 +47,13 @@ class Restored:
 
 
 def write_checkpoint(model: Any, prefix: str | os.PathLike[str]) -> None:
-    """Saves the weights of `model`, and its optimizer's state, under `prefix`; it is now the newest there."""
+    """Saves the weights of `model`, and its optimizer's state, under `prefix`; it is now the newest there.
+
+    Raises:
+        CheckpointError: If the directory holds checkpoints of TensorFlow.
+    """
     target = Path(os.path.abspath(prefix))
+    _of_tensorflow.refuse_in(target.parent)
     with whole_file(_weights(target), _WEIGHTS) as temporary:
         saving_api.save_weights(model, str(temporary))
     with whole_file(_index(target)) as temporary:
@@ -97,8 +103,10 @@ def latest_checkpoint(directory: str | os.PathLike[str], latest_filename: str | 
         The prefix, for `model.load_weights`, or None if there is none. Source: `tf.train.latest_checkpoint`.
 
     Raises:
+        CheckpointError: If the directory holds checkpoints of TensorFlow.
         InputError: If the file that names the newest is damaged.
     """
+    _of_tensorflow.refuse_in(directory)
     state = Path(directory) / (latest_filename or "checkpoint")
     if not state.exists():
         return None

@@ -13,7 +13,8 @@ from typing import Any
 
 from keras.src.saving import saving_lib
 
-from lockstep.compat.tensorflow.keras._saves.exchange import remove, take_place
+from lockstep.checkpoint._exchange import remove, take_place
+from lockstep.checkpoint._unwritable import naming
 
 # In the order in which they may be replaced one by one: the configuration is of no use without the weights.
 _PARTS = ("assets", "model.weights.h5", "metadata.json", "config.json")
@@ -28,16 +29,19 @@ def save_directory(model: Any, path: str | os.PathLike[str]) -> None:
     """Saves `model`, its optimizer's state included, as the directory `path`.
 
     A model that was saved there before is replaced when the new one is complete; other files in the directory stay.
+
+    Raises:
+        CheckpointError: If it cannot be written.
     """
     target = Path(os.path.abspath(path))
-    target.parent.mkdir(parents=True, exist_ok=True)
     staged = _unfinished(target)
-    staged.mkdir()
-    try:
-        saving_lib.save_model(model, str(staged), zipped=False)
-        _put(staged, target)
-    finally:
-        remove(staged)
+    with naming(str(target)):
+        staged.mkdir(parents=True)
+        try:
+            saving_lib.save_model(model, str(staged), zipped=False)
+            _put(staged, target)
+        finally:
+            remove(staged)
 
 
 def _put(staged: Path, target: Path) -> None:
