@@ -276,7 +276,9 @@ class BestExporter(_SavedModelExporter):
     ) -> None:
         record = best.read(export_path)
         self._best = record.best
-        if self._completes(record, estimator, export_path, checkpoint_path):
+        if record.interrupted is None:
+            best.end(export_path)
+        elif self._completes(record, estimator, export_path, checkpoint_path):
             self._best = record.interrupted
         if self._event_file_pattern:
             _log.info("Loading best metric from event files.")
@@ -291,7 +293,7 @@ class BestExporter(_SavedModelExporter):
         Returns:
             Whether it was made.
         """
-        if record.interrupted is None or _is_named(record.checkpoint, checkpoint_path):
+        if _is_named(record.checkpoint, checkpoint_path):
             return False
         kept = best.kept_checkpoint(estimator.model_dir, export_path, record)
         if kept is None:

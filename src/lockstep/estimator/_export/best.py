@@ -61,8 +61,7 @@ def begin(export_path: str, evaluation: Result | None, before: Result | None, ch
     Path(export_path).mkdir(parents=True, exist_ok=True)
     remove_leftovers(export_path)
     name = None if checkpoint_path is None else os.path.basename(prefix_of(checkpoint_path))
-    if checkpoint_path is not None:
-        _keep(export_path, checkpoint_path)
+    kept = None if checkpoint_path is None else _keep(export_path, checkpoint_path)
     record = {
         "version": 1,
         "best": _plain(evaluation),
@@ -72,10 +71,11 @@ def begin(export_path: str, evaluation: Result | None, before: Result | None, ch
     }
     with replacing(str(Path(export_path) / _RECORD)) as file:
         file.write(json.dumps(record, indent=1).encode())
+    _remove_kept(export_path, but=kept)
 
 
 def end(export_path: str) -> None:
-    """Gives up the checkpoint that `begin` has kept."""
+    """Removes the checkpoint that `begin` has kept."""
     shutil.rmtree(Path(export_path) / _KEPT, ignore_errors=True)
 
 
@@ -104,16 +104,34 @@ def kept_checkpoint(model_dir: str, export_path: str, record: Record) -> str | N
     return next((prefix for prefix in candidates if os.path.isfile(file_of(prefix))), None)
 
 
-def _keep(export_path: str, checkpoint_path: str) -> None:
-    """Keeps a checkpoint from being removed with its process: under a second name, which needs no copy.
+def _keep(export_path: str, checkpoint_path: str) -> str | None:
+    """Keeps a checkpoint from being removed with its process, under a second name for the file, which needs no copy.
 
     Where the file system has none, an interrupted export can be completed as long as training keeps the checkpoint.
+
+    Returns:
+        The name of the kept file, or `None`.
     """
-    end(export_path)
+    file = file_of(checkpoint_path)
     kept = Path(export_path) / _KEPT
+    name, unfinished = os.path.basename(file), kept / "unfinished"
+    try:
+        kept.mkdir(exist_ok=True)
+        unfinished.unlink(missing_ok=True)
+        os.link(file, unfinished)
+        os.replace(unfinished, kept / name)
+        unfinished.unlink(missing_ok=True)  # Nothing is renamed if both are names of the same file.
+    except OSError:
+        return None
+    return name
+
+
+def _remove_kept(export_path: str, but: str | None) -> None:
+    """Removes what an earlier export has kept."""
     with contextlib.suppress(OSError):
-        kept.mkdir()
-        os.link(file_of(checkpoint_path), kept / os.path.basename(file_of(checkpoint_path)))
+        for path in (Path(export_path) / _KEPT).iterdir():
+            if path.name != but and path.is_file():
+                path.unlink()
 
 
 def evaluations(model_dir: str, pattern: str, current: Mapping[str, Any] | None) -> list[dict[str, float]]:
