@@ -93,7 +93,21 @@ def is_larger(best_eval_result: Any, current_eval_result: Any) -> bool:
     return current_eval_result["loss"] > best_eval_result["loss"]
 
 
+def end_in_the_last_evaluation() -> None:
+    """Has the evaluator's first process asked to end in an evaluation, when the training has ended."""
+    mark, status = Path(sys.argv[1] + "-ended"), Path(sys.argv[1], ".lockstep", "trainer.json")
+    if not is_evaluator or options.get("end_in") != "evaluation" or mark.exists():
+        return
+    deadline = time.monotonic() + 60
+    while json.loads(status.read_text())["state"] != "ended":
+        assert time.monotonic() < deadline, "the training has not ended"
+        time.sleep(0.02)
+    mark.touch()
+    os.kill(os.getpid(), signal.Signals[options["end_by"]])
+
+
 def eval_input_fn() -> Any:
+    end_in_the_last_evaluation()
     if options.get("eval_fails"):
         raise RuntimeError("no data to evaluate")
     return Dataset.from_tensor_slices(data(16)).batch(4)

@@ -32,9 +32,11 @@ def launched(directory: Path, **options: Any) -> tuple[Path, str]:
     return directory / "model", output
 
 
-@pytest.mark.parametrize("end", ["error", "SIGTERM", "SIGKILL"])
-def test_the_final_export_is_made(tmp_path: Path, end: str) -> None:
-    model_dir, output = launched(tmp_path, max_steps=10, end_in="final", end_by=end)
+@pytest.mark.parametrize(
+    ("place", "end"), [("final", "error"), ("final", "SIGTERM"), ("final", "SIGKILL"), ("evaluation", "SIGTERM")]
+)
+def test_the_final_export_is_made(tmp_path: Path, place: str, end: str) -> None:
+    model_dir, output = launched(tmp_path, max_steps=10, end_in=place, end_by=end)
     found = [line.partition("RESULT ")[2] for line in output.splitlines() if "RESULT " in line]
     assert len(found) == 2 and found[0] == found[1], "worker and evaluator return the same"
     metrics, exports = json.loads(found[0])

@@ -94,7 +94,7 @@ def test_a_writer_that_is_alive_shows_itself_within_a_few_renewals(
     status = published(tmp_path, monkeypatch)
     watching = watch(tmp_path, monkeypatch)
     assert watching.wait_for_renewal() == {}
-    with status.renewed():
+    with status.renewing():
         assert watching.wait_for_renewal()["run"] == status.run
 
 
@@ -120,7 +120,7 @@ def test_a_status_that_somebody_has_removed_is_published_again(
     path.unlink()
     path.parent.rmdir()
     assert watching.look() == {}, "a file that has gone is no renewal"
-    with status.renewed():
+    with status.renewing():
         deadline = time.monotonic() + 20
         while not watching.look():
             assert time.monotonic() < deadline

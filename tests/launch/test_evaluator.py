@@ -1,4 +1,4 @@
-"""An evaluator beside the workers: started again by itself, also after they have finished, and given up if it is stuck."""
+"""An evaluator beside the workers: restarts, also after they have finished, and time limits."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def test_preemptions_and_failures_are_counted_apart(stage: Stage) -> None:
         + textwrap.dedent(
             """
             number = len(list(Path().glob("start-*")))
-            mark(f"start-{number}", os.environ["LOCKSTEP_RESTARTS_LEFT"])
+            left = [os.environ[f"LOCKSTEP_{name}_LEFT"] for name in ("RESTARTS", "PREEMPTIONS")]
+            mark(f"start-{number}", " ".join(left))
             if number < 3:
                 sys.exit((143, 6, 143)[number])
             """
@@ -65,7 +66,7 @@ def test_preemptions_and_failures_are_counted_apart(stage: Stage) -> None:
     )
     result = stage.run(workers=1, evaluator=True, max_restarts=1, max_preemptions=2)
     assert result.returncode == 0, result.stderr
-    assert [stage.await_event(f"start-{i}") for i in range(4)] == ["1", "1", "0", "0"]
+    assert [stage.await_event(f"start-{i}") for i in range(4)] == ["1 2", "1 1", "0 1", "0 0"]
 
 
 def test_a_signal_ends_the_wait_for_its_restart(stage: Stage) -> None:

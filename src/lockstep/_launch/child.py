@@ -63,7 +63,7 @@ class Child:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal has stopped the task, and none has continued it."""
+        """Tells whether a signal has stopped the task, and none has continued it."""
         if self.exit is not None or not hasattr(os, "waitid"):  # macOS, before Python 3.13
             return False
         try:

@@ -1,4 +1,4 @@
-"""An evaluator that has failed, or gives no sign of life, is started again by itself: it never stops the training."""
+"""Restarts of an evaluator by itself, which never stops the training, and the time limits that it has."""
 
 from __future__ import annotations
 
@@ -28,9 +28,12 @@ class Standby:
         self._failed: tuple[Child, float] | None = None
 
     @property
-    def restarts_left(self) -> int:
-        """How many more times an evaluator is started again after a failure."""
-        return self._left[False]
+    def settings(self) -> dict[str, str]:
+        """The environment that tells an evaluator how often it is started again, after a failure and after SIGTERM."""
+        return {
+            "LOCKSTEP_RESTARTS_LEFT": str(self._left[False]),
+            "LOCKSTEP_PREEMPTIONS_LEFT": str(self._left[True]),
+        }
 
     def will_restart(self, child: Child) -> bool:
         """Return whether the evaluator is started in place of `child`, sooner or later."""
@@ -53,7 +56,7 @@ class Standby:
         return True
 
 
-class Patience:
+class Timeouts:
     """Decides when an evaluator that does not go on is given up.
 
     A process that is stopped has `LOCKSTEP_SILENCE_TIMEOUT` seconds until it must go on, as a worker has. One that runs
@@ -67,8 +70,8 @@ class Patience:
         self._waiting_since: float | None = None
         self._dispatches = -1
 
-    def exhausted(self, child: Child, progress: ProgressRecord | None, now: float, *, is_training: bool) -> str:
-        """Return why `child` is given up, or nothing if it is not."""
+    def expiry(self, child: Child, progress: ProgressRecord | None, now: float, *, is_training: bool) -> str:
+        """Return which limit `child` has exceeded, and by what; nothing while it has not."""
         if child is not self._child:
             self._child, self._stopped_at, self._waiting_since = child, None, None
         if not child.is_stopped:

@@ -13,7 +13,7 @@ from pathlib import Path
 from lockstep._launch.child import Child
 from lockstep._launch.console import Console
 from lockstep._launch.error_file import ErrorRecord, read_error
-from lockstep._launch.evaluator import Patience, Standby
+from lockstep._launch.evaluator import Standby, Timeouts
 from lockstep._launch.interrupts import Interrupts
 from lockstep._launch.log_files import LogFiles
 from lockstep._launch.options import Options
@@ -100,7 +100,7 @@ class Gang:
         self._console = equipment.console
         self._pump = Pump(self._console, equipment.logs)
         self._children: list[Child] = []
-        self._patience = Patience()
+        self._timeouts = Timeouts()
 
     def start(self) -> None:
         """Start every task, workers first."""
@@ -138,7 +138,7 @@ class Gang:
             generation=self._number,
             secret=self._equipment.secret,
             run_id=self._equipment.run_id,
-            restarts_left=self._standby.restarts_left if task.is_evaluator else None,
+            restarts=self._standby.settings if task.is_evaluator else {},
         )
         process, out, err = spawn(self._equipment.command, settings, self._equipment.warden, self._columns(task))
         self._pump.add(task, out, err)
@@ -165,7 +165,7 @@ class Gang:
 
     def _give_up_if_silent(self, child: Child, now: float, is_training: bool) -> None:
         progress = None if is_training else read_progress(progress_file(child.task, self._directory))
-        if reason := self._patience.exhausted(child, progress, now, is_training=is_training):
+        if reason := self._timeouts.expiry(child, progress, now, is_training=is_training):
             self._console.note(f"{reason}: it is killed.")
             child.give_up(now, reason)
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from lockstep._launch.options import Options
 
@@ -63,15 +64,14 @@ def environment(
     generation: int = 1,
     secret: str = "",
     run_id: str = "",
-    restarts_left: int | None = None,
+    restarts: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Return the environment of `task`: the inherited one, with the settings of this launch over it.
 
     Each start of all tasks is a new generation: a task of an earlier one that still runs is refused by the others. The
     id of the run tells what this launch leaves in a directory from what others have left there. A task that is started
-    again by itself learns how often that will be.
+    again by itself has settings that say how often.
     """
-    restarts = {} if restarts_left is None else {"LOCKSTEP_RESTARTS_LEFT": str(restarts_left)}
     return {
         **inherited,
         **_device_settings(options.devices_per_worker, inherited),

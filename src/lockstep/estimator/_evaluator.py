@@ -18,8 +18,6 @@ from lockstep.summary import scalars
 _log = logging.getLogger("lockstep")
 _POLL_SECONDS = 0.5
 _WARN_SECONDS = 600.0
-# Set by the launcher.
-_RESTARTS_LEFT = "LOCKSTEP_RESTARTS_LEFT"
 
 
 class Evaluator:
@@ -55,14 +53,11 @@ class Evaluator:
             PeerError: If the trainer has failed, or none of this run is alive.
         """
         self._publish()
-        with self._own.renewed(), engine_of(self._estimator).keeping_programs():
+        with self._own.renewing(), engine_of(self._estimator).keeping_programs():
             try:
                 self._follow()
-            except Preempted:
-                raise  # It will be started again, so the trainer waits.
             except BaseException as error:
-                is_restarted = _number(os.environ.get(_RESTARTS_LEFT)) > 0
-                self._publish(error=f"{type(error).__name__}: {error}", is_restarted=is_restarted)
+                self._publish(error=f"{type(error).__name__}: {error}", is_restarted=_is_restarted(error))
                 raise
         return self._evaluations.result
 
@@ -177,9 +172,9 @@ class Evaluator:
                 "Look why chief and workers ended or hang, and start them again with the same model_dir."
             )
         found = self._trainer.latest
-        earlier = f" The status there is of an earlier run: {_shown(found)}." if found else ""
+        earlier = f" The status there is of an earlier run: {_text_of(found)}." if found else ""
         return (
-            f"No trainer of this run has given a sign of life in {directory} for {seconds:.0f} s "
+            f"No trainer of this run has been alive in {directory} for {seconds:.0f} s "
             f"(LOCKSTEP_PEER_TIMEOUT).{earlier} Start chief and workers with the same model_dir, and the same "
             "LOCKSTEP_RUN_ID if it is set."
         )
@@ -218,12 +213,18 @@ class Evaluator:
         return {path for path in paths if checkpoint.step_of(path) in steps}
 
 
-def _shown(status: Status) -> str:
+def _text_of(status: Status) -> str:
     """Returns a trainer's status for a message."""
     facts = {"id": status.get("run_id"), "step": status.get("step"), "error": status.get("error")}
     known = [f"{name} {value}" for name, value in facts.items() if value is not None]
     return ", ".join([str(status.get("state")), *known])
 
 
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() else 0
+def _is_restarted(error: BaseException) -> bool:
+    """Returns whether another process follows this one, as the launcher says.
+
+    Other supervisors start again what was asked to end, and may give up on what has failed.
+    """
+    was_asked = isinstance(error, Preempted)
+    left = os.environ.get("LOCKSTEP_PREEMPTIONS_LEFT" if was_asked else "LOCKSTEP_RESTARTS_LEFT")
+    return was_asked if left is None else left != "0"

@@ -58,7 +58,7 @@ class StatusFile:
             self._write()
 
     @contextlib.contextmanager
-    def renewed(self) -> Generator[None]:
+    def renewing(self) -> Generator[None]:
         """Renews the file from a thread, while open; a task that has published nothing has nothing to renew."""
         if self._published is None:
             yield
@@ -120,12 +120,12 @@ class StatusWatch:
 
     @property
     def silent_seconds(self) -> float:
-        """For how long the file has not changed, at most since construction."""
+        """Seconds since the file was last seen to change, or since construction."""
         return time.monotonic() - self._changed_at
 
     @property
     def may_be_of_this_run(self) -> bool:
-        """Whether neither id nor generation says that the latest status is of another run."""
+        """Tells whether neither id nor generation of the latest status names another run."""
         run_id, number = self.latest.get("run_id"), self.latest.get("generation")
         if run_id and self._run_id and run_id != self._run_id:
             return False

@@ -127,7 +127,7 @@ class _Trainer:
     def _publishing(self, runtime: Runtime) -> Generator[None]:
         """Keeps the status alive: while training runs, and while it waits for an evaluator, which may come late."""
         self._publish(runtime, state="running")
-        with self._status.renewed():
+        with self._status.renewing():
             yield
 
     def _publish(self, runtime: Runtime, **status: Any) -> None:
@@ -194,13 +194,13 @@ class _EvaluatorWait:
         silent = min(self._watch.silent_seconds, waited)
         if silent > self._limits.peer or waited > self._limits.leave:
             _log.warning(
-                "The evaluator has not evaluated step %d: no sign of it in %s for %.0f s, after %.0f s. It is missing, "
-                "stopped or stuck. The training itself has ended well. Limits: LOCKSTEP_PEER_TIMEOUT, "
-                "LOCKSTEP_LEAVE_TIMEOUT.",
+                "The evaluator has not evaluated step %d after %.0f s (at most LOCKSTEP_LEAVE_TIMEOUT); its status in "
+                "%s was last renewed %.0f s ago (at most LOCKSTEP_PEER_TIMEOUT). It is missing, stopped or stuck. The "
+                "training itself has ended well.",
                 self._step,
+                waited,
                 self._model_dir,
                 silent,
-                waited,
             )
             return {"is_over": True, "result": None}
         time.sleep(_POLL_SECONDS)

@@ -30,7 +30,7 @@ Result = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of past exports.
+    """A record of past exports.
 
     Attributes:
         best: The best evaluation that was exported, or `None`.
@@ -84,7 +84,7 @@ def read(export_path: str) -> Record:
     path = Path(export_path) / _RECORD
     try:
         found = json.loads(path.read_text())
-        best, before = _restored(found["best"]), _restored(found["before"])
+        best, before = _result_of(found["best"]), _result_of(found["before"])
         if _newest(export_path) > found["newer_than"]:
             return Record(best)
         return Record(before, best, found.get("checkpoint"))
@@ -189,7 +189,7 @@ def _plain(result: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {name: array.tolist() for name, array in arrays.items() if array.dtype.kind in "biuf"}
 
 
-def _restored(result: Any) -> dict[str, Any] | None:
+def _result_of(result: Any) -> dict[str, Any] | None:
     return None if result is None else {str(name): _value(value) for name, value in result.items()}
 
 
