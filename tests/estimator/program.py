@@ -120,6 +120,7 @@ spec = EvalSpec(
     exporters=[
         estimator.FinalExporter("final", receiver_of("final")),
         *([estimator.BestExporter("best", receiver_of("best"), compare_fn=is_larger)] if options.get("best") else ()),
+        *([estimator.LatestExporter("latest", receiver_of("latest"))] if options.get("latest") else ()),
     ],
 )
 metrics, exports = estimator.train_and_evaluate(

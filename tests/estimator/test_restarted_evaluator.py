@@ -44,6 +44,13 @@ def test_the_final_export_is_made(tmp_path: Path, place: str, end: str) -> None:
     assert [str(path) for path in (model_dir / "export" / "final").iterdir()] == exports
 
 
+def test_a_checkpoint_that_was_evaluated_but_not_exported_is_exported_later(tmp_path: Path) -> None:
+    model_dir, _ = launched(tmp_path, max_steps=30, slow=0.1, latest=True, end_in="latest", end_by="SIGKILL")
+    evaluated = summary.scalars(str(model_dir / "eval"))
+    assert 30 in evaluated
+    assert len(list((model_dir / "export" / "latest").iterdir())) == len(evaluated)
+
+
 def test_the_best_model_is_that_of_an_undisturbed_evaluator(tmp_path: Path) -> None:
     """Its checkpoint has gone, when the evaluator is started again."""
     model_dir, _ = launched(tmp_path, max_steps=60, every=1, slow=0.1, best=True, end_in="best", end_by="SIGKILL")

@@ -278,7 +278,7 @@ class BestExporter(_SavedModelExporter):
         self._best = record.best
         if record.interrupted is None:
             best.end(export_path)
-        elif self._completes(record, estimator, export_path, checkpoint_path):
+        elif self._complete(record, estimator, export_path, checkpoint_path):
             self._best = record.interrupted
         if self._event_file_pattern:
             _log.info("Loading best metric from event files.")
@@ -287,7 +287,7 @@ class BestExporter(_SavedModelExporter):
         self._has_best = self._best is not None
         self._model_dir = estimator.model_dir
 
-    def _completes(self, record: best.Record, estimator: Any, export_path: str, checkpoint_path: str | None) -> bool:
+    def _complete(self, record: best.Record, estimator: Any, export_path: str, checkpoint_path: str | None) -> bool:
         """Makes the export in which an earlier process was killed, unless this one does it anyway.
 
         Returns:
@@ -306,6 +306,7 @@ class BestExporter(_SavedModelExporter):
         _log.info("Performing the best model export of %s, which was interrupted.", record.checkpoint)
         super().export(estimator, export_path, kept, record.interrupted, False)
         best.end(export_path)
+        _remove_old(export_path, self._exports_to_keep)
         return True
 
     def _best_of(self, results: list[dict[str, float]]) -> dict[str, float] | None:
