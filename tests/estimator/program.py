@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -18,6 +19,12 @@ from lockstep.estimator import EvalSpec, RunConfig, TrainSpec
 from tests.estimator.small import data, model_fn
 
 options = json.loads(sys.argv[2])
+is_evaluator = json.loads(os.environ["TF_CONFIG"])["task"]["type"] == "evaluator"
+
+
+if is_evaluator and options.get("clock"):
+    _time = time.time
+    time.time = lambda: _time() + options["clock"]
 
 
 class Reacts(estimator.SessionRunHook):
@@ -65,7 +72,42 @@ made = estimator.Estimator(model_fn, sys.argv[1], config, params={})
 receiver = estimator.export.build_raw_serving_input_receiver_fn({"x": np.zeros((1, 1), np.float32)})
 
 
+def receiver_of(name: str) -> Any:
+    """Returns what an exporter calls; in the exporter that the options name, the first process ends instead."""
+    mark = Path(sys.argv[1] + "-ended")
+    ends = is_evaluator and options.get("end_in") == name and not mark.exists()
+
+    def receiver_fn() -> Any:
+        if not ends:
+            return receiver()
+        mark.touch()
+        if options["end_by"] != "error":
+            os.kill(os.getpid(), signal.Signals[options["end_by"]])
+        raise RuntimeError("no export, on purpose")
+
+    return receiver_fn
+
+
+def is_larger(best_eval_result: Any, current_eval_result: Any) -> bool:
+    """The loss gets smaller in training, so the first evaluation is the best."""
+    return current_eval_result["loss"] > best_eval_result["loss"]
+
+
+def end_in_the_last_evaluation() -> None:
+    """Has the evaluator's first process asked to end in an evaluation, when the training has ended."""
+    mark, status = Path(sys.argv[1] + "-ended"), Path(sys.argv[1], ".lockstep", "trainer.json")
+    if not is_evaluator or options.get("end_in") != "evaluation" or mark.exists():
+        return
+    deadline = time.monotonic() + 60
+    while json.loads(status.read_text())["state"] != "ended":
+        assert time.monotonic() < deadline, "the training has not ended"
+        time.sleep(0.02)
+    mark.touch()
+    os.kill(os.getpid(), signal.Signals[options["end_by"]])
+
+
 def eval_input_fn() -> Any:
+    end_in_the_last_evaluation()
     if options.get("eval_fails"):
         raise RuntimeError("no data to evaluate")
     return Dataset.from_tensor_slices(data(16)).batch(4)
@@ -75,7 +117,11 @@ spec = EvalSpec(
     eval_input_fn,
     throttle_secs=0,
     start_delay_secs=0,
-    exporters=[estimator.FinalExporter("final", receiver)],
+    exporters=[
+        estimator.FinalExporter("final", receiver_of("final")),
+        *([estimator.BestExporter("best", receiver_of("best"), compare_fn=is_larger)] if options.get("best") else ()),
+        *([estimator.LatestExporter("latest", receiver_of("latest"))] if options.get("latest") else ()),
+    ],
 )
 metrics, exports = estimator.train_and_evaluate(
     made, TrainSpec(input_fn, max_steps=options.get("max_steps"), hooks=[Reacts()]), spec

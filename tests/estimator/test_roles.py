@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +26,38 @@ class Job:
     Args:
         directory: For logs; `model` in it is the model_dir.
         lists_evaluator: Whether the cluster names the evaluator.
-        roles: Which tasks to start.
+        roles: Which tasks there are.
+        later: Which of them `start` starts.
+        limits: Time limits, such as `PEER`, in seconds.
         options: See program.py.
     """
 
-    def __init__(self, directory: Path, lists_evaluator: bool = True, roles: Any = ROLES, **options: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        lists_evaluator: bool = True,
+        roles: Any = ROLES,
+        later: Any = (),
+        limits: Mapping[str, float] = {},
+        **options: Any,
+    ) -> None:
         self._directory = directory
         self.model_dir = directory / "model"
         ports = dict(zip(ROLES, free_ports(3), strict=True))
         named = [r for r in roles if r != "evaluator" or lists_evaluator]
         self._cluster = {role: [f"127.0.0.1:{ports[role]}"] for role in named}
         self._options = options
-        self.tasks = {role: self._start(role) for role in roles}
+        self._limits = {f"LOCKSTEP_{name}_TIMEOUT": str(seconds) for name, seconds in {"PEER": 30, **limits}.items()}
+        self.tasks = {role: self._start(role) for role in roles if role not in later}
+
+    def start(self, role: str) -> None:
+        """Starts a task that was left out."""
+        self.tasks[role] = self._start(role)
 
     def _start(self, role: str) -> subprocess.Popen[bytes]:
         config = json.dumps({"cluster": self._cluster, "task": {"type": role, "index": 0}})
         command = [sys.executable, "-m", "tests.estimator.program", str(self.model_dir), json.dumps(self._options)]
-        env = environment(TF_CONFIG=config, LOCKSTEP_PEER_TIMEOUT="30")
+        env = environment(TF_CONFIG=config, **self._limits)
         with (self._directory / f"{role}.log").open("wb") as log:
             return subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
 
@@ -142,3 +158,96 @@ def test_a_killed_job_continues(tmp_path: Path, victim: str) -> None:
 def test_a_chief_alone_beside_an_evaluator_needs_no_strategy(tmp_path: Path) -> None:
     metrics, _ = _same(Job(tmp_path, roles=("chief", "evaluator"), max_steps=7).results())
     assert metrics["global_step"] == 7
+
+
+ALONE = ("chief", "evaluator")
+
+
+def step_of_final_export(job: Job) -> list[int]:
+    """The steps of the evaluator's final exports."""
+    lines = [line for line in job.log("evaluator").splitlines() if line.startswith("RESULT")]
+    return [json.loads(line.removeprefix("RESULT "))[0]["global_step"] for line in lines]
+
+
+@pytest.mark.parametrize("end", ["a run that ended", "a run that failed"])
+def test_an_evaluator_that_starts_before_the_next_run_waits_for_it(tmp_path: Path, end: str) -> None:
+    failing = {"crash": 12} if "failed" in end else {}
+    first = Job(tmp_path, roles=ALONE, rows=80, slow=0.05, **failing)
+    assert set(first.codes().values()) == ({1} if failing else {0}), first.log("evaluator")
+    job = Job(tmp_path, roles=ALONE, later=("chief",), rows=160)
+    job.wait_for("evaluator", "Saving dict for global step")
+    time.sleep(2.0)  # Several of its rounds.
+    assert job.tasks["evaluator"].poll() is None, job.log("evaluator")[-3000:]
+    job.start("chief")
+    metrics, _ = _same(job.results())
+    assert metrics["global_step"] >= 50
+    assert step_of_final_export(job) == [metrics["global_step"]]
+
+
+def test_an_old_error_of_an_evaluator_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+    first = Job(tmp_path, roles=ALONE, max_steps=5, eval_fails=True)
+    assert first.codes()["evaluator"] != 0
+    job = Job(tmp_path, roles=ALONE, later=("evaluator",), max_steps=10)
+    job.wait_for("chief", "Waiting for the evaluator to evaluate step 10")
+    job.start("evaluator")
+    metrics, _ = _same(job.results())
+    assert metrics["global_step"] == 10
+    assert "The evaluator has failed" not in job.log("chief")
+
+
+def test_a_run_with_nothing_to_train_returns_what_its_own_evaluator_says(tmp_path: Path) -> None:
+    """Also if that is done before the trainer comes."""
+    assert _same(Job(tmp_path, roles=ALONE, max_steps=10).results())[0]["global_step"] == 10
+    job = Job(tmp_path, roles=ALONE, later=("chief",), max_steps=10)
+    assert job.tasks["evaluator"].wait(SECONDS) == 0
+    job.start("chief")
+    metrics, exports = _same(job.results())
+    assert metrics["global_step"] == 10
+    assert len(list((job.model_dir / "export" / "final").iterdir())) == 2
+    assert exports[0] == str(max((job.model_dir / "export" / "final").iterdir()))
+
+
+def test_an_evaluator_that_comes_after_the_training_evaluates_its_last_checkpoint(tmp_path: Path) -> None:
+    job = Job(tmp_path, roles=ALONE, later=("evaluator",), rows=80, limits={"JOIN": 200})
+    job.wait_for("chief", "Waiting for the evaluator to evaluate step 20")
+    job.start("evaluator")
+    metrics, exports = _same(job.results())
+    assert metrics["global_step"] == 20
+    assert Path(exports[0]).is_dir()
+    assert "No trainer has started" not in job.log("evaluator"), "the trainer is alive"
+
+
+def test_it_does_so_after_a_limit_if_the_trainer_has_gone(tmp_path: Path) -> None:
+    first = Job(tmp_path, roles=("chief",), rows=80)
+    assert first.codes() == {"chief": 0}
+    job = Job(tmp_path, roles=ALONE, later=("chief",), rows=80, limits={"JOIN": 3})
+    assert job.codes() == {"evaluator": 0}, job.log("evaluator")[-3000:]
+    assert "No trainer has started in" in job.log("evaluator")
+    assert "(LOCKSTEP_JOIN_TIMEOUT)" in job.log("evaluator")
+    assert step_of_final_export(job) == [20]
+
+
+def test_an_evaluator_without_a_trainer_ends_and_says_what_was_there(tmp_path: Path) -> None:
+    first = Job(tmp_path, roles=ALONE, rows=80)
+    assert set(first.codes().values()) == {0}
+    job = Job(tmp_path, roles=ALONE, later=("chief",), rows=80, limits={"JOIN": 1, "PEER": 5})
+    assert job.codes()["evaluator"] != 0
+    assert "No trainer of this run has been alive" in job.log("evaluator")
+    assert "of an earlier run: ended, step 20" in job.log("evaluator")
+
+
+def test_clocks_of_two_machines_are_not_compared(tmp_path: Path) -> None:
+    job = Job(tmp_path, roles=ALONE, limits={"PEER": 6}, max_steps=40, slow=0.3, clock=3600)
+    metrics, _ = _same(job.results())
+    assert metrics["global_step"] == 40
+
+
+def test_an_evaluator_that_is_stopped_for_good_is_waited_for_up_to_a_limit(tmp_path: Path) -> None:
+    job = Job(tmp_path, roles=ALONE, limits={"PEER": 8}, max_steps=20, slow=0.1)
+    job.wait_for("evaluator", "Saving dict for global step")
+    job.tasks["evaluator"].send_signal(signal.SIGSTOP)
+    assert job.tasks["chief"].wait(SECONDS) == 0
+    assert "The evaluator has not evaluated step 20" in job.log("chief")
+    assert "It is missing, stopped or stuck." in job.log("chief")
+    job.tasks["evaluator"].kill()
+    job.codes()

@@ -28,7 +28,6 @@ TIME_OF_DAY = {
     "checkpoint/_store.py",
     "checkpoint/_writing.py",
     "compat/tensorflow/_ops/control.py",
-    "estimator/_signs.py",
     "saved_model/_directories.py",
     "summary/_event_file.py",
     "summary/_file_writer.py",

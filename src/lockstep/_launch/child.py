@@ -40,6 +40,7 @@ class Child:
         self.task = task
         self.exit: Exit | None = None
         self.is_gone = False
+        self.given_up = ""
         self._process = process
         self._grace = grace
         self._kill_at = self._give_up_at = _NEVER
@@ -60,6 +61,16 @@ class Child:
         """Whether somebody else has asked the task to end, and it has ended because of that."""
         return self.exit is not None and self.exit.asked_at is None and self.exit.code in _PREEMPTED
 
+    @property
+    def is_stopped(self) -> bool:
+        """Tells whether a signal has stopped the task, and none has continued it."""
+        if self.exit is not None or not hasattr(os, "waitid"):  # macOS, before Python 3.13
+            return False
+        try:
+            return os.waitid(os.P_PID, self.group, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # It has just ended.
+            return False
+
     def end(self, now: float, grace: float | None = None) -> None:
         """Ask the task to end, once, and have its group killed after so many seconds."""
         if self._asked_at is None:
@@ -71,6 +82,14 @@ class Child:
     def kill(self, now: float) -> None:
         """Kill the group."""
         self._asked_at = self._asked_at or time.time()
+        self._kill(now)
+
+    def give_up(self, now: float, reason: str) -> None:
+        """Kill the group of a task that does not go on, which is a failure of its own."""
+        self.given_up = reason
+        self._kill(now)
+
+    def _kill(self, now: float) -> None:
         self._kill_at = _NEVER
         self._give_up_at = now + _DEATH
         self._signal(signal.SIGKILL)

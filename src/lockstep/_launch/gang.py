@@ -12,8 +12,8 @@ from pathlib import Path
 
 from lockstep._launch.child import Child
 from lockstep._launch.console import Console
-from lockstep._launch.error_file import read_error
-from lockstep._launch.evaluator import Standby
+from lockstep._launch.error_file import ErrorRecord, read_error
+from lockstep._launch.evaluator import Standby, Timeouts
 from lockstep._launch.interrupts import Interrupts
 from lockstep._launch.log_files import LogFiles
 from lockstep._launch.options import Options
@@ -41,6 +41,7 @@ class Equipment:
     warden: Warden
     interrupts: Interrupts
     secret: str = field(default_factory=lambda: secrets.token_hex(32))
+    run_id: str = field(default_factory=lambda: secrets.token_hex(16))
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class Gang:
         self._console = equipment.console
         self._pump = Pump(self._console, equipment.logs)
         self._children: list[Child] = []
+        self._timeouts = Timeouts()
 
     def start(self) -> None:
         """Start every task, workers first."""
@@ -135,18 +137,37 @@ class Gang:
             os.environ,
             generation=self._number,
             secret=self._equipment.secret,
+            run_id=self._equipment.run_id,
+            restarts=self._standby.settings if task.is_evaluator else {},
         )
         process, out, err = spawn(self._equipment.command, settings, self._equipment.warden, self._columns(task))
         self._pump.add(task, out, err)
         return Child(task, process, self._options.failure_grace)
 
-    def _watch(self, now: float) -> None:
-        """Look for what has to be done while tasks run."""
+    def _watch(self, now: float) -> bool:
+        """Look for what has to be done while tasks run; return whether one is to be started again."""
         self._recovery.look(self._progress, now)
-        for i, child in enumerate(self._children):
-            if child.task.is_evaluator and not self._supervisor.is_ending and self._standby.is_due(child, now):
-                error_file(child.task, self._directory).unlink(missing_ok=True)
-                self._children[i] = self._start(child.task)
+        if self._supervisor.is_ending:
+            return False
+        places = [i for i, child in enumerate(self._children) if child.task.is_evaluator]
+        return any([self._watch_evaluator(i, now) for i in places])
+
+    def _watch_evaluator(self, place: int, now: float) -> bool:
+        child = self._children[place]
+        is_training = any(child.exit is None for child in self._children if not child.task.is_evaluator)
+        if self._standby.is_due(child, now, is_training=is_training):
+            for path in (error_file(child.task, self._directory), progress_file(child.task, self._directory)):
+                path.unlink(missing_ok=True)
+            self._children[place] = self._start(child.task)
+        elif child.exit is None and not child.given_up:
+            self._give_up_if_silent(child, now, is_training)
+        return self._standby.will_restart(child)
+
+    def _give_up_if_silent(self, child: Child, now: float, is_training: bool) -> None:
+        progress = None if is_training else read_progress(progress_file(child.task, self._directory))
+        if reason := self._timeouts.expiry(child, progress, now, is_training=is_training):
+            self._console.note(f"{reason}: it is killed.")
+            child.give_up(now, reason)
 
     def _progress(self) -> list[ProgressRecord]:
         training = [task for task in tasks_of(self._options) if not task.is_evaluator]
@@ -162,4 +183,6 @@ class Gang:
     def _ended(self, child: Child) -> Ended:
         assert child.exit is not None
         error = read_error(error_file(child.task, self._directory))
+        if child.given_up:
+            error = ErrorRecord(child.exit.at, "TimeoutError", child.given_up, f"TimeoutError: {child.given_up}", False)
         return Ended(child.task, child.exit, error, tuple(self._pump.tail(child.task)))

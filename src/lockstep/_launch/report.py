@@ -37,7 +37,7 @@ def preemption(cause: Ended, is_last: bool) -> str:
 def details(cause: Ended, ends: Collection[Ended], log_dir: Path | None) -> str:
     """Say what each of the other tasks did, and last what the first one said."""
     others = [_line(end) for end in ends if end is not cause]
-    hint = [f"  {_HINTS[number]}" for number in _HINTS if cause.exit.code == -number]
+    hint = [f"  {_HINTS[number]}" for number in _HINTS if cause.exit.code == -number and cause.error is None]
     logs = [] if log_dir is None else [f"  The output of every task is in {log_dir}."]
     return "\n".join([*hint, *others, *logs, "", *_last_words(cause)])
 

@@ -24,7 +24,7 @@ class Supervisor:
 
     After a worker's failure the others have `settle` seconds to fail by themselves, then they are asked to end; where
     all are to be started again, they are killed. After a worker's preemption the others have the time to follow it. An
-    evaluator's failure ends nothing, and an evaluator may run on after the workers, as long as it needs.
+    evaluator's failure ends nothing, and an evaluator may run on after the workers, as long as it goes on.
 
     Args:
         children: The tasks; one that is started again takes the place of the one before.
@@ -33,7 +33,7 @@ class Supervisor:
         interrupts: The launcher's signals.
         warden: Outlives the launcher.
         options: Of the launch.
-        watch: Called from time to time while tasks run.
+        watch: Called from time to time while tasks run; returns whether one that has ended is to be started again.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Supervisor:
         interrupts: Interrupts,
         warden: Warden,
         options: Options,
-        watch: Callable[[float], None],
+        watch: Callable[[float], bool],
     ) -> None:
         self.interrupted: signal.Signals | None = None
         self._children = children
@@ -58,6 +58,7 @@ class Supervisor:
         self._end_at: float | None = None
         self._follow_until: float | None = None
         self._is_leaving = False
+        self._is_start_pending = False
 
     @property
     def is_ending(self) -> bool:
@@ -77,7 +78,7 @@ class Supervisor:
             self._console.flush(_TICK)
 
     def _is_running(self) -> bool:
-        if not all(child.is_gone for child in self._children):
+        if self._is_start_pending or not all(child.is_gone for child in self._children):
             return True
         return self._pump.is_open and not (self._is_leaving and self._console.stalled)
 
@@ -90,7 +91,7 @@ class Supervisor:
             self._end_all(now)
         elif self._end_at is None:
             self._notes.evaluator(self._children, now)
-        self._watch(now)
+        self._is_start_pending = self._watch(now)
 
     def _poll_child(self, child: Child, now: float) -> None:
         if not child.is_gone:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from lockstep._launch.options import Options
 
@@ -62,10 +63,14 @@ def environment(
     inherited: Mapping[str, str],
     generation: int = 1,
     secret: str = "",
+    run_id: str = "",
+    restarts: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Return the environment of `task`: the inherited one, with the settings of this launch over it.
 
-    Each start of all tasks is a new generation: a task of an earlier one that still runs is refused by the others.
+    Each start of all tasks is a new generation: a task of an earlier one that still runs is refused by the others. The
+    id of the run tells what this launch leaves in a directory from what others have left there. A task that is started
+    again by itself has settings that say how often.
     """
     return {
         **inherited,
@@ -78,6 +83,8 @@ def environment(
         "LOCKSTEP_ERROR_FILE": str(error_file(task, directory)),
         "LOCKSTEP_PROGRESS_FILE": str(progress_file(task, directory)),
         "LOCKSTEP_GENERATION": str(generation),
+        "LOCKSTEP_RUN_ID": run_id,
+        **restarts,
     }
 
 

@@ -48,7 +48,7 @@ class Evaluations:
         metrics = evaluate(
             engine_of(self._estimator), self._strategy, spec.input_fn, spec.steps, spec.hooks, path, directory
         )
-        self._path = path
+        self._path = path or (self._estimator.latest_checkpoint() if self._exports else None)
         self.result = (metrics, [None] * len(spec.exporters))
         self._export(is_final=self._max_steps is not None and int(metrics[GLOBAL_STEP]) >= self._max_steps)
 

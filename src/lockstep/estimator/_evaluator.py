@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from typing import Any
 
 from lockstep import checkpoint
-from lockstep._runtime.generation import generation
 from lockstep._runtime.limits import Limits
-from lockstep.errors import CheckpointError, PeerError
+from lockstep.errors import CheckpointError, PeerError, Preempted
 from lockstep.estimator._estimator import Estimator, engine_of
 from lockstep.estimator._evaluating import Evaluations, Result, as_json
-from lockstep.estimator._signs import Sign
+from lockstep.estimator._status import Status, StatusFile, StatusWatch
 from lockstep.summary import scalars
 
 _log = logging.getLogger("lockstep")
 _POLL_SECONDS = 0.5
 _WARN_SECONDS = 600.0
-# A trainer's end that is so much older than this process is the end of an earlier run.
-_STALE_SECONDS = 60.0
 
 
 class Evaluator:
@@ -38,30 +36,34 @@ class Evaluator:
         self._spec = spec
         self._max_steps = max_steps
         self._evaluations = Evaluations(estimator, spec, max_steps, estimator.config.eval_distribute, exports=True)
-        self._trainer = Sign(estimator.model_dir, "trainer")
-        self._own = Sign(estimator.model_dir, "evaluator")
+        self._trainer = StatusWatch(estimator.model_dir, "trainer")
+        self._own = StatusFile(estimator.model_dir, "evaluator")
+        # What the trainer compares to tell for which of its runs this process evaluates.
+        self._status: Status = {"is_final": False, "follows": None, "after": self._trainer.first.get("run")}
+        self._status["evaluating"] = self._own.former.get("evaluating")
         self._started = time.monotonic()
-        self._old_run = self._trainer.read().get("run") if self._trainer.age() > _STALE_SECONDS else None
-        # Started together with this process; what an earlier one came to is not its trainer's end.
-        self._generation = generation()
         self._done: set[str] = set()
         self._warned = -float("inf")
-        self._silence = Limits.from_environment().peer
+        self._limits = Limits.from_environment()
 
     def run(self) -> Result:
         """Evaluates until the training ends; returns the last result.
 
         Raises:
-            PeerError: If the trainer has failed, or gives no sign of life.
+            PeerError: If the trainer has failed, or none of this run is alive.
         """
-        self._own.write({"is_final": False})
-        with self._own.renewed(), engine_of(self._estimator).keeping_programs():
+        self._publish()
+        with self._own.renewing(), engine_of(self._estimator).keeping_programs():
             try:
                 self._follow()
             except BaseException as error:
-                self._own.write({"is_final": False, "error": f"{type(error).__name__}: {error}"})
+                self._publish(error=f"{type(error).__name__}: {error}", is_restarted=_is_restarted(error))
                 raise
         return self._evaluations.result
+
+    def _publish(self, **changes: Any) -> None:
+        self._status.update(changes)
+        self._own.publish(self._status)
 
     def _follow(self) -> None:
         self._delay()
@@ -93,6 +95,8 @@ class Evaluator:
         return [p for i, p in enumerate(paths) if p not in self._done or (i == len(paths) - 1 and not is_known)]
 
     def _evaluate(self, path: str) -> None:
+        # A process that is killed before the exports are made leaves this to the next one.
+        self._publish(evaluating=checkpoint.step_of(path))
         try:
             with checkpoint.pinned(path):
                 self._evaluations.run(path)
@@ -105,11 +109,11 @@ class Evaluator:
         self._done.add(path)
 
     def _report(self, is_final: bool = False) -> None:
-        """Leaves the last result for the trainer."""
+        """Publishes the last result for the trainer."""
         result = as_json(self._evaluations.result)
-        self._own.write({"is_final": is_final, "step": self._evaluations.step, "result": result})
+        self._publish(is_final=is_final, step=self._evaluations.step, result=result, evaluating=None)
 
-    def _is_over(self, state: dict[str, Any]) -> bool:
+    def _is_over(self, state: Status) -> bool:
         step = self._evaluations.step
         if self._max_steps is not None and step is not None and step >= self._max_steps:
             _log.info("Exiting evaluation, global_step=%s >= train max_steps=%s", step, self._max_steps)
@@ -119,29 +123,63 @@ class Evaluator:
         self._report(is_final=True)
         return True
 
-    def _state(self) -> dict[str, Any]:
-        """What the trainer says of itself; nothing if that is of an earlier run.
+    def _state(self) -> Status:
+        """Returns the trainer's status; an empty one while there is none of this run.
 
         Raises:
             PeerError: If it has failed, or is silent for too long.
         """
-        state = self._trainer.read()
-        if state.get("run") == self._old_run or state.get("generation", self._generation) < self._generation:
-            state = {}
+        state = self._trainer.look() or self._end_without_trainer()
+        self._status["follows"] = state.get("run")
         if state.get("state") == "failed":
             raise PeerError(
                 f"The training has failed, so the evaluation ends, after step {self._evaluations.step}. "
                 f"{state['error']}"
             )
-        silent = min(self._trainer.age(), time.monotonic() - self._started)
-        if silent > self._silence and not self._has_ended(state):
-            raise PeerError(
-                f"The trainer has given no sign of life in {self._estimator.model_dir} for {silent:.0f} s "
-                "(LOCKSTEP_PEER_TIMEOUT). Start chief and workers with the same model_dir, or look why they ended."
-            )
+        if self._trainer.silent_seconds > self._limits.peer and not self._has_ended(state):
+            raise PeerError(self._silence(state))
         return state
 
-    def _has_ended(self, state: dict[str, Any]) -> bool:
+    def _end_without_trainer(self) -> Status:
+        """Returns the status of a training that ended before this process started, if that is the one to evaluate.
+
+        Its trainer has gone, so it may as well be an earlier run, with another one to come. It is not if an evaluator
+        has come to its end already. Else it counts when a new trainer would have arrived.
+        """
+        found, former = self._trainer.latest, self._own.former
+        is_evaluated = former.get("is_final") and former.get("follows") == found.get("run")
+        waited = time.monotonic() - self._started
+        if not self._has_ended(found) or not self._trainer.may_be_of_this_run or is_evaluated:
+            return {}
+        if waited < self._limits.join:
+            return {}
+        if self._status["follows"] != found.get("run"):
+            _log.warning(
+                "No trainer has started in %s within %.0f s (LOCKSTEP_JOIN_TIMEOUT): the training that ended there at "
+                "step %s before this evaluator started is the one that it evaluates.",
+                self._estimator.model_dir,
+                waited,
+                found.get("step"),
+            )
+        return found
+
+    def _silence(self, state: Status) -> str:
+        """Says that no trainer is alive, and what was there instead."""
+        seconds, directory = self._trainer.silent_seconds, self._estimator.model_dir
+        if state:
+            return (
+                f"The trainer has given no sign of life in {directory} for {seconds:.0f} s (LOCKSTEP_PEER_TIMEOUT). "
+                "Look why chief and workers ended or hang, and start them again with the same model_dir."
+            )
+        found = self._trainer.latest
+        earlier = f" The status there is of an earlier run: {_text_of(found)}." if found else ""
+        return (
+            f"No trainer of this run has been alive in {directory} for {seconds:.0f} s "
+            f"(LOCKSTEP_PEER_TIMEOUT).{earlier} Start chief and workers with the same model_dir, and the same "
+            "LOCKSTEP_RUN_ID if it is set."
+        )
+
+    def _has_ended(self, state: Status) -> bool:
         return state.get("state") == "ended"
 
     def _pause(self) -> None:
@@ -168,7 +206,25 @@ class Evaluator:
             )
 
     def _evaluated_before(self) -> set[str]:
-        """The checkpoints that an earlier process of this evaluator has written results of."""
-        steps = scalars(self._estimator.eval_dir(self._spec.name))
+        """Returns the checkpoints that an earlier process has evaluated and exported."""
+        interrupted = self._own.former.get("evaluating")
+        steps = set(scalars(self._estimator.eval_dir(self._spec.name))) - {interrupted}
         paths = checkpoint.all_checkpoints(self._estimator.model_dir)
         return {path for path in paths if checkpoint.step_of(path) in steps}
+
+
+def _text_of(status: Status) -> str:
+    """Returns a trainer's status for a message."""
+    facts = {"id": status.get("run_id"), "step": status.get("step"), "error": status.get("error")}
+    known = [f"{name} {value}" for name, value in facts.items() if value is not None]
+    return ", ".join([str(status.get("state")), *known])
+
+
+def _is_restarted(error: BaseException) -> bool:
+    """Returns whether another process follows this one, as the launcher says.
+
+    Other supervisors start again what was asked to end, and may give up on what has failed.
+    """
+    was_asked = isinstance(error, Preempted)
+    left = os.environ.get("LOCKSTEP_PREEMPTIONS_LEFT" if was_asked else "LOCKSTEP_RESTARTS_LEFT")
+    return was_asked if left is None else left != "0"

@@ -207,8 +207,9 @@ def _loss_smaller(best_eval_result: Mapping[str, Any], current_eval_result: Mapp
 class BestExporter(_SavedModelExporter):
     """Exports whenever an evaluation is better than all before, and removes old exports.
 
-    It remembers the best evaluation in a file next to the exports, so that it is the same after a restart. Where
-    exports are there without that file, it takes the best evaluation from the event files.
+    It remembers the best evaluation in a file next to the exports, written before each export, so that it is the same
+    after a restart. An export in which the process was killed is completed by the next one. Where exports are there
+    without that file, it takes the best evaluation from the event files.
 
     Args:
         name: Of the directory, below `<model_dir>/export`.
@@ -256,27 +257,57 @@ class BestExporter(_SavedModelExporter):
     ) -> str | None:
         """Exports a checkpoint if its evaluation is the best, and removes old exports."""
         if self._model_dir != estimator.model_dir:
-            self._remember(estimator.model_dir, export_path, eval_result)
+            self._remember(estimator, export_path, eval_result, checkpoint_path)
         if self._has_best and not self._is_better(eval_result):
             return None
         _log.info("Performing best model export.")
-        best.write_record(export_path, eval_result, self._best if self._has_best else None)
+        best.begin(export_path, eval_result, self._best if self._has_best else None, checkpoint_path)
         exported = super().export(estimator, export_path, checkpoint_path, eval_result, is_the_final_export)
         self._best, self._has_best = eval_result, True
+        best.end(export_path)
         _remove_old(export_path, self._exports_to_keep)
         return exported
 
     def _is_better(self, eval_result: Mapping[str, Any] | None) -> bool:
         return bool(self._compare(best_eval_result=self._best, current_eval_result=eval_result))
 
-    def _remember(self, model_dir: str, export_path: str, eval_result: Mapping[str, Any] | None) -> None:
-        self._best = best.read_record(export_path)
+    def _remember(
+        self, estimator: Any, export_path: str, eval_result: Mapping[str, Any] | None, checkpoint_path: str | None
+    ) -> None:
+        record = best.read(export_path)
+        self._best = record.best
+        if record.interrupted is None:
+            best.end(export_path)
+        elif self._complete(record, estimator, export_path, checkpoint_path):
+            self._best = record.interrupted
         if self._event_file_pattern:
             _log.info("Loading best metric from event files.")
             if self._best is None and _directories.versions(export_path):
-                self._best = self._best_of(best.evaluations(model_dir, self._event_file_pattern, eval_result))
+                self._best = self._best_of(best.evaluations(estimator.model_dir, self._event_file_pattern, eval_result))
         self._has_best = self._best is not None
-        self._model_dir = model_dir
+        self._model_dir = estimator.model_dir
+
+    def _complete(self, record: best.Record, estimator: Any, export_path: str, checkpoint_path: str | None) -> bool:
+        """Makes the export in which an earlier process was killed, unless this one does it anyway.
+
+        Returns:
+            Whether it was made.
+        """
+        if _is_named(record.checkpoint, checkpoint_path):
+            return False
+        kept = best.kept_checkpoint(estimator.model_dir, export_path, record)
+        if kept is None:
+            _log.warning(
+                "An export to %s was interrupted, and its checkpoint %s has gone: the best one before it counts.",
+                export_path,
+                record.checkpoint,
+            )
+            return False
+        _log.info("Performing the best model export of %s, which was interrupted.", record.checkpoint)
+        super().export(estimator, export_path, kept, record.interrupted, False)
+        best.end(export_path)
+        _remove_old(export_path, self._exports_to_keep)
+        return True
 
     def _best_of(self, results: list[dict[str, float]]) -> dict[str, float] | None:
         def better(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
@@ -299,6 +330,11 @@ def _check_compare(compare: Any) -> None:
         raise ArgumentError(f"compare_fn ({compare}) must include {missing} argument. Received: {sorted(names)}.")
     if others := sorted(names - set(_COMPARED)):
         raise ArgumentError(f"compare_fn ({compare}) has following not expected args: {others}. Use functools.partial.")
+
+
+def _is_named(name: str | None, checkpoint_path: str | None) -> bool:
+    """Returns whether a checkpoint has this name, in whatever directory."""
+    return name is not None and checkpoint_path is not None and Path(checkpoint_path).name == name
 
 
 def _checked_count(exports_to_keep: Any) -> int | None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
-from lockstep._runtime.generation import generation
 from lockstep._runtime.limits import Limits
 from lockstep._runtime.runtime import Runtime
 from lockstep.errors import ArgumentError, CheckpointError, Preempted, UnsupportedError
@@ -17,12 +16,12 @@ from lockstep.estimator._evaluating import Evaluations, Result, as_json, from_js
 from lockstep.estimator._evaluator import Evaluator
 from lockstep.estimator._restoring import global_step_of
 from lockstep.estimator._self_evaluation import SelfEvaluation
-from lockstep.estimator._signs import Sign, new_run
 from lockstep.estimator._specs import EvalSpec, TrainSpec
+from lockstep.estimator._status import Status, StatusFile, StatusWatch
 
 _log = logging.getLogger("lockstep")
 _POLL_SECONDS = 1.0
-# An evaluator renews its sign every few seconds.
+# An evaluator renews its status every few seconds.
 _ALIVE_SECONDS = 60.0
 
 
@@ -64,8 +63,8 @@ class _Trainer:
         self._train_spec = train_spec
         self._eval_spec = eval_spec
         self._config: Any = estimator.config
-        self._sign = Sign(estimator.model_dir, "trainer")
-        self._evaluator = Sign(estimator.model_dir, "evaluator")
+        self._status = StatusFile(estimator.model_dir, "trainer")
+        self._evaluator = StatusWatch(estimator.model_dir, "evaluator")
         self._is_distributed = bool(self._config.cluster_spec)
 
     def run(self) -> Result:
@@ -79,16 +78,17 @@ class _Trainer:
         return Runtime() if strategy is None else strategy._demanded_replicas().runtime
 
     def _has_evaluator(self, runtime: Runtime) -> bool:
-        """Whether the cluster lists an evaluator, or one that it does not list has given a sign of life."""
+        """Returns whether the cluster lists an evaluator, or one that it does not list is alive."""
         listed = "evaluator" in self._config.cluster_spec.jobs if self._is_distributed else False
+        if not listed and self._is_distributed and runtime.is_chief and _is_at_work(self._evaluator.latest):
+            self._evaluator.wait_for_renewal()
         return bool(runtime.agree("whether there is an evaluator", listed or self._evaluator_lives())[0])
 
     def _evaluator_lives(self) -> bool:
-        """Whether there is one that has not come to its end."""
+        """Returns whether there is one that has not come to its end."""
         if not self._is_distributed:
             return False
-        sign = self._evaluator.read()
-        return self._evaluator.age() < _ALIVE_SECONDS and not sign.get("is_final") and "error" not in sign
+        return _is_at_work(self._evaluator.look()) and self._evaluator.silent_seconds < _ALIVE_SECONDS
 
     def _alone(self, runtime: Runtime) -> Result:
         """Trains and evaluates in turn."""
@@ -109,82 +109,117 @@ class _Trainer:
         strategy = config.eval_distribute if runtime.is_alone else config.train_distribute
         evaluations = Evaluations(self._estimator, self._eval_spec, spec.max_steps, strategy, runtime.is_chief)
         listener = SelfEvaluation(evaluations, runtime, self._eval_spec.throttle_secs, self._evaluator_lives)
-        with engine_of(self._estimator).keeping_programs(), self._leaving_signs(runtime):
-            self._estimator.train(spec.input_fn, spec.hooks, None, spec.max_steps, (*spec.saving_listeners, listener))
-        if listener.is_left_to_evaluator:
-            return self._result_of_evaluator(runtime)
+        with self._publishing(runtime):
+            with engine_of(self._estimator).keeping_programs():
+                self._train(runtime, (listener,))
+            if listener.is_left_to_evaluator:
+                return self._result_of_evaluator(runtime)
         if evaluations.step is None:
             raise CheckpointError("There was no new checkpoint after the training. Eval status: missing checkpoint")
         return _from_chief(runtime, evaluations.result)
 
     def _with_evaluator(self, runtime: Runtime) -> Result:
-        spec = self._train_spec
-        with self._leaving_signs(runtime):
-            self._estimator.train(spec.input_fn, spec.hooks, None, spec.max_steps, spec.saving_listeners)
-        return self._result_of_evaluator(runtime)
+        with self._publishing(runtime):
+            self._train(runtime, ())
+            return self._result_of_evaluator(runtime)
 
     @contextlib.contextmanager
-    def _leaving_signs(self, runtime: Runtime) -> Generator[None]:
-        """Tells an evaluator that the training runs, and how it ends."""
-        if not (runtime.is_chief and self._is_distributed):
+    def _publishing(self, runtime: Runtime) -> Generator[None]:
+        """Keeps the status alive: while training runs, and while it waits for an evaluator, which may come late."""
+        self._publish(runtime, state="running")
+        with self._status.renewing():
             yield
-            return
-        run = {"run": new_run(), "generation": generation()}
-        self._sign.write({**run, "state": "running"})
-        with self._sign.renewed():
-            try:
-                yield
-            except Preempted:
-                self._sign.write({**run, "state": "preempted"})  # It will be started again.
-                raise
-            except BaseException as error:
-                self._sign.write({**run, "state": "failed", "error": f"{type(error).__name__}: {error}"})
-                raise
-            step = global_step_of(self._estimator.latest_checkpoint())
-            self._sign.write({**run, "state": "ended", "step": step})
+
+    def _publish(self, runtime: Runtime, **status: Any) -> None:
+        if runtime.is_chief and self._is_distributed:
+            self._status.publish(status)
+
+    def _train(self, runtime: Runtime, listeners: Sequence[Any]) -> None:
+        """Trains, and publishes how that ends."""
+        spec = self._train_spec
+        try:
+            listeners = (*spec.saving_listeners, *listeners)
+            self._estimator.train(spec.input_fn, spec.hooks, None, spec.max_steps, listeners)
+        except Preempted:
+            self._publish(runtime, state="preempted")  # It will be started again.
+            raise
+        except BaseException as error:
+            self._publish(runtime, state="failed", error=f"{type(error).__name__}: {error}")
+            raise
+        step = global_step_of(self._estimator.latest_checkpoint()) if runtime.is_chief else None
+        self._publish(runtime, state="ended", step=step)
 
     def _result_of_evaluator(self, runtime: Runtime) -> Result:
         """Waits for the evaluator to come to the last checkpoint; every task gets its result."""
-        step = global_step_of(self._estimator.latest_checkpoint()) if runtime.is_chief else 0
-        waited = _Waiting(self._evaluator, step) if runtime.is_chief else None
+        wait = self._evaluator_wait() if runtime.is_chief else None
         while True:
-            mine = waited.look() if waited is not None else None
+            mine = wait.look() if wait is not None else None
             answer = runtime.agree("the result of the evaluator", mine)[0]
             if answer["is_over"]:
                 return from_json(answer["result"])
 
+    def _evaluator_wait(self) -> _EvaluatorWait:
+        step = global_step_of(self._estimator.latest_checkpoint())
+        return _EvaluatorWait(self._evaluator, self._estimator.model_dir, step, self._status.former.get("run"))
 
-class _Waiting:
-    """The chief's wait for the evaluator."""
 
-    def __init__(self, sign: Sign, step: int) -> None:
-        self._sign = sign
+class _EvaluatorWait:
+    """The chief's wait for the evaluator.
+
+    Args:
+        watch: Of the evaluator's status.
+        model_dir: Where that is.
+        step: Of the last checkpoint.
+        former_run: The trainer's run before this one, if any.
+    """
+
+    def __init__(self, watch: StatusWatch, model_dir: str, step: int, former_run: str | None) -> None:
+        self._watch = watch
+        self._model_dir = model_dir
         self._step = step
+        self._former_run = former_run
         self._limits = Limits.from_environment()
         self._began = time.monotonic()
         _log.info("Waiting for the evaluator to evaluate step %d.", step)
 
     def look(self) -> dict[str, Any]:
         """Returns whether the wait is over, and with what result."""
-        found = self._sign.read()
+        found = self._watch.look() or self._of_one_that_was_faster()
         if found.get("is_final") and int(found.get("step") or 0) >= self._step:
             return {"is_over": True, "result": found["result"]}
-        if "error" in found:
+        if "error" in found and not found.get("is_restarted"):
             _log.warning("The evaluator has failed; the training itself has ended well. %s", found["error"])
             return {"is_over": True, "result": None}
         waited = time.monotonic() - self._began
-        silent = min(self._sign.age(), waited)
+        silent = min(self._watch.silent_seconds, waited)
         if silent > self._limits.peer or waited > self._limits.leave:
             _log.warning(
-                "The evaluator has not evaluated step %d: no sign of it for %.0f s, after %.0f s. The training itself "
-                "has ended well. Limits: LOCKSTEP_PEER_TIMEOUT, LOCKSTEP_LEAVE_TIMEOUT.",
+                "The evaluator has not evaluated step %d after %.0f s (at most LOCKSTEP_LEAVE_TIMEOUT); its status in "
+                "%s was last renewed %.0f s ago (at most LOCKSTEP_PEER_TIMEOUT). It is missing, stopped or stuck. The "
+                "training itself has ended well.",
                 self._step,
-                silent,
                 waited,
+                self._model_dir,
+                silent,
             )
             return {"is_over": True, "result": None}
         time.sleep(_POLL_SECONDS)
         return {"is_over": False, "result": None}
+
+    def _of_one_that_was_faster(self) -> Status:
+        """Returns the status of an evaluator that had ended before this trainer began to watch.
+
+        Where there was nothing to train, it may be that fast. It has started after the trainer's former run, whose
+        status it has seen, and has never seen a trainer that was alive.
+        """
+        found = self._watch.latest
+        has_followed_none = found.get("follows") is None and found.get("after") == self._former_run
+        return found if self._watch.may_be_of_this_run and has_followed_none else {}
+
+
+def _is_at_work(status: Status) -> bool:
+    """Returns whether the evaluator with this status has more to do."""
+    return bool(status) and not status.get("is_final") and "error" not in status
 
 
 def _from_chief(runtime: Runtime, result: Result) -> Result:

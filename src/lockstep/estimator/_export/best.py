@@ -2,56 +2,136 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import logging
 import os
+import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lockstep.checkpoint._atomic import remove_leftovers, replacing
+from lockstep.checkpoint._names import file_of, prefix_of
 from lockstep.saved_model import _directories
 
 _log = logging.getLogger("lockstep")
 DEFAULT_PATTERN = "eval/*.tfevents.*"
 _NAMED_PATTERN = "eval_*/*.tfevents.*"
 _RECORD = "best_eval_result.json"
+_KEPT = ".exporting"
 _GLOBAL_STEP = "global_step"
+Result = Mapping[str, Any]
 
 
-def write_record(export_path: str, best: Mapping[str, Any] | None, before: Mapping[str, Any] | None) -> None:
-    """Notes an evaluation as the best, just before it is exported.
+@dataclass(frozen=True)
+class Record:
+    """A record of past exports.
 
-    It counts from the moment when there is an export that is newer than those of now; until then the one before does.
+    Attributes:
+        best: The best evaluation that was exported, or `None`.
+        interrupted: A better one, whose export has begun and was not completed, or `None`.
+        checkpoint: The name of the interrupted one's checkpoint, such as "model.ckpt-20", if it has one.
+    """
+
+    best: Result | None = None
+    interrupted: Result | None = None
+    checkpoint: str | None = None
+
+
+def begin(export_path: str, evaluation: Result | None, before: Result | None, checkpoint_path: str | None) -> None:
+    """Notes an evaluation as the best, just before it is exported, and keeps its checkpoint until `end`.
+
+    It counts from the moment when there is an export that is newer than those of now. Who is killed before that leaves
+    an interrupted export, which the next process can complete.
 
     Args:
         export_path: The directory of the exports.
-        best: The evaluation.
+        evaluation: The evaluation.
         before: The best one so far, or `None`.
+        checkpoint_path: Its checkpoint, if that is known.
+
+    Raises:
+        OSError: If it cannot be written; what was noted before stays.
     """
-    newest = _newest(export_path)
-    record = {"version": 1, "best": _plain(best), "before": _plain(before), "newer_than": newest}
     Path(export_path).mkdir(parents=True, exist_ok=True)
-    path = Path(export_path) / _RECORD
-    temporary = path.with_name(f".{_RECORD}.{os.getpid()}")
-    temporary.write_text(json.dumps(record, indent=1))
-    temporary.replace(path)
+    remove_leftovers(export_path)
+    name = None if checkpoint_path is None else os.path.basename(prefix_of(checkpoint_path))
+    kept = None if checkpoint_path is None else _keep(export_path, checkpoint_path)
+    record = {
+        "version": 1,
+        "best": _plain(evaluation),
+        "before": _plain(before),
+        "newer_than": _newest(export_path),
+        "checkpoint": name,
+    }
+    with replacing(str(Path(export_path) / _RECORD)) as file:
+        file.write(json.dumps(record, indent=1).encode())
+    _remove_kept(export_path, but=kept)
 
 
-def read_record(export_path: str) -> dict[str, Any] | None:
-    """Returns the best evaluation that was exported, or `None` if that is not known."""
+def end(export_path: str) -> None:
+    """Removes the checkpoint that `begin` has kept."""
+    shutil.rmtree(Path(export_path) / _KEPT, ignore_errors=True)
+
+
+def read(export_path: str) -> Record:
+    """Returns what is known of past exports; an empty record if nothing is, or it is not understood."""
     path = Path(export_path) / _RECORD
     try:
-        record = json.loads(path.read_text())
-        best = record["best"] if _newest(export_path) > record["newer_than"] else record["before"]
-        return None if best is None else {str(name): _value(value) for name, value in best.items()}
+        found = json.loads(path.read_text())
+        best, before = _result_of(found["best"]), _result_of(found["before"])
+        if _newest(export_path) > found["newer_than"]:
+            return Record(best)
+        return Record(before, best, found.get("checkpoint"))
     except FileNotFoundError:
-        return None
+        return Record()
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         _log.warning("%s is not understood, and left out: %r", path, error)
+        return Record()
+
+
+def kept_checkpoint(model_dir: str, export_path: str, record: Record) -> str | None:
+    """Returns the path of an interrupted export's checkpoint, or `None` if that has gone."""
+    if not record.checkpoint:
         return None
+    name = os.path.basename(record.checkpoint)
+    candidates = [os.path.join(export_path, _KEPT, name), os.path.join(model_dir, name)]
+    return next((prefix for prefix in candidates if os.path.isfile(file_of(prefix))), None)
+
+
+def _keep(export_path: str, checkpoint_path: str) -> str | None:
+    """Keeps a checkpoint from being removed with its process, under a second name for the file, which needs no copy.
+
+    Where the file system has none, an interrupted export can be completed as long as training keeps the checkpoint.
+
+    Returns:
+        The name of the kept file, or `None`.
+    """
+    file = file_of(checkpoint_path)
+    kept = Path(export_path) / _KEPT
+    name, unfinished = os.path.basename(file), kept / "unfinished"
+    try:
+        kept.mkdir(exist_ok=True)
+        unfinished.unlink(missing_ok=True)
+        os.link(file, unfinished)
+        os.replace(unfinished, kept / name)
+        unfinished.unlink(missing_ok=True)  # Nothing is renamed if both are names of the same file.
+    except OSError:
+        return None
+    return name
+
+
+def _remove_kept(export_path: str, but: str | None) -> None:
+    """Removes what an earlier export has kept."""
+    with contextlib.suppress(OSError):
+        for path in (Path(export_path) / _KEPT).iterdir():
+            if path.name != but and path.is_file():
+                path.unlink()
 
 
 def evaluations(model_dir: str, pattern: str, current: Mapping[str, Any] | None) -> list[dict[str, float]]:
@@ -107,6 +187,10 @@ def _plain(result: Mapping[str, Any] | None) -> dict[str, Any] | None:
         return None
     arrays = {str(name): np.asarray(value) for name, value in result.items()}
     return {name: array.tolist() for name, array in arrays.items() if array.dtype.kind in "biuf"}
+
+
+def _result_of(result: Any) -> dict[str, Any] | None:
+    return None if result is None else {str(name): _value(value) for name, value in result.items()}
 
 
 def _value(value: Any) -> Any:

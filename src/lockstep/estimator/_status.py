@@ -1,0 +1,170 @@
+"""Status files of trainer and evaluator in `model_dir/.lockstep`: each publishes its own and watches the other's.
+
+The two share nothing else. They need not start together, each may be restarted alone, and files of earlier runs stay in
+the directory; so a reader has to tell which run a status belongs to, and whether its writer is alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from lockstep._runtime.generation import generation
+from lockstep.checkpoint._atomic import remove_leftovers, replacing
+
+_DIRECTORY = ".lockstep"
+_RUN_ID = "LOCKSTEP_RUN_ID"
+RENEWAL_SECONDS = 2.0
+"""A living writer renews its file this often."""
+
+Status = dict[str, Any]
+
+
+class StatusFile:
+    """A task's own status, which it renews while it is alive.
+
+    Args:
+        model_dir: The model's directory.
+        name: "trainer" or "evaluator".
+
+    Attributes:
+        run: A random name for what this process does; a restarted process has another one.
+        former: The status that an earlier process has left; empty if there is none.
+    """
+
+    def __init__(self, model_dir: str, name: str) -> None:
+        self.run = uuid.uuid4().hex
+        self._path = Path(model_dir) / _DIRECTORY / f"{name}.json"
+        self._identity: Status = {"run": self.run, "run_id": _run_id(), "generation": generation()}
+        self._lock = threading.Lock()
+        self._published: bytes | None = None
+        observed = _read(self._path)
+        self.former: Status = {} if observed is None else observed[1]
+
+    def publish(self, status: Status) -> None:
+        """Replaces the file, at once or not at all, by a status that names this run."""
+        with self._lock:
+            if self._published is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                remove_leftovers(str(self._path.parent))
+            self._published = json.dumps({**self._identity, **status}).encode()
+            self._write()
+
+    @contextlib.contextmanager
+    def renewing(self) -> Generator[None]:
+        """Renews the file from a thread, while open; a task that has published nothing has nothing to renew."""
+        if self._published is None:
+            yield
+            return
+        ended = threading.Event()
+
+        def renew() -> None:
+            while not ended.wait(RENEWAL_SECONDS):
+                self._renew()
+
+        thread = threading.Thread(target=renew, name="lockstep-status", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _renew(self) -> None:
+        """Changes the time of the file, which works on a full disk too; publishes it again if somebody removed it."""
+        with self._lock, contextlib.suppress(OSError):
+            try:
+                os.utime(self._path)
+            except FileNotFoundError:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._write()
+
+    def _write(self) -> None:
+        assert self._published is not None
+        with replacing(str(self._path)) as file:
+            file.write(self._published)
+
+
+class StatusWatch:
+    """Watches another task's status file, from construction on.
+
+    A status belongs to this run if it carries this run's id (`LOCKSTEP_RUN_ID`), and no lower generation. Where the
+    writer or this process has no id, it belongs to this run once the file has changed under this watch: then its writer
+    is alive. Only whether the file is another one than before counts, and since when by this process' monotonic clock:
+    the clocks of two machines may differ.
+
+    Args:
+        model_dir: The model's directory.
+        name: "trainer" or "evaluator".
+
+    Attributes:
+        latest: The status that was read last, of whatever run; empty if there is none.
+        first: The status that was there at construction.
+    """
+
+    def __init__(self, model_dir: str, name: str) -> None:
+        self._path = Path(model_dir) / _DIRECTORY / f"{name}.json"
+        self._run_id = _run_id()
+        self._generation = generation()
+        self._fingerprint, self.latest = _read(self._path) or (None, {})
+        self._changed_at = time.monotonic()
+        self._has_changed = False
+        self.first = self.latest
+
+    @property
+    def silent_seconds(self) -> float:
+        """Seconds since the file was last seen to change, or since construction."""
+        return time.monotonic() - self._changed_at
+
+    @property
+    def may_be_of_this_run(self) -> bool:
+        """Tells whether neither id nor generation of the latest status names another run."""
+        run_id, number = self.latest.get("run_id"), self.latest.get("generation")
+        if run_id and self._run_id and run_id != self._run_id:
+            return False
+        return bool(self.latest) and not (isinstance(number, int) and number < self._generation)
+
+    def look(self) -> Status:
+        """Reads the file; returns the status if it is of this run, else an empty one."""
+        observed = _read(self._path)
+        if observed is not None and observed[0] != self._fingerprint:
+            self._fingerprint, self.latest = observed
+            self._changed_at = time.monotonic()
+            self._has_changed = True
+        has_id = self._run_id is not None and self.latest.get("run_id") == self._run_id
+        return self.latest if self.may_be_of_this_run and (has_id or self._has_changed) else {}
+
+    def wait_for_renewal(self) -> Status:
+        """Gives a writer that may be alive the time for a few renewals; returns as `look` does."""
+        deadline = time.monotonic() + 3 * RENEWAL_SECONDS
+        while not (found := self.look()) and self.may_be_of_this_run and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return found
+
+
+def _run_id() -> str | None:
+    return os.environ.get(_RUN_ID) or None
+
+
+def _read(path: Path) -> tuple[Any, Status] | None:
+    """Returns a fingerprint of the file that each renewal changes, and the status in it; `None` without a file.
+
+    Opening the file makes a network file system ask its server, where `stat` may answer from a cache.
+    """
+    try:
+        with path.open("rb") as file:
+            content, about = file.read(), os.fstat(file.fileno())
+    except OSError:
+        return None
+    try:
+        found = json.loads(content)
+    except ValueError:
+        found = None
+    return (content, about.st_mtime_ns), found if isinstance(found, dict) else {}
