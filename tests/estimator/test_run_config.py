@@ -525,7 +525,7 @@ def test_without_tf_config_the_launcher_says_the_role(
 def test_workers_of_a_launcher_without_a_strategy_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each would train alone, and save over the others."""
     of_torchrun(monkeypatch, 1)
-    with pytest.raises(ClusterSpecError, match="the launcher's cluster must have one \"chief\" where no strategy"):
+    with pytest.raises(ClusterSpecError, match='the launcher\'s cluster must have one "chief" where no strategy'):
         RunConfig()
     monkeypatch.setenv("TF_CONFIG", "{}")
     assert RunConfig().num_worker_replicas == 1

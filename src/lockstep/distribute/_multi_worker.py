@@ -28,8 +28,8 @@ class MultiWorkerMirroredStrategy(Strategy):
 
     Args:
         cluster_resolver: Describes the cluster. Default: that of TF_CONFIG if it is set, else that of the launcher
-            whose variables are there: `TorchrunClusterResolver`, `MPIClusterResolver` or `SlurmClusterResolver`. The log
-            says which one it is. TF_CONFIG='{}' means a process that trains alone.
+            whose variables are there (`TorchrunClusterResolver`, `MPIClusterResolver`, `SlurmClusterResolver`), which
+            the log names. TF_CONFIG='{}' means a process that trains alone.
         communication_options: How gradients travel. Default: `CommunicationOptions()`.
         batch_statistics: "global" (default): batch normalisation takes its moments over the global batch, as one
             device would. "replica" (default with `local_steps`): over each replica's share, as TensorFlow does.
