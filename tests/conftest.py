@@ -20,9 +20,14 @@ _SCRUBBED = (
     "SLURM_",
     "OMPI_",
     "PMIX_",
+    "KUBERNETES_",
+    "TORCHELASTIC_",
+    "JOB_COMPLETION_INDEX",
     "NPROC",
     "RANK",
     "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_WORLD_SIZE",
 )
 
 

@@ -14,7 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.checkpoint import CheckpointStore, _pins, all_checkpoints, load, pinned, remove_checkpoint, step_of
+from lockstep.checkpoint import (
+    CheckpointStore,
+    _owners,
+    _pins,
+    all_checkpoints,
+    load,
+    pinned,
+    remove_checkpoint,
+    step_of,
+)
+from lockstep.checkpoint._owners import Life, Owned
 from lockstep.errors import CheckpointError
 from tests.checkpoint.support import other
 
@@ -136,6 +146,44 @@ def test_readers_of_other_machines(writer: Writer) -> None:
     os.utime(elsewhere, (0, time.time() - 3700))
     writer.save()
     assert writer.steps() == [3]
+
+
+def as_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, boot: str, namespace: str) -> None:
+    """Has this process run on another machine of the same name: started at another time, or in another container."""
+    for name, text in (("_BOOT_ID", boot), ("_PID_NAMESPACE", namespace)):
+        path = tmp_path / f"{name}-{text}"
+        path.write_text(text)
+        monkeypatch.setattr(_owners, name, path)
+
+
+@pytest.mark.parametrize(("boot", "namespace"), [("second", "first"), ("first", "second")])
+def test_machines_of_the_same_name_keep_each_other_s_pins(
+    writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boot: str, namespace: str
+) -> None:
+    """A process id of the one says nothing about the other, where it may be none, or another process'."""
+    as_on(monkeypatch, tmp_path, "first", "first")
+    prefix = writer.save()
+    with pinned(prefix):
+        (pin,) = writer.pins()
+        name, machine, _, start, token, suffix = pin.name.rsplit(".", 5)
+        # A reader that is no process here.
+        other = pin.rename(pin.with_name(f"{name}.{machine}.{(1 << 22) + 1}.{start}.{token}.{suffix}"))
+        as_on(monkeypatch, tmp_path, boot, namespace)
+        writer.save()
+        assert writer.steps() == [1, 2]
+        os.utime(other, (0, time.time() - 3700))
+        writer.save()
+        assert writer.steps() == [3]
+        other.touch()
+        as_on(monkeypatch, tmp_path, "first", "first")
+        writer.save()
+        assert other not in writer.pins(), "on its own machine a reader that has ended is known at once"
+
+
+def test_a_machine_that_does_not_say_when_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_owners, "_BOOT_ID", tmp_path / "none")
+    name = _owners.tagged("model")
+    assert _owners.owned(name) == Owned("model", Life.ALIVE)
 
 
 def test_several_readers_in_this_process(writer: Writer) -> None:

@@ -6,8 +6,11 @@ from unittest import mock
 
 import pytest
 
-_PREFIXES = ("TF_CONFIG", "SLURM", "OMPI_", "PMIX_", "TORCHELASTIC_", "MASTER_", "CUDA_", "LOCKSTEP_")
-_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+_PREFIXES = ("TF_CONFIG", "SLURM", "OMPI_", "PMIX_", "TORCHELASTIC_", "MASTER_", "CUDA_", "LOCKSTEP_", "KUBERNETES_")
+_NAMES = (
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"),
+    *("JOB_COMPLETION_INDEX", "ENVIRONMENT"),
+)
 
 
 @pytest.fixture(autouse=True)

@@ -500,3 +500,41 @@ def test_settings_that_there_are_not() -> None:
         GPUOptions().nonsense  # noqa: B018
     with pytest.raises(ArgumentError, match="gpu_options must be"):
         ConfigProto(gpu_options={"allow_growth": True})  # type: ignore[arg-type]
+
+
+def of_torchrun(monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    variables = {"RANK": str(rank), "WORLD_SIZE": "3", "MASTER_ADDR": "host0", "MASTER_PORT": "7"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_without_tf_config_the_launcher_says_the_role(
+    monkeypatch: pytest.MonkeyPatch, strategy: lockstep.distribute.Strategy, rank: int
+) -> None:
+    of_torchrun(monkeypatch, rank)
+    config = RunConfig(train_distribute=strategy)
+    assert (config.task_type, config.task_id, config.is_chief, config.num_worker_replicas) == (
+        *("worker", rank, rank == 0, 3),
+    )
+    assert config.cluster_spec.task_address("worker", 0) == "host0:7"
+    monkeypatch.delenv("RANK")
+    assert config.replace(save_summary_steps=1).task_id == rank, "the environment is read once"
+
+
+def test_workers_of_a_launcher_without_a_strategy_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would train alone, and save over the others."""
+    of_torchrun(monkeypatch, 1)
+    with pytest.raises(ClusterSpecError, match='the launcher\'s cluster must have one "chief" where no strategy'):
+        RunConfig()
+    monkeypatch.setenv("TF_CONFIG", "{}")
+    assert RunConfig().num_worker_replicas == 1
+
+
+def test_a_role_asks_for_no_gpus(monkeypatch: pytest.MonkeyPatch, strategy: lockstep.distribute.Strategy) -> None:
+    step = {"NODELIST": "n1", "NUM_TASKS": "2", "TASKS_PER_NODE": "2", "ID": "0"}
+    for name, value in {**{f"SLURM_STEP_{k}": v for k, v in step.items()}, "SLURM_PROCID": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert RunConfig(train_distribute=strategy).task_id == 1
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"

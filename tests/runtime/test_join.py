@@ -7,12 +7,13 @@ import json
 import re
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from lockstep._runtime import addresses as addressing
-from tests.runtime.jobs import Job, Task, addresses, eventually, tf_config
+from tests.runtime.jobs import JOIN, Job, Task, addresses, eventually, tf_config
 
 # What a process may need beyond the limit that it was given: to start, to answer, to end.
 SPARE = 15.0
@@ -79,6 +80,80 @@ def test_a_host_that_nobody_knows(job: Job) -> None:
     tasks = [job.join(workers, i) for i in (0, 1)]
     assert_all_fail(tasks, "AddressError", "'no-such-host.invalid:2222', the address of worker 0, does not: ")
     assert time.monotonic() - began < 5 + SPARE
+
+
+# Names as the DNS or /etc/hosts of a task's machine have them: NAMES, so many seconds after they were first looked up.
+NAMED = """
+    import json, os, socket, time
+    known, real, first = json.loads(os.environ["NAMES"]), socket.getaddrinfo, []
+    def look_up(host, port, *args, **kwargs):
+        if host not in known:
+            return real(host, port, *args, **kwargs)
+        first.append(time.monotonic())
+        if not known[host] or first[-1] < first[0] + float(os.environ.get("APPEARS", 0)):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [found for ip in known[host] for found in real(ip, port, *args, **kwargs)]
+    socket.getaddrinfo = look_up
+"""
+
+
+def named(job: Job, workers: list[str], index: int, names: dict[str, list[str]], **env: str) -> Task:
+    """Starts a worker that joins, on a machine that knows these names."""
+    return job.start(NAMED + JOIN, workers, index, NAMES=json.dumps(names), **env)
+
+
+def ports(count: int) -> list[int]:
+    return [addressing.split(address)[1] for address in addresses(count)]
+
+
+def test_a_name_that_appears_after_the_tasks_have_started(job: Job) -> None:
+    """A pod may start before its record in the DNS exists, and wait for it as long as for a task."""
+    workers = [f"pod-{i}:{port}" for i, port in enumerate(ports(2))]
+    names = {f"pod-{i}": ["127.0.0.1"] for i in range(2)}
+    tasks = [named(job, workers, i, names, APPEARS="11", LOCKSTEP_JOIN_TIMEOUT="60") for i in range(2)]
+    assert [task.wait() for task in tasks] == [0, 0], tasks[0].err + tasks[1].err
+    for task in tasks:
+        assert task.err.count(f"'{workers[0]}', the address of worker 0, does not resolve yet: ") == 1, task.err
+
+
+def test_a_name_with_addresses_that_lead_elsewhere(job: Job) -> None:
+    """On the first task one is not its own; where another looks the first one up, nobody listens, or something else."""
+    first, second = ports(2)
+    workers = [f"chief:{first}", f"other:{second}"]
+    others = {"other": ["127.0.0.1"]}
+    with socket.create_server(("127.0.0.3", first)) as elsewhere, ThreadPoolExecutor() as threads:
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):  # Closed at the end.
+                while True:
+                    with elsewhere.accept()[0] as sock:
+                        sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        threads.submit(answer)
+        chief = named(job, workers, 0, {"chief": ["203.0.113.7", "127.0.0.1"], **others})
+        other = named(job, workers, 1, {"chief": ["::1", "127.0.0.3", "127.0.0.1"], **others})
+        assert [task.wait() for task in (chief, other)] == [0, 0], chief.err + other.err
+        elsewhere.shutdown(socket.SHUT_RDWR)
+
+
+def test_each_task_may_reach_the_first_at_another_address(job: Job) -> None:
+    first, *more = ports(3)
+    workers = [f"chief:{first}", *(f"127.0.0.1:{port}" for port in more)]
+    seen = [["127.0.0.2", "::1", "127.0.0.1"], ["::1"], ["127.0.0.2"]]
+    tasks = [named(job, workers, i, {"chief": ips}) for i, ips in enumerate(seen)]
+    assert [task.wait() for task in tasks] == [0, 0, 0], "".join(task.err for task in tasks)
+
+
+def test_a_name_that_is_on_the_loopback_interface_of_the_first_task(job: Job) -> None:
+    """Debian's /etc/hosts has the machine's own name at 127.0.1.1."""
+    first, second = ports(2)
+    workers = [f"node1:{first}", f"node2:{second}"]
+    limit = {"LOCKSTEP_JOIN_TIMEOUT": "2"}
+    chief = named(job, workers, 0, {"node1": ["127.0.1.1"], "node2": []}, **limit)
+    other = named(job, workers, 1, {"node1": ["127.0.0.1", "127.0.0.2"], "node2": ["127.0.1.1"]}, **limit)
+    assert_all_fail([chief, other], "MissingTaskError: Every task must arrive within 2 s", "loopback interface")
+    assert "'node1:" in chief.err and "is 127.0.1.1 here, on the loopback interface." in chief.err, "at once"
+    assert "(127.0.0.1: Connection refused; 127.0.0.2: Connection refused)" in other.err
 
 
 def test_the_cluster_is_the_same_everywhere(job: Job) -> None:

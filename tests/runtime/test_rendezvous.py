@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep._runtime import addresses as addressing
-from lockstep._runtime import gate, handshake, report
+from lockstep._runtime import gate, handshake, report, waiting
 from lockstep._runtime.door import Door
 from lockstep._runtime.gate import Gate
-from lockstep._runtime.handshake import Seal
+from lockstep._runtime.handshake import CALLER, LISTENER, Seal
 from lockstep._runtime.join import _disagreement
 from lockstep._runtime.rendezvous import Doorkeeper, Host, Roll
 from lockstep._runtime.report import Admission, Reporter
@@ -47,9 +47,17 @@ def greet(sock: socket.socket, secret: Secret = NO_SECRET) -> Seal:
     """What a task and the first one say before anything else."""
     mine = handshake.new_nonce()
     sock.sendall(handshake.greeting(mine))
-    theirs = handshake.greeted(handshake.read_line(sock)[0])
+    theirs = handshake.greeted(handshake.LineReader(sock).read())
     assert theirs is not None
     return Seal(secret, mine, theirs["nonce"])
+
+
+def introduce(sock: socket.socket, secret: Secret = NO_SECRET) -> Seal:
+    """Exchanges greetings and proofs, as a task."""
+    seal = greet(sock, secret)
+    sock.sendall(seal.prove(CALLER))
+    assert seal.read(LISTENER, handshake.LineReader(sock).read()) is not None
+    return seal
 
 
 class Arrival:
@@ -61,8 +69,8 @@ class Arrival:
         self.roll = roll
         self._threads = ThreadPoolExecutor(8)
         self.secret = secret
-        self.host = Host(roll, hello(roll, 0), _disagreement, secret, door)
-        self.collected: Future[Gate] = self._threads.submit(self.host.collect, seconds)
+        self.host = Host(roll, hello(roll, 0), _disagreement, secret, door, seconds)
+        self.collected: Future[Gate] = self._threads.submit(self.host.collect)
 
     def report(
         self, index: int, seconds: float = PATIENCE, secret: Secret | None = None, generation: int = 0, **more: Any
@@ -73,7 +81,7 @@ class Arrival:
 
     def say(self, sock: socket.socket, said: dict[str, Any]) -> Seal:
         """Greets, and sends a hello."""
-        seal = greet(sock, self.secret)
+        seal = introduce(sock, self.secret)
         sock.sendall(seal.write("hello", said))
         return seal
 
@@ -123,8 +131,7 @@ def test_the_address_is_free_when_the_gate_is_closed() -> None:
     with arrival(2) as here:
         other = here.report(1)
         here.collected.result(PATIENCE).close()
-        with contextlib.closing(addressing.listen(here.roll.addresses[0], "worker 0")):
-            pass
+        socket.create_server(addressing.split(here.roll.addresses[0])).close()
         here.host.release()
         other.result(PATIENCE)
 
@@ -133,8 +140,8 @@ def test_a_task_may_come_before_the_first() -> None:
     roll = roll_of(2)
     with ThreadPoolExecutor() as threads:
         early = threads.submit(Reporter(roll, 1, hello(roll, 1)).report, PATIENCE)
-        host = Host(roll, hello(roll, 0), _disagreement)
-        host.collect(PATIENCE).close()
+        host = Host(roll, hello(roll, 0), _disagreement, seconds=PATIENCE)
+        host.collect().close()
         host.release()
         early.result(PATIENCE)
 
@@ -142,10 +149,10 @@ def test_a_task_may_come_before_the_first() -> None:
 def test_an_ipv6_address() -> None:
     v4 = roll_of(2)
     roll = Roll(v4.names, tuple(a.replace("127.0.0.1", "[::1]") for a in v4.addresses))
-    host = Host(roll, hello(roll, 0), _disagreement)
+    host = Host(roll, hello(roll, 0), _disagreement, seconds=PATIENCE)
     with ThreadPoolExecutor() as threads:
         other = threads.submit(Reporter(roll, 1, hello(roll, 1)).report, PATIENCE)
-        host.collect(PATIENCE).close()
+        host.collect().close()
         host.release()
         assert other.result(PATIENCE).ip == "::1"
 
@@ -221,7 +228,7 @@ def test_what_an_arrived_task_goes_on_saying_is_ignored() -> None:
         eventually(lambda: here.has_arrived(1), lambda: "arrival")
         chatty.sendall(b"and another thing\n" * 1000)
         assert_all_join(here, here.report(2))
-        verdict, _ = handshake.read_line(chatty)
+        verdict = handshake.LineReader(chatty).read()
         assert seal.read("answer", verdict) == {"go": True, "service": "near"}
 
 
@@ -291,7 +298,10 @@ def test_strangers_do_no_harm(strangers: list[tuple[bytes, bool, bool]], secret:
             sock = held.enter_context(contextlib.closing(here.connect()))
             with contextlib.suppress(OSError):  # The first task need not listen to the end.
                 if greets:
-                    greet(sock)
+                    seal = greet(sock)
+                    if not secret.is_set:  # Without a secret everybody's proof is right.
+                        sock.sendall(seal.prove(CALLER))
+                        handshake.LineReader(sock).read()
                 sock.sendall(data)
                 if not holds_on:
                     sock.close()
@@ -370,12 +380,14 @@ def test_the_verdict_is_an_error_of_ours(name: str, kind: type[LockstepError]) -
 
 def _greet_back(sock: socket.socket, secret: Secret = NO_SECRET, claims: bool | None = None) -> Seal:
     """What the first task says to a greeting, up to a hello."""
-    theirs = handshake.greeted(handshake.read_line(sock)[0])
+    theirs = handshake.greeted(handshake.LineReader(sock).read())
     assert theirs is not None
     mine = handshake.new_nonce()
     sock.sendall(handshake.greeting(mine, secret=secret.is_set if claims is None else claims))
     seal = Seal(secret, theirs["nonce"], mine)
-    handshake.read_line(sock)
+    handshake.LineReader(sock).read()
+    sock.sendall(seal.prove(LISTENER))
+    handshake.LineReader(sock).read()
     return seal
 
 
@@ -389,8 +401,8 @@ def test_who_hangs_up_on_a_greeting_is_asked_again() -> None:
         told = t.submit(Reporter(roll, 1, hello(roll, 1)).report, PATIENCE)
         first.accept()[0].close()
         first.close()
-        host = Host(roll, hello(roll, 0), _disagreement)
-        host.collect(PATIENCE).close()
+        host = Host(roll, hello(roll, 0), _disagreement, seconds=PATIENCE)
+        host.collect().close()
         host.release()
         told.result(PATIENCE)
 
@@ -425,17 +437,109 @@ def test_another_secret_is_refused_and_changes_nothing(
 
 
 def test_what_was_heard_before_proves_nothing() -> None:
-    """A hello of a task, word for word, on a connection of a stranger."""
+    """A proof and a hello of a task, word for word, on connections of strangers."""
     with arrival(3, secret=A_SECRET) as here, contextlib.ExitStack() as held:
-        first, stranger = (held.enter_context(contextlib.closing(here.connect())) for _ in range(2))
-        said = greet(first, A_SECRET).write("hello", hello(here.roll, 1, process=1, generation=0))
-        greet(stranger)
-        stranger.sendall(said)
-        assert b"proof" in stranger.recv(1000) and stranger.recv(1000) == b""
+        first, stranger, another = (held.enter_context(contextlib.closing(here.connect())) for _ in range(3))
+        seal = greet(first, A_SECRET)
+        proof, said = seal.prove(CALLER), seal.write("hello", hello(here.roll, 1, process=1, generation=0))
+        for sock, overheard in ((stranger, proof), (another, said)):
+            greet(sock)
+            sock.sendall(overheard)
+            assert everything_from(sock) == handshake.line(handshake.REFUSED)
         assert not here.has_arrived(1)
+        first.sendall(proof)
+        assert seal.read(LISTENER, handshake.LineReader(first).read()) == {"door": None}
         first.sendall(said)
         eventually(lambda: here.has_arrived(1), lambda: "arrival")
         assert_all_join(here, here.report(2))
+
+
+def everything_from(sock: socket.socket) -> bytes:
+    """All that comes until the other side hangs up."""
+    with sock.makefile("rb") as file, contextlib.suppress(ConnectionError):
+        return file.read()
+    return b""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        handshake.line({"says": "{}", "proof": "0" * 64}),
+        handshake.line({"says": "{}", "proof": ""}),
+        handshake.line({"proof": None}),
+        b"x" * 600,
+        b"\n",
+    ],
+)
+def test_a_stranger_gets_nothing_on_which_to_try_out_secrets(said: bytes) -> None:
+    with arrival(2, secret=A_SECRET) as here:
+        with contextlib.closing(here.connect()) as sock:
+            sock.sendall(handshake.greeting("0" * 32))
+            greeting = sock.recv(1000)
+            sock.sendall(said)
+            received = greeting + everything_from(sock)
+        assert b"proof" not in received, received
+        known = {"lockstep", "nonce", "secret"}
+        assert set(json.loads(greeting)) == known, "nothing that depends on the secret, or on this machine"
+        assert_all_join(here, here.report(1))
+
+
+def test_a_false_listener_is_told_nothing_of_the_cluster() -> None:
+    """It gets one proof, over nonces alone: without one a task could not show that it belongs here."""
+    heard = b""
+
+    def answer(sock: socket.socket) -> None:
+        nonlocal heard
+        lines = handshake.LineReader(sock)
+        heard += lines.read()
+        sock.sendall(handshake.greeting("1" * 32, secret=True))
+        heard += lines.read()
+        sock.sendall(Seal(ANOTHER, "0" * 32, "1" * 32).prove(LISTENER))
+        heard += everything_from(sock)
+
+    with pytest.raises(JoinError, match="does not know the one that this task has"):
+        _answered_by(answer, secret=A_SECRET)
+    greeting, proof = (json.loads(line) for line in heard.splitlines())
+    assert set(greeting) == {"lockstep", "nonce"}
+    assert proof == json.loads(Seal(A_SECRET, greeting["nonce"], "1" * 32).prove(CALLER))
+
+
+def test_while_tasks_are_missing_all_say_who(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(waiting, "_REPORT_SECONDS", 0.2)
+    with arrival(3, seconds=30) as here:
+        other = here.report(2)
+        eventually(lambda: here.has_arrived(2), lambda: "arrival")
+        text = f"Arrived: {here.roll.describe([0, 2])}. Missing: {here.roll.describe([1])}. Waited 0 of "
+        # The first task's own, and what the other one has been told.
+        eventually(
+            lambda: (
+                {"30 s (LOCKSTEP_JOIN_TIMEOUT).", "10 s (LOCKSTEP_JOIN_TIMEOUT)."}
+                <= {line.removeprefix(text) for line in caplog.messages}
+            ),
+            lambda: caplog.text,
+        )
+        assert_all_join(here, other, here.report(1))
+
+
+def test_a_task_that_cannot_reach_the_first_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(waiting, "_REPORT_SECONDS", 0.2)
+    roll = roll_of(2)
+    with pytest.raises(MissingTaskError):
+        Reporter(roll, 1, hello(roll, 1)).report(0.7)
+    assert 1 <= len(caplog.messages) <= 3, "one in each period"
+    for line in caplog.messages:
+        assert line.startswith(
+            f"Arrived: {roll.describe([1])}. Missing: {roll.describe([0])}, to which all others report"
+        )
+        assert "127.0.0.1: Connection refused" in line
+
+
+def test_a_report_names_the_first_of_many() -> None:
+    roll = Roll(tuple(f"worker {i}" for i in range(1000)), ("a:1",) * 1000)
+    assert roll.outline(list(range(1000))).endswith("worker 19 (a:1) and 980 more")
+    assert roll.outline([3]) == "worker 3 (a:1)"
 
 
 def test_a_word_of_one_kind_is_none_of_another() -> None:
@@ -482,7 +586,7 @@ def test_all_strangers_together_have_little_room(monkeypatch: pytest.MonkeyPatch
     with arrival(2) as here, contextlib.ExitStack() as held:
         socks = [held.enter_context(contextlib.closing(here.connect())) for _ in range(4)]
         for sock in socks:
-            greet(sock)
+            introduce(sock)
             sock.sendall(b"x" * 200_000)
         with contextlib.suppress(ConnectionResetError):
             assert socks[0].recv(1) == b"", "the oldest was hung up on"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -54,6 +56,40 @@ def test_it_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path
     path.write_text(f"{LONG}\n")
     monkeypatch.setenv("LOCKSTEP_CLUSTER_SECRET_FILE", str(path))
     assert secret.from_environment().proof("a") == from_text.proof("a") == Secret(LONG.encode()).proof("a")
+
+
+@pytest.mark.parametrize(
+    ("text", "bits"),
+    [
+        ("0123456789abcdef", 64),
+        ("a" * 40, 0),
+        ("ab" * 40, 80),
+        ("password12345678", 83),
+        ("1" * 10 + "0234567890", 66),
+        ("Tr0ub4dor&3Tr0ub4d", 120),
+        ("zyxwvutsrqponmlkjihg", 94),
+    ],
+)
+def test_a_weak_one_draws_a_warning_that_says_how_to_make_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, text: str, bits: int
+) -> None:
+    monkeypatch.setenv("LOCKSTEP_CLUSTER_SECRET", text)
+    assert secret.from_environment().is_set
+    (line,) = caplog.messages
+    assert "should have 128 bits or more: " in line and f"LOCKSTEP_CLUSTER_SECRET has at most {bits}." in line
+    assert 'python -c "import secrets; print(secrets.token_hex(32))"' in line
+    assert text not in line
+
+
+@steady
+@given(st.integers(0, 1 << 32))
+def test_a_random_one_draws_none(seed: int) -> None:
+    random = Random(seed)
+    data = random.randbytes(16)
+    letters = "".join(random.choice("ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz0123456789") for _ in range(22))
+    for text in (data.hex(), data.hex().upper(), base64.b64encode(data).decode(), letters, random.randbytes(32).hex()):
+        assert secret.estimated_bits(text.encode()) >= 128, text
+    assert secret.estimated_bits(random.randbytes(16)) >= 96
 
 
 @pytest.mark.parametrize("text", ["", " ", "short", "x" * 5000])

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from lockstep._runtime import whole_file
-from lockstep.errors import PeerError, Preempted
+from lockstep.errors import LockstepError, PeerError, Preempted
 
 _ERROR_FILE = "LOCKSTEP_ERROR_FILE"
 _AGREED = "__lockstep_agreed__"
@@ -117,7 +117,12 @@ def _note_exits() -> None:
 
 
 def _task_name() -> str:
-    """The task that TF_CONFIG names, for reports of failures before it was read."""
+    """The task that TF_CONFIG or the launcher names, for reports of failures before they were read."""
+    from lockstep.cluster_resolver._launchers import launcher_resolver
+
+    with contextlib.suppress(LockstepError):  # It is being reported, or the program has its own description.
+        if resolver := launcher_resolver(for_training=False):
+            return str(resolver.task)
     try:
         task = json.loads(os.environ.get("TF_CONFIG", "{}"))["task"]
         return f"{task['type']} {task['index']}"

@@ -11,12 +11,12 @@ import resource
 import selectors
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep._runtime import handshake
-from lockstep._runtime.handshake import GREETING_BYTES, LINE_BYTES, Seal
+from lockstep._runtime.handshake import CALLER, GREETING_BYTES, LINE_BYTES, LISTENER, Seal
 from lockstep._runtime.secret import FILE_VARIABLE, VARIABLE, Secret
 
 _log = logging.getLogger("lockstep")
@@ -45,7 +45,8 @@ class Caller:
         since: When it came.
         received: What is not yet a line.
         seal: Of the conversation, after its greeting.
-        is_heard: Whether it has shown that it belongs here.
+        is_proven: Whether it has proven that it knows the secret.
+        is_heard: Whether it has said which task it is.
     """
 
     sock: socket.socket
@@ -53,11 +54,12 @@ class Caller:
     since: float
     received: bytearray = field(default_factory=bytearray)
     seal: Seal | None = None
+    is_proven: bool = False
     is_heard: bool = False
 
     def tell(self, value: dict[str, Any]) -> None:
-        """Says something to a caller that was heard."""
-        assert self.seal is not None
+        """Says something to a caller that has proven itself."""
+        assert self.seal is not None and self.is_proven
         handshake.send(self.sock, self.seal.write("answer", value))
 
 
@@ -65,7 +67,7 @@ class Gate:
     """Hears callers.
 
     Args:
-        server: A socket that listens; it is closed with the gate.
+        servers: Sockets that listen; they are closed with the gate.
         secret: What callers must know.
         whose: The task that listens, for logs.
         on_hello: Is told what a caller says of itself; `None` while nobody can be received.
@@ -75,14 +77,14 @@ class Gate:
 
     def __init__(
         self,
-        server: socket.socket,
+        servers: Sequence[socket.socket],
         secret: Secret,
         whose: str,
         on_hello: Callable[[Caller, dict[str, Any]], None],
         on_gone: Callable[[Caller], None],
         door: str | None = None,
     ) -> None:
-        self._server = server
+        self._servers = tuple(servers)
         self._secret = secret
         self._whose = whose
         self.on_hello = on_hello
@@ -94,14 +96,15 @@ class Gate:
         self._bytes = 0
         self._most = min(_MAX_STRANGERS, _descriptors() // _SHARE_OF_DESCRIPTORS)
         self._told: set[str] = set()
-        server.setblocking(False)
-        self._selector.register(server, selectors.EVENT_READ)
+        for server in self._servers:
+            server.setblocking(False)
+            self._selector.register(server, selectors.EVENT_READ)
 
     def listen(self, seconds: float) -> None:
         """Serves those that come within `seconds`, or some of them; returns early."""
         for key, _ in self._selector.select(max(0.0, min(seconds, _TICK_SECONDS))):
-            if key.data is None:
-                self._accept()
+            if isinstance(key.fileobj, socket.socket) and key.data is None:
+                self._accept(key.fileobj)
             elif key.data.sock.fileno() >= 0:  # It may have been dropped for the one before it.
                 self._read(key.data)
         self._drop_slow()
@@ -118,7 +121,8 @@ class Gate:
             if key.data is not None:
                 key.data.sock.close()
         self._selector.close()
-        self._server.close()
+        for server in self._servers:
+            server.close()
 
     def let_go(self, caller: Caller) -> None:
         """Hears no more of a caller, whose connection stays open."""
@@ -145,9 +149,9 @@ class Gate:
         more = "" if len(self._told) < _MAX_TOLD else " Further addresses are not told of."
         _log.warning("A caller from %s was refused at the address of %s: %s.%s", caller.ip, self._whose, why, more)
 
-    def _accept(self) -> None:
+    def _accept(self, server: socket.socket) -> None:
         try:
-            sock, address = self._server.accept()
+            sock, address = server.accept()
         except BlockingIOError:
             return
         except OSError:  # Out of file descriptors, perhaps.
@@ -190,7 +194,7 @@ class Gate:
     def _take(self, caller: Caller, data: bytes) -> None:
         caller.received += data
         self._bytes += len(data)
-        limit = LINE_BYTES if caller.seal else GREETING_BYTES
+        limit = LINE_BYTES if caller.is_proven else GREETING_BYTES
         if not data:
             self.drop(caller)
         elif len(caller.received) > limit:
@@ -206,14 +210,14 @@ class Gate:
         caller.received.clear()
         if caller.seal is None:
             self._answer(caller, handshake.greeted(said))
-            return
-        hello = caller.seal.read("hello", said)
-        if hello is None:
-            self._unproven(caller)
-            return
-        caller.is_heard = True
-        self._forget(caller)
-        self.on_hello(caller, hello)
+        elif not caller.is_proven:
+            self._authenticate(caller, caller.seal.read(CALLER, said) is not None)
+        elif (hello := caller.seal.read("hello", said)) is None:
+            self.refuse(caller, "it is no task of a cluster")
+        else:
+            caller.is_heard = True
+            self._forget(caller)
+            self.on_hello(caller, hello)
 
     def _answer(self, caller: Caller, greeting: dict[str, Any] | None) -> None:
         if greeting is None:
@@ -221,12 +225,19 @@ class Gate:
             return
         mine = handshake.new_nonce()
         caller.seal = Seal(self._secret, greeting["nonce"], mine)
-        handshake.send(caller.sock, handshake.greeting(mine, secret=self._secret.is_set, door=self._door))
+        handshake.send(caller.sock, handshake.greeting(mine, secret=self._secret.is_set))
 
-    def _unproven(self, caller: Caller) -> None:
-        """What is said here cannot be proven to whoever has another secret; it is for people."""
-        if self._secret.is_set:
-            caller.tell({"error": "JoinError", "message": "another secret"})
+    def _authenticate(self, caller: Caller, is_proven: bool) -> None:
+        """Answers a caller's proof with this side's; whoever has not proven itself gets nothing under the secret."""
+        assert caller.seal is not None
+        if is_proven:
+            caller.is_proven = True
+            handshake.send(caller.sock, caller.seal.prove(LISTENER, door=self._door))
+            return
+        if not self._secret.is_set:
+            self.refuse(caller, "it is no task of a cluster")
+            return
+        handshake.send(caller.sock, handshake.line(handshake.REFUSED))
         self.refuse(caller, f"it does not know the secret ({VARIABLE} or {FILE_VARIABLE})")
 
     def _forget(self, caller: Caller) -> None:

@@ -120,14 +120,16 @@ def _register(
     if door is not None:
         arriving.callback(door.close)
     if process == 0:
-        host = Host(roll, hello, _disagreement, shared, door)
-        address = service.serve(host, roll, limits.join, door, shared.is_set, bool(certificates))
-        own = addresses.resolve(roll.addresses[0], roll.names[0])[0]
+        host = Host(roll, hello, _disagreement, shared, door, limits.join)
+        address = service.serve(host, roll, door, shared.is_set, bool(certificates))
+        chief = own = host.ip
     else:
         reporter = Reporter(roll, process, hello, shared)
         admission = reporter.report(limits.join)
         address = service.reach(admission, reporter, door, roll)
-        own = gloo.own_address(addresses.ip_of(roll.addresses[process]), admission.ip)
+        chief = admission.chief
+        own = gloo.own_address(addresses.outward(roll.addresses[process], admission.outside), admission.outside)
+    _bypass_proxy(chief)
     _initialize(roll, process, address, certificates)
     return gloo.bind(own)
 
@@ -146,7 +148,6 @@ def _disagreement(hellos: Sequence[Mapping[str, Any]]) -> str | None:
 def _initialize(roll: Roll, process: int, address: str, certificates: Mapping[str, Any]) -> None:
     import jax
 
-    _bypass_proxy(addresses.resolve(roll.addresses[0], roll.names[0])[0])
     jax.distributed.initialize(
         coordinator_address=address,
         num_processes=len(roll.names),

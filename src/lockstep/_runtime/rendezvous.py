@@ -11,15 +11,17 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep._runtime import addresses
+from lockstep._runtime import addresses, listening
 from lockstep._runtime.door import Door
 from lockstep._runtime.gate import Caller, Gate
+from lockstep._runtime.limits import Limits
 from lockstep._runtime.secret import Secret
+from lockstep._runtime.waiting import Waiting
 from lockstep.errors import (
     ClusterSpecError,
     JoinError,
@@ -30,6 +32,8 @@ from lockstep.errors import (
 
 # A task that waits for the verdict allows the first task this much longer than its own limit.
 GRACE_SECONDS = 2.0
+# In a report, which goes to the log of every task every ten seconds.
+_MOST_NAMES = 20
 _MAX_INDEX = 1 << 20
 VERDICTS: dict[str, type[LockstepError]] = {
     e.__name__: e for e in (JoinError, MismatchError, MissingTaskError, ClusterSpecError)
@@ -48,6 +52,11 @@ class Roll:
         """Lists tasks as "worker 1 (10.0.0.2:2222)"."""
         return ", ".join(f"{self.names[i]} ({self.addresses[i]})" for i in which) or "nobody"
 
+    def outline(self, which: list[int]) -> str:
+        """Lists tasks as `describe`, or the first of many."""
+        more = len(which) - _MOST_NAMES
+        return self.describe(which[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
 
 class Host:
     """The first task's side: collects arrivals, then tells everyone the verdict.
@@ -58,6 +67,10 @@ class Host:
         check: Finds what is wrong with all hellos together.
         secret: What all must know.
         door: Of this process; tells who is on the same machine.
+        seconds: How long all may take to arrive, from now on; also the first task's own name to resolve.
+
+    Raises:
+        AddressError: If the first task cannot listen on its address.
     """
 
     def __init__(
@@ -67,7 +80,9 @@ class Host:
         check: Callable[[list[Any]], str | None],
         secret: Secret | None = None,
         door: Door | None = None,
+        seconds: float = Limits.join,
     ) -> None:
+        self._waiting = Waiting(seconds)
         self._roll = roll
         self._hellos: dict[int, Mapping[str, Any]] = {0: hello}
         # Those who wait for the verdict, also one that is no task of this cluster.
@@ -75,27 +90,40 @@ class Host:
         self._near: set[int] = {0}
         self._check = check
         self._door = door
-        server = addresses.listen(roll.addresses[0], roll.names[0])
+        servers = listening.listen(roll.addresses[0], roll.names[0], roll.addresses[1:], self._waiting)
+        self._own = [str(server.getsockname()[0]) for server in servers]
         directory = door.directory if door else None
-        self._gate = Gate(server, secret or Secret(), roll.names[0], self._welcome, self._gone, directory)
+        self._gate = Gate(servers, secret or Secret(), roll.names[0], self._welcome, self._gone, directory)
 
     @property
     def are_near(self) -> bool:
         """Whether all who have arrived are on this machine, and of this user."""
         return self._near.issuperset(self._hellos)
 
-    def collect(self, seconds: float) -> Gate:
+    @property
+    def ip(self) -> str:
+        """The address of this machine at which the others have reached it.
+
+        Where they came to different ones it is that of the most; one of the loopback interface only if all came to
+        that, since the others can be reached by tasks of this machine, too.
+        """
+        reached = Counter(str(caller.sock.getsockname()[0]) for caller in self._arrived.values())
+        outside = Counter({ip: count for ip, count in reached.items() if not addresses.is_loopback(ip)})
+        counts = outside or reached
+        return max(counts, key=lambda ip: (counts[ip], ip), default=self._own[0])
+
+    def collect(self) -> Gate:
         """Waits for every task; then everyone waits for `release`.
 
         Returns:
             The gate, which nobody listens to now. Whoever closes it frees the address.
 
         Raises:
-            MissingTaskError: If a task has not arrived after `seconds`.
+            MissingTaskError: If a task has not arrived at the limit.
             MismatchError: If the tasks disagree about the cluster or the versions, or one comes twice.
         """
         try:
-            self._gather(time.monotonic() + seconds, seconds)
+            self._gather()
             if problem := self._check([self._hellos[i] for i in range(len(self._roll.names))]):
                 raise MismatchError(problem)
         except BaseException as error:
@@ -119,14 +147,25 @@ class Host:
             caller.sock.close()
         self._arrived.clear()
 
-    def _gather(self, deadline: float, seconds: float) -> None:
+    def _gather(self) -> None:
         while len(self._hellos) < len(self._roll.names):
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
+            if not self._waiting.left:
                 if problem := self._check([self._hellos[i] for i in sorted(self._hellos)]):
                     raise MismatchError(problem)
-                raise MissingTaskError(self._missing(seconds))
-            self._gate.listen(remaining)
+                raise MissingTaskError(self._missing())
+            if state := self._waiting.report(self._state):
+                for caller in self._arrived.values():
+                    caller.tell({"state": state})
+            self._gate.listen(min(self._waiting.left, self._waiting.until_report()))
+
+    def _state(self) -> str:
+        here, missing = self._present()
+        return f"Arrived: {self._roll.outline(here)}. Missing: {self._roll.outline(missing)}."
+
+    def _present(self) -> tuple[list[int], list[int]]:
+        """Returns who has arrived, and who has not."""
+        everyone = range(len(self._roll.names))
+        return [i for i in everyone if i in self._hellos], [i for i in everyone if i not in self._hellos]
 
     def _welcome(self, caller: Caller, hello: dict[str, Any]) -> None:
         if not is_hello(hello):
@@ -157,13 +196,19 @@ class Host:
             self._near.discard(index)
         self._gate.drop(caller)
 
-    def _missing(self, seconds: float) -> str:
-        arrived = sorted(self._hellos)
-        missing = [i for i in range(len(self._roll.names)) if i not in self._hellos]
+    def _missing(self) -> str:
+        here, missing = self._present()
+        loopback = [ip for ip in self._own if addresses.is_loopback(ip)]
+        hint = (
+            f" {self._roll.names[0]} listens on {', '.join(self._own)}, the loopback interface, which other machines "
+            f"cannot reach. {listening.LOOPBACK_ADVICE}"
+            if len(loopback) == len(self._own) and not addresses.is_ip(addresses.split(self._roll.addresses[0])[0])
+            else ""
+        )
         return (
-            f"Every task must arrive within {seconds:g} s (LOCKSTEP_JOIN_TIMEOUT). "
-            f"Arrived: {self._roll.describe(arrived)}. Missing: {self._roll.describe(missing)}. Start the missing "
-            "tasks, or check that they can reach the first one and have the same cluster in TF_CONFIG."
+            f"Every task must arrive within {self._waiting.seconds:g} s (LOCKSTEP_JOIN_TIMEOUT). "
+            f"Arrived: {self._roll.describe(here)}. Missing: {self._roll.describe(missing)}. Start the missing "
+            f"tasks, or check that they can reach the first one and have the same cluster in TF_CONFIG.{hint}"
         )
 
     def _tell(self, verdict: dict[str, Any]) -> None:

@@ -9,13 +9,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep._runtime import addresses, door, handshake
-from lockstep._runtime.handshake import Seal
+from lockstep._runtime import addresses, door, handshake, listening
+from lockstep._runtime.addresses import Endpoint
+from lockstep._runtime.handshake import CALLER, LISTENER, LineReader, Seal
 from lockstep._runtime.rendezvous import GRACE_SECONDS, VERDICTS, Roll
 from lockstep._runtime.secret import FILE_VARIABLE, VARIABLE, Secret
-from lockstep.errors import JoinError, MissingTaskError, PeerError
+from lockstep._runtime.waiting import Waiting
+from lockstep.errors import JoinError, LockstepError, MissingTaskError, PeerError
 
-_RETRY_SECONDS = 0.1
+# For a connection: packets that are dropped are sent again after 1 and 3 seconds.
+_CONNECT_SECONDS = 5.0
+# For the answer to a greeting, where there are other addresses to try; the first task answers at once.
+_ANSWER_SECONDS = 10.0
+# A time limit of 0 would mean not to wait at all.
+_LEAST_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -25,19 +32,40 @@ class Admission:
     Attributes:
         says: What else it says.
         ip: The address of this machine from which the first task is reached.
+        reached: The address at which it is reached.
         directory: Of the first task's door.
     """
 
     says: Mapping[str, Any]
     ip: str
+    reached: str
     directory: str
+
+    @property
+    def chief(self) -> str:
+        """The first task's address as all tasks reach it."""
+        told = self.says.get("ip")
+        return str(told) if addresses.is_ip(told) else self.reached
+
+    @property
+    def outside(self) -> str:
+        """An address of this machine that other tasks can reach, of the family of the first task's, as Gloo demands.
+
+        A task that has reached the first one over the loopback interface is on its machine, and has its address.
+        """
+        if addresses.is_loopback(self.ip):
+            return self.chief
+        if addresses.is_same_family(self.ip, self.chief):
+            return self.ip
+        return addresses.facing(addresses.lookup(addresses.join_host(self.chief, 1))[0]) or self.ip
 
 
 @dataclass(frozen=True)
 class _Talk:
-    """A conversation with the first task, after the greetings."""
+    """A conversation with the first task, after both have proven themselves."""
 
     sock: socket.socket
+    lines: LineReader
     seal: Seal
     directory: Any
 
@@ -57,91 +85,143 @@ class Reporter:
         self._process = process
         self._hello = {**hello, "process": process, "generation": roll.generation}
         self._secret = secret or Secret()
+        self._reached: Endpoint | None = None
 
     def report(self, seconds: float) -> Admission:
         """Reports, and returns when all tasks have arrived.
 
         Raises:
+            AddressError: If the first task's name does not resolve.
             JoinError: If the first task does not receive this one: of another secret, of another attempt, or twice.
             MissingTaskError: If the first task cannot be reached, or somebody else is missing.
             MismatchError: If the tasks disagree about the cluster or the versions.
             PeerError: If the first task ends while this one waits.
         """
-        deadline = time.monotonic() + seconds
-        talk = self._greeted(deadline, seconds)
+        waiting = Waiting(seconds)
+        talk = self._introduced(waiting)
         with talk.sock as sock:
-            sock.settimeout(max(deadline - time.monotonic(), 0.0) + GRACE_SECONDS)
             token = door.seen_through(talk.directory)
             handshake.send(sock, talk.seal.write("hello", self._hello | {"sees": token and talk.seal.shows(token)}))
-            verdict, _ = self._verdict(talk, seconds)
-            return Admission(verdict, str(sock.getsockname()[0]), str(talk.directory))
+            verdict = self._verdict(talk, waiting)
+            return Admission(verdict, str(sock.getsockname()[0]), str(sock.getpeername()[0]), str(talk.directory))
 
     def reach_service(self, seconds: float) -> tuple[socket.socket, bytes]:
         """Returns a connection to jax's service, which the first task passes on, and what has come from it already."""
-        talk = self._greeted(time.monotonic() + seconds, seconds)
+        waiting = Waiting(seconds)
+        talk = self._introduced(waiting)
         with contextlib.ExitStack() as failing:
             failing.callback(talk.sock.close)
-            talk.sock.settimeout(seconds)
             handshake.send(talk.sock, talk.seal.write("hello", self._hello | {"wants": "service"}))
-            _, rest = self._verdict(talk, seconds)
+            self._verdict(talk, waiting)
             failing.pop_all()
-        return talk.sock, rest
+        talk.sock.settimeout(seconds)
+        return talk.sock, talk.lines.rest()
 
-    def _greeted(self, deadline: float, seconds: float) -> _Talk:
-        """Connects, and exchanges greetings; again, where somebody hangs up on a caller it has not yet heard."""
+    def _introduced(self, waiting: Waiting) -> _Talk:
+        """Connects to the first task and exchanges proofs, at the first of its addresses where that succeeds.
+
+        All are tried in turn, again and again until the limit: the first task may start later, its name may not be
+        known yet, and some addresses of a name may lead elsewhere.
+        """
         while True:
-            sock = self._connected(deadline, seconds)
-            with contextlib.ExitStack() as failing:
-                failing.callback(sock.close)
-                sock.settimeout(max(deadline - time.monotonic(), 0.0) + GRACE_SECONDS)
-                mine = handshake.new_nonce()
-                handshake.send(sock, handshake.greeting(mine))
-                answer, hung_up = self._answer(sock, seconds)
-                if hung_up and time.monotonic() + _RETRY_SECONDS < deadline:
-                    time.sleep(_RETRY_SECONDS)
-                    continue
-                theirs = handshake.greeted(answer)
-                if theirs is None:
+            endpoints = self._endpoints(waiting)
+            tried: dict[str, Exception] = {}
+            for endpoint in endpoints:
+                try:
+                    return self._introduced_at(endpoint, waiting, is_only=len(endpoints) == 1)
+                except (LockstepError, OSError) as error:
+                    tried[endpoint.ip] = error
+            refusals = [error for error in tried.values() if isinstance(error, LockstepError)]
+            if refusals and (len(refusals) == len(tried) or not waiting.can_retry):
+                raise refusals[0]
+            if not waiting.can_retry:
+                if any(isinstance(error, ConnectionAbortedError) for error in tried.values()):
                     raise PeerError(self._gone())
-                self._demand_alike(theirs.get("secret") is True)
-                failing.pop_all()
-            return _Talk(sock, Seal(self._secret, mine, theirs["nonce"]), theirs.get("door"))
+                raise MissingTaskError(self._unreachable(waiting, tried))
+            waiting.report(lambda tried=tried: self._state(tried))
+            waiting.pause()
 
-    def _connected(self, deadline: float, seconds: float) -> socket.socket:
-        target = addresses.resolve(self._roll.addresses[0], self._roll.names[0])
+    def _endpoints(self, waiting: Waiting) -> list[Endpoint]:
+        found = addresses.resolve(self._roll.addresses[0], self._roll.names[0], waiting)
+        # Where it was reached before, it will be again.
+        return sorted(found, key=lambda endpoint: endpoint != self._reached)
+
+    def _introduced_at(self, endpoint: Endpoint, waiting: Waiting, is_only: bool) -> _Talk:
+        """Connects to one address and exchanges proofs.
+
+        Raises:
+            OSError: If nobody is there, who is there says nothing, or hangs up before it has said anything.
+            JoinError: If the secrets differ.
+            PeerError: If something else answers.
+        """
+        sock = socket.socket(endpoint.family, socket.SOCK_STREAM)
+        with contextlib.ExitStack() as failing:
+            failing.callback(sock.close)
+            sock.settimeout(max(min(waiting.left, _CONNECT_SECONDS), _LEAST_SECONDS))
+            sock.connect(endpoint.where)
+            lines, mine = handshake.LineReader(sock), handshake.new_nonce()
+            # Something that accepts connections and says nothing must not keep this task from the other addresses.
+            patience = waiting.left + GRACE_SECONDS if is_only else min(waiting.left, _ANSWER_SECONDS)
+            handshake.send(sock, handshake.greeting(mine))
+            answer = self._answer(sock, lines, waiting, patience)
+            theirs = handshake.greeted(answer)
+            if theirs is None:
+                raise PeerError(self._gone())
+            self._demand_alike(theirs.get("secret") is True)
+            seal = Seal(self._secret, mine, theirs["nonce"])
+            handshake.send(sock, seal.prove(CALLER))
+            answer = self._answer(sock, lines, waiting, patience)
+            proof = seal.read(LISTENER, answer)
+            if proof is None:
+                raise self._unproven(answer)
+            failing.pop_all()
+        self._reached = endpoint
+        return _Talk(sock, lines, seal, proof.get("door"))
+
+    def _answer(self, sock: socket.socket, lines: LineReader, waiting: Waiting, patience: float) -> bytes:
+        """Returns the next line; `ConnectionAbortedError` if the other side hangs up, as on one of too many callers."""
+        if answer := self._line(sock, lines, waiting, patience):
+            return answer
+        raise ConnectionAbortedError("it hangs up")
+
+    def _line(self, sock: socket.socket, lines: LineReader, waiting: Waiting, patience: float) -> bytes:
+        """Returns the next line within `patience` seconds, else `TimeoutError`; empty if the other side hangs up."""
+        deadline = time.monotonic() + patience
+        while True:
+            left = deadline - time.monotonic()
+            # The first task's own report, which says more, may be on its way.
+            sock.settimeout(max(min(left, waiting.until_report(GRACE_SECONDS)), _LEAST_SECONDS))
+            try:
+                return lines.read()
+            except ConnectionError:
+                return b""
+            except TimeoutError:
+                if left <= 0:
+                    raise TimeoutError("it does not answer") from None
+                waiting.report(lambda: f"{self._me()} waits for {self._roll.describe([0])}'s answer.", GRACE_SECONDS)
+
+    def _verdict(self, talk: _Talk, waiting: Waiting) -> dict[str, Any]:
+        """Returns the first task's verdict, once there is one; logs who is missing, as it says until then."""
         while True:
             try:
-                return socket.create_connection(target, timeout=max(deadline - time.monotonic(), _RETRY_SECONDS))
-            except OSError as error:
-                if time.monotonic() + _RETRY_SECONDS > deadline:
-                    raise MissingTaskError(self._unreachable(seconds, str(error))) from error
-                time.sleep(_RETRY_SECONDS)
+                data = self._line(talk.sock, talk.lines, waiting, waiting.left + GRACE_SECONDS)
+            except TimeoutError as error:
+                raise MissingTaskError(self._unreachable(waiting, {talk.sock.getpeername()[0]: error})) from error
+            answer = talk.seal.read("answer", data)
+            if answer is None:
+                raise PeerError(self._gone())
+            if "error" in answer:
+                raise VERDICTS.get(str(answer["error"]), JoinError)(str(answer.get("message")))
+            if "state" not in answer:
+                return answer
+            waiting.pass_on(str(answer["state"]))
 
-    def _answer(self, sock: socket.socket, seconds: float) -> tuple[bytes, bool]:
-        """Returns the answer to a greeting, and whether there is none because the other side hung up."""
-        try:
-            answer, _ = handshake.read_line(sock)
-        except ConnectionError:
-            return b"", True
-        except OSError as error:
-            raise MissingTaskError(self._unreachable(seconds, "does not answer")) from error
-        return answer, not answer
-
-    def _verdict(self, talk: _Talk, seconds: float) -> tuple[dict[str, Any], bytes]:
-        try:
-            data, rest = handshake.read_line(talk.sock)
-        except ConnectionError:
-            raise PeerError(self._gone()) from None
-        except OSError as error:
-            raise MissingTaskError(self._unreachable(seconds, "does not answer")) from error
-        verdict = talk.seal.read("answer", data)
-        if verdict is None:
-            if self._secret.is_set and isinstance((handshake.parse(data) or {}).get("proof"), str):
-                raise JoinError(self._other_secret("does not know the one that this task has"))
-            raise PeerError(self._gone())
-        if "error" in verdict:
-            raise VERDICTS.get(str(verdict["error"]), JoinError)(str(verdict.get("message")))
-        return verdict, rest
+    def _unproven(self, answer: bytes) -> LockstepError:
+        """Returns the error of a listener that does not prove what this task has proven."""
+        said = handshake.parse(answer) or {}
+        if self._secret.is_set and (said == handshake.REFUSED or isinstance(said.get("proof"), str)):
+            return JoinError(self._other_secret("does not know the one that this task has"))
+        return PeerError(self._gone())
 
     def _demand_alike(self, theirs: bool) -> None:
         if theirs != self._secret.is_set:
@@ -154,11 +234,25 @@ class Reporter:
             f"{FILE_VARIABLE}, to the same on all tasks."
         )
 
-    def _unreachable(self, seconds: float, why: str) -> str:
+    def _me(self) -> str:
+        return self._roll.describe([self._process])
+
+    def _state(self, tried: Mapping[str, Exception]) -> str:
+        why = "; ".join(f"{ip}: {_reason(error)}" for ip, error in tried.items())
+        return f"Arrived: {self._me()}. Missing: {self._roll.describe([0])}, to which all others report ({why})."
+
+    def _unreachable(self, waiting: Waiting, tried: Mapping[str, Exception]) -> str:
+        loopback = [ip for ip in tried if addresses.is_loopback(ip)]
+        host = addresses.split(self._roll.addresses[0])[0]
+        hint = (
+            f" {', '.join(loopback)} is on the loopback interface, where only this machine's own tasks are. "
+            f"{listening.LOOPBACK_ADVICE}"
+            if loopback and not addresses.is_ip(host)
+            else ""
+        )
         return (
-            f"Every task must arrive within {seconds:g} s (LOCKSTEP_JOIN_TIMEOUT). "
-            f"Arrived: {self._roll.describe([self._process])}. Missing: {self._roll.describe([0])}, to which all "
-            f"others report ({why}). Start it, or check that its address can be reached from here."
+            f"Every task must arrive within {waiting.seconds:g} s (LOCKSTEP_JOIN_TIMEOUT). {self._state(tried)} "
+            f"Start it, or check that its address can be reached from here.{hint}"
         )
 
     def _gone(self) -> str:
@@ -167,3 +261,10 @@ class Reporter:
             "answers at its address, or the cluster runs already, with another process as "
             f"{self._roll.names[self._process]}. Look at the output of both for the first cause."
         )
+
+
+def _reason(error: Exception) -> str:
+    """Returns why an attempt has failed, in few words."""
+    if isinstance(error, LockstepError):
+        return "has another secret" if isinstance(error, JoinError) else "something else answers"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

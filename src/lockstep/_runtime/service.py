@@ -59,18 +59,18 @@ def open_door(needed: bool) -> Door | None:
         return None
 
 
-def serve(host: Host, roll: Roll, seconds: float, door: Door | None, has_secret: bool, has_mtls: bool) -> str:
+def serve(host: Host, roll: Roll, door: Door | None, has_secret: bool, has_mtls: bool) -> str:
     """The first task's side: collects the others, chooses the place, and tells them when the service is up.
 
     Returns:
         The address for jax.
     """
-    gate = host.collect(seconds)
+    gate = host.collect()
     place = _place(host, door, has_secret, has_mtls)
     if door is None or place is Place.OPEN:
         gate.close()
-        ip, port = addresses.resolve(roll.addresses[0], roll.names[0])
-        own, target = addresses.join_host(ip, port), (ip, port)
+        target = host.ip, addresses.split(roll.addresses[0])[1]
+        own = addresses.join_host(*target)
     else:
         own, target = f"unix:{door.service}", door.service
         let_in = _passing_on(door.service) if place is Place.TUNNEL else None
@@ -90,7 +90,7 @@ def reach(admission: Admission, reporter: Reporter, own: Door | None, roll: Roll
         _Tunnel(own.service, reporter)
         return f"unix:{own.service}"
     if place == Place.OPEN.value:
-        return addresses.join_host(*addresses.resolve(roll.addresses[0], roll.names[0]))
+        return addresses.join_host(admission.chief, addresses.split(roll.addresses[0])[1])
     raise JoinError(
         f"All tasks must run the same version of lockstep. {roll.describe([0])} says that jax's service is {place!r}, "
         "which this task does not know or cannot reach."
@@ -155,7 +155,7 @@ def _release_when_up(host: Host, target: str | tuple[str, int], place: Place) ->
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and not _listens(target):
         time.sleep(0.01)
-    host.release(service=place.value)
+    host.release(service=place.value, ip=host.ip)
 
 
 def _listens(target: str | tuple[str, int]) -> bool:

@@ -1,7 +1,8 @@
 """Which process made a file, by the file's name, and whether it still runs.
 
-A name ends with `.<machine>.<pid>.<start>.<token>`: `machine` stands for the host and the namespace of its process
-ids, `start` is when the process started, because process ids are used again.
+A name ends with `.<machine>.<pid>.<start>.<token>`: `machine` stands for the running kernel and the namespace of its
+process ids, `start` is when the process started, because process ids are used again. A host's name would not do: two
+hosts or containers that share files may have the same, and process ids of the one say nothing about the other.
 """
 
 from __future__ import annotations
@@ -11,10 +12,15 @@ import os
 import re
 import secrets
 import socket
+import uuid
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 _TAG = re.compile(r"(?P<stem>.+)\.(?P<machine>[0-9a-f]{12})\.(?P<pid>[0-9]{1,10})\.(?P<start>[0-9]{1,20})\.[0-9a-f]{8}")
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_PID_NAMESPACE = Path("/proc/self/ns/pid")
 
 
 class Life(Enum):
@@ -56,11 +62,25 @@ def owned(name: str) -> Owned | None:
 
 
 def _machine() -> str:
+    """Returns what tells apart processes whose ids mean different things.
+
+    What was made before the machine was started anew is another one's: nothing of it runs, but that is known only by
+    its age. The host's name tells apart virtual machines that were copied while they ran.
+    """
     try:
-        namespace = os.stat("/proc/self/ns/pid").st_ino
+        namespace = os.stat(_PID_NAMESPACE).st_ino
     except OSError:
         namespace = 0
-    return hashlib.blake2b(f"{socket.gethostname()}|{namespace}".encode(), digest_size=6).hexdigest()
+    whole = f"{_kernel()}|{socket.gethostname()}|{namespace}"
+    return hashlib.blake2b(whole.encode(), digest_size=6).hexdigest()
+
+
+def _kernel() -> str:
+    """Returns what this start of this machine alone has; without Linux' number of it, that of a network card."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return f"{uuid.getnode():x}"
 
 
 def _runs(pid: int, start: int) -> bool:

@@ -13,7 +13,7 @@ from ._slurm_layout import check_count, read_layout
 from ._spec import ClusterSpec
 from ._task import check_job
 
-_TASK_TOTALS = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
+TASK_TOTALS = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 
 
 class SlurmClusterResolver(ClusterResolver):
@@ -87,7 +87,7 @@ def _ranks_by_job(jobs: Mapping[str, int] | None, total: int) -> dict[str, range
 
 
 def _all_workers(total: int) -> dict[str, int]:
-    field = first_variable(*_TASK_TOTALS)
+    field = first_variable(*TASK_TOTALS)
     if check_number(field, lowest=1) != total:
         raise field.error(f"must be the number of tasks on all nodes, which is {total}", f"{field.name}={total}")
     return {"worker": total}

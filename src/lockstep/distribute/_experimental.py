@@ -14,7 +14,7 @@ class MultiWorkerMirroredStrategy(_multi_worker.MultiWorkerMirroredStrategy):
 
     Args:
         communication: A `CollectiveCommunication`: AUTO (default), RING or NCCL.
-        cluster_resolver: Describes the cluster. Default: `TFConfigClusterResolver()`.
+        cluster_resolver: Describes the cluster. Default: as for MultiWorkerMirroredStrategy.
         **options: As for `lockstep.distribute.MultiWorkerMirroredStrategy`.
 
     Raises:

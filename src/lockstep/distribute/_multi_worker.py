@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lockstep.cluster_resolver import ClusterResolver, Task, TFConfigClusterResolver
+from lockstep.cluster_resolver import ClusterResolver, Task
+from lockstep.cluster_resolver._launchers import default_resolver
 from lockstep.cluster_resolver._roles import training_tasks
 from lockstep.distribute._devices import default_devices
 from lockstep.distribute._local_steps import LocalSteps, rounds_of, statistics_of
@@ -22,10 +23,13 @@ class MultiWorkerMirroredStrategy(Strategy):
     """Trains on all devices of all workers of a cluster.
 
     Every worker runs the same program. Creating the strategy joins the cluster, so it must come before anything that
-    JAX computes. Without TF_CONFIG, and for an evaluator, the process is a cluster of its own.
+    JAX computes. An evaluator is a cluster of its own, and so is a process that neither TF_CONFIG nor a launcher of
+    several processes describes.
 
     Args:
-        cluster_resolver: Describes the cluster. Default: `TFConfigClusterResolver()`.
+        cluster_resolver: Describes the cluster. Default: that of TF_CONFIG if it is set, else that of the launcher
+            whose variables are there (`TorchrunClusterResolver`, `MPIClusterResolver`, `SlurmClusterResolver`), which
+            the log names. TF_CONFIG='{}' means a process that trains alone.
         communication_options: How gradients travel. Default: `CommunicationOptions()`.
         batch_statistics: "global" (default): batch normalisation takes its moments over the global batch, as one
             device would. "replica" (default with `local_steps`): over each replica's share, as TensorFlow does.
@@ -34,7 +38,8 @@ class MultiWorkerMirroredStrategy(Strategy):
         shard_optimizer_state: As for MirroredStrategy, over the devices of all workers. Default: False.
 
     Raises:
-        ClusterSpecError: If the cluster is described wrongly, or this process is a `ps` task.
+        ClusterSpecError: If the cluster is described wrongly, launchers contradict each other, or this process is a
+            `ps` task.
         StartupOrderError: If JAX has started, or this process has joined a cluster before.
         AddressError: If an address of the cluster cannot be bound or resolved.
         MissingTaskError: If a task does not arrive within LOCKSTEP_JOIN_TIMEOUT seconds (300).
@@ -59,7 +64,7 @@ class MultiWorkerMirroredStrategy(Strategy):
         statistics = statistics_of(batch_statistics, local_steps)
         options = checked_options(communication_options)
         rounds = rounds_of(local_steps, batch_statistics, options)
-        resolver = TFConfigClusterResolver() if cluster_resolver is None else cluster_resolver
+        resolver = default_resolver() if cluster_resolver is None else cluster_resolver
         runtime, devices = _join(resolver, options)
         found = reduction(options, devices[0].platform)
         _demand_same_settings(runtime, statistics, options, local_steps, shard_optimizer_state)

@@ -1,4 +1,4 @@
-"""What TF_CONFIG, or the cluster of a strategy, makes of this process: what nobody passes to `RunConfig`."""
+"""What TF_CONFIG, a launcher, or the cluster of a strategy makes of this process: what nobody passes to `RunConfig`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from lockstep.cluster_resolver import ClusterResolver, ClusterSpec, Task
 from lockstep.cluster_resolver._field import MISSING, Field, listed
 from lockstep.cluster_resolver._jobs import check_index_in
+from lockstep.cluster_resolver._launchers import launcher_resolver
 from lockstep.cluster_resolver._roles import chief_task, known_address, training_tasks
 from lockstep.cluster_resolver._task import check_index, check_job
 from lockstep.cluster_resolver._tfconfig import TFConfig, parse_tf_config
@@ -35,28 +36,45 @@ class Role:
     service: Mapping[str, object] | None = None
 
 
-def read_environment() -> TFConfig:
-    """Returns what TF_CONFIG says now.
+@dataclass(frozen=True)
+class Environment:
+    """The environment's description of the cluster.
+
+    Attributes:
+        config: What TF_CONFIG says.
+        launcher: The resolver of the launcher's variables where TF_CONFIG is not set; `None` for a process alone.
+    """
+
+    config: TFConfig
+    launcher: ClusterResolver | None = None
+
+
+def read_environment() -> Environment:
+    """Returns what TF_CONFIG, or else the launcher, says now.
 
     Raises:
-        ClusterSpecError: TF_CONFIG is malformed.
+        ClusterSpecError: TF_CONFIG is malformed, or launchers contradict each other.
     """
-    return parse_tf_config(os.environ.get("TF_CONFIG", ""))
+    return Environment(parse_tf_config(os.environ.get("TF_CONFIG", "")), launcher_resolver(for_training=False))
 
 
-def role_of(config: TFConfig, resolver: ClusterResolver | None = None, in_strategy: bool = False) -> Role:
+def role_of(environment: Environment, resolver: ClusterResolver | None = None, in_strategy: bool = False) -> Role:
     """Returns the role of this process.
 
     Args:
-        config: What TF_CONFIG says.
+        environment: What describes the cluster, unless `resolver` does.
         resolver: Of the training strategy, whose cluster and task then count, unless it is empty.
         in_strategy: Whether a strategy trains, so that worker 0 may be the chief.
 
     Raises:
         ClusterSpecError: A rule that `RunConfig` documents is broken.
     """
+    config = environment.config
     cluster = resolver.cluster_spec() if resolver else ClusterSpec({})
     own = resolver.task if resolver and cluster else None
+    if not cluster and environment.launcher is not None:
+        cluster, own = environment.launcher.cluster_spec(), environment.launcher.task
+        _check_chief("the launcher's cluster", cluster, in_strategy)
     cluster = cluster or config.cluster
     if not cluster:
         return _alone(config)
@@ -110,11 +128,17 @@ def _alone(config: TFConfig) -> Role:
     )
 
 
-def _task(config: TFConfig, cluster: ClusterSpec, in_strategy: bool) -> Task:
+def _check_chief(name: str, cluster: ClusterSpec, in_strategy: bool) -> str:
+    """Returns the job of the chief; raises `ClusterSpecError` if there is none and no strategy that does without."""
     chief = "master" if "master" in cluster.jobs else "chief"
     if chief not in cluster.jobs and not in_strategy:
         rule = 'must have one "chief" where no strategy trains: give it one, or pass train_distribute to RunConfig'
-        raise Field('TF_CONFIG["cluster"]', cluster.as_dict()).error(rule, _CHIEF_EXAMPLE)
+        raise Field(name, cluster.as_dict()).error(rule, _CHIEF_EXAMPLE)
+    return chief
+
+
+def _task(config: TFConfig, cluster: ClusterSpec, in_strategy: bool) -> Task:
+    chief = _check_chief('TF_CONFIG["cluster"]', cluster, in_strategy)
     task = _members(config)
     task_type, task_id = (task.item(key, _values(task).get(key, MISSING)) for key in ("type", "index"))
     job = check_job(task_type)

@@ -15,7 +15,7 @@ from lockstep.cluster_resolver import ClusterSpec
 from lockstep.cluster_resolver._tfconfig import TFConfig
 from lockstep.distribute import Strategy
 from lockstep.errors import ArgumentError, UnsupportedError
-from lockstep.estimator._role import Role, read_environment, role_of
+from lockstep.estimator._role import Environment, Role, read_environment, role_of
 from lockstep.estimator._session_config import ConfigProto
 
 _log = logging.getLogger("lockstep")
@@ -76,8 +76,9 @@ class DistributeConfig(NamedTuple):
 class RunConfig:
     """How an Estimator runs. It does not change once it is made; `replace` makes another one.
 
-    The role of this process is read from TF_CONFIG when the object is made. With a `train_distribute` that has a
-    cluster resolver, such as MultiWorkerMirroredStrategy, it is that of the resolver.
+    The role of this process is read from TF_CONFIG, or where that is not set from the variables of the launcher (Slurm,
+    Open MPI, torchrun), when the object is made. With a `train_distribute` that has a cluster resolver, such as
+    MultiWorkerMirroredStrategy, it is that of the resolver.
 
     | | no cluster | chief | worker i | ps i | evaluator |
     |---|---|---|---|---|---|
@@ -123,7 +124,7 @@ class RunConfig:
     Raises:
         ArgumentError: A value breaks a rule above.
         UnsupportedError: `device_fn`, `protocol` or `session_config` would have to change how something is computed.
-        ClusterSpecError: TF_CONFIG breaks a rule above.
+        ClusterSpecError: TF_CONFIG or the launcher's cluster breaks a rule above, or launchers contradict each other.
 
     Attributes:
         cluster_spec: A `lockstep.cluster_resolver.ClusterSpec`.
@@ -167,7 +168,7 @@ class RunConfig:
     master: str
     evaluation_master: str
     service: Mapping[str, object] | None
-    _environment: TFConfig
+    _environment: Environment
 
     def __init__(
         self,
@@ -191,9 +192,10 @@ class RunConfig:
     ) -> None:
         given = {name: value for name, value in locals().items() if name in REPLACEABLE}
         self._environment = read_environment()
-        if self._environment.values:
-            _log.info("TF_CONFIG environment variable: %s", self._environment.values)
-        given["model_dir"] = _model_dir(self._environment, _path(model_dir))
+        config = self._environment.config
+        if config.values:
+            _log.info("TF_CONFIG environment variable: %s", config.values)
+        given["model_dir"] = _model_dir(config, _path(model_dir))
         given.update(_cadence(save_checkpoints_steps, save_checkpoints_secs))
         self._take(given)
 
