@@ -27,7 +27,7 @@ from lockstep.distribute._reduce_op import ReduceOp, reduce_op
 from lockstep.distribute._replica_context import ReplicaContext, as_replica
 from lockstep.distribute._run import Runner, checked
 from lockstep.distribute._stage import Stage
-from lockstep.distribute._values import PerReplica, local_results
+from lockstep.distribute._values import PerReplica, is_variable, local_results
 from lockstep.errors import UnsupportedError
 
 
@@ -52,7 +52,15 @@ def run_for_debugging(
     ]
     results = stage.run([partial(c, function, *share) for c, share in zip(calls, shares, strict=True)])
     _assign(replicas, runner, [c.assigned for c in calls])
-    return _merged(replicas, results)
+    return _merged(replicas, [jax.tree.map(partial(_value_of, runner, replicas, i), r) for i, r in enumerate(results)])
+
+
+def _value_of(runner: Runner, replicas: Replicas, place: int, leaf: Any) -> Any:
+    """What `run` returns of a variable: its value after the function."""
+    if not is_variable(leaf):
+        return leaf
+    own = runner.held.own_values(leaf)
+    return place_whole(replicas, leaf.value) if own is None else own.values[place]
 
 
 def _as_values(leaf: Any) -> Any:
@@ -239,7 +247,10 @@ def _merged(replicas: Replicas, results: Sequence[Any]) -> Any:
 
 
 def _merged_leaf(replicas: Replicas, column: Sequence[Any]) -> Any:
-    if not isinstance(column[0], (jax.Array, np.ndarray, np.generic)):
-        return column[0]
+    is_array = isinstance(column[0], (jax.Array, np.ndarray, np.generic))
+    if not is_array and not isinstance(column[0], (bool, int, float, complex)):
+        return column[0] if all(v is column[0] or v == column[0] for v in column) else PerReplica(column)
     arrays = [jnp.asarray(v) for v in column]
-    return place_whole(replicas, arrays[0]) if _is_same(replicas, arrays) else PerReplica(arrays)
+    if not _is_same(replicas, arrays):
+        return PerReplica(arrays)
+    return place_whole(replicas, arrays[0]) if is_array else column[0]
