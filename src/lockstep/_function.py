@@ -9,7 +9,9 @@ from typing import Any, TypeVar, cast
 import jax
 import numpy as np
 
+from lockstep import _nest as nest
 from lockstep._keras.no_updates import NoUpdates
+from lockstep._nest import map_structure
 from lockstep.distribute._arguments import Fixed
 from lockstep.distribute._values import DistributedValues, is_variable
 from lockstep.errors import ArgumentError, UnsupportedError
@@ -101,12 +103,13 @@ class Function:
             _demand_fit(self.input_signature, args, kwargs)
         leaves, structure = jax.tree.flatten((args, kwargs), is_leaf=_is_distributed)
         if not self._compiles or any(map(_is_distributed, leaves)):
-            return jax.tree.map(_read, self.python_function(*args, **kwargs), is_leaf=_is_distributed)
+            return map_structure(_read, self.python_function(*args, **kwargs), is_leaf=_is_distributed)
         is_array = tuple(_is_array(leaf, self._widens) for leaf in leaves)
         static = tuple(Fixed(leaf) for leaf, array in zip(leaves, is_array, strict=True) if not array)
         key = _hashable((structure, is_array, static), (args, kwargs))
         if key not in self._programs:
-            self._programs[key] = _Program(self.python_function, structure, is_array, static)
+            kept = nest.structure((args, kwargs))
+            self._programs[key] = _Program(self.python_function, kept, is_array, static)
         return self._programs[key]([v for v, array in zip(leaves, is_array, strict=True) if array])
 
 
@@ -134,9 +137,9 @@ class _Program:
     def _run(self, arrays: Sequence[Any], values: Sequence[Any]) -> Any:
         given, fixed = iter(arrays), iter(self._static)
         leaves = [next(given) if array else next(fixed).value for array in self._is_array]
-        args, kwargs = jax.tree.unflatten(self._structure, leaves)
+        args, kwargs = self._structure.unflatten(leaves)
         with _Reads(self._variables, values) as reads:
-            parted = _parted(jax.tree.map(_read, self._function(*args, **kwargs)))
+            parted = _parted(map_structure(_read, self._function(*args, **kwargs)))
         if reads.unknown:
             raise _UnknownVariablesError(list(reads.unknown.values()))
         return parted
@@ -186,14 +189,14 @@ class _Rest:
 
     def filled(self, arrays: Sequence[Any]) -> Any:
         found = iter(arrays)
-        return jax.tree.unflatten(self._structure, [next(found) if v is _ARRAY else v for v in self._leaves])
+        return self._structure.unflatten([next(found) if v is _ARRAY else v for v in self._leaves])
 
 
 _ARRAY = object()
 
 
 def _parted(result: Any) -> tuple[list[Any], _Rest]:
-    leaves, structure = jax.tree.flatten(result)
+    leaves, structure = nest.flatten(result)
     arrays = [leaf for leaf in leaves if _is_array(leaf)]
     return arrays, _Rest(structure, tuple(_ARRAY if _is_array(leaf) else leaf for leaf in leaves))
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._nest import flatten, map_structure
 from lockstep._step import in_turn
 from lockstep._step.in_turn import demand_one_structure
 from lockstep._step.placement import local_copy, place_whole
@@ -35,7 +36,7 @@ def run_for_debugging(
     strategy: Any, runner: Runner, replicas: Replicas, function: Callable[..., Any], args: Any, kwargs: Any
 ) -> Any:
     """See `Strategy.experimental_run_for_debugging`."""
-    given = jax.tree.map(_as_values, checked(function, args, kwargs))
+    given = map_structure(_as_values, checked(function, args, kwargs))
     own = [leaf for leaf in jax.tree.leaves(given) if isinstance(leaf, PerReplica)]
     rows = rows_of(all_shapes(own, replicas)) if own else ()
     shares = local_results(given)
@@ -52,7 +53,7 @@ def run_for_debugging(
     ]
     results = stage.run([partial(c, function, *share) for c, share in zip(calls, shares, strict=True)])
     _assign(replicas, runner, [c.assigned for c in calls])
-    return _merged(replicas, [jax.tree.map(partial(_value_of, runner, replicas, i), r) for i, r in enumerate(results)])
+    return _merged(replicas, [map_structure(partial(_value_of, runner, replicas, i), r) for i, r in enumerate(results)])
 
 
 def _value_of(runner: Runner, replicas: Replicas, place: int, leaf: Any) -> Any:
@@ -84,7 +85,7 @@ class _Call:
         self.assigned: list[Any] = []
 
     def __call__(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        args, kwargs = jax.tree.map(self._put, (args, kwargs))
+        args, kwargs = map_structure(self._put, (args, kwargs))
         scope = self._scope()
         with jax.disable_jit(), jax.default_device(self._device), as_replica(self._context):
             with scope or contextlib.nullcontext():
@@ -152,7 +153,7 @@ class _Eager:
     def reduce(self, op: ReduceOp | str, value: Any, options: CommunicationOptions | None) -> Any:
         checked_options(options)
         mean = reduce_op(op) is ReduceOp.MEAN
-        leaves, structure = jax.tree.flatten(value)
+        leaves, structure = flatten(value)
         sums = self._sums(*map(number_array, leaves))
         return structure.unflatten([v / self.count for v in sums] if mean else sums)
 
@@ -164,7 +165,7 @@ class _Eager:
 
     def gather(self, value: Any, axis: int, options: CommunicationOptions | None) -> Any:
         checked_options(options)
-        return jax.tree.map(lambda v: self._gathered(jnp.asarray(v), axis), value)
+        return map_structure(lambda v: self._gathered(jnp.asarray(v), axis), value)
 
     def _gathered(self, value: Any, axis: int) -> Any:
         place = checked_axis(axis, value.shape)
@@ -189,7 +190,7 @@ class _Eager:
 
     def average(self, gradients: Any) -> Any:
         return self.reduce(
-            ReduceOp.MEAN, jax.tree.map(self._turn.weighted, jax.tree.map(demand_float, gradients)), None
+            ReduceOp.MEAN, map_structure(self._turn.weighted, map_structure(demand_float, gradients)), None
         )
 
     def total(self, gradients: Any) -> Any:
@@ -221,7 +222,7 @@ def _met(strategy: Any, replicas: Replicas, topic: str, values: list[Any]) -> Se
 
 def _merge(strategy: Any, replicas: Replicas, calls: list[Any]) -> Sequence[Any]:
     function = calls[0][0]
-    args, kwargs = jax.tree.map(lambda *values: PerReplica(values), *[call[1:] for call in calls])
+    args, kwargs = map_structure(lambda *values: PerReplica(values), *[call[1:] for call in calls])
     with contextlib.ExitStack() as stack:
         if strategy is not _context.default():
             stack.enter_context(_context.entered(strategy))
@@ -241,7 +242,7 @@ def _merged(replicas: Replicas, results: Sequence[Any]) -> Any:
     """What all replicas return as one value, as `run` returns it; the rest as one for each."""
     if replicas.count == 1:
         return results[0]
-    columns, structures = zip(*map(jax.tree.flatten, results), strict=True)
+    columns, structures = zip(*map(flatten, results), strict=True)
     demand_one_structure(structures)
     return structures[0].unflatten([_merged_leaf(replicas, column) for column in zip(*columns, strict=True)])
 

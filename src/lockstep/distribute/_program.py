@@ -145,7 +145,7 @@ class Program:
 
     def _arguments(self, arrays: Mapping[int, Any]) -> Any:
         parts = [key.value if isinstance(key, Fixed) else self._numbers.fixed.get(i) for i, key in enumerate(self._key)]
-        return jax.tree.unflatten(self._structure, [arrays.get(i, part) for i, part in enumerate(parts)])
+        return self._structure.unflatten([arrays.get(i, part) for i, part in enumerate(parts)])
 
     def _even(self, trace: Trace, inputs: list[Any], kinds: list[Any], before: Any) -> tuple[Packed, Any]:
         """Each replica computes its own."""
@@ -193,7 +193,7 @@ class Program:
         arrays = dict(zip(self._arrays, inputs, strict=False))
         leaves = [a.value if isinstance(a, Fixed) else self._numbers.fixed.get(i) for i, a in enumerate(self._key)]
         texts = [same_program.described(arrays.get(i, leaf)) for i, leaf in enumerate(leaves)]
-        paths = jax.tree_util.tree_flatten_with_path(jax.tree.unflatten(self._structure, texts))[0]
+        paths = jax.tree_util.tree_flatten_with_path(self._structure.unflatten(texts))[0]
         return {("kwargs" if path[0].idx else "args") + jax.tree_util.keystr(path[1:]): text for path, text in paths}
 
     def _compensated(self, trace: Trace, before: Any, *inputs: Any) -> tuple[list[Any], Any]:
@@ -261,7 +261,7 @@ class Program:
             reads = iter(packed.reads)
             pairs = zip(made.assigned, packed.values, strict=True)
             held.keep([(a, value, next(reads) if a.is_read_together else value) for a, value in pairs])
-        return jax.tree.unflatten(made.structure, leaves)
+        return made.structure.unflatten(leaves)
 
     def _fixed(self, values: Sequence[Any]) -> Any:
         """A leaf that is no array: a value that all replicas have, or one of each."""

@@ -225,9 +225,9 @@ class Strategy:
 
     def _with_values(self, value: Any) -> Any:
         """Puts the replicas' values in the place of variables of which each replica has its own."""
-        import jax
+        from lockstep._nest import map_structure
 
-        return jax.tree.map(self._runner.own_values, value, is_leaf=lambda leaf: leaf is None)
+        return map_structure(self._runner.own_values, value, is_leaf=lambda leaf: leaf is None)
 
     @cached_property
     def _runner(self) -> Runner:

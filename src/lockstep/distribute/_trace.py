@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._nest import flatten
 from lockstep._step import in_turn, tape
 from lockstep._step.replicas import AXIS
 from lockstep._step.variance import varying, varying_between
@@ -131,7 +132,7 @@ class Trace:
         scope = self._scope(inputs[count:])
         with as_replica(self._context), scope or contextlib.nullcontext(), _advice():
             returned = self._function(*args, **kwargs)
-            leaves, structure = jax.tree.flatten(returned)
+            leaves, structure = flatten(returned)
             # A variable's value is that after the function: in its scope, outside of which it has the one of before.
             arrays = [_array_of(leaf) for leaf in leaves]
         self._check(scope)

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 from jax.core import Tracer
 
+from lockstep._nest import map_structure
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._tensor import as_host, as_tensor
 from lockstep.errors import ArgumentError
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 _leaves: Any = jax.tree.leaves
-_map: Any = jax.tree.map
+_map: Any = map_structure
 
 
 def _traced(*trees: Any) -> bool:
