@@ -90,6 +90,29 @@ def test_functions_and_tapes() -> None:
     assert list(values.items()) == [("z", 2.0), ("a", 1.0)]
 
 
+def test_control_flow_of_tensorflow() -> None:
+    x = {"z": jnp.ones(2), "a": jnp.zeros(2)}
+
+    def same(e: Any) -> Any:
+        assert list(e) == ["z", "a"]
+        return {"y": e["z"], "c": e["a"]}
+
+    def step(x: Any) -> Any:
+        one = {k: v[0] for k, v in x.items()}
+        is_true = x["z"][0] > 0
+        return [
+            tf.cond(is_true, lambda: same(x), lambda: same(x)),
+            tf.switch_case(tf.cast(x["a"][0], tf.int32), [lambda: same(x)]),
+            tf.map_fn(same, x),
+            tf.vectorized_map(same, x),
+            tf.while_loop(lambda v: v["z"] < 3, lambda v: ({"z": v["z"] + 1, "a": v["a"]},), (one,))[0],
+            tf.nest.map_structure(lambda v: v + 1, x),
+        ]
+
+    found = STRATEGIES[1].run(step, args=(x,))
+    assert [list(f) for f in found] == [["y", "c"]] * 4 + [["z", "a"]] * 2
+
+
 @pytest.mark.parametrize("view", ["global", "replica"])
 def test_a_program_of_ones_own(view: Any) -> None:
     seen: list[Any] = []

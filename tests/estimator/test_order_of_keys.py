@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import keras
 import numpy as np
 import pytest
 
@@ -21,11 +22,10 @@ TEXT = np.array([[b"x"]] * 6, object)
 def model_fn(features: Any, labels: Any, mode: str) -> Any:
     assert list(features) == ["z", "b", "m", "a text"] and (labels is None or list(labels) == ["y", "c"])
     numbers = jnp.concatenate([v for name, v in features.items() if name != "a text"], axis=-1)
-    w = train.get_or_create_global_step() * 0.0
-    loss = (numbers @ jnp.array([1.0, 10.0, 100.0])).mean() + w
-    predictions = {"z": numbers, "inside": {"q": numbers[:, 0], "c": numbers[:, 1]}}
-    step = train.get_or_create_global_step().assign_add(1)
-    return estimator.EstimatorSpec(mode, predictions, loss, step if mode == "train" else None)
+    loss = (numbers @ jnp.array([1.0, 10.0, 100.0])).mean() + keras.layers.Dense(1)(numbers).mean()
+    predictions = {"z": numbers, "c": numbers[:, 0]}
+    step = train.GradientDescentOptimizer(1e-6).minimize(loss, train.get_or_create_global_step())
+    return estimator.EstimatorSpec(mode, predictions, loss, step)
 
 
 @pytest.mark.parametrize("kind", [dict, OrderedDict])
@@ -40,9 +40,9 @@ def test_a_model_fn_sees_columns_in_order(tmp_path: Path, kind: Any, replicas: i
     config = estimator.RunConfig(train_distribute=strategy, eval_distribute=strategy)
     trained = estimator.Estimator(model_fn, tmp_path, config)
     trained.train(input_fn, steps=2)
-    assert trained.evaluate(input_fn, steps=1)["loss"] == pytest.approx(321)
+    assert trained.evaluate(input_fn, steps=1)["loss"] == pytest.approx(321, abs=9)
     for found in (next(trained.predict(input_fn)), next(trained.predict(input_fn, yield_single_examples=False))):
-        assert list(found) == ["z", "inside"] and list(found["inside"]) == ["q", "c"]
+        assert type(found) is dict and list(found) == ["z", "c"]
         assert np.ravel(found["z"])[:3].tolist() == [1, 2, 3]
 
 
