@@ -9,9 +9,11 @@ from typing import Any, TypeVar, cast
 import jax
 import numpy as np
 
+from lockstep import _nest as nest
 from lockstep._keras.no_updates import NoUpdates
+from lockstep._nest import map_structure
 from lockstep.distribute._arguments import Fixed
-from lockstep.distribute._values import DistributedValues
+from lockstep.distribute._values import DistributedValues, is_variable
 from lockstep.errors import ArgumentError, UnsupportedError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -31,8 +33,9 @@ def function(
 
     Arguments are pytrees. Arrays in them are what the compiled function takes; everything else (Python's numbers, text,
     functions, `None`) is static: the function is compiled for each value of it, and may use it in Python's conditions.
-    The same holds for what it returns. A function that is given values of several replicas runs as it is: what it
-    calls compiles by itself, as `strategy.run` does.
+    The same holds for what it returns. Keras variables that it reads are read anew in each call; one that it returns
+    comes back as an array, with the value of that call. A function that is given values of several replicas runs as it
+    is: what it calls compiles by itself, as `strategy.run` does.
 
     Args:
         func: The function, which must be pure. Without it, a decorator is returned.
@@ -79,7 +82,7 @@ class Function:
         self.input_signature = signature
         self._compiles = compiles
         self._widens = widens
-        self._programs: dict[Hashable, Callable[..., Any]] = {}
+        self._programs: dict[Hashable, _Program] = {}
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Binds a method; each instance has a program of its own, for it is static."""
@@ -100,21 +103,73 @@ class Function:
             _demand_fit(self.input_signature, args, kwargs)
         leaves, structure = jax.tree.flatten((args, kwargs), is_leaf=_is_distributed)
         if not self._compiles or any(map(_is_distributed, leaves)):
-            return self.python_function(*args, **kwargs)
+            return map_structure(_read, self.python_function(*args, **kwargs), is_leaf=_is_distributed)
         is_array = tuple(_is_array(leaf, self._widens) for leaf in leaves)
         static = tuple(Fixed(leaf) for leaf, array in zip(leaves, is_array, strict=True) if not array)
         key = _hashable((structure, is_array, static), (args, kwargs))
         if key not in self._programs:
-            self._programs[key] = jax.jit(functools.partial(self._run, structure, is_array, static))
-        found, rest = self._programs[key](*[v for v, array in zip(leaves, is_array, strict=True) if array])
-        return rest.filled(found)
+            kept = nest.structure((args, kwargs))
+            self._programs[key] = _Program(self.python_function, kept, is_array, static)
+        return self._programs[key]([v for v, array in zip(leaves, is_array, strict=True) if array])
 
-    def _run(self, structure: Any, is_array: Sequence[bool], static: Sequence[Fixed], *arrays: Any) -> Any:
-        given, fixed = iter(arrays), iter(static)
-        leaves = [next(given) if array else next(fixed).value for array in is_array]
-        args, kwargs = jax.tree.unflatten(structure, leaves)
-        with NoUpdates(_RULE, "Return the value, or call it with jit_compile=False."):
-            return _parted(self.python_function(*args, **kwargs))
+
+class _Program:
+    """A function compiled for one structure of arguments; the Keras variables that it reads are arguments, too."""
+
+    def __init__(
+        self, function: Callable[..., Any], structure: Any, is_array: Sequence[bool], static: Sequence[Fixed]
+    ) -> None:
+        self._function = function
+        self._structure = structure
+        self._is_array = is_array
+        self._static = static
+        self._variables: list[Any] = []
+        self._compiled: Any = jax.jit(self._run)
+
+    def __call__(self, arrays: Sequence[Any]) -> Any:
+        while True:
+            try:
+                found, rest = self._compiled(arrays, [v.value for v in self._variables])
+                return rest.filled(found)
+            except _UnknownVariablesError as unknown:  # Traced anew, they are arguments.
+                self._variables += unknown.variables
+
+    def _run(self, arrays: Sequence[Any], values: Sequence[Any]) -> Any:
+        given, fixed = iter(arrays), iter(self._static)
+        leaves = [next(given) if array else next(fixed).value for array in self._is_array]
+        args, kwargs = self._structure.unflatten(leaves)
+        with _Reads(self._variables, values) as reads:
+            parted = _parted(map_structure(_read, self._function(*args, **kwargs)))
+        if reads.unknown:
+            raise _UnknownVariablesError(list(reads.unknown.values()))
+        return parted
+
+
+class _UnknownVariablesError(Exception):
+    """A trace has read variables that are not yet arguments of the program."""
+
+    def __init__(self, variables: list[Any]) -> None:
+        super().__init__()
+        self.variables = variables
+
+
+class _Reads(NoUpdates):
+    """Gives variables the values that a program is given.
+
+    Attributes:
+        unknown: Variables that are read besides, by their identity.
+    """
+
+    def __init__(self, variables: Sequence[Any], values: Sequence[Any]) -> None:
+        super().__init__(_RULE, "Return the value, or call it with jit_compile=False.")
+        self._values = {id(v): value for v, value in zip(variables, values, strict=True)}
+        self.unknown: dict[int, Any] = {}
+
+    def get_current_value(self, variable: Any) -> Any:
+        """Returns the value that the program is given; `None` for a variable that it is not given."""
+        if id(variable) not in self._values:
+            self.unknown[id(variable)] = variable
+        return self._values.get(id(variable))
 
 
 @jax.tree_util.register_pytree_node_class
@@ -134,14 +189,14 @@ class _Rest:
 
     def filled(self, arrays: Sequence[Any]) -> Any:
         found = iter(arrays)
-        return jax.tree.unflatten(self._structure, [next(found) if v is _ARRAY else v for v in self._leaves])
+        return self._structure.unflatten([next(found) if v is _ARRAY else v for v in self._leaves])
 
 
 _ARRAY = object()
 
 
 def _parted(result: Any) -> tuple[list[Any], _Rest]:
-    leaves, structure = jax.tree.flatten(result)
+    leaves, structure = nest.flatten(result)
     arrays = [leaf for leaf in leaves if _is_array(leaf)]
     return arrays, _Rest(structure, tuple(_ARRAY if _is_array(leaf) else leaf for leaf in leaves))
 
@@ -150,6 +205,11 @@ def _is_array(leaf: Any, widens: bool = False) -> bool:
     if isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
         return isinstance(leaf, jax.Array) or leaf.dtype.kind not in "OSUMm"
     return widens and isinstance(leaf, (int, float, complex)) and not isinstance(leaf, bool)
+
+
+def _read(leaf: Any) -> Any:
+    """The value of a variable; anything else as it is."""
+    return leaf.value if is_variable(leaf) else leaf
 
 
 def _is_distributed(leaf: Any) -> bool:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lockstep as ls
+import lockstep.compat.tensorflow as tf
 from lockstep.errors import ArgumentError, UnsupportedError
 from tests.distribute.loops import context
 
@@ -206,3 +207,57 @@ def test_run_and_debugging_agree(plan: list[str], aggregation: str) -> None:
 
     one, other = map(after, RUNS)
     assert one == other
+
+
+@BOTH
+def test_a_variable_that_is_returned_has_the_value_after_the_function(run: Any) -> None:
+    optimizer, w = keras.optimizers.SGD(0.5), variable()
+    optimizer.build([w])
+    counted, own, untouched, total = tf.Variable(0.0), variable(0.0), variable(7.0), variable(0.0, "sum")
+
+    def step() -> Any:
+        optimizer.apply([context().all_reduce("mean", tens())], [w])
+        at_that_place = own.assign_add(0.5)
+        own.assign_add(0.5)
+        total.assign_add(tens())
+        return {"deep": [optimizer.iterations, (untouched,)]}, counted.assign_add(1.0), at_that_place, total
+
+    for i in range(1, 4):
+        deep, now, before, summed = run(step)
+        assert (int(deep["deep"][0]), float(deep["deep"][1][0])) == (i, 7.0)
+        assert (float(now), float(before), float(summed)) == (i, i - 0.5, 30 * i)
+        untouched.assign(7.0)
+    assert not any(isinstance(v, keras.Variable) for v in jax.tree.leaves((deep, now, summed)))
+    untouched.assign(9.0)
+    assert float(run(step)[0]["deep"][1][0]) == 9.0
+
+
+@BOTH
+def test_a_variable_of_each_replica_is_returned_as_one_value_for_each(run: Any) -> None:
+    for aggregation in ("sum", "none"):
+        v = variable(0.0, aggregation, on_read=True)
+
+        def step(v: Any = v) -> Any:
+            v.assign_add(tens())
+            return v
+
+        assert [values(run(step)) for _ in range(2)] == [[10, 20], [20, 40]]
+
+
+def test_one_replica_returns_variables_by_their_values() -> None:
+    v = tf.Variable(0.0)
+    for run in (ls.distribute.get_strategy().run, tf.function(lambda f: STRATEGY.run(f)), STRATEGY.run):
+        before = float(v)
+        found = [run(lambda: v.assign_add(1.0)) for _ in range(3)]
+        assert [float(f) for f in found] == [before + 1, before + 2, before + 3]
+
+
+def test_functions_of_lockstep_read_variables_anew() -> None:
+    v = keras.Variable(1.0)
+    double = ls.function(lambda x: {"value": v * x, "itself": v})
+    for value in (1.0, 2.0, 5.0):
+        v.assign(value)
+        found = double(np.float32(2))
+        assert float(found["value"]) == 2 * value and float(found["itself"]) == value
+    v.assign(0.0)
+    assert float(found["itself"]) == 5.0

@@ -118,12 +118,12 @@ MODEL_FNS: dict[str, Callable[..., Any]] = {
 ROWS = {"batch normalisation": EVEN_DATA}
 
 
-def run(strategy: Any, case: str, floatx: str, model_dir: str) -> dict[str, np.ndarray]:
+def run(strategy: Any, case: str, floatx: str, model_dir: str, optimized: bool = False) -> dict[str, np.ndarray]:
     """Trains a case from the same seed; returns the variables, and the loss of each step."""
     # Threads that read data must follow too: `precision` is for the calling thread only.
     jax.config.update("jax_enable_x64", floatx == "float64")
     try:
-        with precision(floatx):
+        with precision(floatx, optimized):
             return _train(strategy, case, model_dir)
     finally:
         jax.config.update("jax_enable_x64", False)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.estimator.cases import MODEL_FNS
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, shared
 
 # (processes, devices of each); two processes of one device: test_two_workers.py.
 LAYOUTS = [(1, 4), (2, 2), pytest.param((3, 1), marks=pytest.mark.exhaustive)]
@@ -46,9 +46,12 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     cluster.close()
 
 
-def _run(cluster: Cluster, directory: Path, case: str, floatx: str) -> list[Results]:
+two = shared(2)
+
+
+def _run(cluster: Cluster, directory: Path, case: str, floatx: str, optimized: bool = False) -> list[Results]:
     model_dir = str(directory / f"{case} {floatx}")
-    return cluster.run("tests.estimator.cases:run", case=case, floatx=floatx, model_dir=model_dir)
+    return cluster.run("tests.estimator.cases:run", case=case, floatx=floatx, model_dir=model_dir, optimized=optimized)
 
 
 @pytest.mark.parametrize(("case", "floatx"), [(case, "float64") for case in MODEL_FNS])
@@ -66,11 +69,23 @@ def test_float32(
     _compare(case, floatx, cluster, one_device, tmp_path)
 
 
+def test_compiled_as_users_programs_are(
+    two: Cluster, one_device: dict[tuple[str, str], Results], tmp_path: Path
+) -> None:
+    """With XLA's optimizations, which the other cases in float64 go without."""
+    _compare("clipping", "float64", two, one_device, tmp_path, optimized=True)
+
+
 def _compare(
-    case: str, floatx: str, cluster: Cluster, one_device: dict[tuple[str, str], Results], tmp_path: Path
+    case: str,
+    floatx: str,
+    cluster: Cluster,
+    one_device: dict[tuple[str, str], Results],
+    tmp_path: Path,
+    optimized: bool = False,
 ) -> None:
     expected = one_device[case, floatx]
-    for found in _run(cluster, tmp_path, case, floatx):
+    for found in _run(cluster, tmp_path, case, floatx, optimized):
         assert found.keys() == expected.keys()
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, rtol=0, atol=TOLERANCES[floatx], err_msg=name)

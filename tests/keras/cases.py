@@ -20,15 +20,15 @@ EXAMPLES, BATCH, EPOCHS = 103, 10, 3
 
 
 @contextlib.contextmanager
-def precision(floatx: str) -> Iterator[None]:
+def precision(floatx: str, optimized: bool = False) -> Iterator[None]:
     """Computes in `floatx` throughout.
 
     On JAX, Keras' own type promotion turns float64 into float32 (in batch normalisation, for one), also in plain Keras.
-    In float64, where what is computed counts and not how fast, XLA spares itself its costly optimizations; the cases
-    in float32 are compiled as users' programs are.
+    In float64, where what is computed counts and not how fast, XLA spares itself its costly optimizations, unless
+    `optimized` says that programs are compiled as users' are; the cases in float32 always are.
     """
     table = dtypes.BIT64_TO_BIT32_DTYPE
-    jax.config.update("jax_disable_most_optimizations", floatx == "float64")
+    jax.config.update("jax_disable_most_optimizations", floatx == "float64" and not optimized)
     with jax.enable_x64(floatx == "float64"):
         keras.config.set_floatx(floatx)
         keras.config.set_dtype_policy(floatx)
@@ -42,9 +42,9 @@ def precision(floatx: str) -> Iterator[None]:
             jax.config.update("jax_disable_most_optimizations", False)
 
 
-def run(strategy: Any, case: str, floatx: str) -> dict[str, np.ndarray]:
+def run(strategy: Any, case: str, floatx: str, optimized: bool = False) -> dict[str, np.ndarray]:
     """Runs one of `CASES`."""
-    with precision(floatx):
+    with precision(floatx, optimized):
         keras.utils.set_random_seed(7)
         keras.backend.clear_session()
         return CASES[case](strategy, np.random.default_rng(1), floatx)

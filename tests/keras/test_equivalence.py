@@ -25,6 +25,11 @@ def _without_option(*cases: str) -> list[object]:
 # What a single replica could matter to, and a number of processes.
 _ONE = _without_option("dropout", "on batch", "custom train_step")
 _THREE = _without_option("batch normalisation", "on batch")
+# One of each family: dense, normalised, with random numbers, convolutional, recurrent, with a step of its own.
+_FAMILIES = [
+    *("wide layers", "batch normalisation", "dropout"),
+    *("convolutional", "masked gru and lstm", "custom train_step"),
+]
 
 Results = dict[str, np.ndarray]
 
@@ -56,6 +61,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     cluster.close()
 
 
+two = shared(2)
 three = shared(3)
 
 
@@ -87,9 +93,18 @@ def test_three_processes(case: str, three: Cluster, one_device: dict[tuple[str, 
     _check(case, "float64", three, one_device)
 
 
-def _check(case: str, floatx: str, cluster: Cluster, one_device: dict[tuple[str, str], Results]) -> None:
+@pytest.mark.parametrize("case", _FAMILIES)
+def test_compiled_as_users_programs_are(case: str, two: Cluster, one_device: dict[tuple[str, str], Results]) -> None:
+    """With XLA's optimizations, which the other cases in float64 go without."""
+    _check(case, "float64", two, one_device, optimized=True)
+
+
+def _check(
+    case: str, floatx: str, cluster: Cluster, one_device: dict[tuple[str, str], Results], optimized: bool = False
+) -> None:
     expected = one_device[case, floatx]
-    for worker, found in enumerate(cluster.run("tests.keras.cases:run", case=case, floatx=floatx)):
+    members = cluster.run("tests.keras.cases:run", case=case, floatx=floatx, optimized=optimized)
+    for worker, found in enumerate(members):
         assert found.keys() == expected.keys()
         for name, value in expected.items():
             difference = np.max(np.abs(found[name].astype(float) - value.astype(float)), initial=0.0)

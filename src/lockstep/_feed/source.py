@@ -24,6 +24,7 @@ from lockstep._feed.datasets import Combined, Followed, Need
 from lockstep._feed.distributed import Distribution, of_dataset
 from lockstep._feed.position import demand_same, demand_same_rows, pass_over
 from lockstep._feed.resident import Residents, taken
+from lockstep._nest import canonical
 from lockstep._step.placement import own_rows
 from lockstep._step.portions import Lookup, Part, Recipe, Share
 from lockstep._step.replicas import Replicas
@@ -150,7 +151,7 @@ class _Arrays:
     def __init__(self, adapter: Any, arrays: Any, residents: Residents) -> None:
         self._adapter = adapter
         self._residents = residents
-        leaves, structure = jax.tree.flatten(arrays)
+        leaves, structure = jax.tree.flatten(canonical(arrays))
         self._leaves = tuple(leaves)
         self._recipe = Recipe(("rows", structure), partial(taken, structure))
         self._beginning: Any = None
@@ -216,7 +217,7 @@ class _Arrays:
 def _adapted(adapter: Any, replicas: Replicas, divides: bool, data: Any) -> Source:
     """A source that one of Keras' data adapters reads; if it can be, from arrays on the devices."""
     if divides and type(adapter) is ArrayDataAdapter:
-        slices = array_slicing.convert_to_sliceable(vars(adapter)["_inputs"], target_backend="jax")
+        slices = canonical(array_slicing.convert_to_sliceable(vars(adapter)["_inputs"], target_backend="jax"))
         found = [s for s in jax.tree.leaves(slices) if s is not None]
         residents = Residents(replicas)
         if all(type(s) is array_slicing.NumpySliceable and s.array.dtype != object for s in found):
@@ -252,7 +253,7 @@ class _Adapted:
     def begin_pass(self) -> Iterator[Any]:
         self._beginning = {"random": random_state.snapshot(), **self.between()}
         self._adapter.on_epoch_begin()
-        return iter(self._adapter.get_jax_iterator())
+        return map(canonical, self._adapter.get_jax_iterator())
 
     def end_pass(self) -> None:
         self._adapter.on_epoch_end()
@@ -440,7 +441,7 @@ class _Generator:
 
 def _check_generated(batch: Any) -> Any:
     if isinstance(batch, tuple) and 1 <= len(batch) <= 3:
-        return batch
+        return canonical(batch)
     raise InputError(
         "A generator must yield tuples: (inputs,), (inputs, targets) or (inputs, targets, sample_weights). "
         f"Received: {type(batch).__name__}"

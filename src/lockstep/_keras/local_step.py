@@ -12,6 +12,7 @@ from keras.src import backend
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from lockstep._keras.replica_step import combined_seeds, is_seed, metric_results, with_own_seeds
+from lockstep._nest import opened
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.rounds import COMMON, OWN, PARAMETER, Local, Role, metric_role, role_of
 from lockstep._step.shares import Shares
@@ -24,7 +25,7 @@ def local_train_step(model: Any, replicas: Replicas) -> Local | None:
     shares = Shares([None], [1.0], AXIS, replicas.count)
 
     def step(state: Any, data: Any) -> tuple[Any, Any]:
-        logs, after = model.train_step(with_own_seeds(model, shares, state), data)
+        logs, after = model.train_step(with_own_seeds(model, shares, state), opened(data))
         return logs, combined_seeds(model, shares, state, after)
 
     def shown(logs: Any, state: Any) -> Any:

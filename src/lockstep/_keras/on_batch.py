@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 from keras.src import backend
 from keras.src.trainers.data_adapters import data_adapter_utils
@@ -14,6 +13,7 @@ from lockstep._feed.batch import signature
 from lockstep._keras import agreement, programs
 from lockstep._keras.ownership import Ownership
 from lockstep._keras.state import PREDICT, TEST, TRAIN, ModelState
+from lockstep._nest import canonical, map_structure
 from lockstep._step.protocol import Program
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -61,7 +61,7 @@ def predict_on_batch(model: Any, owned: Ownership, x: Any) -> Any:
         with backend.StatelessScope():
             model(x)
     outputs = _step(model, owned, "predict_on_batch", programs.predict_program(model, owned), PREDICT, (x,))
-    return jax.tree.map(np.array, outputs)
+    return map_structure(np.array, outputs)
 
 
 def _logs(model: Any, owned: Ownership, call: str, program: Program, groups: Any, batch: Any, return_dict: bool) -> Any:
@@ -78,6 +78,6 @@ def _step(model: Any, owned: Ownership, call: str, program: Program, groups: Any
         owned.pass_by()
         agreement.begin_run(runtime, call, state, {"batch": "" if runtime.is_alone else signature(batch)})
         with state.attached():
-            outputs, after = program(state.take(), program.place_batch(batch))
+            outputs, after = program(state.take(), program.place_batch(canonical(batch)))
             state.give(after)
         return program.local(outputs)

@@ -15,6 +15,7 @@ from lockstep._keras.callbacks import callback_list
 from lockstep._keras.listening import BatchListener
 from lockstep._keras.ownership import Ownership
 from lockstep._keras.state import PREDICT, ModelState
+from lockstep._nest import opened
 from lockstep._runtime.runtime import Runtime
 from lockstep._step.outputs import Outputs
 
@@ -34,7 +35,7 @@ def predict(
         compiled = programs.is_compiled(model)
         source = source_of(x, owned.replicas, compiled, batch_size=batch_size, steps_per_epoch=steps, shuffle=False)
         if not all(layer.built for layer in model._flatten_layers()):
-            inputs, _, _ = data_adapter_utils.unpack_x_y_sample_weight(source.peek())
+            inputs, _, _ = data_adapter_utils.unpack_x_y_sample_weight(opened(source.peek()))
             with backend.StatelessScope():
                 model(inputs)
         program = programs.predict_program(model, owned)
@@ -80,6 +81,7 @@ class _PredictListener(BatchListener):
 
 
 def _concatenated(outputs: list[Any]) -> Any:
-    if len(outputs) == 1:
-        return outputs[0]
-    return tree.map_structure_up_to(outputs[0], lambda *parts: np.concatenate(parts), *outputs)
+    found = [opened(one) for one in outputs]
+    if len(found) == 1:
+        return found[0]
+    return tree.map_structure_up_to(found[0], lambda *parts: np.concatenate(parts), *found)

@@ -18,6 +18,7 @@ from lockstep._keras.local_step import local_train_step
 from lockstep._keras.non_finite import Reports, new_counters, watched
 from lockstep._keras.ownership import Ownership
 from lockstep._keras.replica_step import replica_train_step
+from lockstep._nest import on_opened, opened, packed
 from lockstep._step.eager import EagerProgram
 from lockstep._step.outputs import Outputs
 from lockstep._step.placement import Placed
@@ -144,10 +145,10 @@ def train_program(model: Any, owned: Ownership) -> Program:
     _demand_pure(model, "train_step")
     if not is_compiled(model):
         _demand_together(owned.replicas)
-        return _cached(model, owned, "train_function", model.train_step)
+        return _cached(model, owned, "train_function", on_opened(model.train_step))
     per_replica = replica_train_step(model, owned.replicas) if owned.replicas.explicit else None
     local = local_train_step(model, owned.replicas)
-    model.train_function = TrainProgram(model, model.train_step, owned.replicas, per_replica, local)
+    model.train_function = TrainProgram(model, on_opened(model.train_step), owned.replicas, per_replica, local)
     return model.train_function
 
 
@@ -168,7 +169,7 @@ def _demand_together(replicas: Replicas) -> None:
 def test_program(model: Any, owned: Ownership) -> Program:
     """Returns the program that evaluates `model`; the global view is exact for it whatever the strategy says."""
     _demand_pure(model, "test_step")
-    return _cached(model, owned, "test_function", model.test_step)
+    return _cached(model, owned, "test_function", on_opened(model.test_step))
 
 
 def _demand_pure(model: Any, name: str) -> None:
@@ -187,8 +188,8 @@ def predict_program(model: Any, owned: Ownership) -> Program:
     """Returns the program whose outputs are the predictions."""
 
     def predict_step(state: Any, data: Any) -> tuple[Any, Any]:
-        outputs, non_trainable = model.predict_step(state, data)
-        return outputs, (state[0], non_trainable)
+        outputs, non_trainable = model.predict_step(state, opened(data))
+        return packed(outputs), (state[0], non_trainable)
 
     return _cached(model, owned, "predict_function", predict_step, kept="all")
 

@@ -19,6 +19,7 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from lockstep._keras.batch_moments import moments_over_replicas
 from lockstep._keras.replaced import replaced
+from lockstep._nest import opened
 from lockstep._step.protocol import Step
 from lockstep._step.reduction import Reduction
 from lockstep._step.replicas import AXIS, Replicas
@@ -32,7 +33,7 @@ def replica_train_step(model: Any, replicas: Replicas) -> Step:
 
     def step(state: Any, data: Any) -> tuple[Any, Any]:
         with _averaged_gradients(shares), _batch_statistics(replicas):
-            logs, after = model.train_step(with_own_seeds(model, shares, state), data)
+            logs, after = model.train_step(with_own_seeds(model, shares, state), opened(data))
         after = _combined(model, shares, state, after)
         return _combined_logs(model, logs, after), after
 

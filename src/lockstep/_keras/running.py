@@ -16,6 +16,7 @@ from lockstep._keras.callbacks import only_chief_prints
 from lockstep._keras.ownership import Ownership
 from lockstep._keras.state import ModelState
 from lockstep._loop import loop
+from lockstep._nest import opened
 from lockstep._runtime.runtime import Runtime
 from lockstep._step.placement import as_arrays
 from lockstep._step.protocol import Program
@@ -101,7 +102,7 @@ def build(model: Any, source: Source) -> None:
         for part in (*model._flatten_layers(), model._compile_metrics, model._compile_loss)
         if part is not None and not part.built
     ]
-    model._symbolic_build(data_batch=as_arrays(source.peek()) if unbuilt else ())
+    model._symbolic_build(data_batch=opened(as_arrays(source.peek())) if unbuilt else ())
 
 
 def demand_data(steps: int) -> None:

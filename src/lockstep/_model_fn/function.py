@@ -12,6 +12,7 @@ from lockstep._model_fn.fresh import fresh_state
 from lockstep._model_fn.scope import ModelScope
 from lockstep._model_fn.text import Text
 from lockstep._model_fn.variables import Variables, impure
+from lockstep._nest import opened
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class ModelFunction:
         )
         with fresh_state(self.variables.random_state), scope:
             features, labels = self._with_text(scope, (data.features, data.labels))
-            spec = self._call(features, labels, self.mode)
+            spec = self._call(opened(features), opened(labels), self.mode)
             return Call(scope, spec, frozenset(scope.assigned))
 
     def resumed(self, call: Call, values: Mapping[str, Any], then: Callable[[], Any]) -> Any:

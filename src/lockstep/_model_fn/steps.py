@@ -18,6 +18,7 @@ from lockstep._model_fn.outputs import Selection, combined
 from lockstep._model_fn.records import MetricOp, TrainOp, group
 from lockstep._model_fn.scope import ReachedGradient
 from lockstep._model_fn.variables import GLOBAL_STEP, Entry, impure
+from lockstep._nest import packed
 from lockstep._step.protocol import Step, Update
 from lockstep._step.reduction import Reduction
 from lockstep._step.replicas import AXIS, Replicas
@@ -358,7 +359,7 @@ def predict_step(function: ModelFunction, replicas: Replicas, selection: Selecti
         assert len(shares.data) == 1 and shares.axis is None, "predictions are made on one device"
         call = function(state, shares.data[0])
         function.ended(call)
-        return {**selection.of(call), "predictions": call.spec.predictions}, call.scope.values
+        return {**selection.of(call), "predictions": packed(call.spec.predictions)}, call.scope.values
 
     return Steps(compute, replicas)
 

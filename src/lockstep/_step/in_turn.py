@@ -22,9 +22,10 @@ import numpy as np
 from jax import lax
 from jax.extend.core import primitives
 
-from lockstep._step import variance
+from lockstep._step import jaxprs
 from lockstep._step.partition.rules.base import bind
 from lockstep._step.replicas import AXIS, Replicas
+from lockstep._step.variance import varying_between
 from lockstep.errors import ArgumentError, UnsupportedError
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
@@ -72,13 +73,14 @@ def current() -> Turn | None:
     return getattr(_tracing, "turn", None)
 
 
-def whole(step: Step, replicas: Replicas) -> Step:
+def whole(step: Step, replicas: Replicas, demand_equal: Callable[[Any, Any], None]) -> Step:
     """Makes of a replica's step one of a whole batch, which all replicas can compute without each other.
 
     Args:
-        step: Pure function `(state, share) -> (outputs, state)` of one replica, with collectives over `AXIS`; its
-            results are the same on all replicas.
+        step: Pure function `(state, share) -> (outputs, state)` of one replica, with collectives over `AXIS`.
         replicas: How many shares there are.
+        demand_equal: Raises an error unless the results are the same on all replicas; called with whether each array of
+            the step's results may differ between them, and with their shapes and dtypes.
 
     Returns:
         `(state, batch) -> (outputs, state)`, with the first replica's results. The batch is divided as distributed
@@ -89,7 +91,12 @@ def whole(step: Step, replicas: Replicas) -> Step:
         rows = next((leaf.shape[0] for leaf in jax.tree.leaves(batch) if leaf.ndim), 0)
         cuts = cuts_of(rows, replicas.count)
         shares = [(state, jax.tree.map(lambda a: a[cut] if a.ndim else a, batch)) for cut in cuts]  # noqa: B023
-        return together(step, shares, [c.stop - c.start for c in cuts])[0]
+        records, structure = recorded(step, shares, [c.stop - c.start for c in cuts])
+        own = [False] * len(jax.tree.leaves(state)) + [bool(leaf.ndim) for leaf in jax.tree.leaves(batch)]
+        differs = jax.tree.unflatten(structure, varying_between(records, own, AXIS))
+        demand_equal(differs, jax.tree.unflatten(structure, records[0].out_avals))
+        found = evaluated(records, [jax.tree.leaves(share) for share in shares])
+        return jax.tree.unflatten(structure, found[0])
 
     return all_shares
 
@@ -123,7 +130,7 @@ def together(function: Callable[..., Any], shares: Sequence[tuple[Any, ...]], ro
 def evaluated(records: Sequence[Any], arguments: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """Evaluates the replicas' closed jaxprs together, each for its arguments; returns the results of each."""
     runs = [
-        _run(_numbered(variance.opened(jaxpr), i), list(getattr(jaxpr, "consts", ())), values)
+        _run(_numbered(jaxprs.opened(jaxpr), i), list(getattr(jaxpr, "consts", ())), values)
         for i, (jaxpr, values) in enumerate(zip(records, arguments, strict=True))
     ]
     return _in_lockstep(runs)
@@ -184,13 +191,13 @@ def _numbered(jaxpr: Any, number: int) -> Any:
     """Puts the replica's number where a jaxpr asks for it, also inside of loops."""
 
     def renewed(eqn: Any) -> Any:
-        if eqn.primitive.name == "axis_index" and variance.is_over(eqn, AXIS):
+        if eqn.primitive.name == "axis_index" and jaxprs.is_over(eqn, AXIS):
             literal = jex.Literal(np.int32(number), eqn.outvars[0].aval)
             return eqn.replace(primitive=primitives.copy_p, invars=[literal], params={})
         params = {name: _of_param(value, number) for name, value in eqn.params.items()}
         return eqn.replace(params=params) if any(params[n] is not v for n, v in eqn.params.items()) else eqn
 
-    if not any(e.primitive.name == "axis_index" for e in variance.equations(jaxpr)):
+    if not any(e.primitive.name == "axis_index" for e in jaxprs.equations(jaxpr)):
         return jaxpr
     return jaxpr.replace(eqns=[renewed(e) for e in jaxpr.eqns])
 
@@ -198,10 +205,10 @@ def _numbered(jaxpr: Any, number: int) -> Any:
 def _of_param(value: Any, number: int) -> Any:
     if isinstance(value, tuple):
         parts: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
-        return tuple(_of_param(v, number) for v in parts) if any(map(variance.is_jaxpr, parts)) else value
-    if not variance.is_jaxpr(value):
+        return tuple(_of_param(v, number) for v in parts) if any(map(jaxprs.is_jaxpr, parts)) else value
+    if not jaxprs.is_jaxpr(value):
         return value
-    inside = variance.opened(value)
+    inside = jaxprs.opened(value)
     found = _numbered(inside, number)
     if found is inside:
         return value
@@ -234,17 +241,17 @@ def _run(jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> _Run
 
 
 def _step(eqn: Any, values: list[Any]) -> _Run:
-    if variance.is_over(eqn, AXIS):
+    if jaxprs.is_over(eqn, AXIS):
         return (yield _Meeting(eqn, values))
-    if any(variance.mentions(sub, AXIS) for sub in variance.subjaxprs(eqn)):
-        closed = variance.called(eqn)
+    if any(jaxprs.mentions(sub, AXIS) for sub in jaxprs.subjaxprs(eqn)):
+        closed = jaxprs.called(eqn)
         if closed is None:
             raise UnsupportedError(
                 "Where replicas have shares of different sizes, what they exchange must not be inside of a loop or a "
                 f"condition. Received: a collective in {eqn.primitive.name}. Take it out of there, or batch the data "
                 "with drop_remainder=True."
             )
-        return (yield from _run(variance.opened(closed), getattr(closed, "consts", ()), values))
+        return (yield from _run(jaxprs.opened(closed), getattr(closed, "consts", ()), values))
     with eqn.ctx.manager:
         return list(bind(eqn.primitive, values, eqn.params))
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 
-from lockstep._step import variance
+from lockstep._step import jaxprs
 from lockstep._step.partition.rules.base import bind
 from lockstep.errors import UnsupportedError
 
@@ -66,8 +66,8 @@ def filled(closed: Any, axis_env: Sequence[tuple[str, int]], connected: dict[str
     Raises:
         UnsupportedError: If derivatives are asked for inside of a loop, a condition, or the like.
     """
-    jaxpr = variance.opened(closed)
-    marks = sum(eqn.primitive in _MARKS for eqn in variance.equations(jaxpr))
+    jaxpr = jaxprs.opened(closed)
+    marks = sum(eqn.primitive in _MARKS for eqn in jaxprs.equations(jaxpr))
     if not marks:
         return closed
     if sum(eqn.primitive in _MARKS for eqn in jaxpr.eqns) < marks:

@@ -1,20 +1,21 @@
 """Which results of a replica's computation may differ between the replicas.
 
-The flow of data through its jaxpr tells: what is computed from inputs that are equal on all replicas is equal; the
-number of the replica is not; sums and the like over all replicas are equal again, whatever goes into them.
+The numbers of values tell (`value_numbering`): what is computed in the same way from inputs that are equal on all
+replicas is equal; the number of the replica is not, nor is what depends on the size of a replica's shard; sums and the
+like over all replicas are equal again, whatever goes into them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import jax
-import jax.extend.core as jex
 from jax.ad_checkpoint import checkpoint_name
 
 from lockstep._comm import target
-from lockstep._xla.loop_body import scan_counts
+from lockstep._step.jaxprs import axes_of, equations, is_over, mentions, opened, subjaxprs
+from lockstep._step.value_numbering import Numbering, Table, Value
 
 Tree = TypeVar("Tree")
 
@@ -27,8 +28,6 @@ _EQUALISING = frozenset(
 )
 # What answers differently whatever it is asked.
 _OWN = frozenset(("axis_index", "io_callback", "infeed", "rng_uniform"))
-# What does more with a jaxpr than to call it once.
-_WITH_A_PLAN = frozenset(("scan", "while", "cond", "shard_map", "custom_partitioning", "pallas_call", "run_state"))
 # They change arrays in place, which the flow of data does not show.
 _MUTATING = frozenset(("swap", "addupdate", "masked_swap", "run_state"))
 
@@ -49,7 +48,7 @@ def noted(value: Any, key: str) -> Any:
 
 
 def varying(closed: Any, inputs: Sequence[bool], axis: str, notes: dict[str, bool] | None = None) -> list[bool]:
-    """Returns which outputs may differ between replicas.
+    """Returns which outputs may differ between replicas that all have the same record.
 
     Args:
         closed: A `ClosedJaxpr` of what each replica computes, traced with `axis` in its environment.
@@ -57,134 +56,76 @@ def varying(closed: Any, inputs: Sequence[bool], axis: str, notes: dict[str, boo
         axis: The mesh axis along which the replicas are.
         notes: Gets for each key of `noted` whether an array varies that was noted under it.
     """
-    notes = {} if notes is None else notes
-    jaxpr = opened(closed)
-    if any(eqn.primitive.name in _MUTATING for eqn in equations(jaxpr)):
-        return [any(inputs) or mentions(jaxpr, axis)] * len(jaxpr.outvars)
-    return _Flow(axis, notes).through(jaxpr, list(inputs))
+    return varying_between([closed, closed], inputs, axis, notes)
 
 
-def subjaxprs(eqn: Any) -> Iterator[Any]:
-    """Yields the jaxprs that an equation has as parameters."""
-    for value in eqn.params.values():
-        for item in value if isinstance(value, (tuple, list)) else (value,):
-            if is_jaxpr(item):
-                yield opened(item)
+def varying_between(
+    records: Sequence[Any], inputs: Sequence[bool], axis: str, notes: dict[str, bool] | None = None
+) -> list[bool]:
+    """Returns which outputs may differ between replicas that have a record each, such as for shards of several sizes.
+
+    Args:
+        records: The `ClosedJaxpr` of each replica, with the same number of outputs.
+        inputs: Which of their inputs may differ.
+        axis: The mesh axis along which the replicas are.
+        notes: Gets for each key of `noted` whether an array varies that was noted under it.
+    """
+    table = Table()
+    each = [_Replica(table, i, axis) for i in range(len(records))]
+    found = [replica.outputs(record, inputs) for replica, record in zip(each, records, strict=True)]
+    if notes is not None:
+        notes.update({key: any(r.noted.get(key) != each[0].noted[key] for r in each) for key in each[0].noted})
+    return [len(set(numbers)) > 1 for numbers in zip(*found, strict=True)]
 
 
-def is_jaxpr(value: Any) -> bool:
-    """Whether this is a jaxpr, closed or not; newer releases of jax have one kind only."""
-    return isinstance(value, (jex.ClosedJaxpr, jex.Jaxpr))
+class _Replica:
+    """Numbers what one replica computes.
 
+    Attributes:
+        noted: By key, the numbers of what is noted under it.
+    """
 
-def opened(jaxpr: Any) -> Any:
-    """Returns the jaxpr without its constants."""
-    return getattr(jaxpr, "jaxpr", jaxpr)
-
-
-def equations(jaxpr: Any) -> Iterator[Any]:
-    """Yields all equations, also those inside of others."""
-    for eqn in jaxpr.eqns:
-        yield eqn
-        for sub in subjaxprs(eqn):
-            yield from equations(sub)
-
-
-def axes_of(eqn: Any) -> tuple[Any, ...]:
-    """Returns the mesh axes that an equation communicates over, or asks for."""
-    named = eqn.params.get("axes", eqn.params.get("axis_name", ()))
-    return tuple(named) if isinstance(named, (tuple, list)) else (named,)
-
-
-def is_over(eqn: Any, axis: str) -> bool:
-    """Whether an equation communicates over `axis`, or asks for the place along it."""
-    return axis in axes_of(eqn)
-
-
-def mentions(jaxpr: Any, axis: str) -> bool:
-    """Whether anything in a jaxpr is about `axis`."""
-    return any(is_over(eqn, axis) for eqn in equations(jaxpr))
-
-
-def called(eqn: Any) -> Any:
-    """Returns the jaxpr that an equation does nothing but call; `None` for all other equations."""
-    if eqn.primitive.name in _WITH_A_PLAN:
-        return None
-    found = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr", eqn.params.get("fun_jaxpr")))
-    if not is_jaxpr(found) or len(opened(found).invars) != len(eqn.invars):
-        return None
-    return found if len(opened(found).outvars) == len(eqn.outvars) else None
-
-
-class _Flow:
-    """Follows what varies through jaxprs."""
-
-    def __init__(self, axis: str, notes: dict[str, bool]) -> None:
+    def __init__(self, table: Table, replica: int, axis: str) -> None:
+        self._table = table
+        self._replica = replica
         self._axis = axis
-        self._notes = notes
+        self._owns = 0
+        self._equals = 0
+        self.noted: dict[str, list[int]] = {}
 
-    def through(self, jaxpr: Any, inputs: list[bool]) -> list[bool]:
-        varies: dict[Any, bool] = dict(zip(jaxpr.invars, inputs, strict=True))
+    def outputs(self, closed: Any, inputs: Sequence[bool]) -> list[int]:
+        """Returns the numbers of what is returned."""
+        given = [self._own() if own else self._table.number("argument", i) for i, own in enumerate(inputs)]
+        jaxpr = opened(closed)
+        if any(eqn.primitive.name in _MUTATING for eqn in equations(jaxpr)):
+            record = self._own() if mentions(jaxpr, self._axis) else self._table.number("object", id(closed))
+            return [self._table.number("mutating", record, i, *given) for i in range(len(jaxpr.outvars))]
+        return [value.number for value in Numbering(self._table, self).outputs(closed, list(map(Value, given)))]
 
-        def read(atom: Any) -> bool:
-            return not isinstance(atom, jex.Literal) and varies.get(atom, False)
-
-        for eqn in jaxpr.eqns:
-            varies.update(zip(eqn.outvars, self._after(eqn, [read(v) for v in eqn.invars]), strict=True))
-        return [read(v) for v in jaxpr.outvars]
-
-    def _after(self, eqn: Any, inputs: list[bool]) -> list[bool]:
-        name = eqn.primitive.name
-        if name in ("scan", "while", "cond"):
-            return {"scan": self._scan, "while": self._while, "cond": self._cond}[name](eqn, inputs)
-        closed = called(eqn)
-        if closed is not None:
-            return self.through(opened(closed), inputs)
-        return [self._varies(eqn, inputs)] * len(eqn.outvars)
-
-    def _varies(self, eqn: Any, inputs: list[bool]) -> bool:
+    def number(self, eqn: Any, inputs: Sequence[Value]) -> int | None:
+        """Returns the number of what an equation computes, if its primitive, parameters and inputs do not say it."""
         name, params = eqn.primitive.name, eqn.params
-        if name == "name" and params["name"] in (_EQUAL, _EACH):
-            return params["name"] == _EACH
-        if name == "name" and params["name"].startswith(_NOTED):
-            key = params["name"].removeprefix(_NOTED)
-            self._notes[key] = self._notes.get(key, False) or any(inputs)
+        if name == "name":
+            return self._marked(params["name"], inputs[0].number)
         if name == "ffi_call" and params.get("target_name") == target.NAME:
-            return False
+            return self._equal()
         if is_over(eqn, self._axis):
-            makes_equal = name in _EQUALISING and params.get("axis_index_groups") is None
-            return not makes_equal or any(axis is None for axis in axes_of(eqn))
+            equalises = name in _EQUALISING and params.get("axis_index_groups") is None
+            return self._equal() if equalises and None not in axes_of(eqn) else self._own()
         inside = any(mentions(sub, self._axis) for sub in subjaxprs(eqn))
-        return any(inputs) or name in _OWN or inside
+        return self._own() if name in _OWN or inside else None
 
-    def _scan(self, eqn: Any, inputs: list[bool]) -> list[bool]:
-        fixed, count = scan_counts(eqn.params, len(inputs))
-        consts, carry, rows = inputs[:fixed], inputs[fixed:][:count], inputs[fixed + count :]
-        while True:
-            after = self.through(opened(eqn.params["jaxpr"]), [*consts, *carry, *rows])
-            grown = _either(carry, after[:count])
-            if grown == carry:
-                return [*carry, *after[count:]]
-            carry = grown
+    def _marked(self, name: str, number: int) -> int | None:
+        if name.startswith(_NOTED):
+            self.noted.setdefault(name.removeprefix(_NOTED), []).append(number)
+        return {_EQUAL: self._equal, _EACH: self._own}[name]() if name in (_EQUAL, _EACH) else None
 
-    def _while(self, eqn: Any, inputs: list[bool]) -> list[bool]:
-        of_condition, of_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-        condition, body = opened(eqn.params["cond_jaxpr"]), opened(eqn.params["body_jaxpr"])
-        asked, fixed = inputs[:of_condition], inputs[of_condition:][:of_body]
-        carry = inputs[of_condition + of_body :]
-        while True:
-            differs = any(self.through(condition, [*asked, *carry]))
-            grown = _either(carry, [v or differs for v in self.through(body, [*fixed, *carry])])
-            if grown == carry:
-                return carry
-            carry = grown
+    def _own(self) -> int:
+        """A number that no other replica has."""
+        self._owns += 1
+        return self._table.number("own", self._replica, self._owns)
 
-    def _cond(self, eqn: Any, inputs: list[bool]) -> list[bool]:
-        found = [False] * len(eqn.outvars)
-        for branch in eqn.params["branches"]:
-            found = _either(found, self.through(opened(branch), inputs[1:]))
-        return [v or inputs[0] for v in found]
-
-
-def _either(one: Sequence[bool], other: Sequence[bool]) -> list[bool]:
-    return [a or b for a, b in zip(one, other, strict=True)]
+    def _equal(self) -> int:
+        """A number that all replicas have that have come as far."""
+        self._equals += 1
+        return self._table.number("equal", self._equals)

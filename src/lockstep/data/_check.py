@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from lockstep._nest import canonical
 from lockstep.data._options import AUTOTUNE
 from lockstep.errors import ArgumentError
 
@@ -99,7 +100,7 @@ def structure_of_datasets(args: tuple[Any, ...], datasets: Any) -> tuple[list[Da
     if bool(args) == (datasets is not None):
         raise ArgumentError("zip needs datasets, as arguments or as datasets=. Received: both, or neither.")
     given = datasets if not args else (args[0] if len(args) == 1 else args)
-    leaves, structure = jax.tree.flatten(given, is_leaf=lambda v: isinstance(v, list))
+    leaves, structure = jax.tree.flatten(canonical(given), is_leaf=lambda v: isinstance(v, list))
     if not leaves:
         raise ArgumentError(f"zip needs at least one dataset. Received: {given!r}.")
     return [dataset(leaf) for leaf in leaves], structure

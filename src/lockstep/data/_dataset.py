@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from lockstep._nest import opened
 from lockstep.data import _check, _columns, _pool, _structure
 from lockstep.data._iterator import DatasetIterator
 from lockstep.data._options import AUTOTUNE, INFINITE_CARDINALITY, SHARD_HINT, UNKNOWN_CARDINALITY, Options
@@ -290,8 +291,8 @@ class Dataset:
         """Returns the last state of `reduce_func(state, element) -> state`."""
         state = _structure.normalised(initial_state)
         for element in self:
-            state = _structure.normalised(reduce_func(state, element))
-        return self._shown(state)
+            state = _structure.normalised(reduce_func(opened(state), element))
+        return self._shown(opened(state))
 
     # Batches.
 
@@ -470,7 +471,7 @@ class Dataset:
     @property
     def element_spec(self) -> Any:
         """What the elements look like: a structure of `TensorSpec`s. Some plans compute elements to find out."""
-        return self._plan.spec
+        return opened(self._plan.spec)
 
     def cardinality(self) -> int:
         """Returns the number of elements, `INFINITE_CARDINALITY` (-1) or `UNKNOWN_CARDINALITY` (-2)."""

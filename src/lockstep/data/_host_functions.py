@@ -8,6 +8,7 @@ from typing import Any
 import jax
 from jax.core import Tracer
 
+from lockstep._nest import opened
 from lockstep.data import _structure
 from lockstep.data._spec import as_dtype
 from lockstep.data._structure import TEXT
@@ -34,7 +35,7 @@ def numpy_function(
     """
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(list(inp))):
         raise NotTraceableError("numpy_function")
-    result = func(*[_structure.normalised(value) for value in inp])
+    result = func(*[opened(_structure.normalised(value)) for value in inp])
     if not isinstance(Tout, (list, tuple)):
         return _cast(result, Tout, func)
     if not Tout:

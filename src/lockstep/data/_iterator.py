@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from lockstep._nest import opened
 from lockstep.data import _columns, _pool
 from lockstep.data._blocks import Block
 from lockstep.data._optional import Optional
@@ -294,12 +295,12 @@ class DatasetIterator:
         return self
 
     def __next__(self) -> Any:
-        return self._shown(next(self._elements))
+        return self._shown(opened(next(self._elements)))
 
     @property
     def element_spec(self) -> Any:
         """What the elements look like: a structure of `TensorSpec`s."""
-        return self._plan.spec
+        return opened(self._plan.spec)
 
     def get_next(self) -> Any:
         """Returns the next element.

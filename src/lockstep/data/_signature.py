@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import jax
 
+from lockstep._nest import canonical
 from lockstep.data._spec import TensorSpec
 from lockstep.errors import ArgumentError
 
@@ -19,9 +20,9 @@ def signature_of(types: Any, shapes: Any, signature: Any) -> Any:
             "output_shapes alone. Give output_signature alone."
         )
     if shapes is None:
-        return jax.tree.map(lambda t: TensorSpec(None, t), types)
-    leaves, structure = jax.tree.flatten(types)
-    flat = jax.tree.leaves(shapes, is_leaf=lambda s: s is None or _is_shape(s))
+        return jax.tree.map(lambda t: TensorSpec(None, t), canonical(types))
+    leaves, structure = jax.tree.flatten(canonical(types))
+    flat = jax.tree.leaves(canonical(shapes), is_leaf=lambda s: s is None or _is_shape(s))
     if len(flat) != len(leaves):
         raise ArgumentError(f"output_shapes must have a shape for each dtype of {types}. Received: {shapes}.")
     return structure.unflatten([TensorSpec(s, t) for s, t in zip(flat, leaves, strict=True)])
@@ -36,4 +37,4 @@ def _is_shape(value: Any) -> bool:
 
 def as_signature(signature: Any) -> Any:
     """Specs of any library, as long as they have shape and dtype."""
-    return signature and jax.tree.map(lambda s: TensorSpec(s.shape, s.dtype), signature)
+    return signature and jax.tree.map(lambda s: TensorSpec(s.shape, s.dtype), canonical(signature))

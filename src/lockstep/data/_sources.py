@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from lockstep._nest import Packed
 from lockstep.data import _columns, _spec
 from lockstep.data._blocks import ArrayStore, Block, held
 from lockstep.data._columns import Columns
@@ -171,6 +172,8 @@ class _GeneratedCursor:
         self._make = make
         self._signature = signature
         self._values: Iterator[Any] | None = None
+        # Of the first element: where keys come in another order, it decides.
+        self._structure: Any = None
         self._taken = 0
         self._ended = False
         self._error: Exception | None = None
@@ -220,7 +223,11 @@ class _GeneratedCursor:
 
     def _skip(self) -> None:
         assert self._values is not None
-        skipped = sum(1 for _ in itertools.islice(self._values, self._taken))
+        skipped = 0
+        for value in itertools.islice(self._values, self._taken):
+            if not skipped and self._signature is None:
+                self._arranged(normalised(value))
+            skipped += 1
         if skipped < self._taken:
             raise InputError(
                 f"A generator must give the same elements again to continue after {self._taken} of them. Received: "
@@ -229,7 +236,7 @@ class _GeneratedCursor:
 
     def _checked(self, value: Any) -> Any:
         if self._signature is None:
-            return normalised(value)
+            return self._arranged(normalised(value))
         try:
             element = normalised(_as_declared(value, self._signature))
         except (TypeError, ValueError, OverflowError) as error:
@@ -237,6 +244,11 @@ class _GeneratedCursor:
         if not _matches(element, self._signature):
             raise self._mismatch(_spec.spec_of(element))
         return element
+
+    def _arranged(self, element: Any) -> Any:
+        leaves, structure = jax.tree.flatten(element)
+        self._structure = self._structure or structure
+        return self._structure.unflatten(leaves) if structure == self._structure else element
 
     def _mismatch(self, received: Any, error: Exception | None = None) -> InputError:
         return InputError(
@@ -259,7 +271,7 @@ def _as_declared(value: Any, signature: Any) -> Any:
     if isinstance(signature, _spec.TensorSpec):
         return value if signature.dtype == TEXT else np.asarray(value, signature.dtype)[()]
     if isinstance(signature, dict) and isinstance(value, dict) and signature.keys() == value.keys():
-        return {k: _as_declared(value[k], signature[k]) for k in signature}
+        return Packed.like(signature, [_as_declared(value[k], signature[k]) for k in signature])
     if isinstance(signature, tuple) and isinstance(value, tuple) and len(signature) == len(value):
         parts = [_as_declared(v, s) for v, s in zip(value, signature, strict=True)]
         return type(signature)(*parts) if hasattr(signature, "_fields") else tuple(parts)

@@ -1,18 +1,20 @@
 """The structure of elements: nested tuples, named tuples and dicts of host values.
 
 A leaf is a numpy array or scalar, `bytes` for text, or a dataset (in the elements of `window`). Lists are arrays, as in
-tf.data; `None` holds nothing.
+tf.data; `None` holds nothing. Mappings are `Packed` from where they enter to where users see them, and so keep the
+order of their keys.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import jax
 import numpy as np
 
+from lockstep._nest import Packed, opened
 from lockstep.errors import InputError
 
 TEXT = np.dtype(object)
@@ -35,8 +37,8 @@ def normalised(value: Any) -> Any:
         return type(value)(*map(normalised, value))
     if isinstance(value, tuple):
         return tuple(map(normalised, cast("tuple[Any, ...]", value)))
-    if isinstance(value, dict):
-        return {k: normalised(v) for k, v in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, Mapping):
+        return Packed.like(value, map(normalised, value.values()))
     return value if value is None or _stays(value) else _as_host(value)
 
 
@@ -58,6 +60,7 @@ def call(function: Callable[..., Any], element: Any) -> Any:
 
     A list that it returns is a tuple, as in tf.data; lists inside of its result are arrays.
     """
+    element = opened(element)
     result = function(*element) if type(element) is tuple else function(element)
     return tuple(cast("list[Any]", result)) if isinstance(result, list) else result
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
+from lockstep._nest import Packed
 from lockstep.data import _structure
 from lockstep.data._purity import has_side_effects
 from lockstep.data._spec import TensorSpec
@@ -203,8 +204,8 @@ def _lists_stacked(value: Any) -> Any:
         return type(value)(*map(_lists_stacked, value))
     if isinstance(value, tuple):
         return tuple(map(_lists_stacked, value))
-    if isinstance(value, dict):
-        return {k: _lists_stacked(v) for k, v in value.items()}
+    if isinstance(value, Mapping):
+        return Packed.like(value, map(_lists_stacked, value.values()))
     return value
 
 

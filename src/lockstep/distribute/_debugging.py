@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._nest import flatten, map_structure
 from lockstep._step import in_turn
 from lockstep._step.in_turn import demand_one_structure
 from lockstep._step.placement import local_copy, place_whole
@@ -27,7 +28,7 @@ from lockstep.distribute._reduce_op import ReduceOp, reduce_op
 from lockstep.distribute._replica_context import ReplicaContext, as_replica
 from lockstep.distribute._run import Runner, checked
 from lockstep.distribute._stage import Stage
-from lockstep.distribute._values import PerReplica, local_results
+from lockstep.distribute._values import PerReplica, is_variable, local_results
 from lockstep.errors import UnsupportedError
 
 
@@ -35,7 +36,7 @@ def run_for_debugging(
     strategy: Any, runner: Runner, replicas: Replicas, function: Callable[..., Any], args: Any, kwargs: Any
 ) -> Any:
     """See `Strategy.experimental_run_for_debugging`."""
-    given = jax.tree.map(_as_values, checked(function, args, kwargs))
+    given = map_structure(_as_values, checked(function, args, kwargs))
     own = [leaf for leaf in jax.tree.leaves(given) if isinstance(leaf, PerReplica)]
     rows = rows_of(all_shapes(own, replicas)) if own else ()
     shares = local_results(given)
@@ -52,7 +53,15 @@ def run_for_debugging(
     ]
     results = stage.run([partial(c, function, *share) for c, share in zip(calls, shares, strict=True)])
     _assign(replicas, runner, [c.assigned for c in calls])
-    return _merged(replicas, results)
+    return _merged(replicas, [map_structure(partial(_value_of, runner, replicas, i), r) for i, r in enumerate(results)])
+
+
+def _value_of(runner: Runner, replicas: Replicas, place: int, leaf: Any) -> Any:
+    """What `run` returns of a variable: its value after the function."""
+    if not is_variable(leaf):
+        return leaf
+    own = runner.held.own_values(leaf)
+    return place_whole(replicas, leaf.value) if own is None else own.values[place]
 
 
 def _as_values(leaf: Any) -> Any:
@@ -76,7 +85,7 @@ class _Call:
         self.assigned: list[Any] = []
 
     def __call__(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        args, kwargs = jax.tree.map(self._put, (args, kwargs))
+        args, kwargs = map_structure(self._put, (args, kwargs))
         scope = self._scope()
         with jax.disable_jit(), jax.default_device(self._device), as_replica(self._context):
             with scope or contextlib.nullcontext():
@@ -144,7 +153,7 @@ class _Eager:
     def reduce(self, op: ReduceOp | str, value: Any, options: CommunicationOptions | None) -> Any:
         checked_options(options)
         mean = reduce_op(op) is ReduceOp.MEAN
-        leaves, structure = jax.tree.flatten(value)
+        leaves, structure = flatten(value)
         sums = self._sums(*map(number_array, leaves))
         return structure.unflatten([v / self.count for v in sums] if mean else sums)
 
@@ -156,7 +165,7 @@ class _Eager:
 
     def gather(self, value: Any, axis: int, options: CommunicationOptions | None) -> Any:
         checked_options(options)
-        return jax.tree.map(lambda v: self._gathered(jnp.asarray(v), axis), value)
+        return map_structure(lambda v: self._gathered(jnp.asarray(v), axis), value)
 
     def _gathered(self, value: Any, axis: int) -> Any:
         place = checked_axis(axis, value.shape)
@@ -181,7 +190,7 @@ class _Eager:
 
     def average(self, gradients: Any) -> Any:
         return self.reduce(
-            ReduceOp.MEAN, jax.tree.map(self._turn.weighted, jax.tree.map(demand_float, gradients)), None
+            ReduceOp.MEAN, map_structure(self._turn.weighted, map_structure(demand_float, gradients)), None
         )
 
     def total(self, gradients: Any) -> Any:
@@ -213,7 +222,7 @@ def _met(strategy: Any, replicas: Replicas, topic: str, values: list[Any]) -> Se
 
 def _merge(strategy: Any, replicas: Replicas, calls: list[Any]) -> Sequence[Any]:
     function = calls[0][0]
-    args, kwargs = jax.tree.map(lambda *values: PerReplica(values), *[call[1:] for call in calls])
+    args, kwargs = map_structure(lambda *values: PerReplica(values), *[call[1:] for call in calls])
     with contextlib.ExitStack() as stack:
         if strategy is not _context.default():
             stack.enter_context(_context.entered(strategy))
@@ -233,13 +242,16 @@ def _merged(replicas: Replicas, results: Sequence[Any]) -> Any:
     """What all replicas return as one value, as `run` returns it; the rest as one for each."""
     if replicas.count == 1:
         return results[0]
-    columns, structures = zip(*map(jax.tree.flatten, results), strict=True)
+    columns, structures = zip(*map(flatten, results), strict=True)
     demand_one_structure(structures)
     return structures[0].unflatten([_merged_leaf(replicas, column) for column in zip(*columns, strict=True)])
 
 
 def _merged_leaf(replicas: Replicas, column: Sequence[Any]) -> Any:
-    if not isinstance(column[0], (jax.Array, np.ndarray, np.generic)):
-        return column[0]
+    is_array = isinstance(column[0], (jax.Array, np.ndarray, np.generic))
+    if not is_array and not isinstance(column[0], (bool, int, float, complex)):
+        return column[0] if all(v is column[0] or v == column[0] for v in column) else PerReplica(column)
     arrays = [jnp.asarray(v) for v in column]
-    return place_whole(replicas, arrays[0]) if _is_same(replicas, arrays) else PerReplica(arrays)
+    if not _is_same(replicas, arrays):
+        return PerReplica(arrays)
+    return place_whole(replicas, arrays[0]) if is_array else column[0]

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from lockstep._comm import sharing
+from lockstep._nest import flatten, map_structure
 from lockstep._step import in_turn
 from lockstep._step.reduction import Reduction
 from lockstep._step.replicas import AXIS, Replicas
@@ -48,11 +49,11 @@ class Alone:
     def reduce(self, op: ReduceOp | str, value: Any, options: CommunicationOptions | None) -> Any:
         checked_options(options)
         mean = reduce_op(op) is ReduceOp.MEAN
-        return jax.tree.map(lambda v: jnp.true_divide(v, 1) if mean else v, jax.tree.map(number_array, value))
+        return map_structure(lambda v: jnp.true_divide(v, 1) if mean else v, map_structure(number_array, value))
 
     def gather(self, value: Any, axis: int, options: CommunicationOptions | None) -> Any:
         checked_options(options)
-        return jax.tree.map(lambda v: _with_axis(v, axis)[0], value)
+        return map_structure(lambda v: _with_axis(v, axis)[0], value)
 
     def merge(
         self, strategy: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -61,7 +62,7 @@ class Alone:
             return function(strategy, *args, **kwargs)
 
     def average(self, gradients: Any) -> Any:
-        return jax.tree.map(demand_float, gradients)
+        return map_structure(demand_float, gradients)
 
     def total(self, gradients: Any) -> Any:
         return self.average(gradients)
@@ -81,7 +82,7 @@ class Traced:
     def reduce(self, op: ReduceOp | str, value: Any, options: CommunicationOptions | None) -> Any:
         """Adds up as `options` say, else as the strategy's do."""
         mean, how = reduce_op(op) is ReduceOp.MEAN, self._how(options)
-        leaves, structure = jax.tree.flatten(value)
+        leaves, structure = flatten(value)
         sums = self._sums([number_array(v) for v in leaves], how)
         return structure.unflatten([v / self.count for v in sums] if mean else sums)
 
@@ -102,23 +103,23 @@ class Traced:
 
     def gather(self, value: Any, axis: int, options: CommunicationOptions | None) -> Any:
         checked_options(options)
-        return jax.tree.map(lambda v: _gathered(*_with_axis(v, axis)), value)
+        return map_structure(lambda v: _gathered(*_with_axis(v, axis)), value)
 
     def merge(
         self, strategy: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        own = jax.tree.map(lambda v: InReplica(v, self), (args, dict(kwargs)))
+        own = map_structure(lambda v: InReplica(v, self), (args, dict(kwargs)))
         with _context.cross_replica():
             found = function(strategy, *own[0], **own[1])
-        return jax.tree.map(lambda v: v.value if isinstance(v, InReplica) else v, found)
+        return map_structure(lambda v: v.value if isinstance(v, InReplica) else v, found)
 
     def average(self, gradients: Any) -> Any:
-        gradients = jax.tree.map(demand_float, gradients)
+        gradients = map_structure(demand_float, gradients)
         turn = in_turn.current()
         if turn is None:
             shares = Shares([None], [1.0 / self.count], AXIS, self.count, self._reduction)
             return marked_equal(shares.mean_of_gradients([gradients]))
-        return jax.tree.map(lambda g: lax.pmean(turn.weighted(g), AXIS), gradients)
+        return map_structure(lambda g: lax.pmean(turn.weighted(g), AXIS), gradients)
 
     def total(self, gradients: Any) -> Any:
         """Adds gradients up, in the way that the strategy's options ask for."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from lockstep._nest import opened
 from lockstep._step.in_turn import cuts_of
 from lockstep.distribute._values import per_replica
 from lockstep.errors import ArgumentError, UnsupportedError
@@ -190,7 +191,7 @@ class _Shares:
         cuts = [slice(end - rows[i], end) for end, (i, _) in zip(ends, self._replicas.local, strict=True)]
         values = [self._put(d, data, cut) for (_, d), cut in zip(self._replicas.local, cuts, strict=True)]
         shapes = [tuple((n, *leaf.shape[1:]) for n in rows) for leaf in jax.tree.leaves(values[0])]
-        return per_replica(values, shapes, self._replicas.count), marked.mark
+        return opened(per_replica(values, shapes, self._replicas.count)), marked.mark
 
     def _each(self, counts: Sequence[int]) -> list[int]:
         """The number of rows of each replica, if so many are divided among all, or those of each process among its."""

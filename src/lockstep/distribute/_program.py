@@ -145,7 +145,7 @@ class Program:
 
     def _arguments(self, arrays: Mapping[int, Any]) -> Any:
         parts = [key.value if isinstance(key, Fixed) else self._numbers.fixed.get(i) for i, key in enumerate(self._key)]
-        return jax.tree.unflatten(self._structure, [arrays.get(i, part) for i, part in enumerate(parts)])
+        return self._structure.unflatten([arrays.get(i, part) for i, part in enumerate(parts)])
 
     def _even(self, trace: Trace, inputs: list[Any], kinds: list[Any], before: Any) -> tuple[Packed, Any]:
         """Each replica computes its own."""
@@ -155,7 +155,7 @@ class Program:
         look = jax.make_jaxpr(partial(self._compensated, trace), axis_env=[(AXIS, count)], return_shape=True)
         record, (_, after) = look(own, *shares)
         (record,) = trace.filled([record])
-        made = trace.made(record, [True] * len(jax.tree.leaves(own)) + is_own)
+        made = trace.made([record], [True] * len(jax.tree.leaves(own)) + is_own)
         if self._residuals is not None and self._residuals.note(after):
             raise Again
         self._demand_same([record], inputs)
@@ -193,7 +193,7 @@ class Program:
         arrays = dict(zip(self._arrays, inputs, strict=False))
         leaves = [a.value if isinstance(a, Fixed) else self._numbers.fixed.get(i) for i, a in enumerate(self._key)]
         texts = [same_program.described(arrays.get(i, leaf)) for i, leaf in enumerate(leaves)]
-        paths = jax.tree_util.tree_flatten_with_path(jax.tree.unflatten(self._structure, texts))[0]
+        paths = jax.tree_util.tree_flatten_with_path(self._structure.unflatten(texts))[0]
         return {("kwargs" if path[0].idx else "args") + jax.tree_util.keystr(path[1:]): text for path, text in paths}
 
     def _compensated(self, trace: Trace, before: Any, *inputs: Any) -> tuple[list[Any], Any]:
@@ -216,7 +216,7 @@ class Program:
         shares = [tuple(pieces[i] for pieces in cut) for i in range(count)]
         records, _ = in_turn.recorded(trace.run, shares, rows_of(shapes))
         records = trace.filled(records)
-        made = trace.made(records[0], is_own)
+        made = trace.made(records, is_own)
         self._demand_same(records, inputs)
 
         def finished(record: Any, *mine: Any) -> Any:
@@ -255,13 +255,24 @@ class Program:
         made = packed.made
         found = zip(packed.outputs, made.varies, made.shapes, strict=True)
         arrays = iter([self._own(value, shape) if varies else value for value, varies, shape in found])
-        leaves = [next(arrays) if leaf is None else leaf.value for leaf in made.leaves]
+        leaves = [next(arrays) if leaf is None else self._fixed(leaf) for leaf in made.leaves]
         if made.assigned:
             assert held is not None
             reads = iter(packed.reads)
             pairs = zip(made.assigned, packed.values, strict=True)
             held.keep([(a, value, next(reads) if a.is_read_together else value) for a, value in pairs])
-        return jax.tree.unflatten(made.structure, leaves)
+        return made.structure.unflatten(leaves)
+
+    def _fixed(self, values: Sequence[Any]) -> Any:
+        """A leaf that is no array: a value that all replicas have, or one of each."""
+        if len(values) == 1:
+            return values[0]
+        own = [values[i] for i, _ in self._replicas.local]
+        if not all(isinstance(v, (bool, int, float, complex)) for v in values):
+            return PerReplica(own)
+        with jax.ensure_compile_time_eval():  # Also where an outer function is traced.
+            pairs = zip(own, self._replicas.local, strict=True)
+            return PerReplica([jax.device_put(jnp.asarray(v), d) for v, (_, d) in pairs], [()] * len(values))
 
     def _own(self, value: Any, shape: Shape) -> PerReplica:
         if not isinstance(value, list):

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from lockstep._nest import flatten
 from lockstep._step.placement import local_copy
 from lockstep._step.replicas import Replicas
 from lockstep._step.tracing import is_traced
@@ -46,7 +47,7 @@ def _each(
     of_one: Callable[[Any], Any],
 ) -> Any:
     """Applies the one function to values of replicas with their shapes, the other to what all have alike."""
-    leaves, structure = jax.tree.flatten(value, is_leaf=lambda leaf: leaf is None)
+    leaves, structure = flatten(value, is_leaf=lambda leaf: leaf is None)
     own = [leaf for leaf in leaves if isinstance(leaf, PerReplica)]
 
     def combined() -> tuple[Any, Any]:

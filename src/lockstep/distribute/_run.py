@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from lockstep._nest import structure
 from lockstep._step import slots
 from lockstep._step.replicas import Replicas
 from lockstep._step.tracing import name_of
@@ -93,7 +94,7 @@ class Runner:
     ) -> tuple[Program, Numbers]:
         numbers = Numbers(found)
         donated = _donated(given[0], options)
-        program = Program(self._strategy, self._replicas, function, key[1], found.key, numbers, donated)
+        program = Program(self._strategy, self._replicas, function, structure(given), found.key, numbers, donated)
         self._programs[key] = program, numbers
         if len(self._programs) > _MOST:
             self._programs.popitem(last=False)

@@ -140,7 +140,9 @@ class Strategy:
         Returns:
             What `fn` returns, with each array that is the same on all replicas by its construction (computed of equal
             inputs, reduced, gathered) as one array that all devices hold, and every other one as a `PerReplica`; with a
-            single replica all are arrays. Other leaves come as they are.
+            single replica all are arrays. A variable comes as an array of its value after the call, or as a
+            `PerReplica` if each replica has its own. Other leaves come as they are; where they differ between replicas,
+            because the sizes of their shards do, as a `PerReplica`.
 
         Raises:
             ArgumentError: If an argument is wrong, or a variable gets different values that nothing says how to
@@ -237,9 +239,9 @@ class Strategy:
 
     def _with_values(self, value: Any) -> Any:
         """Puts the replicas' values in the place of variables of which each replica has its own."""
-        import jax
+        from lockstep._nest import map_structure
 
-        return jax.tree.map(self._runner.own_values, value, is_leaf=lambda leaf: leaf is None)
+        return map_structure(self._runner.own_values, value, is_leaf=lambda leaf: leaf is None)
 
     @cached_property
     def _runner(self) -> Runner:

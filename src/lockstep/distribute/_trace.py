@@ -12,11 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep._step import tape, variance
+from lockstep._nest import flatten
+from lockstep._step import in_turn, tape
 from lockstep._step.replicas import AXIS
+from lockstep._step.variance import varying, varying_between
 from lockstep.distribute._arguments import Fixed
 from lockstep.distribute._replica_context import ReplicaContext, as_replica
 from lockstep.distribute._values import is_variable
+from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
     from lockstep.distribute._variables import Assigned, Scope
@@ -48,12 +51,30 @@ class Known:
 
 
 @dataclass(frozen=True, eq=False)
+class Returned:
+    """What one replica's call of the function has returned and assigned, but for the values of arrays.
+
+    Attributes:
+        structure: Of what the function returns.
+        leaves: Of each leaf: `None` for an array, else the value itself.
+        variables: The Keras variables among its leaves, by the number of the array.
+        assigned: Variables.
+    """
+
+    structure: Any
+    leaves: Sequence[Fixed | None]
+    variables: Mapping[int, Any]
+    assigned: Sequence[Assigned]
+
+
+@dataclass(frozen=True, eq=False)
 class Made:
     """What a trace says of its results.
 
     Attributes:
         structure: Of what the function returns.
-        leaves: Of each leaf: `None` for an array, else the value itself.
+        leaves: Of each leaf: `None` for an array, else the value of each replica, or one that all have.
+        variables: The Keras variables among its leaves, by the number of the array.
         varies: Of each array: whether it varies between replicas.
         shapes: Of each array, of one replica.
         assigned: Variables.
@@ -61,7 +82,8 @@ class Made:
     """
 
     structure: Any
-    leaves: Sequence[Fixed | None]
+    leaves: Sequence[Sequence[Any] | None]
+    variables: Mapping[int, Any]
     varies: Sequence[bool]
     shapes: Sequence[tuple[int, ...]]
     assigned: Sequence[Assigned]
@@ -93,9 +115,8 @@ class Trace:
         self._numbers = numbers
         self._known = known
         self._context = context
-        self._structure: Any = None
-        self._leaves: list[Fixed | None] = []
-        self._assigned: list[Assigned] = []
+        # By the number of the replica; of 0 if one trace stands for all.
+        self._returned: dict[int, Returned] = {}
 
     def run(self, *inputs: Any) -> list[Any]:
         """Calls the function with this replica's arrays, and values of the known variables.
@@ -111,12 +132,17 @@ class Trace:
         scope = self._scope(inputs[count:])
         with as_replica(self._context), scope or contextlib.nullcontext(), _advice():
             returned = self._function(*args, **kwargs)
+            leaves, structure = flatten(returned)
+            # A variable's value is that after the function: in its scope, outside of which it has the one of before.
+            arrays = [_array_of(leaf) for leaf in leaves]
         self._check(scope)
-        leaves, self._structure = jax.tree.flatten(returned)
-        arrays = [_array_of(leaf) for leaf in leaves]
-        self._leaves = [Fixed(leaf) if array is None else None for leaf, array in zip(leaves, arrays, strict=True)]
-        self._assigned = [] if scope is None else scope.assigned()
-        return [a for a in arrays if a is not None] + [a.result for a in self._assigned]
+        fixed = [Fixed(leaf) if array is None else None for leaf, array in zip(leaves, arrays, strict=True)]
+        of_arrays = [leaf for leaf, array in zip(leaves, arrays, strict=True) if array is not None]
+        variables = {i: leaf for i, leaf in enumerate(of_arrays) if is_variable(leaf)}
+        assigned = [] if scope is None else scope.assigned()
+        turn = in_turn.current()
+        self._returned[0 if turn is None else turn.number] = Returned(structure, fixed, variables, assigned)
+        return [a for a in arrays if a is not None] + [a.result for a in assigned]
 
     def _scope(self, values: Sequence[Any]) -> Scope | None:
         if "keras" not in sys.modules:
@@ -146,29 +172,37 @@ class Trace:
             raise Again
         return found
 
-    def made(self, record: Any, own: Sequence[bool]) -> Made:
+    def made(self, records: Sequence[Any], own: Sequence[bool]) -> Made:
         """Returns what the trace says of its results.
 
         Args:
-            record: The closed jaxpr of `run`.
+            records: The closed jaxpr of `run`: one for all replicas, or one of each.
             own: Which of its inputs may differ between replicas.
 
         Raises:
-            Again: If gradients are equal on all replicas already, which were added up.
+            Again: If gradients are equal on all replicas already, which were added up; or the other way around.
+            ArgumentError: If replicas have returned different structures, or assigned different variables.
         """
         notes: dict[str, bool] = {}
-        found = variance.varying(record, own, AXIS, notes)
-        equal = {key: False for key, varies in notes.items() if not varies and self._known.sums.get(key, True)}
-        if equal:
-            self._known.sums.update(equal)
+        one = len(records) == 1
+        found = varying(records[0], own, AXIS, notes) if one else varying_between(records, own, AXIS, notes)
+        wrong = {key: varies for key, varies in notes.items() if self._known.sums.get(key, True) != varies}
+        if wrong:
+            self._known.sums.update(wrong)
             raise Again
-        count = sum(leaf is None for leaf in self._leaves)
+        returned = [self._returned[i] for i in range(len(records))]
+        _demand_alike(returned)
+        first = returned[0]
+        count = sum(leaf is None for leaf in first.leaves)
         is_one = self._context.num_replicas_in_sync == 1
         found = [varies and not is_one for varies in found]
-        arrays = found[:count]
-        shapes = [aval.shape for aval in record.out_avals[:count]]
-        changes = found[count : count + len(self._assigned)]  # What follows is kept for the next call.
-        return Made(self._structure, self._leaves, arrays, shapes, self._assigned, changes)
+        varies = [
+            _is_own(first.variables[i]) and not is_one if i in first.variables else v for i, v in enumerate(found)
+        ]
+        shapes = [aval.shape for aval in records[0].out_avals[:count]]
+        changes = found[count : count + len(first.assigned)]  # What follows is kept for the next call.
+        leaves = [_values_of(column) for column in zip(*(r.leaves for r in returned), strict=True)]
+        return Made(first.structure, leaves, first.variables, varies[:count], shapes, first.assigned, changes)
 
     def finished(
         self, made: Made, results: Sequence[Any], inputs: Sequence[Any]
@@ -181,13 +215,17 @@ class Trace:
             inputs: What these are for.
         """
         count = len(made.varies)
+        # The sum over replicas of what is no array of jax's is taken by jax as so many times the same.
+        results = [jnp.asarray(v) for v in results]
         before = {id(v): value for v, value in zip(self._known.variables, inputs[len(self._numbers) :], strict=True)}
         values = [
             a.combined(before[id(a.variable)], value, varies)
             for a, value, varies in zip(made.assigned, results[count:], made.changes, strict=True)
         ]
         reads = [a.read(v) for a, v in zip(made.assigned, values, strict=True) if a.is_read_together]
-        return list(results[:count]), values, reads
+        after = before | {id(a.variable): value for a, value in zip(made.assigned, values, strict=True)}
+        outputs = [after[id(made.variables[i])] if i in made.variables else results[i] for i in range(count)]
+        return outputs, values, reads
 
 
 @contextlib.contextmanager
@@ -210,3 +248,32 @@ def _array_of(leaf: Any) -> Any:
     if isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
         return jnp.asarray(leaf)
     return jnp.asarray(leaf.value) if is_variable(leaf) else None
+
+
+def _is_own(variable: Any) -> bool:
+    from lockstep.distribute._variables import is_own
+
+    return is_own(variable)
+
+
+def _demand_alike(returned: Sequence[Returned]) -> None:
+    """Raises `ArgumentError` unless all replicas have returned the same structure, and assigned the same variables."""
+    in_turn.demand_one_structure([r.structure for r in returned])
+    kinds = [["array" if leaf is None else "value" for leaf in r.leaves] for r in returned]
+    returned_variables = [[v.path for v in r.variables.values()] for r in returned]
+    assigned = [[f"{a.variable.path} ({a.way})" for a in r.assigned] for r in returned]
+    for what, of_each in (("return", kinds), ("return", returned_variables), ("assign", assigned)):
+        odd = next((i for i, one in enumerate(of_each) if one != of_each[0]), None)
+        if odd is not None:
+            raise ArgumentError(
+                f"All replicas must {what} the same, for shards of any size. Received: replica 0: {of_each[0]}; "
+                f"replica {odd}: {of_each[odd]}. Look for a condition that depends on the size of a shard."
+            )
+
+
+def _values_of(column: Sequence[Fixed | None]) -> Sequence[Any] | None:
+    """Returns a leaf that is no array as one value that all replicas have, or one of each."""
+    values = [leaf for leaf in column if leaf is not None]
+    if not values:
+        return None
+    return [leaf.value for leaf in (values if any(v != values[0] for v in values) else values[:1])]

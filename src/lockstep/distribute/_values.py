@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import jax
 import numpy as np
 
+from lockstep._nest import flatten
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -155,10 +156,10 @@ def per_replica(structures: Sequence[Any], shapes: Any = None, count: int | None
     """
     if (len(structures) if count is None else count) == 1:
         return structures[0]
-    leaves, treedefs = zip(*(jax.tree.flatten(s) for s in structures), strict=True)
+    leaves, found_structures = zip(*map(flatten, structures), strict=True)
     known = [None] * len(leaves[0]) if shapes is None else shapes
     found = [PerReplica(values, s) for values, s in zip(zip(*leaves, strict=True), known, strict=True)]
-    return treedefs[0].unflatten(found)
+    return found_structures[0].unflatten(found)
 
 
 def local_results(value: Any, replicas: Replicas | None = None) -> tuple[Any, ...]:
@@ -168,7 +169,7 @@ def local_results(value: Any, replicas: Replicas | None = None) -> tuple[Any, ..
         value: The structure.
         replicas: Those that `run` has returned arrays of which all have one.
     """
-    leaves, structure = jax.tree.flatten(value)
+    leaves, structure = flatten(value)
     if replicas is not None and any(_all_have(v, replicas) for v in leaves):
         count = len(replicas.local)
     else:

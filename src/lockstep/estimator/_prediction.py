@@ -10,6 +10,7 @@ import numpy as np
 
 from lockstep._feed.feed import Feed
 from lockstep._model_fn.text import Words
+from lockstep._nest import map_structure
 from lockstep.errors import ArgumentError
 from lockstep.estimator._driver import Driver
 from lockstep.estimator._input import Input
@@ -82,7 +83,7 @@ def _on_host(predictions: Any) -> Any:
     def one(leaf: Any) -> Any:
         return leaf.on_host() if isinstance(leaf, Words) else np.asarray(leaf)
 
-    return jax.tree.map(one, predictions, is_leaf=lambda leaf: isinstance(leaf, Words))
+    return map_structure(one, predictions, is_leaf=lambda leaf: isinstance(leaf, Words))
 
 
 def _chosen(predictions: Any, keys: list[str] | None) -> Any:
@@ -104,4 +105,4 @@ def examples_of(batches: Iterator[Any]) -> Iterator[Any]:
                 f"{[np.shape(leaf) for leaf in leaves]}. Pass yield_single_examples=False for whole batches."
             )
         for row in range(len(leaves[0])):
-            yield jax.tree.map(lambda a: a[row], batch)  # noqa: B023
+            yield map_structure(lambda a: a[row], batch)  # noqa: B023

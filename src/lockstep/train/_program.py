@@ -12,6 +12,7 @@ import jax
 from lockstep import checkpoint
 from lockstep._feed.feed import Feed
 from lockstep._keras import agreement
+from lockstep._nest import canonical, map_structure, opened
 from lockstep._step import same_program
 from lockstep._step.placement import Placed, shapes_of
 from lockstep._step.program import CompiledProgram
@@ -113,11 +114,11 @@ class Program:
 
     def _run(self, state: Any, batch: Any) -> tuple[tuple[Any, Any], Any]:
         """Returns the new state and the logs, and an array of them."""
-        batch = batch if isinstance(batch, Placed) else together(batch, self._replicas)
+        batch = batch if isinstance(batch, Placed) else canonical(together(batch, self._replicas))
         layout, program = self._program_for(state, batch)
         placed = batch if isinstance(batch, Placed) else program.place_batch(batch)
         outputs, after = program.run(self._placed(layout, program, state), placed)
-        new, logs = layout.state(after), outputs.last
+        new, logs = layout.state(after), opened(outputs.last)
         self._last = jax.tree.leaves(new), after
         return (new, logs), next(iter([*jax.tree.leaves(logs), *after]), None)
 
@@ -197,7 +198,7 @@ class Program:
         divided = [a for a in jax.tree.leaves(value) if _is_placed(a, self._replicas) and not a.is_fully_replicated]
         if divided:
             self._replicas.runtime.agree("lockstep.train.Program.local", len(divided))
-        return jax.tree.map(lambda a: local_of(self._replicas, a) if _is_placed(a, self._replicas) else a, value)
+        return map_structure(lambda a: local_of(self._replicas, a) if _is_placed(a, self._replicas) else a, value)
 
     def restore(self, state: Any, checkpoint_dir: str | os.PathLike[str]) -> Any:
         """Returns the state of the newest checkpoint of a directory, in the structure of `state`.

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._nest import flatten
 from lockstep._step.same_program import described
 from lockstep.errors import ArgumentError
 
@@ -75,7 +76,7 @@ class Layout:
     """
 
     def __init__(self, state: Any, numbers_that_change: frozenset[int] = frozenset()) -> None:
-        leaves, self.structure = jax.tree.flatten(state)
+        leaves, self.structure = flatten(state)
         self._changing = numbers_that_change
         self._kinds = [_kind(leaf, i in numbers_that_change) for i, leaf in enumerate(leaves)]
         self.names = _names(state)
@@ -99,12 +100,12 @@ class Layout:
 
     def names_in(self, part: Callable[[Any], Any]) -> set[str]:
         """Returns the names of the leaves that are in a part of the state, which a function of the state returns."""
-        marked = jax.tree.unflatten(self.structure, [_Mark(name) for name in self.names])
+        marked = self.structure.unflatten([_Mark(name) for name in self.names])
         return {leaf.name for leaf in jax.tree.leaves(part(marked)) if isinstance(leaf, _Mark)}
 
     def fits(self, state: Any) -> bool:
         """Whether a state is laid out like this, with the same static leaves."""
-        leaves, structure = jax.tree.flatten(state)
+        leaves, structure = flatten(state)
         if structure != self.structure:
             return False
         kinds = (_kind(leaf, i in self._changing) for i, leaf in enumerate(leaves))
@@ -119,7 +120,7 @@ class Layout:
         """Returns the state that arrays belong to."""
         rest = iter(arrays)
         leaves = [_leaf(kind, rest) for kind in self._kinds]
-        return jax.tree.unflatten(self.structure, leaves)
+        return self.structure.unflatten(leaves)
 
     def after(self, state: Any, before: Sequence[Any]) -> list[Any]:
         """Returns the arrays of the state that a step has made.
@@ -132,7 +133,7 @@ class Layout:
             ArgumentError: If the state has another structure, or a leaf has changed its shape or type.
             NumbersChange: If numbers have changed that pass through.
         """
-        leaves, structure = jax.tree.flatten(state)
+        leaves, structure = flatten(state)
         if structure != self.structure:
             raise ArgumentError(
                 f"A step returns a state of the structure it was given. {_first_difference(self, state)} Return the "

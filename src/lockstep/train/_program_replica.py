@@ -51,7 +51,12 @@ class ReplicaStep:
 
     def of_whole(self, layout: Layout) -> Step:
         """Returns the step for a batch that the replicas cannot divide into equal shares."""
-        return in_turn.whole(self.of_replica(layout), self._replicas)
+
+        def demand_equal(differs: Any, shapes: Any) -> None:
+            _demand_means(differs[0], shapes[0])
+            _demand_equal(layout, differs[1])
+
+        return in_turn.whole(self.of_replica(layout), self._replicas, demand_equal)
 
     def examine(self, layout: Layout, arrays: Any, batch: Any) -> None:
         """Traces the step.
@@ -129,7 +134,7 @@ def _demand_equal(layout: Layout, differs: list[bool]) -> None:
         if is_different:
             raise ArgumentError(
                 f"All replicas must come to the same state. Received: a step after which {name} may differ between "
-                "them, because it is computed from a replica's share of the batch, or from its number. Average the "
+                "them, because it is computed from a replica's shard of the batch, its size or its number. Average the "
                 "gradients with lockstep.distribute.get_replica_context().average_gradients(gradients), and anything "
                 'else with all_reduce("mean", value), before it goes into the state.'
             )

@@ -13,6 +13,7 @@ from lockstep._feed import random_state
 from lockstep._feed.datasets import everything
 from lockstep._feed.position import pass_over
 from lockstep._feed.source import DistributedSource, Source, distribution_of, drawing_again, no_batch
+from lockstep._nest import map_structure
 from lockstep._step.portions import Part
 from lockstep._step.replicas import Replicas
 from lockstep.data._keras_adapter import demand_an_end
@@ -61,7 +62,7 @@ def together(batch: Any, replicas: Replicas) -> Any:
             "A batch of the values of replicas has them for each array, with the same rows on each replica, as "
             f"experimental_distribute_dataset yields it. Received: {batch!r:.200}. Pass one of those, or global arrays."
         )
-    data = jax.tree.map(lambda v: np.concatenate([np.asarray(own) for own in v.values]), batch)
+    data = map_structure(lambda v: np.concatenate([np.asarray(own) for own in v.values]), batch)
     tasks = len(replicas.runtime.tasks)
     each = replicas.count // tasks
     return data if tasks == 1 else Part(data, tuple(sum(known[i * each : (i + 1) * each]) for i in range(tasks)))

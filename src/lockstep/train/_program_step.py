@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from lockstep._keras.no_updates import NoUpdates
+from lockstep._nest import opened, packed
 from lockstep._step.protocol import Step
 from lockstep.errors import ArgumentError
 from lockstep.train._program_layout import Layout
@@ -30,9 +31,9 @@ def of_arrays(step: UserStep, layout: Layout) -> Step:
 
     def inner(arrays: Any, batch: Any) -> tuple[Any, Any]:
         with NoUpdates(_RULE, _ADVICE):
-            made = step(layout.state(arrays), batch)
+            made = step(layout.state(arrays), opened(batch))
         state, logs = _pair(made)
-        return _checked_logs(logs), layout.after(state, arrays)
+        return packed(_checked_logs(logs)), layout.after(state, arrays)
 
     return inner
 

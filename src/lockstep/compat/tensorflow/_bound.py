@@ -9,10 +9,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import jax
 import keras
 import numpy as np
 
+from lockstep._nest import map_structure
 from lockstep.compat.tensorflow._tensor import HostTensor, as_tensor
 from lockstep.errors import UnsupportedError
 
@@ -59,8 +59,8 @@ def on_host(name: str) -> Callable[..., Any] | None:
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = jax.tree.map(_plain, (args, kwargs))
-        return jax.tree.map(as_tensor, function(*args, **kwargs))
+        args, kwargs = map_structure(_plain, (args, kwargs))
+        return map_structure(as_tensor, function(*args, **kwargs))
 
     return called
 

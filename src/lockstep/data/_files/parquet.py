@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep._nest import Packed
 from lockstep.data._files.parquet_columns import shape_and_dtype, value_of
 from lockstep.data._files.stream import as_path, not_found
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
@@ -139,7 +140,7 @@ class ParquetReader:
         for name in self._columns:
             columns[name] = value_of(rows.column(name), self._path, name, self._next)
         used = min(_length(value) for value in columns.values())
-        return {name: _cut(value, used) for name, value in columns.items()}, used
+        return Packed((name, _cut(value, used)) for name, value in columns.items()), used
 
 
 def _length(value: Any) -> int:

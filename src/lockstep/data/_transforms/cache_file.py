@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import jax
 import numpy as np
 
+from lockstep._nest import Packed, opened
 from lockstep.data import _columns
 from lockstep.data._columns import Columns, Ragged, Rows
 from lockstep.data._structure import TEXT, is_named_tuple
@@ -123,7 +124,9 @@ class CacheFile:
         return self._readers
 
     def _structure_of(self, shown: Any) -> Any:
-        if _NAMED in json.dumps(shown):  # Their types cannot be read from a file.
+        text = json.dumps(shown)
+        # Types cannot be read from a file, and those with "dict" are older, and do not tell the order of keys.
+        if _NAMED in text or '"dict"' in text:
             return self._known()
         return jax.tree.structure(_from_json(shown))
 
@@ -260,7 +263,8 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, tuple):
         return {"tuple": [_as_json(v) for v in value]}
     if isinstance(value, dict):
-        return {"dict": [[k, _as_json(v)] for k, v in value.items()]}
+        items = [[k, _as_json(v)] for k, v in value.items()]
+        return {"mapping": items} if type(opened(value)) is dict else {_NAMED: items}
     return value
 
 
@@ -268,5 +272,5 @@ def _from_json(value: Any) -> Any:
     if isinstance(value, dict) and "tuple" in value:
         return tuple(_from_json(v) for v in value["tuple"])
     if isinstance(value, dict):
-        return {k: _from_json(v) for k, v in value["dict"]}
+        return Packed((k, _from_json(v)) for k, v in value["mapping"])
     return value

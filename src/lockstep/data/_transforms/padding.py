@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from lockstep._nest import canonical
 from lockstep.data import _spec
 from lockstep.data._columns import Columns, Ragged
 from lockstep.data._structure import TEXT
@@ -43,7 +44,7 @@ class Padding:
     def _leaf_shapes(self, structure: Any, leaves: list[Any]) -> list[Any]:
         if self._shapes is None:
             return [_free(leaf) for leaf in leaves]
-        given = jax.tree.leaves(self._shapes, is_leaf=_is_shape)
+        given = jax.tree.leaves(canonical(self._shapes), is_leaf=_is_shape)
         if len(given) != len(leaves):
             raise ArgumentError(
                 f"padded_shapes must have a shape for each of the {len(leaves)} arrays of an element. Received: "
@@ -54,7 +55,7 @@ class Padding:
     def _leaf_values(self, structure: Any, count: int) -> list[Any]:
         if self._values is None or not isinstance(self._values, (tuple, dict)):
             return [self._values] * count
-        given = jax.tree.leaves(self._values, is_leaf=lambda v: v is None)
+        given = jax.tree.leaves(canonical(self._values), is_leaf=lambda v: v is None)
         if len(given) != count:
             raise ArgumentError(
                 f"padding_values must be one value, or have one for each of the {count} arrays of an element. "

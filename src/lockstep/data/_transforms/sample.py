@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from lockstep.data._blocks import Block, joined
 from lockstep.data._plan import CHUNK, INFINITE, UNKNOWN, Cursor, Node, Run, State
 from lockstep.data._spec import generalised
+from lockstep.data._transforms.arranged import arranged, arrangements
 from lockstep.errors import InputError
 
 
@@ -38,12 +40,18 @@ class Choose(Node):
         self._stop = stop
         self._each_iteration = each_iteration
 
+    @cached_property
+    def _arrangements(self) -> list[Any]:
+        return arrangements(self._sources)
+
     @property
     def _sources(self) -> Sequence[Node]:
         return self.inputs if self._weights is not None else self.inputs[:-1]
 
     def open(self, run: Run) -> Cursor:
         cursors = [node.open(run.part(i)) for i, node in enumerate(self.inputs)]
+        pairs = zip(cursors[: len(self._arrangements)], self._arrangements, strict=True)
+        cursors[: len(self._arrangements)] = [arranged(cursor, structure) for cursor, structure in pairs]
         if self._weights is None:
             return _ChooseCursor(cursors[:-1], _Named(cursors[-1], len(cursors) - 1), self._stop)
         return _ChooseCursor(cursors, _Chance(self._weights, self._seed, self._each_iteration, run), self._stop)

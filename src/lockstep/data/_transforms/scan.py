@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from lockstep._nest import opened
 from lockstep.data import _columns, _structure
 from lockstep.data._blocks import Block, held
 from lockstep.data._peek import peeked_spec
@@ -56,7 +57,7 @@ class _ScanCursor:
         return held(_columns.stacked(outputs))
 
     def _step(self, element: Any) -> Any:
-        result = self._function(self._carried, element)
+        result = self._function(*opened((self._carried, element)))
         if not isinstance(result, tuple) or len(result) != 2:
             raise InputError(
                 f"The function {_structure.name_of(self._function)} of scan must return (state, output). Received: "

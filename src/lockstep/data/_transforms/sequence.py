@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import jax
 
 from lockstep.data._blocks import Beside, Block
 from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, Transformation
+from lockstep.data._transforms.arranged import arranged, arrangements
 from lockstep.errors import InputError
 
 
@@ -87,7 +89,11 @@ class Concatenate(Node):
         self.inputs = tuple(inputs)
 
     def open(self, run: Run) -> Cursor:
-        return _ConcatenateCursor(self.inputs, run)
+        return _ConcatenateCursor(self.inputs, run, self._arrangements)
+
+    @cached_property
+    def _arrangements(self) -> list[Any]:
+        return arrangements(self.inputs)
 
     @property
     def spec(self) -> Any:
@@ -113,8 +119,9 @@ class Concatenate(Node):
 
 
 class _ConcatenateCursor:
-    def __init__(self, nodes: Sequence[Node], run: Run) -> None:
+    def __init__(self, nodes: Sequence[Node], run: Run, structures: Sequence[Any]) -> None:
         self._nodes = nodes
+        self._structures = structures
         self._run = run
         self._index = 0
         self._upstream: Cursor | None = None
@@ -130,7 +137,7 @@ class _ConcatenateCursor:
         return None
 
     def _open(self) -> Cursor:
-        return self._nodes[self._index].open(self._run.part(self._index))
+        return arranged(self._nodes[self._index].open(self._run.part(self._index)), self._structures[self._index])
 
     def state(self) -> State:
         return {"index": self._index, "upstream": self._upstream and {"state": self._upstream.state()}}

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
+from lockstep._nest import flatten, map_structure
 from lockstep.data import Dataset
 from lockstep.errors import InputError, UnsupportedError
 
@@ -39,7 +40,7 @@ class OneShotIterator:
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"An iterator needs a dataset. Received: {type(dataset).__name__}. {_EXAMPLE}")
         self.dataset = dataset
-        leaves, self._structure = jax.tree.flatten(dataset.element_spec)
+        leaves, self._structure = flatten(dataset.element_spec)
         self._leaves = [Pending(self, number, spec) for number, spec in enumerate(leaves)]
 
     @property
@@ -49,11 +50,11 @@ class OneShotIterator:
 
     def get_next(self, name: str | None = None) -> Any:
         """Returns a stand-in for each array of an element, in the element's structure."""
-        return jax.tree.unflatten(self._structure, self._leaves)
+        return self._structure.unflatten(self._leaves)
 
     def is_all_of(self, returned: Any) -> bool:
         """Whether `returned` is what `get_next` returns."""
-        leaves, structure = jax.tree.flatten(returned)
+        leaves, structure = flatten(returned)
         return structure == self._structure and all(a is b for a, b in zip(leaves, self._leaves, strict=True))
 
 
@@ -111,7 +112,7 @@ def dataset_of(returned: Any, repeat: bool = False) -> Dataset:
     result = _pair(returned)
     if any(isinstance(leaf, Pending) for leaf in jax.tree.leaves(result)):
         return _rearranged(result)
-    batch = Dataset.from_tensors(jax.tree.map(_array, result))
+    batch = Dataset.from_tensors(map_structure(_array, result))
     return batch.repeat() if repeat else batch
 
 
@@ -137,12 +138,12 @@ def _array(leaf: Any) -> Any:
 
 
 def _rearranged(result: Any) -> Dataset:
-    leaves, structure = jax.tree.flatten(result)
+    leaves, structure = flatten(result)
     iterators = {id(leaf.iterator) if isinstance(leaf, Pending) else None for leaf in leaves}
     if len(iterators) != 1 or None in iterators:
         raise InputError(
             "An input_fn may return what one iterator gives, and nothing else beside it. Received: "
-            f"{jax.tree.unflatten(structure, leaves)!r}. Put datasets together with Dataset.zip, and constants with "
+            f"{structure.unflatten(leaves)!r}. Put datasets together with Dataset.zip, and constants with "
             "Dataset.map."
         )
     iterator: OneShotIterator = leaves[0].iterator
@@ -152,6 +153,6 @@ def _rearranged(result: Any) -> Dataset:
 
     def arranged(*element: Any) -> Any:
         found = jax.tree.leaves(element)
-        return jax.tree.unflatten(structure, [found[number] for number in numbers])
+        return structure.unflatten([found[number] for number in numbers])
 
     return iterator.dataset.map(arranged)

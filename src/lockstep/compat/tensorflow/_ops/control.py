@@ -15,6 +15,7 @@ import keras
 import numpy as np
 from jax.core import Tracer
 
+from lockstep._nest import map_structure, opened, packed
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._tensor import as_host, as_tensor
 from lockstep.errors import ArgumentError
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 _leaves: Any = jax.tree.leaves
-_map: Any = jax.tree.map
+_map: Any = map_structure
 
 
 def _traced(*trees: Any) -> bool:
@@ -55,7 +56,7 @@ def _value(x: Any) -> Any:
 def cond(pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any], name: str | None = None) -> Any:
     """Calls one of two functions, whichever `pred` says; under JAX's compilation both are compiled. Source: tf.cond."""
     if _traced(pred):
-        return keras.ops.cond(pred, lambda: _on_device(true_fn()), lambda: _on_device(false_fn()))
+        return opened(keras.ops.cond(pred, _deferred(true_fn), _deferred(false_fn)))
     return true_fn() if bool(_value(pred)) else false_fn()
 
 
@@ -74,15 +75,16 @@ def switch_case(
         return functions.get(int(_value(branch_index)), fallback)()
     table = [functions.get(i, fallback) for i in range(max(functions) + 1)] + [fallback]
     inside = (branch_index >= 0) & (branch_index < len(table))
-    return jax.lax.switch(jnp.where(inside, branch_index, len(table) - 1), [_deferred(f) for f in table])
+    return opened(jax.lax.switch(jnp.where(inside, branch_index, len(table) - 1), [_deferred(f) for f in table]))
 
 
 def _pairs(branches: Any) -> Any:
     return branches if branches and isinstance(branches[0], (list, _tuple)) else enumerate(branches)
 
 
-def _deferred(function: Callable[[], Any]) -> Callable[[], Any]:
-    return lambda: _on_device(function())
+def _deferred(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function as JAX calls it: of packed structures, which keep the order of keys."""
+    return lambda *args: packed(_on_device(function(*opened(args))))
 
 
 def case(
@@ -144,7 +146,12 @@ def while_loop(
         )
     variables = _tuple(loop_vars)
     if _traced(variables) or dispatch.is_traced():
-        done = dispatch.SYMBOLIC.while_loop(cond, body, _on_device(variables), maximum_iterations=maximum_iterations)
+        first, goes_on = packed(_on_device(variables)), lambda *now: cond(*opened(now))
+        done = opened(
+            dispatch.SYMBOLIC.while_loop(
+                goes_on, lambda *now: packed(body(*opened(now))), first, maximum_iterations=maximum_iterations
+            )
+        )
         return type(loop_vars)(done) if isinstance(loop_vars, (list, _tuple)) else done
     count, limit = 0, dispatch.static(maximum_iterations)
     variables = _map(as_tensor, variables)
@@ -179,7 +186,7 @@ def map_fn(
     xp = dispatch.library(*_leaves(elems))
     arrays = _map(lambda e: dispatch.array(xp, e), elems)
     if xp is dispatch.DEVICE:
-        return _retyped(jax.lax.map(lambda e: _on_device(fn(e)), arrays), wanted)
+        return _retyped(opened(jax.lax.map(_deferred(fn), packed(arrays))), wanted)
     slices = [fn(_map(lambda e: as_host(e[i]), arrays)) for i in range(_leaves(arrays)[0].shape[0])]  # noqa: B023
     stacked = _map(lambda *s: dispatch.give(xp, np.stack([dispatch.array(xp, e) for e in s])), *slices)
     return _retyped(stacked, wanted)
@@ -197,7 +204,7 @@ def vectorized_map(fn: Callable[[Any], Any], elems: Any, fallback_to_while_loop:
 
     Source: tf.vectorized_map.
     """
-    return jax.vmap(fn)(_on_device(elems))
+    return opened(jax.vmap(lambda e: packed(fn(opened(e))))(packed(_on_device(elems))))
 
 
 def foldl(fn: Callable[[Any, Any], Any], elems: Any, initializer: Any = None, name: str | None = None) -> Any:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import keras
 
+from lockstep._nest import flatten
 from lockstep.compat.tensorflow._missing import GRADIENT
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.named import replica_scope, running
@@ -175,16 +176,16 @@ class GradientTape:
             output_gradients: What each element of the target counts, in its structure; refused in a model_fn.
             unconnected_gradients: "none", or "zero" for zeros where there is no derivative.
         """
-        leaves, structure = jax.tree.flatten(sources)
+        leaves, structure = flatten(sources)
         if self._tape is not None:
             total = _total(target, output_gradients)
             found = self._tape.gradient(total, leaves)
             if str(unconnected_gradients) == "zero":
                 found = [jnp.zeros(s.shape, s.dtype) if g is None else g for g, s in zip(found, leaves, strict=True)]
-            return jax.tree.unflatten(structure, found)
+            return structure.unflatten(found)
         if output_gradients is not None:
             raise ArgumentError("output_gradients must be None: multiply target instead. Received some.")
-        return jax.tree.unflatten(structure, _derivatives("GradientTape.gradient", target, leaves))
+        return structure.unflatten(_derivatives("GradientTape.gradient", target, leaves))
 
     def __getattr__(self, name: str) -> Any:
         """Says what is there instead of what TensorFlow's tapes have."""

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
 import numpy as np
 
 import lockstep.data as _data
+from lockstep._nest import map_structure
 from lockstep.compat.tensorflow._ops.named import is_of_replica
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host, as_tensor
 from lockstep.errors import UnsupportedError
@@ -43,7 +43,7 @@ class Dataset(_data.Dataset):
         return _with_tensors(function) if callable(function) else function
 
     def _shown(self, element: Any) -> Any:
-        return jax.tree.map(as_tensor, element)
+        return map_structure(as_tensor, element)
 
 
 Dataset._kind = Dataset  # pyright: ignore[reportPrivateUsage]
@@ -58,7 +58,7 @@ def _with_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
     # As wraps tells, the function's own code decides whether it may be called for many elements at once.
     @functools.wraps(function)
     def called(*values: Any) -> Any:
-        return jax.tree.map(_plain, function(*[jax.tree.map(as_tensor, v) for v in values]))
+        return map_structure(_plain, function(*[map_structure(as_tensor, v) for v in values]))
 
     return called
 

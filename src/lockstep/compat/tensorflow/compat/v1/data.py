@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import Any as _Any
 
-import jax as _jax
-
+from lockstep._nest import map_structure as _map_structure
 from lockstep.compat.tensorflow import _missing
 from lockstep.compat.tensorflow._dtypes import as_dtype as _as_dtype
 from lockstep.compat.tensorflow._shape import TensorShape as _TensorShape
@@ -45,12 +44,12 @@ def make_initializable_iterator(dataset: _Any, shared_name: str | None = None) -
 
 def get_output_types(dataset_or_iterator: _Any) -> _Any:
     """Returns the types of an element's arrays, in its structure. Source: tf.compat.v1.data.get_output_types."""
-    return _jax.tree.map(lambda spec: _as_dtype(spec.dtype), dataset_or_iterator.element_spec)
+    return _map_structure(lambda spec: _as_dtype(spec.dtype), dataset_or_iterator.element_spec)
 
 
 def get_output_shapes(dataset_or_iterator: _Any) -> _Any:
     """Returns the shapes of an element's arrays, in its structure. Source: tf.compat.v1.data.get_output_shapes."""
-    return _jax.tree.map(lambda spec: _TensorShape(spec.shape), dataset_or_iterator.element_spec)
+    return _map_structure(lambda spec: _TensorShape(spec.shape), dataset_or_iterator.element_spec)
 
 
 _other = _missing.getter(__name__)
