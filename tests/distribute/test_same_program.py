@@ -107,17 +107,12 @@ def test_sets_have_one_order_in_every_process() -> None:
         "import lockstep, jax, jax.numpy as jnp; from lockstep._step.jaxpr_lines import _text;"
         "print(_text(frozenset('abcdefgh'), []), _text({'b': {'x', 'y'}, 'a': jax.devices()[0]}, []))"
     )
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env=environment(PYTHONHASHSEED=seed),
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+    command = [sys.executable, "-c", script]
+    runs = [
+        subprocess.run(command, env=environment(PYTHONHASHSEED=seed), capture_output=True, text=True, check=True)
         for seed in ("1", "2", "3")
-    }
-    assert len(found) == 1
+    ]
+    assert len({run.stdout for run in runs}) == 1
 
 
 def test_the_part_of_the_model_and_the_line_are_named() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lockstep._runtime import control as control_
 from lockstep._runtime.control import Channel, ChannelClosed, Control
-from lockstep._runtime.failure import is_agreed
+from lockstep._runtime.failure import blame_of, is_agreed
 from lockstep.errors import MismatchError, MissingTaskError, PeerError
 from tests.runtime.jobs import Job
 from tests.runtime.properties import steady
@@ -127,10 +127,38 @@ def test_the_first_failure_is_the_cause() -> None:
     here = controls(3)
     here[1].announce_failure("OSError", "disk gone")
     here[2].announce_failure("PeerError", "worker 1 failed first")
-    assert here[0].failure() == {"process": 1, "task": "worker 1", "type": "OSError", "message": "disk gone"}
+    told = {"process": 1, "task": "worker 1", "type": "OSError", "message": "disk gone", "by": 1}
+    assert here[0].failure() == told
     with pytest.raises(PeerError, match=r"^worker 1 failed first: OSError: disk gone$"):
         here[0].check_peers()
     here[1].check_peers()  # Its own failure is not its peers'.
+
+
+def test_a_consequence_is_announced_as_its_cause() -> None:
+    """A task that has heard of a failure in its run may be the first to end its program."""
+    here = controls(3)
+    with here[0].running("fit") as run, here[1].running("fit"):
+        here[1].announce_failure("SystemExit", "0", run)
+        with pytest.raises(PeerError, match=r"^worker 1 failed first: SystemExit: 0$") as heard:
+            here[0].check_peers()
+    here[0].announce_failure("PeerError", str(heard.value), cause=blame_of(heard.value))
+    for control in here:  # Also the cause itself: the others have ended.
+        with pytest.raises(PeerError, match=r"^worker 1 failed first: SystemExit: 0$"):
+            control.check_peers()
+
+
+def test_a_run_that_is_released_misses_nobody() -> None:
+    here = controls(2)
+    with here[0].running("fit") as run:
+        here[1].announce_leaving()
+        with pytest.raises(PeerError, match="worker 1 ended its program while worker 0 is in fit"):
+            here[0].check_peers()
+        here[0].release()
+        assert here[0].run is None and here[0].is_running and here[0].is_released(run)
+        with here[0].running("evaluate"), pytest.raises(PeerError, match="while worker 0 is in evaluate"):
+            here[0].check_peers()
+    with here[0].running("fit") as run:
+        assert not here[0].is_released(run)
 
 
 def test_a_long_message_is_cut() -> None:

@@ -134,6 +134,7 @@ class _Fit:
                 model.optimizer.finalize_variable_values(model.trainable_weights)
             self._validation.close()
             if finished:
+                self._runtime.release(logs)
                 self._callbacks.on_train_end(logs=logs)
 
     def _begin(self, initial_epoch: int) -> int:

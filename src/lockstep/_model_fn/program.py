@@ -20,8 +20,8 @@ from lockstep._step.same_program import Subject
 from lockstep.errors import ArgumentError
 
 _ADVICE = (
-    "Have the model_fn return the same on every worker: the same layers, loss, optimizer and hooks, with the same params. "
-    "Look for what depends on the task; what one worker alone is to look at goes into training_chief_hooks."
+    "Have the model_fn return the same on every worker: the same layers, loss, optimizer and hooks, with the same "
+    "params. Look for what depends on the task; hooks for the chief alone belong in training_chief_hooks."
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,8 +58,12 @@ class Reporter:
         self._hello = {**hello, "process": process, "generation": roll.generation}
         self._secret = secret or Secret()
 
-    def report(self, seconds: float) -> Admission:
+    def report(self, seconds: float, keep: Callable[[int, socket.socket], None] | None = None) -> Admission:
         """Reports, and returns when all tasks have arrived.
+
+        Args:
+            seconds: How long to wait for them.
+            keep: Takes over the connection with the first task; without it that is closed.
 
         Raises:
             JoinError: If the first task does not receive this one: of another secret, of another attempt, or twice.
@@ -69,11 +73,15 @@ class Reporter:
         """
         deadline = time.monotonic() + seconds
         talk = self._greeted(deadline, seconds)
-        with talk.sock as sock:
+        with contextlib.ExitStack() as ending:
+            sock = ending.enter_context(talk.sock)
             sock.settimeout(max(deadline - time.monotonic(), 0.0) + GRACE_SECONDS)
             token = door.seen_through(talk.directory)
             handshake.send(sock, talk.seal.write("hello", self._hello | {"sees": token and talk.seal.shows(token)}))
             verdict, _ = self._verdict(talk, seconds)
+            if keep is not None:
+                keep(0, sock)
+                ending.pop_all()
             return Admission(verdict, str(sock.getsockname()[0]), str(talk.directory))
 
     def reach_service(self, seconds: float) -> tuple[socket.socket, bytes]:

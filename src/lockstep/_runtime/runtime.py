@@ -142,13 +142,28 @@ class Runtime:
                 with self.preemption.run():
                     yield
             except BaseException as error:
-                if failure.is_agreed(error):
+                if failure.is_agreed(error) or self._control.is_released(run):
                     raise
                 cause = self._first_cause(error)
-                self._control.announce_failure(type(cause).__name__, str(cause), run)
+                kind, message = type(cause).__name__, _message(cause, doing)
+                self._control.announce_failure(kind, message, run, failure.blame_of(cause))
                 if cause is error:
                     raise
                 raise cause from error
+
+    def release(self, results: Any = None) -> None:
+        """Says that what is left of the innermost call of all tasks is this one's own affair: others may be further.
+
+        What fails from here on fails here; and a task that has ended its program is missed no more.
+
+        Args:
+            results: Arrays that steps of all tasks compute, for which this waits.
+        """
+        if self._control is not None:
+            import jax
+
+            jax.block_until_ready(results)
+            self._control.release()
 
     def launch(self, doing: str, call: Callable[[], tuple[Value, Any]]) -> Value:
         """Makes a call that every task makes, and that returns before its results are there.
@@ -192,8 +207,19 @@ class Runtime:
             return PeerError(f"{self.tasks[0]} has gone: its process ended without a word.")
         if gone:
             names = ", ".join(self.tasks[i] for i in gone)
-            return PeerError(f"{names} has gone: its process ended without a word while the others needed it.")
+            message = f"{names} has gone: its process ended without a word while the others needed it."
+            return failure.blamed(PeerError(message), self._control.record("", message, gone[0]))
         return error
+
+
+def _message(error: BaseException, doing: str) -> str:
+    """What the others are told of an exception."""
+    if isinstance(error, SystemExit):
+        return (
+            f"{error}: its program ended in {doing}, which all tasks go through together. To end training early, set "
+            "model.stop_training."
+        )
+    return str(error)
 
 
 def _is_broken_collective(error: BaseException) -> bool:

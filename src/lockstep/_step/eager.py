@@ -23,7 +23,7 @@ from lockstep._step.placement import (
 from lockstep._step.portions import Part
 from lockstep._step.protocol import Step
 from lockstep._step.replicas import Device, Replicas
-from lockstep._step.same_program import Subject
+from lockstep._step.same_program import A_STEP, Subject
 from lockstep._step.slots import Slots
 
 # By so much, relatively, the same step may come to other numbers on another kind of processor.
@@ -39,7 +39,7 @@ class EagerProgram:
     # Nothing is divided.
     slots: Slots | None = None
 
-    def __init__(self, step: Step, replicas: Replicas, subject: Subject = Subject()) -> None:
+    def __init__(self, step: Step, replicas: Replicas, subject: Subject = A_STEP) -> None:
         self._step = step
         self._replicas = replicas
         self._subject = subject

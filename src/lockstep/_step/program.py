@@ -43,7 +43,7 @@ from lockstep._step.recorded import Recorded, record, signature
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.residuals import Residuals, compensated, uncompensated
 from lockstep._step.rounds import Local
-from lockstep._step.same_program import Subject
+from lockstep._step.same_program import A_STEP, Subject
 from lockstep._step.slots import Slots
 from lockstep._xla import in_place
 from lockstep._xla import install as lowerings
@@ -75,7 +75,7 @@ class CompiledProgram:
         repeats: bool = True,
         local: Local | None = None,
         slots: Callable[[], Collection[int]] | None = None,
-        subject: Subject = Subject(),
+        subject: Subject = A_STEP,
         update: Update | None = None,
     ) -> None:
         lowerings.install()

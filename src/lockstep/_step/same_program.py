@@ -46,6 +46,9 @@ class Subject:
     advice: str = ADVICE
 
 
+A_STEP = Subject()
+
+
 def demand_same(
     runtime: Runtime, name: str, records: Sequence[Any], told: Callable[[], dict[str, Any]], advice: str = ADVICE
 ) -> str:
