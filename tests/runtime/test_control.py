@@ -239,45 +239,6 @@ def test_ends_are_counted() -> None:
     assert here[1].left() == here[1].ended() == {0, 3, 11}
 
 
-def test_all_who_want_to_stop_do() -> None:
-    futures = at_once(*(lambda c=c: c.unanimous("stop", PATIENCE) for c in controls(3)))
-    assert [f.result() for f in futures] == [True] * 3
-
-
-def test_one_who_is_alone_in_wanting_to_stop_does_not() -> None:
-    first, _ = controls(2)
-    began = time.monotonic()
-    assert first.unanimous("stop", 0.2) is False
-    assert 0.2 <= time.monotonic() - began < 5
-
-
-def test_a_late_yes_changes_nothing() -> None:
-    first, second = controls(2)
-    assert first.unanimous("stop", 0.05) is False
-    assert second.unanimous("stop", PATIENCE) is False
-
-
-def test_a_failure_ends_the_wait_for_answers() -> None:
-    first, second = controls(2)
-    second.announce_failure("OSError", "disk gone")
-    with pytest.raises(PeerError, match="disk gone"):
-        first.unanimous("stop", PATIENCE)
-
-
-@settings(steady, max_examples=60)
-@given(st.lists(st.floats(0, 0.03), min_size=2, max_size=4), st.floats(0, 0.03), st.integers(0, 999))
-def test_a_decision_is_never_split(delays: list[float], limit: float, seed: int) -> None:
-    """The yes of some comes just when others give up; whatever is decided is decided for all."""
-
-    def vote(control: Control, delay: float) -> bool:
-        time.sleep(delay)
-        return control.unanimous("stop", limit)
-
-    here = controls(len(delays), restless(seed))
-    futures = at_once(*(lambda c=c, d=d: vote(c, d) for c, d in zip(here, delays, strict=True)))
-    assert len({f.result() for f in futures}) == 1
-
-
 def test_many_turns_of_many_tasks() -> None:
     """Nobody reads an answer of another turn, however far the tasks are apart."""
     here = controls(8, restless(5, 0.0005))

@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 from lockstep._runtime.failure import blamed, mark_agreed
 from lockstep._runtime.preemption import Preemption
+from lockstep._runtime.stopping import Stopping
 from lockstep.errors import MismatchError, MissingTaskError, PeerError
 
 _PREFIX = "lockstep"
 # How long one blocking read lasts before the wait looks whether somebody has failed meanwhile.
 _SLICE_SECONDS = 1.0
-_POLL_SECONDS = 0.01
 _PREEMPTED = "preempted"
 
 
@@ -59,6 +59,7 @@ class Control:
         process: This process' index.
         tasks: Names, in process order.
         preemption: How all end when one is asked to.
+        stopping: How all stop training when a callback of one wants to.
         is_over: Whether all tasks have ended their programs.
     """
 
@@ -74,6 +75,7 @@ class Control:
         # The last run that has ended before what it had started, and whether that is done.
         self._started: tuple[Run, Callable[[], bool]] | None = None
         self.preemption = Preemption(self)
+        self.stopping = Stopping(self)
 
     @property
     def run(self) -> Run | None:
@@ -83,6 +85,11 @@ class Control:
         """
         needed = (run for run in reversed(self._runs) if run not in self._released)
         return next(needed, None) or self._unfinished()
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The calls that this task's main thread is in, the outermost first."""
+        return tuple(self._runs)
 
     @property
     def is_running(self) -> bool:
@@ -144,19 +151,6 @@ class Control:
         """Returns every value below `directory` by its name."""
         found = self._client.key_value_dir_get(f"{_PREFIX}/{directory}/")
         return {key.rsplit("/", 1)[-1]: json.loads(value) for key, value in found}
-
-    def unanimous(self, question: str, seconds: float) -> bool:
-        """Says yes to `question`; returns whether all tasks do so within `seconds`. Nobody need answer."""
-        self.set(f"{question}/yes/{self.process}", True)
-        deadline = time.monotonic() + seconds
-        while len(self.listing(f"{question}/yes")) < len(self.tasks) and time.monotonic() < deadline:
-            self.check_peers()
-            time.sleep(_POLL_SECONDS)
-        everyone = len(self.listing(f"{question}/yes")) == len(self.tasks)
-        # The first to decide decides for all: the last yes may come when another task has just given up.
-        with contextlib.suppress(Exception):
-            self.set(f"{question}/decision", everyone)
-        return bool(self.get(f"{question}/decision", seconds))
 
     def announce_failure(
         self, kind: str, message: str, run: Run | None = None, cause: dict[str, Any] | None = None

@@ -1,8 +1,8 @@
 """Connections that are open for as long as both processes live.
 
-When a process ends, whatever ends it, the system closes its connections at once. Nothing closes those of a process that
-is stopped, or behind a broken network. So this tells a task that has died, for which nobody needs to wait, from one that
-is silent, which has `LOCKSTEP_SILENCE_TIMEOUT` to come back.
+When a process ends, whatever ends it, the system closes its connections at once. Nothing closes those of a process
+that is stopped, or behind a broken network. So this tells a task that has died, for which nobody needs to wait, from
+one that is silent, which has `LOCKSTEP_SILENCE_TIMEOUT` to come back.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def _lost_other(control: Control, process: int) -> None:
 def _lost_first(control: Control, process: int) -> None:
     """Says that the first task has died, and ends this process: nothing goes on without its service.
 
-    jaxlib finds the same out at the same time, and aborts this process without saying of whom. So this speaks first, and
-    then makes sure.
+    jaxlib finds the same out at the same time, and aborts this process without saying whose end it is. So this speaks
+    first, and then makes sure.
     """
     if control.is_over:
         return

@@ -176,6 +176,7 @@ class Watchdog:
             self._unanswered = 0
             self._alive_at = time.monotonic()
             self._control.preemption.look()
+            self._control.stopping.look()
             self._account(run)
             self._lost = 0
             if run:
