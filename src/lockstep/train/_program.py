@@ -12,6 +12,7 @@ import jax
 from lockstep import checkpoint
 from lockstep._feed.feed import Feed
 from lockstep._keras import agreement
+from lockstep._runtime import local_training
 from lockstep._step.placement import Placed, shapes_of
 from lockstep._step.program import CompiledProgram
 from lockstep._step.replicas import Replicas
@@ -78,7 +79,11 @@ class Program:
         optimizer_state: Callable[[Any], Any] | None = None,
     ) -> None:
         self._step = _checked_step(step)
+        from lockstep.distribute._context import default as default_strategy
+
         found = _checked_strategy(strategy)
+        if strategy is None and found is default_strategy():
+            local_training.warn(f"The Program of {name_of(step)}", "Give it the strategy: Program(step, strategy).")
         self._replicas = found._demanded_replicas()  # pyright: ignore[reportPrivateUsage]
         self._optimizer_state = checked_part(optimizer_state, view, self._replicas)
         self._per_replica = ReplicaStep(step, found, self._replicas) if _is_replica(view, self._replicas) else None
