@@ -7,7 +7,7 @@ data, and all but one of the results are lost. So it is worth a warning, once, a
 from __future__ import annotations
 
 import os
-import sys
+import traceback
 import warnings
 import weakref
 from dataclasses import dataclass
@@ -72,7 +72,5 @@ def warn(what: str, remedy: str) -> None:
 
 def _levels() -> int:
     """Returns the stack level, for `warnings.warn`, of the innermost frame outside of this package."""
-    levels, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        levels, frame = levels + 1, frame.f_back
-    return levels
+    stack = traceback.extract_stack()
+    return 1 + next((i for i, f in enumerate(reversed(stack[:-1])) if not f.filename.startswith(_PACKAGE)), 0)

@@ -106,8 +106,8 @@ class Stopping:
             listing = self._control.listing(_DIRECTORY)
             found = {name.removeprefix(start): point for name, point in listing.items() if name.startswith(start)}
             if len(found) == len(tasks):
-                training.end = max(found.values())
-                break
+                training.end = max(map(int, found.values()))
+                return training.end
             self._control.check_peers()
             if time.monotonic() > deadline:
                 missing = ", ".join(name for i, name in enumerate(tasks) if str(i) not in found)
