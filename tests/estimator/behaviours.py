@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from lockstep import checkpoint, estimator
+from lockstep import checkpoint, estimator, train
 from lockstep.data import Dataset
 from lockstep.errors import MismatchError
 from lockstep.estimator import EvalSpec, RunConfig, TrainSpec
+from tests.estimator import small
 from tests.estimator.small import data, line
 
 Results = dict[str, np.ndarray]
@@ -145,3 +146,49 @@ def restores_from_the_chief(strategy: Any, model_dir: str) -> Results:
     made.train(_sharded(80, 4), steps=3)
     steps = [checkpoint.step_of(p) for p in checkpoint.all_checkpoints(str(own))]
     return {"steps": np.asarray(steps)}
+
+
+def odd_model_fn(strategy: Any, model_dir: str, what: str) -> Results:
+    """The model_fn of the last worker has the same variables, and another step."""
+    odd = _me(strategy) == 1
+    config = RunConfig(train_distribute=strategy, eval_distribute=strategy)
+    params = {"rate": 0.2 if odd and what == "params" else 0.1}
+    made = estimator.Estimator(
+        _odd_model_fn if odd and what in ("train", "eval") else small.model_fn, model_dir, config, params
+    )
+    try:
+        if what == "eval":
+            made.evaluate(_sharded(30, 4))
+        else:
+            made.train(_sharded(30, 4))
+    except MismatchError as error:
+        return {"text": np.array(str(error))}
+    return {"text": np.array("")}
+
+
+def _odd_model_fn(features: Any, labels: Any, mode: str, params: Any) -> estimator.EstimatorSpec:
+    return small.model_fn(features, labels + 0.5, mode, params)
+
+
+def chief_looks_at_a_value(strategy: Any, model_dir: str) -> Results:
+    """A hook of the chief alone asks for a value that nobody else wants."""
+    seen: list[Any] = []
+
+    class Look(estimator.SessionRunHook):
+        def __init__(self) -> None:
+            self.wanted = "predicted"
+
+        def before_run(self, run_context: Any) -> Any:
+            return estimator.SessionRunArgs(self.wanted)
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            seen.append(run_values.results)
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> estimator.EstimatorSpec:
+        train.record("predicted", features["x"] * 2)
+        return small.model_fn(features, labels, mode, params)
+
+    hooks = [Look()] if _me(strategy) == 0 else []
+    made = estimator.Estimator(model_fn, model_dir, RunConfig(train_distribute=strategy), {})
+    made.train(_sharded(24, 4), hooks=hooks)
+    return {"steps": np.array(made.get_variable_value("global_step")), "seen": np.array(len(seen))}

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.estimator.small import data
 from tests.support.cluster import Cluster, environment, shared
@@ -39,6 +40,26 @@ def test_all_stop_where_one_worker_asks(pair: Cluster, tmp_path: Path) -> None:
     first, second = _run(pair, "stops_where_one_worker_asks", tmp_path)
     assert first == second
     assert 3 <= first["last"] < 100
+
+
+@pytest.mark.parametrize(
+    ("what", "mode", "told"),
+    [("params", "train", "0.2"), ("train", "train", "0.5"), ("eval", "eval", "0.5")],
+)
+def test_another_model_fn_with_the_same_variables_is_refused(
+    pair: Cluster, tmp_path: Path, what: str, mode: str, told: str
+) -> None:
+    for found in pair.run(f"{_MODULE}:odd_model_fn", model_dir=str(tmp_path), what=what):
+        text = str(found["text"])
+        assert text.startswith(
+            f"All tasks must have the same program, the step of model_fn in mode '{mode}'. worker 1: "
+        )
+        assert told in text
+
+
+def test_what_a_hook_of_the_chief_asks_for_is_handed_out_by_all(pair: Cluster, tmp_path: Path) -> None:
+    first, second = _run(pair, "chief_looks_at_a_value", tmp_path)
+    assert first["steps"] == second["steps"] == first["seen"] > 1
 
 
 def test_early_stopping(pair: Cluster, tmp_path: Path) -> None:

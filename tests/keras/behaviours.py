@@ -227,11 +227,13 @@ def initial_weights(strategy: Any) -> dict[str, np.ndarray]:
 
 
 def stops(strategy: Any, where: str) -> dict[str, np.ndarray]:
-    """Every worker's callback stops after the third batch of the second epoch, or after an epoch."""
+    """Every worker's callback stops after the third batch of the second epoch, or one worker's after some batch."""
 
     class Stop(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if where == "batch" and self.model.optimizer.iterations == 10:
+                self.model.stop_training = True
+            if where == "batch of the last" and batch == 20 and _index(strategy) == 1:
                 self.model.stop_training = True
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -240,8 +242,11 @@ def stops(strategy: Any, where: str) -> dict[str, np.ndarray]:
 
     x, y = _data()
     model = _model(strategy)
+    if where == "batch of the last":  # An epoch that nobody waits for the end of.
+        x, y = np.tile(x, (2_000, 1)), np.tile(y, (2_000, *(1,) * (y.ndim - 1)))
     model.fit(x, y, batch_size=8, epochs=5, shuffle=False, verbose=0, callbacks=[Stop()])
-    return _weights(model) | {"steps": np.asarray(model.optimizer.iterations)}
+    steps = {"steps": np.asarray(model.optimizer.iterations), "stopped": np.array(model.stop_training)}
+    return _weights(model) | steps
 
 
 def writes(strategy: Any, directory: str) -> dict[str, np.ndarray]:

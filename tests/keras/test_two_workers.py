@@ -110,6 +110,14 @@ def test_the_chief_alone_can_end_training_after_an_epoch(pair: Cluster) -> None:
     assert chief["steps"] == other["steps"] == 14
 
 
+def test_one_worker_can_end_training_in_an_epoch(pair: Cluster) -> None:
+    """After the same step on all, which need not be the one that it wants, and soon."""
+    chief, other = pair.run(f"{_MODULE}:stops", where="batch of the last")
+    assert 21 <= chief["steps"] == other["steps"] < 10_000
+    assert chief["stopped"] and other["stopped"]
+    np.testing.assert_array_equal(chief["weight 0"], other["weight 0"])
+
+
 def test_only_the_chief_writes_and_prints(pair: Cluster, tmp_path: Path) -> None:
     chief, other = pair.run(f"{_MODULE}:writes", directory=str(tmp_path))
     assert list(chief["files"]) == ["epoch-1.keras", "epoch-2.keras", "log.csv"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lockstep._runtime import control as control_
 from lockstep._runtime.control import Channel, ChannelClosed, Control
-from lockstep._runtime.failure import is_agreed
+from lockstep._runtime.failure import blame_of, is_agreed
 from lockstep.errors import MismatchError, MissingTaskError, PeerError
 from tests.runtime.jobs import Job
 from tests.runtime.properties import steady
@@ -127,10 +127,38 @@ def test_the_first_failure_is_the_cause() -> None:
     here = controls(3)
     here[1].announce_failure("OSError", "disk gone")
     here[2].announce_failure("PeerError", "worker 1 failed first")
-    assert here[0].failure() == {"process": 1, "task": "worker 1", "type": "OSError", "message": "disk gone"}
+    told = {"process": 1, "task": "worker 1", "type": "OSError", "message": "disk gone", "by": 1}
+    assert here[0].failure() == told
     with pytest.raises(PeerError, match=r"^worker 1 failed first: OSError: disk gone$"):
         here[0].check_peers()
     here[1].check_peers()  # Its own failure is not its peers'.
+
+
+def test_a_consequence_is_announced_as_its_cause() -> None:
+    """A task that has heard of a failure in its run may be the first to end its program."""
+    here = controls(3)
+    with here[0].running("fit") as run, here[1].running("fit"):
+        here[1].announce_failure("SystemExit", "0", run)
+        with pytest.raises(PeerError, match=r"^worker 1 failed first: SystemExit: 0$") as heard:
+            here[0].check_peers()
+    here[0].announce_failure("PeerError", str(heard.value), cause=blame_of(heard.value))
+    for control in here:  # Also the cause itself: the others have ended.
+        with pytest.raises(PeerError, match=r"^worker 1 failed first: SystemExit: 0$"):
+            control.check_peers()
+
+
+def test_a_run_that_is_released_misses_nobody() -> None:
+    here = controls(2)
+    with here[0].running("fit") as run:
+        here[1].announce_leaving()
+        with pytest.raises(PeerError, match="worker 1 ended its program while worker 0 is in fit"):
+            here[0].check_peers()
+        here[0].release()
+        assert here[0].run is None and here[0].is_running and here[0].is_released(run)
+        with here[0].running("evaluate"), pytest.raises(PeerError, match="while worker 0 is in evaluate"):
+            here[0].check_peers()
+    with here[0].running("fit") as run:
+        assert not here[0].is_released(run)
 
 
 def test_a_long_message_is_cut() -> None:
@@ -209,45 +237,6 @@ def test_ends_are_counted() -> None:
         here[task].announce_leaving()
         here[task].announce_end()
     assert here[1].left() == here[1].ended() == {0, 3, 11}
-
-
-def test_all_who_want_to_stop_do() -> None:
-    futures = at_once(*(lambda c=c: c.unanimous("stop", PATIENCE) for c in controls(3)))
-    assert [f.result() for f in futures] == [True] * 3
-
-
-def test_one_who_is_alone_in_wanting_to_stop_does_not() -> None:
-    first, _ = controls(2)
-    began = time.monotonic()
-    assert first.unanimous("stop", 0.2) is False
-    assert 0.2 <= time.monotonic() - began < 5
-
-
-def test_a_late_yes_changes_nothing() -> None:
-    first, second = controls(2)
-    assert first.unanimous("stop", 0.05) is False
-    assert second.unanimous("stop", PATIENCE) is False
-
-
-def test_a_failure_ends_the_wait_for_answers() -> None:
-    first, second = controls(2)
-    second.announce_failure("OSError", "disk gone")
-    with pytest.raises(PeerError, match="disk gone"):
-        first.unanimous("stop", PATIENCE)
-
-
-@settings(steady, max_examples=60)
-@given(st.lists(st.floats(0, 0.03), min_size=2, max_size=4), st.floats(0, 0.03), st.integers(0, 999))
-def test_a_decision_is_never_split(delays: list[float], limit: float, seed: int) -> None:
-    """The yes of some comes just when others give up; whatever is decided is decided for all."""
-
-    def vote(control: Control, delay: float) -> bool:
-        time.sleep(delay)
-        return control.unanimous("stop", limit)
-
-    here = controls(len(delays), restless(seed))
-    futures = at_once(*(lambda c=c, d=d: vote(c, d) for c, d in zip(here, delays, strict=True)))
-    assert len({f.result() for f in futures}) == 1
 
 
 def test_many_turns_of_many_tasks() -> None:

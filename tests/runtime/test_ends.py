@@ -179,6 +179,111 @@ def test_all_tasks_end_with_a_difference_that_all_have_found(job: Job) -> None:
         assert not report(task)["secondary"]
 
 
+_SLOW = """
+class AtEnd(keras.callbacks.Callback):
+    def wait(self, logs=None):
+        if me:
+            input()
+
+
+kind = sys.argv[1]
+setattr(AtEnd, f"on_{kind}_end", AtEnd.wait)
+if kind == "train":
+    found = model.fit(x[:8], y[:8], batch_size=4, verbose=0, callbacks=[AtEnd()]).history["loss"]
+elif kind == "test":
+    found = model.evaluate(x[:8], y[:8], batch_size=4, verbose=0, callbacks=[AtEnd()])
+else:
+    found = model.predict(x[:8], batch_size=4, verbose=0, callbacks=[AtEnd()])
+assert np.size(found)
+print("done", flush=True)
+"""
+
+
+def test_a_callback_at_the_end_may_take_its_time(job: Job) -> None:
+    """What is left of a call is each task's own affair: others may have ended their programs, and wait for it."""
+    kinds = ("train", "test", "predict")
+    jobs = [start(job, f"sys.argv = ['', {kind!r}]\n{_SLOW}") for kind in kinds]
+    for chief, _ in jobs:
+        chief.await_line("done")
+    with pytest.raises(AssertionError, match="not in 7 s"):  # Longer than the grace of a task that is missed.
+        jobs[-1][0].wait(7)
+    for chief, other in jobs:
+        assert chief.process.poll() is None
+        other.tell("go on")
+        other.await_line("done")
+        assert [chief.wait(BOUND), other.wait(BOUND)] == [0, 0]
+        assert other.err == ""
+
+
+def test_a_failure_at_the_end_is_that_of_its_task(job: Job) -> None:
+    program = """
+class Fails(keras.callbacks.Callback):
+    def on_train_end(self, logs=None):
+        if me:
+            fail()
+
+model.fit(x[:8], y[:8], batch_size=4, verbose=0, callbacks=[Fails()])
+print("done", flush=True)
+"""
+    chief, other = start(job, program)
+    chief.await_line("done")
+    assert_ends(other, "RuntimeError: the first cause")
+    assert_ends(chief, "worker 0 had ended its program when this happened: worker 1 failed first: RuntimeError: the fi")
+
+
+def test_a_worker_that_goes_without_a_word_is_named_at_once(job: Job) -> None:
+    """Whatever the others are in: nothing waits for a process that has ended."""
+    programs = {
+        "waits at its end": "short()\nif me == 1:\n    os._exit(0)",
+        "waits for the call": "short()\nif me == 1:\n    os._exit(0)\nshort()",
+        "trains": "train(lambda: os._exit(0) if me == 1 else None)",
+        "reads": "train(lambda: os._exit(0) if me == 1 else None, 'generator')",
+    }
+    jobs = [start(job, program, 3) for program in programs.values()]
+    for tasks in jobs:
+        assert tasks[1].wait(PATIENCE) == 0
+    began = time.monotonic()
+    for tasks in jobs:
+        for task in (tasks[0], tasks[2]):
+            assert_ends(task, "worker 1 has gone: its process ended without a word", within=BOUND)
+            assert "failed first" not in task.err
+    assert time.monotonic() - began < BOUND
+
+
+def test_the_first_task_that_goes_without_a_word_is_named(job: Job) -> None:
+    """Jaxlib ends those who are connected to it, without saying whose end it is."""
+    chief, *others = start(job, "short()\nif me == 0:\n    os._exit(0)\nshort()", 3)
+    assert chief.wait(PATIENCE) == 0
+    for task in others:
+        assert task.wait(BOUND) != 0
+        assert "worker 0, which all others report to, has gone" in task.err
+        assert "worker 0, which all others report to, has gone" in report(task)["message"]
+
+
+def test_an_exit_in_a_callback_is_the_first_cause_everywhere(job: Job) -> None:
+    tasks = start(job, "train(lambda: sys.exit(0) if me == 1 else None)", 3)
+    cause = "worker 1 failed first: SystemExit: 0: its program ended in fit, which all tasks go through together."
+    for task in tasks:
+        assert_ends(task, cause)
+        for name in ("worker 0", "worker 2"):
+            assert f"{name} failed first" not in task.err
+    assert [report(task)["secondary"] for task in tasks] == [True, False, True]
+
+
+def test_an_exit_on_all_tasks_at_the_same_step_is_an_end(job: Job) -> None:
+    for task in start(job, "train(lambda: sys.exit(0))"):
+        assert task.wait(PATIENCE) == 0, task.err
+
+
+def test_every_task_names_the_first_cause(job: Job) -> None:
+    """Also those that hear of it from a task that ended because of it."""
+    tasks = start(job, "train(fail if me == 2 else None, 'generator')", 3)
+    for task in tasks[:2]:
+        assert_ends(task, "worker 2 failed first: RuntimeError: the first cause")
+        assert "PeerError: worker 1 failed" not in task.err and "PeerError: worker 0 failed" not in task.err
+    assert_ends(tasks[2], "RuntimeError: the first cause")
+
+
 def test_limits_of_patience(job: Job) -> None:
     busy = start(job, "if me:\n    print('busy', flush=True); input()\nshort()", LOCKSTEP_PEER_TIMEOUT="2")
     leaving = start(job, "short()\nif me:\n    input()", LOCKSTEP_LEAVE_TIMEOUT="2")

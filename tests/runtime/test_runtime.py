@@ -11,7 +11,7 @@ import jax
 import pytest
 
 from lockstep._runtime import control as control_
-from lockstep._runtime import join, randomness, runtime
+from lockstep._runtime import join, randomness
 from lockstep._runtime.control import Control
 from lockstep._runtime.limits import Limits
 from lockstep._runtime.runtime import Runtime
@@ -26,7 +26,6 @@ PATIENCE = 30.0
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits look up more often than they do between machines."""
     monkeypatch.setattr(control_, "_SLICE_SECONDS", 0.05)
-    monkeypatch.setattr(runtime, "_STOP_SECONDS", 0.3)
 
 
 class _Suspicious(Watchdog):
@@ -63,7 +62,7 @@ def test_a_process_alone_agrees_with_itself() -> None:
     channel = alone.channel("feed")
     assert channel.agree("topic", 2) == [2]
     channel.close()
-    assert alone.all_stop("step 3") is True
+    assert alone.stops_here(True) is True and alone.stops_here(False) is False
     with pytest.raises(KeyError), alone.depending_on_others("fit"):
         raise KeyError("as it is")
 
@@ -156,27 +155,9 @@ def test_any_other_error_stays_what_it_is(error: Exception) -> None:
 def test_all_stop_together() -> None:
     def stop(task: Runtime) -> bool:
         with task.depending_on_others("fit"):
-            return task.all_stop("epoch-0-step-3")
+            return task.stops_here(True)
 
     assert [f.result() for f in on_all(runtimes(3), stop)] == [True] * 3
-
-
-def test_one_that_wants_to_stop_alone_asks_once_in_a_run() -> None:
-    first, second = runtimes(2)
-    asked: list[str] = []
-    control = first._control
-    assert control is not None
-    unanimous = control.unanimous
-    control.unanimous = lambda question, seconds: asked.append(question) or unanimous(question, seconds)  # type: ignore
-    with first.depending_on_others("fit"), second.depending_on_others("fit"):
-        assert [first.all_stop(f"epoch-0-step-{i}") for i in range(3)] == [False] * 3
-    assert len(asked) == 1
-
-    def stop(task: Runtime) -> bool:
-        with task.depending_on_others("fit"):
-            return task.all_stop("epoch-0-step-3")
-
-    assert [f.result() for f in on_all([first, second], stop)] == [True] * 2, "the next run is asked anew"
 
 
 def test_all_draw_what_the_chief_draws() -> None:

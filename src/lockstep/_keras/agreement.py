@@ -9,6 +9,11 @@ from lockstep._runtime.runtime import Runtime
 
 _ADVICE = "Every task must run the same program with the same settings."
 
+_COMPILED_ADVICE = (
+    "One worker has compiled anew, and another has not. Call model.compile, and give callbacks such as NonFinite, on "
+    "every worker or on none."
+)
+
 
 class Shared(Protocol):
     """What all tasks train, each with a copy."""
@@ -19,6 +24,10 @@ class Shared(Protocol):
 
     def digest(self) -> str:
         """A short text that is equal if and only if the signatures are."""
+        ...
+
+    def compiled(self) -> list[str]:
+        """A short digest of each step that was compiled for it before; equal on all tasks."""
         ...
 
     def has_changed(self) -> bool:
@@ -48,17 +57,18 @@ def begin_run(runtime: Runtime, call: str, state: Shared, facts: dict[str, Any],
         The chief's `chief`.
 
     Raises:
-        MismatchError: On every task, if they differ in call, facts, or the model's variables.
+        MismatchError: On every task, if they differ in call, facts, the model's variables, or in which of its steps
+            were compiled: a task that compiles alone would wait for the others to compare its program with theirs.
     """
     if runtime.is_alone:
         return chief
     mine = {"chief": chief, "random": randomness.snapshot()} if runtime.is_chief else None
-    answers = runtime.agree(
-        call, {"facts": facts, "model": state.digest(), "changed": state.has_changed(), "first": mine}
-    )
+    told = {"facts": facts, "model": state.digest(), "compiled": state.compiled()}
+    answers = runtime.agree(call, {**told, "changed": state.has_changed(), "first": mine})
     runtime.demand_equal(f"arguments of {call}", [a["facts"] for a in answers], _ADVICE)
     if len({a["model"] for a in answers}) > 1:
         runtime.demand_same("variables of the model", state.signature(), _ADVICE)
+    runtime.demand_equal(f"steps compiled for {call}", [a["compiled"] for a in answers], _COMPILED_ADVICE)
     if any(a["changed"] for a in answers):
         state.follow_chief()
     randomness.restore(answers[0]["first"]["random"])

@@ -58,6 +58,7 @@ def evaluate(
             listener.end()
         running.demand_data(steps_done)
         logs = pythonify_logs(model._get_metrics_result_or_logs(listener.logs))
+        runtime.release()
         called.on_test_end(logs)
     return logs if return_dict else model._flatten_metrics_in_order(logs)
 

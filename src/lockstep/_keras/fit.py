@@ -134,6 +134,7 @@ class _Fit:
                 model.optimizer.finalize_variable_values(model.trainable_weights)
             self._validation.close()
             if finished:
+                self._runtime.release(logs)
                 self._callbacks.on_train_end(logs=logs)
 
     def _begin(self, initial_epoch: int) -> int:
@@ -161,7 +162,7 @@ class _Fit:
     def _steps(self, epoch: int, progress: Progress) -> Progress:
         """Trains on the batches of an epoch that are left."""
         recovery = self._recovery
-        listener = _TrainListener(self._model, self._callbacks, self._owned, epoch, recovery)
+        listener = _TrainListener(self._model, self._callbacks, self._owned, recovery)
         with self._state.attached():
             steps = running.drive(self._feed, self._program, self._state, listener, recovery.interrupted)
             listener.end()
@@ -184,15 +185,13 @@ class _TrainListener(BatchListener):
         model: Whose callbacks.
         callbacks: A `keras.callbacks.CallbackList`.
         owned: Whose replicas take part.
-        epoch: Which epoch.
-        recovery: Knows at which batch of it the loop starts, and saves.
+        recovery: Knows at which batch of the epoch the loop starts, and saves.
     """
 
-    def __init__(self, model: Any, callbacks: Any, owned: Ownership, epoch: int, recovery: Recovery) -> None:
+    def __init__(self, model: Any, callbacks: Any, owned: Ownership, recovery: Recovery) -> None:
         runtime = owned.replicas.runtime
         super().__init__("train", model, callbacks, runtime, owned.pass_by)
         self._runtime = runtime
-        self._epoch = epoch
         self._recovery = recovery
         self._first = self._told = recovery.progress.batches
         self._last = recovery.progress.logs
@@ -225,7 +224,11 @@ class _TrainListener(BatchListener):
 
     def stops(self, step: int) -> bool:
         """Whether the training ends here; on all tasks at once."""
-        return self.model.stop_training and self._runtime.all_stop(f"epoch-{self._epoch}-step-{step}")
+        del step
+        if not self._runtime.stops_here(bool(self.model.stop_training)):
+            return False
+        self.model.stop_training = True
+        return True
 
     def _save(self) -> None:
         before, self._told = self._told, self._recovery.progress.batches

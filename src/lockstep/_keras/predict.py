@@ -49,8 +49,10 @@ def predict(
         with state.attached():
             running.demand_data(running.drive(feed, program, state, listener))
             listener.end()
+        predictions = listener.predictions()
+        runtime.release()
         called.on_predict_end()
-    return listener.predictions()
+    return predictions
 
 
 class _PredictListener(BatchListener):

@@ -26,7 +26,13 @@ from lockstep._step.program import CompiledProgram
 from lockstep._step.protocol import Kept, Program, Step
 from lockstep._step.replicas import Replicas
 from lockstep._step.rounds import Local
+from lockstep._step.same_program import Subject
 from lockstep.errors import ArgumentError, UnsupportedError
+
+_ADVICE = (
+    "Make and compile the same model on every worker: the same layers with the same settings, loss, optimizer and "
+    "callbacks. Look for what depends on the task."
+)
 
 
 class TrainProgram(CompiledProgram):
@@ -43,7 +49,8 @@ class TrainProgram(CompiledProgram):
     def __init__(
         self, model: Any, step: Step, replicas: Replicas, replica_step: Step | None, local: Local | None = None
     ) -> None:
-        super().__init__(step, replicas, replica_step, local=local, slots=partial(_slots, model))
+        subject = _subject("train_step")
+        super().__init__(step, replicas, replica_step, local=local, slots=partial(_slots, model), subject=subject)
         self._model = model
         self._plain = step, replica_step
         self._most: int | None = None
@@ -94,7 +101,8 @@ class TrainProgram(CompiledProgram):
         if most is not None:
             step = watched(step, self._model, most)
             replica_step = None if replica_step is None else watched(replica_step, self._model, most)
-        super().__init__(step, self._replicas, replica_step, slots=partial(_slots, self._model))
+        slots = partial(_slots, self._model)
+        super().__init__(step, self._replicas, replica_step, slots=slots, subject=_subject("train_step"))
         self._most = most
 
     def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
@@ -203,8 +211,15 @@ def _cached(model: Any, owned: Ownership, attribute: str, step: Step, kept: Kept
     found = getattr(model, attribute)
     if isinstance(found, (CompiledProgram, EagerProgram)):
         return found
-    program = (
-        CompiledProgram(step, owned.replicas, None, kept) if is_compiled(model) else EagerProgram(step, owned.replicas)
-    )
+    subject = _subject(step.__name__)
+    if is_compiled(model):
+        program = CompiledProgram(step, owned.replicas, None, kept, subject=subject)
+    else:
+        program = EagerProgram(step, owned.replicas, subject)
     setattr(model, attribute, program)
     return program
+
+
+def _subject(step: str) -> Subject:
+    # No name of the model: a task that has made others before counts its names on.
+    return Subject(f"{step} of the model", advice=_ADVICE)

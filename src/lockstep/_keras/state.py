@@ -112,6 +112,10 @@ class ModelState:
         """A short text that is equal if and only if the signatures are."""
         return hashlib.sha256(repr(self.signature()).encode()).hexdigest()
 
+    def compiled(self) -> list[str]:
+        """A short digest of each step that was compiled for it before."""
+        return self._program.compiled()
+
     def has_changed(self) -> bool:
         """Whether a variable that lasts (not a metric's) has got a value that did not come from the loop."""
         return any(self._unplaced(v) for v in self._lasting())

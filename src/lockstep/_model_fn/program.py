@@ -16,7 +16,13 @@ from lockstep._model_fn.text import is_text
 from lockstep._step.portions import Part, Share
 from lockstep._step.program import CompiledProgram
 from lockstep._step.replicas import Replicas
+from lockstep._step.same_program import Subject
 from lockstep.errors import ArgumentError
+
+_ADVICE = (
+    "Have the model_fn return the same on every worker: the same layers, loss, optimizer and hooks, with the same "
+    "params. Look for what depends on the task; hooks for the chief alone belong in training_chief_hooks."
+)
 
 
 class ModelProgram(CompiledProgram):
@@ -50,6 +56,7 @@ class ModelProgram(CompiledProgram):
             local=steps.local(),
             slots=slots,
             update=None if halves is None else halves[1],
+            subject=Subject(f"the step of model_fn in mode {mode!r}", advice=_ADVICE),
         )
         self._needs = list(needs)
 

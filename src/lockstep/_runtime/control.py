@@ -14,14 +14,14 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from lockstep._runtime.failure import mark_agreed
+from lockstep._runtime.failure import blamed, mark_agreed
 from lockstep._runtime.preemption import Preemption
+from lockstep._runtime.stopping import Stopping
 from lockstep.errors import MismatchError, MissingTaskError, PeerError
 
 _PREFIX = "lockstep"
 # How long one blocking read lasts before the wait looks whether somebody has failed meanwhile.
 _SLICE_SECONDS = 1.0
-_POLL_SECONDS = 0.01
 _PREEMPTED = "preempted"
 
 
@@ -59,17 +59,23 @@ class Control:
         process: This process' index.
         tasks: Names, in process order.
         preemption: How all end when one is asked to.
+        stopping: How all stop training when a callback of one wants to.
+        is_over: Whether all tasks have ended their programs.
     """
 
     def __init__(self, client: Client, process: int, tasks: tuple[str, ...]) -> None:
         self._client = client
         self.process = process
         self.tasks = tasks
+        self.is_over = False
         self._runs: list[Run] = []
+        # Those of them whose last part needs no other task.
+        self._released: set[Run] = set()
         self._runs_begun = 0
         # The last run that has ended before what it had started, and whether that is done.
         self._started: tuple[Run, Callable[[], bool]] | None = None
         self.preemption = Preemption(self)
+        self.stopping = Stopping(self)
 
     @property
     def run(self) -> Run | None:
@@ -77,7 +83,13 @@ class Control:
 
         Also one that has returned, as long as what it has started is not done: whoever reads its results waits.
         """
-        return self._runs[-1] if self._runs else self._unfinished()
+        needed = (run for run in reversed(self._runs) if run not in self._released)
+        return next(needed, None) or self._unfinished()
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The calls that this task's main thread is in, the outermost first."""
+        return tuple(self._runs)
 
     @property
     def is_running(self) -> bool:
@@ -104,6 +116,15 @@ class Control:
             yield run
         finally:
             self._runs.remove(run)
+            self._released.discard(run)
+
+    def release(self) -> None:
+        """Says that what is left of the innermost run needs no other task: they may have gone on, or ended."""
+        self._released.add(self._runs[-1])
+
+    def is_released(self, run: Run) -> bool:
+        """Whether what is left of a run that is open needs no other task."""
+        return run in self._released
 
     def channel(self, name: str, seconds: float) -> Channel:
         """Opens a channel; every task must open the same ones, and use each from one thread at a time."""
@@ -131,33 +152,27 @@ class Control:
         found = self._client.key_value_dir_get(f"{_PREFIX}/{directory}/")
         return {key.rsplit("/", 1)[-1]: json.loads(value) for key, value in found}
 
-    def unanimous(self, question: str, seconds: float) -> bool:
-        """Says yes to `question`; returns whether all tasks do so within `seconds`. Nobody need answer."""
-        self.set(f"{question}/yes/{self.process}", True)
-        deadline = time.monotonic() + seconds
-        while len(self.listing(f"{question}/yes")) < len(self.tasks) and time.monotonic() < deadline:
-            self.check_peers()
-            time.sleep(_POLL_SECONDS)
-        everyone = len(self.listing(f"{question}/yes")) == len(self.tasks)
-        # The first to decide decides for all: the last yes may come when another task has just given up.
-        with contextlib.suppress(Exception):
-            self.set(f"{question}/decision", everyone)
-        return bool(self.get(f"{question}/decision", seconds))
-
-    def announce_failure(self, kind: str, message: str, run: Run | None = None) -> None:
+    def announce_failure(
+        self, kind: str, message: str, run: Run | None = None, cause: dict[str, Any] | None = None
+    ) -> None:
         """Tells every task that this one's program has failed, or only `run`; the first to say so is the first cause.
 
         A run that has ended by an exception concerns the tasks that are in it. The program may handle the exception,
         on all tasks alike, and go on.
+
+        Args:
+            kind: The type of the exception.
+            message: What it says.
+            run: What has failed; `None` for the program.
+            cause: The record of another task's failure, if this one is its consequence.
         """
-        value = {
-            "process": self.process,
-            "task": self.tasks[self.process],
-            "type": kind,
-            "message": message[:4000],
-        }
+        value = {**(cause or self.record(kind, message, self.process)), "by": self.process}
         with contextlib.suppress(Exception):  # Somebody was first, or the service has gone.
             self.set(f"status/broken-{run.number}" if run else "status/failed", value)
+
+    def record(self, kind: str, message: str, process: int) -> dict[str, Any]:
+        """Returns the record of a task's failure; `kind` is empty if its message says all."""
+        return {"process": process, "task": self.tasks[process], "type": kind, "message": message[:4000]}
 
     def announce_leaving(self) -> None:
         """Tells every task that this one has ended its program, after how many runs, or because it was asked to."""
@@ -189,22 +204,23 @@ class Control:
         """The processes that have ended their programs, without having been asked to, and are still needed."""
         others = {i: how for i, how in self._left().items() if i != self.process and how != _PREEMPTED}
         run = self.run
-        if self._runs or run is None:
+        if run is None or run in self._runs:
             return sorted(others)
         return sorted(i for i, runs in others.items() if runs < run.number)  # The others have done their part of it.
 
     def check_peers(self) -> None:
         """Raises `PeerError` if another task has failed, or has left although this one still needs it."""
         failure = self.failure()
-        if failure and failure["process"] != self.process:
-            raise PeerError(describe_failure(failure))
+        if failure and {failure["process"], failure["by"]} != {self.process}:
+            raise blamed(PeerError(describe_failure(failure)), failure)
         if gone := self._missed():
             names = ", ".join(self.tasks[i] for i in gone)
-            raise PeerError(
+            message = (
                 f"Every task must make the same calls. {names} ended its program while {self.tasks[self.process]} is "
                 f"in {self.run.doing if self.run else 'a call'}. Look for a condition in the program that depends on "
                 "the task."
             )
+            raise blamed(PeerError(message), self.record("", message, gone[0]))
 
 
 class Channel:
@@ -286,4 +302,5 @@ class Channel:
 
 def describe_failure(failure: dict[str, Any]) -> str:
     """One line for what a failed task announced."""
-    return f"{failure['task']} failed first: {failure['type']}: {failure['message']}"
+    told = failure["message"]
+    return f"{failure['task']} failed first: {failure['type']}: {told}" if failure["type"] else told

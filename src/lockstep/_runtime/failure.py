@@ -11,13 +11,14 @@ import time
 import traceback
 from collections.abc import Callable
 from types import TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from lockstep._runtime import whole_file
 from lockstep.errors import LockstepError, PeerError, Preempted
 
 _ERROR_FILE = "LOCKSTEP_ERROR_FILE"
 _AGREED = "__lockstep_agreed__"
+_BLAME = "__lockstep_blame__"
 
 _failed = False
 _exit_code = 0
@@ -41,6 +42,17 @@ def mark_agreed(error: BaseException) -> BaseException:
 def is_agreed(error: BaseException) -> bool:
     """Whether `mark_agreed` was called on `error`, or it is `Preempted`, which all tasks raise alike."""
     return isinstance(error, Preempted) or getattr(error, _AGREED, False)
+
+
+def blamed(error: PeerError, record: dict[str, Any]) -> PeerError:
+    """Returns an error with the record of the failure that it is the consequence of, so that others hear of that."""
+    setattr(error, _BLAME, record)
+    return error
+
+
+def blame_of(error: BaseException) -> dict[str, Any] | None:
+    """Returns the record of another task's failure that `blamed` has given to an error."""
+    return getattr(error, _BLAME, None)
 
 
 def has_failed() -> bool:

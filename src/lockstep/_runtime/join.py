@@ -25,6 +25,7 @@ from lockstep._runtime import (
     versions,
 )
 from lockstep._runtime.control import Control
+from lockstep._runtime.lifelines import Lifelines
 from lockstep._runtime.limits import Limits
 from lockstep._runtime.rendezvous import Host, Roll
 from lockstep._runtime.report import Reporter
@@ -76,9 +77,10 @@ def join(cluster: ClusterSpec, task: Task, peer_seconds: float | None = None) ->
     hello = {"task": names[process], "cluster": cluster.as_dict(), "versions": versions.installed()}
     cpu.prepare_thread_pool()
     _joined_at = where
+    lifelines = Lifelines()
     with contextlib.ExitStack() as arriving:
-        listeners = _register(roll, process, hello, limits, arriving)
-        runtime = _start(names, process, limits)
+        listeners = _register(roll, process, hello, limits, arriving, lifelines)
+        runtime = _start(names, process, limits, lifelines)
         _connect_devices(listeners)
     return runtime
 
@@ -109,7 +111,12 @@ def user_line() -> str:
 
 
 def _register(
-    roll: Roll, process: int, hello: Mapping[str, Any], limits: Limits, arriving: contextlib.ExitStack
+    roll: Roll,
+    process: int,
+    hello: Mapping[str, Any],
+    limits: Limits,
+    arriving: contextlib.ExitStack,
+    lifelines: Lifelines,
 ) -> gloo.Listeners:
     """Arrives, and starts jax.distributed; `arriving` closes what is needed until all are connected."""
     import jax
@@ -121,11 +128,11 @@ def _register(
         arriving.callback(door.close)
     if process == 0:
         host = Host(roll, hello, _disagreement, shared, door, limits.join)
-        address = service.serve(host, roll, door, shared.is_set, bool(certificates))
+        address = service.serve(host, roll, door, shared.is_set, bool(certificates), lifelines.add)
         chief = own = host.ip
     else:
         reporter = Reporter(roll, process, hello, shared)
-        admission = reporter.report(limits.join)
+        admission = reporter.report(limits.join, lifelines.add)
         address = service.reach(admission, reporter, door, roll)
         chief = admission.chief
         own = gloo.own_address(addresses.outward(roll.addresses[process], admission.outside), admission.outside)
@@ -169,7 +176,7 @@ def _bypass_proxy(ip: str) -> None:
     jax.config.update("jax_check_proxy_envs", False)
 
 
-def _start(names: tuple[str, ...], process: int, limits: Limits) -> Runtime:
+def _start(names: tuple[str, ...], process: int, limits: Limits, lifelines: Lifelines) -> Runtime:
     from jax._src import distributed
 
     client = distributed.global_state.client
@@ -177,6 +184,7 @@ def _start(names: tuple[str, ...], process: int, limits: Limits) -> Runtime:
     control = Control(client, process, names)
     watchdog = Watchdog(control, limits)
     watchdog.start()
+    lifelines.watch(control)
     failure.install()
     leaving.install(control, watchdog, limits)
     runtime = Runtime(names, process, control, watchdog, limits)

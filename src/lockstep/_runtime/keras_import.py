@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
@@ -29,6 +29,17 @@ _LATER = {
     "pandas": Contents(types=("DataFrame", "Series")),
     "psutil": Contents(),
 }
+
+
+_waiting: list[Callable[[], None]] = []
+
+
+def when_imported(call: Callable[[], None]) -> None:
+    """Calls `call` when Keras has been imported: now, or when the program imports it."""
+    if any(isinstance(finder, _KerasFinder) for finder in sys.meta_path):
+        _waiting.append(call)
+    else:
+        call()
 
 
 def install() -> None:
@@ -58,6 +69,8 @@ class _KerasFinder:
                 sys.meta_path.remove(self)
             with _stand_ins(), _no_collection():
                 execute(module)
+            while _waiting:
+                _waiting.pop(0)()
 
         # Of this very loader alone: what else is asked of it (source, resources) stays as it is.
         with contextlib.suppress(AttributeError):

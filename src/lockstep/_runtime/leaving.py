@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import time
+from typing import Any
 
 from lockstep._runtime import failure
 from lockstep._runtime.control import Control, describe_failure
@@ -24,7 +25,9 @@ _NOTICE_SECONDS = 60.0
 
 def install(control: Control, watchdog: Watchdog, limits: Limits) -> None:
     """Registers the ordered end; to be called after jax has registered its own."""
-    failure.on_failure(lambda error: control.announce_failure(type(error).__name__, str(error)))
+    failure.on_failure(
+        lambda error: control.announce_failure(type(error).__name__, str(error), cause=failure.blame_of(error))
+    )
     atexit.register(_leave, control, watchdog, limits)
 
 
@@ -36,35 +39,39 @@ def _leave(control: Control, watchdog: Watchdog, limits: Limits) -> None:
         control.announce_leaving()
         problem = _wait_for_all(control, limits)
     except Exception as error:  # The service has gone with the first task.
-        problem = f"{control.tasks[0]}, which all others report to, has gone: {error}"
+        message = f"{control.tasks[0]}, which all others report to, has gone: {error}"
+        problem = control.record("", message, 0)
     if problem:
         _report(control, problem)
         watchdog.part()
         _exit_now(Preempted.exit_code if control.preemption.has_ended else failure.exit_code() or 1)
+    control.is_over = True
     watchdog.stop()
 
 
-def _report(control: Control, problem: str) -> None:
-    """Tells the launcher and the user; a program that has left with an exit code of its own is no consequence."""
-    me, code = control.tasks[control.process], failure.exit_code()
-    kind = "SystemExit" if code else "PeerError"
+def _report(control: Control, failed: dict[str, Any]) -> None:
+    """Tells the launcher and the user; a program that has left while others needed it is the first cause itself."""
+    me, code, problem = control.tasks[control.process], failure.exit_code(), describe_failure(failed)
+    is_cause = bool(code) or failed["process"] == control.process
+    kind = "SystemExit" if is_cause else "PeerError"
     if not control.preemption.has_ended:
-        told = f"{kind}: {code}\n{problem}" if code else f"lockstep.errors.PeerError: {problem}\n"
-        failure.write_error_file(me, kind, str(code) if code else problem, told, secondary=not code)
+        told = f"{kind}: {code}\n{problem}" if is_cause else f"lockstep.errors.PeerError: {problem}\n"
+        failure.write_error_file(me, kind, str(code) if code else problem, told, secondary=not is_cause)
     print(f"lockstep: {me} had ended its program when this happened: {problem}", file=sys.stderr)
 
 
-def _wait_for_all(control: Control, limits: Limits) -> str | None:
-    """Returns what prevented the common end, or `None`."""
+def _wait_for_all(control: Control, limits: Limits) -> dict[str, Any] | None:
+    """Returns the record of the failure that prevented the common end, or `None`."""
     start = time.monotonic()
     notice = start + _NOTICE_SECONDS
     while waiting := set(range(len(control.tasks))) - control.left():
         if found := control.failure():
-            return describe_failure(found)
+            return found
         names = ", ".join(control.tasks[i] for i in sorted(waiting))
         now = time.monotonic()
         if now - start > limits.leave:
-            return f"{names} did not end within {limits.leave:g} s (LOCKSTEP_LEAVE_TIMEOUT)"
+            message = f"{names} did not end within {limits.leave:g} s (LOCKSTEP_LEAVE_TIMEOUT)"
+            return control.record("", message, min(waiting))
         if now > notice:
             print(
                 f"lockstep: {control.tasks[control.process]} has finished and waits for {names}",

@@ -136,9 +136,18 @@ class Host:
         self._gate.expect_few()
         return self._gate
 
-    def release(self, **more: Any) -> None:
-        """Tells every task to go on, and what else it needs to know."""
+    def release(self, keep: Callable[[int, socket.socket], None] | None = None, **more: Any) -> None:
+        """Tells every task to go on, and what else it needs to know.
+
+        Args:
+            keep: Takes over the connection with each task; without it they are closed.
+            more: What else.
+        """
         self._tell({"go": True, **more})
+        if keep is not None:
+            for process, caller in self._arrived.items():
+                keep(process, caller.sock)
+            self._arrived.clear()
         self.close()
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,8 +87,12 @@ class Reporter:
         self._secret = secret or Secret()
         self._reached: Endpoint | None = None
 
-    def report(self, seconds: float) -> Admission:
+    def report(self, seconds: float, keep: Callable[[int, socket.socket], None] | None = None) -> Admission:
         """Reports, and returns when all tasks have arrived.
+
+        Args:
+            seconds: How long to wait for them.
+            keep: Takes over the connection with the first task; without it that is closed.
 
         Raises:
             AddressError: If the first task's name does not resolve.
@@ -99,10 +103,14 @@ class Reporter:
         """
         waiting = Waiting(seconds)
         talk = self._introduced(waiting)
-        with talk.sock as sock:
+        with contextlib.ExitStack() as ending:
+            sock = ending.enter_context(talk.sock)
             token = door.seen_through(talk.directory)
             handshake.send(sock, talk.seal.write("hello", self._hello | {"sees": token and talk.seal.shows(token)}))
             verdict = self._verdict(talk, waiting)
+            if keep is not None:
+                keep(0, sock)
+                ending.pop_all()
             return Admission(verdict, str(sock.getsockname()[0]), str(sock.getpeername()[0]), str(talk.directory))
 
     def reach_service(self, seconds: float) -> tuple[socket.socket, bytes]:

@@ -9,14 +9,12 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from lockstep._runtime import compare, compile_cache, failure, limits, preemption, progress, progress_file, sigterm
-from lockstep._runtime.control import Control, Run
+from lockstep._runtime.control import Control
 from lockstep._runtime.in_flight import InFlight, is_done
 from lockstep._runtime.watchdog import Watchdog
 from lockstep.errors import MismatchError, PeerError
 
 Value = TypeVar("Value")
-# How long a task that wants to stop in the middle of an epoch waits for the others to want the same.
-_STOP_SECONDS = 30.0
 _STATUS = re.compile("(UNKNOWN|INTERNAL|UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION): ")
 
 
@@ -68,7 +66,6 @@ class Runtime:
         self._limits = waits or limits.Limits()
         self.preemption = preemption.ALONE if control is None else control.preemption
         self._calls = self.channel("calls")
-        self._goes_on: Run | None = None
         self._in_flight = InFlight()
         if control is not None:
             failure.explain_with(self._first_cause)
@@ -105,21 +102,17 @@ class Runtime:
             return _Alone()
         return self._control.channel(name, self._limits.peer)
 
-    def all_stop(self, point: str) -> bool:
-        """Decides, on a task that wants to stop at `point` in the middle of an epoch, whether to.
+    def stops_here(self, wants: bool) -> bool:
+        """Comes to a point at which training may stop, which all tasks pass alike; returns whether all stop there.
 
-        All tasks go through the same steps, so they may only stop together. If not every task asks for it at the same
-        point in time, none stops here, nor later in this epoch; at its end all vote.
+        Any task's wish stops all: there, if all want it there, else within about a second, after the same step.
+
+        Args:
+            wants: Whether this task wants to stop.
         """
         if self._control is None:
-            return True
-        run = self._control.run
-        assert run is not None
-        if self._goes_on == run:  # Each question in vain costs everyone the wait.
-            return False
-        stop = self._control.unanimous(f"stop/{run.number}-{point}", _STOP_SECONDS)
-        self._goes_on = None if stop else run
-        return stop
+            return wants
+        return self._control.stopping.stops_here(self._control.runs[-1], wants, self._limits.peer)
 
     def demand_current(self) -> None:
         """Comes before anything that lasts is written: raises `PeerError` if the others have given this process up."""
@@ -142,13 +135,28 @@ class Runtime:
                 with self.preemption.run():
                     yield
             except BaseException as error:
-                if failure.is_agreed(error):
+                if failure.is_agreed(error) or self._control.is_released(run):
                     raise
                 cause = self._first_cause(error)
-                self._control.announce_failure(type(cause).__name__, str(cause), run)
+                kind, message = type(cause).__name__, _message(cause, doing)
+                self._control.announce_failure(kind, message, run, failure.blame_of(cause))
                 if cause is error:
                     raise
                 raise cause from error
+
+    def release(self, results: Any = None) -> None:
+        """Says that what is left of the innermost call of all tasks is this one's own affair: others may be further.
+
+        What fails from here on fails here; and a task that has ended its program is missed no more.
+
+        Args:
+            results: Arrays that steps of all tasks compute, for which this waits.
+        """
+        if self._control is not None:
+            import jax
+
+            jax.block_until_ready(results)
+            self._control.release()
 
     def launch(self, doing: str, call: Callable[[], tuple[Value, Any]]) -> Value:
         """Makes a call that every task makes, and that returns before its results are there.
@@ -192,8 +200,19 @@ class Runtime:
             return PeerError(f"{self.tasks[0]} has gone: its process ended without a word.")
         if gone:
             names = ", ".join(self.tasks[i] for i in gone)
-            return PeerError(f"{names} has gone: its process ended without a word while the others needed it.")
+            message = f"{names} has gone: its process ended without a word while the others needed it."
+            return failure.blamed(PeerError(message), self._control.record("", message, gone[0]))
         return error
+
+
+def _message(error: BaseException, doing: str) -> str:
+    """What the others are told of an exception."""
+    if isinstance(error, SystemExit):
+        return (
+            f"{error}: its program ended in {doing}, which all tasks go through together. To end training early, set "
+            "model.stop_training."
+        )
+    return str(error)
 
 
 def _is_broken_collective(error: BaseException) -> bool:

@@ -59,8 +59,23 @@ def open_door(needed: bool) -> Door | None:
         return None
 
 
-def serve(host: Host, roll: Roll, door: Door | None, has_secret: bool, has_mtls: bool) -> str:
+def serve(
+    host: Host,
+    roll: Roll,
+    door: Door | None,
+    has_secret: bool,
+    has_mtls: bool,
+    keep: Callable[[int, socket.socket], None] | None = None,
+) -> str:
     """The first task's side: collects the others, chooses the place, and tells them when the service is up.
+
+    Args:
+        host: Collects them.
+        roll: Who must arrive.
+        door: Of this process, if there is one.
+        has_secret: Whether there is a secret.
+        has_mtls: Whether there are certificates.
+        keep: Takes over the connection with each task.
 
     Returns:
         The address for jax.
@@ -77,7 +92,7 @@ def serve(host: Host, roll: Roll, door: Door | None, has_secret: bool, has_mtls:
         keeper = Doorkeeper(gate, roll, let_in)
         threading.Thread(target=keeper.serve, name="lockstep-door", daemon=True).start()
     # The others connect when the service listens: a refused connection would cost them a second.
-    threading.Thread(target=_release_when_up, args=(host, target, place), daemon=True).start()
+    threading.Thread(target=_release_when_up, args=(host, target, place, keep), daemon=True).start()
     return own
 
 
@@ -151,11 +166,13 @@ class _Tunnel:
             self._relay.add(own, far, first)
 
 
-def _release_when_up(host: Host, target: str | tuple[str, int], place: Place) -> None:
+def _release_when_up(
+    host: Host, target: str | tuple[str, int], place: Place, keep: Callable[[int, socket.socket], None] | None
+) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and not _listens(target):
         time.sleep(0.01)
-    host.release(service=place.value, ip=host.ip)
+    host.release(keep, service=place.value, ip=host.ip)
 
 
 def _listens(target: str | tuple[str, int]) -> bool:

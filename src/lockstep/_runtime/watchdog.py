@@ -17,7 +17,7 @@ import time
 from typing import Any
 
 from lockstep._runtime.control import Control, Run
-from lockstep._runtime.failure import write_error_file
+from lockstep._runtime.failure import blame_of, blamed, write_error_file
 from lockstep._runtime.limits import Limits
 from lockstep._runtime.progress import OUTSIDE
 from lockstep._runtime.stalls import behind, stall
@@ -48,8 +48,9 @@ class Watchdog:
         self._unanswered = 0
         self._alive_at = time.monotonic()
         self._stragglers = Stragglers(control.tasks)
-        # The run that cannot go on, and since when.
+        # The run that cannot go on, and since when; and the record of the failure that it is the consequence of.
         self._doomed: tuple[Run, float] | None = None
+        self._blame: dict[str, Any] | None = None
         self._stop = threading.Event()
         # Set when there is something to say before the next beat.
         self._wake = threading.Event()
@@ -175,11 +176,14 @@ class Watchdog:
             self._unanswered = 0
             self._alive_at = time.monotonic()
             self._control.preemption.look()
+            self._control.stopping.look()
             self._account(run)
-            reason = self._look() if run else None
             self._lost = 0
-            return reason
+            if run:
+                self._look()
+            return None
         except PeerError as error:
+            self._blame = blame_of(error)
             return str(error)
         except Exception as error:  # jaxlib raises one class for every status
             self._lost += 1
@@ -207,17 +211,20 @@ class Watchdog:
             "the others end, and may start again without it: it must not write anything any more."
         )
 
-    def _look(self) -> str | None:
+    def _look(self) -> None:
         self._control.check_peers()
-        return self._silent()
+        self._check_silence()
 
-    def _silent(self) -> str | None:
+    def _check_silence(self) -> None:
+        """Raises `PeerError` if a task has been silent for too long."""
         now, beats = time.monotonic(), self._control.listing("beats")
         for name in map(str, range(len(self._control.tasks))):  # Also one that was stopped before its first beat.
             if name not in self._seen or self._seen[name][0] != beats.get(name):
                 self._seen[name] = (beats.get(name), now)
         late = [int(n) for n, (_, since) in self._seen.items() if now - since > self._limits.silence]
-        return self._silence_of(sorted(late)) if late else None
+        if late:
+            message = self._silence_of(sorted(late))
+            raise blamed(PeerError(message), self._control.record("", message, min(late)))
 
     def _silence_of(self, late: list[int]) -> str:
         names = ", ".join(self._control.tasks[i] for i in late)
@@ -240,7 +247,7 @@ class Watchdog:
             return
         me, kind = self._control.tasks[self._control.process], "TimeoutError" if stuck else "PeerError"
         if heard:
-            self._control.announce_failure(kind, stuck or reason)
+            self._control.announce_failure(kind, stuck or reason, cause=None if stuck else self._blame)
         write_error_file(me, kind, reason, stuck or f"lockstep.errors.PeerError: {reason}\n", secondary=not stuck)
         print(f"lockstep: {me} ends, because it cannot go on in {run.doing}: {stuck or reason}", file=sys.stderr)
         sys.stdout.flush()

@@ -23,7 +23,11 @@ from lockstep._step.placement import (
 from lockstep._step.portions import Part
 from lockstep._step.protocol import Step
 from lockstep._step.replicas import Device, Replicas
+from lockstep._step.same_program import A_STEP, Subject
 from lockstep._step.slots import Slots
+
+# By so much, relatively, the same step may come to other numbers on another kind of processor.
+_ROUNDING = 1e-3
 
 
 class EagerProgram:
@@ -35,16 +39,29 @@ class EagerProgram:
     # Nothing is divided.
     slots: Slots | None = None
 
-    def __init__(self, step: Step, replicas: Replicas) -> None:
+    def __init__(self, step: Step, replicas: Replicas, subject: Subject = A_STEP) -> None:
         self._step = step
         self._replicas = replicas
+        self._subject = subject
         self.runtime = replicas.runtime
         self.pace = chunks.Pace()
 
     def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
         """Runs one step."""
         data = self._gather(batch.data, batch.counts) if batch.counts else batch.data
-        return self._step(state, data)
+        outputs, after = self._step(state, data)
+        self._demand_alike(outputs)
+        return outputs, after
+
+    def _demand_alike(self, outputs: Any) -> None:
+        """Raises `MismatchError` if another task comes to other outputs: there is no record to compare."""
+        if self.runtime.is_alone:
+            return
+        mine = [float(np.mean(np.abs(np.asarray(leaf, np.float64)))) for leaf in jax.tree.leaves(outputs)]
+        values = self.runtime.agree(f"a step that is not compiled, {self._subject.name}", mine)
+        first = values[0]  # Of all tasks the same: they must come to the same verdict.
+        if not all(len(v) == len(first) and np.allclose(v, first, _ROUNDING, 1e-6, True) for v in values):
+            self.runtime.demand_equal(f"outputs of {self._subject.name}", values, self._subject.advice)
 
     @property
     def room(self) -> int:
@@ -62,6 +79,10 @@ class EagerProgram:
 
     def decide(self, state: Any, batch: Any) -> None:
         """Steps that are not compiled run one at a time."""
+
+    def compiled(self) -> list[str]:
+        """Says that nothing is."""
+        return ["not compiled"]
 
     def decision(self) -> list[int] | None:
         """There is nothing to decide."""

@@ -21,7 +21,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from lockstep._comm import sharing
 from lockstep._runtime import at_once
-from lockstep._step import chunks, cost
+from lockstep._step import chunks, cost, same_program
 from lockstep._step.local_state import LocalState
 from lockstep._step.native import with_native_kernels
 from lockstep._step.outputs import Outputs
@@ -43,6 +43,7 @@ from lockstep._step.recorded import Recorded, record, signature
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.residuals import Residuals, compensated, uncompensated
 from lockstep._step.rounds import Local
+from lockstep._step.same_program import A_STEP, Subject
 from lockstep._step.slots import Slots
 from lockstep._xla import in_place
 from lockstep._xla import install as lowerings
@@ -60,7 +61,7 @@ class CompiledProgram:
         repeats: Whether several steps may go into one dispatch.
         local: If replicas train by themselves in between, how; then `step` and `replica_step` do not count.
         slots: Returns which leaves of the state are an optimizer's, by number, if the replicas may divide these.
-        compare: Called with the record of each new program, to compare it with the other tasks'.
+        subject: What messages call the step, and how to explain that it is another one on some task.
         update: If given, `replica_step` returns in place of a state what this one makes it of, which XLA divides:
             `(state, made) -> state`. It is traced right after it.
     """
@@ -74,7 +75,7 @@ class CompiledProgram:
         repeats: bool = True,
         local: Local | None = None,
         slots: Callable[[], Collection[int]] | None = None,
-        compare: Callable[[Any], None] | None = None,
+        subject: Subject = A_STEP,
         update: Update | None = None,
     ) -> None:
         lowerings.install()
@@ -91,8 +92,10 @@ class CompiledProgram:
             # Its mean is itself: it trains as without rounds, unless it has to go on in one that several have begun.
             self._local, self._spare = None, self._local
         self._kept: Kept = kept
-        self._compare = compare
+        self._subject = subject
         self._records: dict[Any, Recorded] = {}
+        # The digests of those that were compared with the other tasks'.
+        self._compared: dict[Any, str] = {}
         self._own_steps: dict[Any, Step] = {}
         # Whether several steps go into one dispatch, once that is decided.
         self._repeats: bool | None = None if repeats else False
@@ -150,6 +153,10 @@ class CompiledProgram:
             # The chief decides: all tasks must run the same program.
             mine = self._judged(state, batch) if runtime.is_chief and batch is not None else None
             self._repeats, self._output_bytes = runtime.agree("the first batch", mine)[0] or (False, 0)
+
+    def compiled(self) -> list[str]:
+        """Returns a short digest of each step that was compiled, in their order: JSON, equal on all tasks."""
+        return [digest[:12] for digest in self._compared.values()]
 
     def decision(self) -> list[int] | None:
         """Returns what was decided, and for which layout, as JSON; `None` if nothing was."""
@@ -364,8 +371,7 @@ class CompiledProgram:
     def _step_for(self, split: Split, carried: Any, batch: Any) -> Step:
         """The recorded step, or what each replica does of it where that lets its sums take a quicker way than XLA's."""
         recorded = self._recorded(split, carried, batch)
-        if self._compare is not None:
-            self._compare(recorded.jaxpr)
+        self._demand_same(_key(split, carried, batch), recorded)
         count = self._replicas.count
         if count == 1 and self.runtime.is_alone and self._platform == "cpu":
             return self._native(recorded, _key(split, carried, batch), carried)
@@ -383,6 +389,14 @@ class CompiledProgram:
             self._own_steps[key] = recorded if own is None else step
         sharing.begin_program()
         return self._own_steps[key]
+
+    def _demand_same(self, key: Any, recorded: Recorded) -> None:
+        """Raises `MismatchError` if other tasks have recorded another step; each record is compared once."""
+        if key not in self._compared:
+            subject, record = self._subject, recorded.jaxpr
+            explain = partial(subject.explain, record.in_avals)
+            runtime = self._replicas.runtime
+            self._compared[key] = same_program.demand_same(runtime, subject.name, [record], explain, subject.advice)
 
     def _native(self, recorded: Recorded, key: Any, carried: Any) -> Step:
         """The recorded step, with lockstep's own kernels where they are faster."""

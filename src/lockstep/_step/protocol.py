@@ -54,6 +54,10 @@ class Program(Protocol):
         """
         ...
 
+    def compiled(self) -> list[str]:
+        """Returns a short digest of each step that was compiled, in their order: JSON, equal on all tasks."""
+        ...
+
     def decision(self) -> list[int] | None:
         """Returns what was decided, and for which layout, as JSON; `None` if nothing was."""
         ...

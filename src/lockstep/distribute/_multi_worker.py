@@ -59,6 +59,7 @@ class MultiWorkerMirroredStrategy(Strategy):
         shard_optimizer_state: bool = False,
     ) -> None:
         from lockstep._comm.sharing import share
+        from lockstep._runtime import keras_import, local_training
         from lockstep._step.replicas import AXIS, Replicas
 
         statistics = statistics_of(batch_statistics, local_steps)
@@ -72,6 +73,16 @@ class MultiWorkerMirroredStrategy(Strategy):
         check_slots(replicas)
         share(runtime, devices, AXIS, options.timeout_seconds)
         super().__init__(replicas, resolver)
+        if not runtime.is_alone:
+            local_training.joined(self, len(runtime.tasks))
+            keras_import.when_imported(_watch_models)
+
+
+def _watch_models() -> None:
+    """Has models notice that they train outside of the strategy."""
+    from lockstep._keras import unowned
+
+    unowned.watch()
 
 
 def _join(resolver: ClusterResolver, options: CommunicationOptions) -> tuple[Runtime, list[Device]]:

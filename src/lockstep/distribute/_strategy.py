@@ -275,8 +275,10 @@ class Strategy:
             StartupOrderError: If the scope of another strategy is open.
         """
         from lockstep._keras import binding, ownership
+        from lockstep._runtime import local_training
 
         binding.install()
+        local_training.entered(self)
         with _context.entered(self), ownership.scope(self._demanded_replicas()):
             yield self
 

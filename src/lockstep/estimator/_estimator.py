@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lockstep import checkpoint
+from lockstep._runtime import local_training
 from lockstep.errors import ArgumentError, CheckpointError
 from lockstep.estimator import _checks, _evaluation, _logs, _requests, _saving
 from lockstep.estimator._engine import Engine
@@ -119,6 +120,9 @@ class Estimator:
         _requests.demand_trainer(engine.config)
         _requests.demand_steps(steps, max_steps)
         replicas, is_distributed = engine.replicas_of(engine.config.train_distribute)
+        if not is_distributed:
+            remedy = "Give it RunConfig(train_distribute=strategy)."
+            local_training.warn(f"The Estimator of {engine.model_dir!r}", remedy)
         runtime = replicas.runtime
         with runtime.depending_on_others("Estimator.train"), _logs.only_on(runtime.is_chief):
             if engine.is_trained(runtime, max_steps):

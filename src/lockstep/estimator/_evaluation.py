@@ -87,6 +87,8 @@ class Evaluation:
         with feed.epoch(state.shapes()) as batches:
             loop.run(batches, job.program, state, driver)
         metrics = self._metrics(step)
+        driver.settle()
+        runtime.release()
         driver.end()
         _log.info("Inference Time : %0.5fs", time.perf_counter() - started)
         _log.info("Finished evaluation at %s", time.strftime("%Y-%m-%d-%H:%M:%S"))

@@ -92,10 +92,19 @@ class Job:
             found.update({id(v): ("hooks", number, path) for path, v in held_by(hook).items()})
         return found
 
-    def want(self, hooks: list[Any]) -> None:
-        """Has the program hand out the values that hooks name."""
+    def want(self, hooks: list[Any], seconds: float | None = None) -> None:
+        """Has the program hand out the values that hooks name, also those of other tasks; all tasks call it.
+
+        The chief has hooks of its own, and all must run the same program.
+
+        Args:
+            hooks: Of this task.
+            seconds: How long to wait for the others, instead of the limit for all calls.
+        """
         texts = {text for hook in hooks for text in texts_in(hook)}
-        self._wanted = frozenset(texts & set(self.names))
+        mine = sorted(texts & set(self.names))
+        found = self.replicas.runtime.agree(f"the values that hooks of {self.mode} ask for", mine, seconds)
+        self._wanted = frozenset(name for names in found for name in names)
         self.__dict__.pop("program", None)
 
     @cached_property

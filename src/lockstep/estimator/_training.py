@@ -95,7 +95,7 @@ class Training:
         hooks = self._all_hooks(job)
         for hook in hooks:
             hook.begin()
-        job.want(hooks)
+        job.want(hooks, self._config.session_creation_timeout_secs)
         state, start = self._start(job)
         signals = AloneSignals() if self._runtime.is_alone else _FeedSignals()
         save = partial(self._save, job, state)

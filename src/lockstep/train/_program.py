@@ -13,10 +13,11 @@ from lockstep import checkpoint
 from lockstep._feed.feed import Feed
 from lockstep._keras import agreement
 from lockstep._nest import canonical, map_structure, opened
-from lockstep._step import same_program
+from lockstep._runtime import local_training
 from lockstep._step.placement import Placed, shapes_of
 from lockstep._step.program import CompiledProgram
 from lockstep._step.replicas import Replicas
+from lockstep._step.same_program import Subject, described
 from lockstep._step.tracing import name_of
 from lockstep.errors import ArgumentError, CheckpointError, UnsupportedError
 from lockstep.train._program_fit import Fit, Plan
@@ -79,7 +80,11 @@ class Program:
         optimizer_state: Callable[[Any], Any] | None = None,
     ) -> None:
         self._step = _checked_step(step)
+        from lockstep.distribute._context import default as default_strategy
+
         found = _checked_strategy(strategy)
+        if strategy is None and found is default_strategy():
+            local_training.warn(f"The Program of {name_of(step)}", "Give it the strategy: Program(step, strategy).")
         self._replicas = found._demanded_replicas()  # pyright: ignore[reportPrivateUsage]
         self._optimizer_state = checked_part(optimizer_state, view, self._replicas)
         self._per_replica = ReplicaStep(step, found, self._replicas) if _is_replica(view, self._replicas) else None
@@ -232,25 +237,23 @@ class Program:
         return layout, program
 
     def _program(self, layout: Layout, state: Any, batch: Any) -> CompiledProgram:
-        compare = partial(self._demand_same, layout)
+        subject = self._subject(layout)
         if self._own is not None:
             arrays = shaped([jax.numpy.asarray(a) for a in layout.arrays(state)])
             local = self._own.local(layout, arrays, batch)
-            return CompiledProgram(of_arrays(self._step, layout), self._replicas, local=local, compare=compare)
+            return CompiledProgram(of_arrays(self._step, layout), self._replicas, local=local, subject=subject)
         own = self._per_replica
         if own is None:
             part = self._optimizer_state
             divided = None if part is None else partial(places_of_optimizer, layout, part)
-            return CompiledProgram(of_arrays(self._step, layout), self._replicas, slots=divided, compare=compare)
-        return CompiledProgram(own.of_whole(layout), self._replicas, own.of_replica(layout), compare=compare)
+            return CompiledProgram(of_arrays(self._step, layout), self._replicas, slots=divided, subject=subject)
+        return CompiledProgram(own.of_whole(layout), self._replicas, own.of_replica(layout), subject=subject)
 
-    def _demand_same(self, layout: Layout, record: Any) -> None:
-        """Raises `MismatchError` if other tasks have recorded another step."""
+    def _subject(self, layout: Layout) -> Subject:
+        def explain(avals: Sequence[Any]) -> dict[str, Any]:
+            return layout.told([described(aval) for aval in avals])
 
-        def told() -> dict[str, Any]:
-            return layout.told([same_program.described(aval) for aval in record.in_avals])
-
-        same_program.demand_same(self._replicas.runtime, f"the step {name_of(self._step)}", [record], told)
+        return Subject(f"the step {name_of(self._step)}", explain)
 
     def _examine(self, state: Any, batch: Any, layout: Layout) -> None:
         arrays = shaped([jax.numpy.asarray(a) for a in layout.arrays(state)])

@@ -154,6 +154,7 @@ class Fit:
         except Preempted:
             running.preempted(self._callbacks)
             raise
+        self._runtime.release(logs)
         self._callbacks.on_train_end(logs=logs)
 
     def _is_over(self, epoch: int) -> bool:

@@ -104,8 +104,10 @@ class StepListener:
     def _stops(self, total: int) -> bool:
         if self._last is not None and total >= self._last:
             return True
-        wanted = self._training.stop_training
-        return wanted and self._runtime.all_stop(f"epoch-{self._epoch}-step-{total}")
+        if not self._runtime.stops_here(bool(self._training.stop_training)):
+            return False
+        self._training.stop_training = True
+        return True
 
 
 def as_dict(logs: Any) -> dict[str, Any]:

@@ -108,6 +108,10 @@ class ProgramState:
         """A short text that is equal if and only if the signatures are."""
         return hashlib.sha256(repr(self.signature()).encode()).hexdigest()
 
+    def compiled(self) -> list[str]:
+        """A short digest of each step that was compiled for it before."""
+        return self._program.compiled()
+
     def has_changed(self) -> bool:
         """It comes from the caller: whether it is the chief's, nobody knows."""
         return True
