@@ -57,7 +57,9 @@ class Sample:
         return {jax.tree_util.keystr(path): _described(rows) for path, rows in named}
 
 
-def mismatch(what: str, mine: Sample | None, agree: Callable[[str, Any], list[Any]], tasks: Sequence[str]) -> Exception:
+def mismatch(
+    what: str, mine: Sample | None, agree: Callable[[str, Any], list[Any]], tasks: Sequence[str]
+) -> MismatchError:
     """Returns the error for samples whose checksums differ, with the first difference; all tasks call it.
 
     Args:
@@ -67,12 +69,12 @@ def mismatch(what: str, mine: Sample | None, agree: Callable[[str, Any], list[An
         tasks: The names of the tasks.
     """
     found = compare.first_difference(agree(f"{what}, which differs", mine and mine.described()), tasks)
-    return failure.mark_agreed(
-        MismatchError(
-            f"Every task must read the same data. In {what} {found or 'checksums differ'}. {ADVICE} {VARIABLE}=0 leaves "
-            "values uncompared."
-        )
+    error = MismatchError(
+        f"Every task must read the same data. In {what}, {found or 'checksums differ'}. {ADVICE} {VARIABLE}=0 leaves "
+        "values uncompared."
     )
+    failure.mark_agreed(error)
+    return error
 
 
 def differ(checksums: Sequence[int | None]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -10,6 +11,7 @@ from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
 
 from lockstep._feed.arrays import facts_of
 from lockstep._feed.feed import Feed
+from lockstep._feed.samples import Sample
 from lockstep._keras import agreement, programs, running
 from lockstep._keras.callbacks import callback_list
 from lockstep._keras.listening import BatchListener
@@ -146,7 +148,8 @@ class _Fit:
     def _begin(self, initial_epoch: int) -> int:
         facts = {**self._facts, "validation": self._validation.facts(), "backups": self._recovery.facts()}
         mine = [initial_epoch, self._recovery.word()]
-        first, word = agreement.begin_run(self._runtime, "fit", self._state, facts, self._feed, mine)
+        data = _Compared(self._feed, self._validation)
+        first, word = agreement.begin_run(self._runtime, "fit", self._state, facts, data, mine)
         progress = self._recovery.resume(first, word)
         self._model.stop_training = progress.stopped
         return progress.epoch
@@ -181,6 +184,22 @@ class _Fit:
     def _settle(self, ends: bool) -> None:
         """Has the state hold what replicas came to by themselves."""
         self._state.give(self._program.settle(self._state.take(), ends))
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """What tasks compare of the data of a `fit` before the first batch."""
+
+    feed: Feed
+    validation: _Validation
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what must be equal on all tasks, also of the validation data."""
+        return {**self.feed.facts(), "validation": self.validation.data_facts()}
+
+    def sample(self, number: int) -> Sample | None:
+        """Returns a sample of the training data."""
+        return self.feed.sample(number)
 
 
 class _TrainListener(BatchListener):
@@ -254,11 +273,14 @@ class _Validation:
 
     def facts(self) -> dict[str, Any]:
         """What must be equal on all tasks."""
-        facts = {"given": self._data is not None, "steps": self._steps, "frequency": self._frequency}
+        return {"given": self._data is not None, "steps": self._steps, "frequency": self._frequency}
+
+    def data_facts(self) -> dict[str, Any] | None:
+        """What must be equal on all tasks of the data, which are read later."""
         if self._data is None:
-            return facts
+            return None
         x, y, sample_weight = self._data
-        return {**facts, "data": facts_of(x, y=y, sample_weight=sample_weight, batch_size=self._batch_size)}
+        return facts_of(x, y=y, sample_weight=sample_weight, batch_size=self._batch_size)
 
     def run(self, epoch: int, callbacks: Any) -> dict[str, Any]:
         """Evaluates if this epoch is to be; returns the logs, each named "val_..."."""
