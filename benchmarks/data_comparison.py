@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="write results/data_comparison.md")
     given = parser.parse_args()
     lines = [
-        f"{now()}; {', '.join(machine().values())}; {given.rounds} rounds, medians; in brackets the least and the largest round.",
+        f"{now()}; {', '.join(machine().values())}; {given.rounds} rounds, medians; in brackets all rounds' range.",
         "",
         f"| row | work | workers | steps/s without | with | cost | at most {_BAR:.0%} |",
         "|---|---|---|---|---|---|---|",

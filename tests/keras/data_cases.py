@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,7 +73,10 @@ def shuffled(strategy: Any, draws: str, workers: int, processes: bool = False) -
     model = _model(strategy)
     data = _Batches(x, y, draws, workers=workers, use_multiprocessing=processes)
     me = strategy.cluster_resolver.task_id if strategy.cluster_resolver else 0
-    history = model.fit(data, epochs=3, verbose=0, callbacks=[_Draws(me)])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*fork", category=RuntimeWarning)  # jax's, about any fork.
+        warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
+        history = model.fit(data, epochs=3, verbose=0, callbacks=[_Draws(me)])
     return {"loss": np.asarray(history.history["loss"]), "kernel": model.get_weights()[0]}
 
 
@@ -109,6 +113,9 @@ def _call(strategy: Any, what: str, odd: bool) -> Any:
         return model.fit(data, verbose=0) if odd else model.fit(x, y, SIZE, verbose=0)
     if what == "values of a dataset":
         return model.fit(Dataset.from_tensor_slices((x + odd, y)).shuffle(100).batch(SIZE), verbose=0)
+    if what == "map function":
+        data = Dataset.from_tensor_slices((x, y)).map(lambda x, y: (x * (2 + odd), y))
+        return model.fit(data.cache().batch(SIZE), verbose=0)
     if what == "values of a generated dataset":
         data = Dataset.from_generator(lambda: iter(list(zip(x + odd, y, strict=True))))
         return model.fit(data.batch(SIZE), verbose=0)

@@ -26,6 +26,7 @@ pair = shared(2)
         ("values", "In the data of fit, worker 1: ['x']['row 00'] is"),
         ("kind", """worker 1: kind is "dataset", but "arrays" on worker 0"""),
         ("values of a dataset", "In the arrays of a dataset, worker 1: "),
+        ("map function", "All tasks must have the same map functions of a dataset. worker 1: "),
         ("values of a generated dataset", "In batch 0, worker 1: "),
         ("seed of a dataset", "worker 1: "),
         ("validation rows", "worker 1: validation['rows'] is 49, but 50 on worker 0"),
@@ -58,9 +59,13 @@ def test_values_are_not_compared_where_that_is_off(pair: Cluster) -> None:
         assert (str(found["type"]), str(found["text"])) == ("none", "")
 
 
-@pytest.mark.parametrize(("draws", "workers"), [("", 1), ("global", 1), ("", 4), ("global", 4)])
-def test_shuffled_sequences_train_as_one_worker_does(alone: Cluster, pair: Cluster, draws: str, workers: int) -> None:
-    (expected,) = alone.run(f"{_MODULE}:shuffled", draws=draws, workers=workers)
-    for found in pair.run(f"{_MODULE}:shuffled", draws=draws, workers=workers):
+@pytest.mark.parametrize("draws", ["", "global"])
+@pytest.mark.parametrize(("workers", "processes"), [(1, False), (4, False), (2, True)])
+def test_shuffled_sequences_train_as_one_worker_does(
+    alone: Cluster, pair: Cluster, draws: str, workers: int, processes: bool
+) -> None:
+    case = {"draws": draws, "workers": workers, "processes": processes}
+    (expected,) = alone.run(f"{_MODULE}:shuffled", **case)
+    for found in pair.run(f"{_MODULE}:shuffled", **case):
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, rtol=0, atol=2e-5, err_msg=name)

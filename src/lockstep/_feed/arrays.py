@@ -150,7 +150,7 @@ class ArraySource:
 
 
 def description_of(adapter: Any) -> dict[str, Any]:
-    """What arrays must have in common with those of a position."""
+    """Returns what arrays must have in common with those of a position."""
     known = vars(adapter)
     return {"examples": known["_num_samples"], "batch": known["_batch_size"], "shuffle": str(known["_shuffle"])}
 

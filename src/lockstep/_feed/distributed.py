@@ -9,7 +9,7 @@ from typing import Any
 
 from lockstep._feed import samples
 from lockstep._feed.datasets import Combined, Followed, Need, Pipelines
-from lockstep._feed.origins import arrays_of
+from lockstep._feed.origins import arrays_of, functions_of
 from lockstep._feed.samples import Sample
 from lockstep._step.replicas import Replicas
 from lockstep.data import AutoShardPolicy, Dataset, InputContext
@@ -62,22 +62,25 @@ class Distribution:
         run = inside.begin_pass(self.dataset)
         if runtime.is_alone:
             return run
-        sample = self._sample(run)
-        mine = [self._what, run.entropy, list(run.iteration), sample and sample.checksum]
+        sample, functions = self._compared(run)
+        mine = [self._what, run.entropy, list(run.iteration), sample and sample.checksum, functions]
         answers = runtime.agree("the data of the next pass", mine)
         advice = f"Build the dataset alike on every worker. {samples.ADVICE}"
         runtime.demand_equal("dataset", [{"made by": " < ".join(a[0])} for a in answers], advice)
         if samples.differ([a[3] for a in answers]):
             raise samples.mismatch("the arrays of a dataset", sample, runtime.agree, runtime.tasks)
-        _, entropy, iteration, _ = answers[0]
+        if None not in (compared := [a[4] for a in answers]):
+            runtime.demand_equal("map functions of a dataset", compared, advice)
+        _, entropy, iteration, *_ = answers[0]
         inside.follow(self.dataset, entropy)
         return Run(entropy, tuple(iteration))
 
-    def _sample(self, run: Run) -> Sample | None:
-        """A sample of the arrays in memory that all tasks read; other rows on each pass."""
+    def _compared(self, run: Run) -> tuple[Sample | None, list[str] | None]:
+        """Returns a sample of the arrays in memory, of other rows on each pass, and digests of the map functions."""
         if self._pipelines is not None or not samples.are_compared(self.replicas.runtime):
-            return None  # Pipelines may be of data of their own.
-        return arrays_of(inside.plan_of(self.dataset), sum(run.iteration))
+            return None, None  # Pipelines may be of data of their own.
+        plan = inside.plan_of(self.dataset)
+        return arrays_of(plan, sum(run.iteration)), functions_of(plan)
 
     def begin(self, need: Need, position: Any = None) -> Followed | Combined:
         """Opens the next pass, or one at a position; a collective call.

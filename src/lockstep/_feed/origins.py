@@ -15,6 +15,7 @@ from lockstep.data._plan import Node, walk
 from lockstep.data._sources import Arrays
 from lockstep.data._transforms.batch import StackedStore
 from lockstep.data._transforms.cache import Kept
+from lockstep.data._transforms.map import Map
 
 # How many elements of a batch are compared, at equal distances.
 _ELEMENTS = 3
@@ -31,6 +32,13 @@ def arrays_of(plan: Node, number: int) -> Sample:
     """Returns a sample of the arrays in memory that a plan reads; another one for each number."""
     arrays = [node.store.columns for node in walk(plan) if isinstance(node, Arrays)]
     return Sample(arrays, number, _ARRAY_BYTES)
+
+
+def functions_of(plan: Node) -> list[str]:
+    """Returns what the map functions of a plan compute, as digests; nothing of those that JAX cannot trace."""
+    programs = [node.program for node in walk(plan) if isinstance(node, Map)]
+    traced = [p.vectorised.traced if p.wholesale and p.vectorised else None for p in programs]
+    return [t.identity if t is not None and t.portable else "" for t in traced]
 
 
 def _origins(store: Store, row: int) -> Iterator[Any]:

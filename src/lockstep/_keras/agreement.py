@@ -98,7 +98,7 @@ def begin_epoch(runtime: Runtime, epoch: int, state: Shared, data: Data) -> None
     if runtime.is_alone:
         return
     random = random_state.snapshot() if runtime.is_chief else None
-    sample = data.sample(epoch)
+    sample = data.sample(epoch + 1)
     mine = {"changes": state.changes(), "random": random, "checksum": sample and sample.checksum}
     answers = runtime.agree(f"epoch {epoch}", mine)
     runtime.demand_equal(
