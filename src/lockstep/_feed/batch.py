@@ -3,21 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 
+from lockstep._feed.samples import Sample
 from lockstep._step.portions import Lookup, Part, Share
+from lockstep.errors import InputError
 
 
 @dataclass(frozen=True)
 class Marked:
-    """A batch, and the position of the data after it."""
+    """A batch, and the position of the data after it.
+
+    Attributes:
+        batch: The batch, or what this task has of it.
+        mark: The position.
+        sample: A sample of what the global batch is made of, if tasks compare them.
+    """
 
     batch: Any
     mark: Any
+    sample: Sample | None = None
+
+
+def sample_of(batch: Any, number: int) -> Sample | None:
+    """Returns a sample of a global batch that is equal on all tasks; `None` where each has rows of its own.
+
+    Args:
+        batch: The batch.
+        number: Its number in the pass: each shows other rows.
+    """
+    if isinstance(batch, Marked):
+        return batch.sample
+    return None if isinstance(batch, (Lookup, Share, Part)) else Sample(batch, number)
 
 
 def unmarked(batch: Any) -> Any:
@@ -37,8 +58,13 @@ def signature(batch: Any) -> str:
         first, data = batch.count, batch.data
     elif isinstance(batch, Part):
         first, data = "rows", batch.data
+    return ", ".join(f"{path}: {array}" for path, array in described(data, first).items())
+
+
+def described(data: Any, first: Any = None) -> dict[str, str]:
+    """Returns the dtype and the shape of each array by its path, with `first` in place of the number of rows."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(data)
-    return ", ".join(f"{jax.tree_util.keystr(path)}: {_array(leaf, first)}" for path, leaf in leaves)
+    return {jax.tree_util.keystr(path): _array(leaf, first) for path, leaf in leaves}
 
 
 def rows_to_add(batch: Any) -> int | None:
@@ -50,7 +76,7 @@ def rows_to_add(batch: Any) -> int | None:
 def with_counts(batch: Any, counts: Sequence[int]) -> Any:
     """Returns a part that knows what the others add."""
     if isinstance(batch, Marked):
-        return Marked(with_counts(batch.batch, counts), batch.mark)
+        return replace(batch, batch=with_counts(batch.batch, counts))
     return Part(batch.data, tuple(counts))
 
 
@@ -76,3 +102,15 @@ def _dtype(leaf: Any) -> Any:
     if found is None:
         return type(leaf).__name__
     return found if found.kind == "O" else jax.dtypes.canonicalize_dtype(found)
+
+
+def not_empty(batch: Any) -> Any:
+    """Returns a batch, or raises `InputError` if there is none."""
+    if batch is None:
+        raise no_batch()
+    return batch
+
+
+def no_batch() -> InputError:
+    """The error for data that is empty."""
+    return InputError("The data must hold at least one batch. Received: no batch at all. Check its source.")

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from lockstep._feed.batch import Marked
+from lockstep._feed.origins import samples_of
 from lockstep._feed.resident import Residents, batches_of
 from lockstep._step.portions import Part, Share
 from lockstep.data import _pool
@@ -76,18 +77,21 @@ class Followed:
         need: What this task needs of them.
         position: Where to continue, or `None` for the beginning.
         threads: How many compute elements at most; 0 for one per core.
+        compares: Whether batches come with samples of what they are made of.
     """
 
-    def __init__(self, plan: Node, run: Run, need: Need, position: Any = None, threads: int = 0) -> None:
+    def __init__(
+        self, plan: Node, run: Run, need: Need, position: Any = None, threads: int = 0, compares: bool = False
+    ) -> None:
         self._pulled = Pulled(plan, run) if position is None else pulled_at(plan, position)
-        self._computed = Computed(self._pulled, need, threads or _pool.cores())
+        self._computed = Computed(self._pulled, _with_samples(need, compares), threads or _pool.cores())
 
     def __iter__(self) -> Iterator[Marked]:
         return self
 
     def __next__(self) -> Marked:
-        batch = next(self._computed)
-        return Marked(batch, self._computed.mark())
+        batch, sample = next(self._computed)
+        return Marked(batch, self._computed.mark(), sample)
 
     def mark(self) -> Any:
         """Returns the position after the last batch."""
@@ -96,6 +100,16 @@ class Followed:
     def position(self, mark: Any) -> Any:
         """Returns a mark for JSON."""
         return self._pulled.position(mark)
+
+
+def _with_samples(need: Need, compares: bool) -> Callable[[Block], list[Any]]:
+    """Returns a function that computes what is needed of batches, each with a sample of the whole one, or `None`."""
+
+    def compute(block: Block) -> list[Any]:
+        samples = samples_of(block) if compares else [None] * len(block)
+        return list(zip(need(block), samples, strict=True))
+
+    return compute
 
 
 def portions(block: Block, rows: Rows) -> list[Any]:

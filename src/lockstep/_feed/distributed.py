@@ -7,7 +7,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lockstep._feed import samples
 from lockstep._feed.datasets import Combined, Followed, Need, Pipelines
+from lockstep._feed.origins import arrays_of, functions_of
+from lockstep._feed.samples import Sample
 from lockstep._step.replicas import Replicas
 from lockstep.data import AutoShardPolicy, Dataset, InputContext
 from lockstep.data import _inside as inside
@@ -59,12 +62,25 @@ class Distribution:
         run = inside.begin_pass(self.dataset)
         if runtime.is_alone:
             return run
-        answers = runtime.agree("the data of the next pass", [self._what, run.entropy, list(run.iteration)])
-        advice = "Build the dataset alike on every worker; the strategy gives each its share."
+        sample, functions = self._compared(run)
+        mine = [self._what, run.entropy, list(run.iteration), sample and sample.checksum, functions]
+        answers = runtime.agree("the data of the next pass", mine)
+        advice = f"Build the dataset alike on every worker. {samples.ADVICE}"
         runtime.demand_equal("dataset", [{"made by": " < ".join(a[0])} for a in answers], advice)
-        _, entropy, iteration = answers[0]
+        if samples.differ([a[3] for a in answers]):
+            raise samples.mismatch("the arrays of a dataset", sample, runtime.agree, runtime.tasks)
+        if None not in (compared := [a[4] for a in answers]):
+            runtime.demand_equal("map functions of a dataset", compared, advice)
+        _, entropy, iteration, *_ = answers[0]
         inside.follow(self.dataset, entropy)
         return Run(entropy, tuple(iteration))
+
+    def _compared(self, run: Run) -> tuple[Sample | None, list[str] | None]:
+        """Returns a sample of the arrays in memory, of other rows on each pass, and digests of the map functions."""
+        if self._pipelines is not None or not samples.are_compared(self.replicas.runtime):
+            return None, None  # Pipelines may be of data of their own.
+        plan = inside.plan_of(self.dataset)
+        return arrays_of(plan, sum(run.iteration)), functions_of(plan)
 
     def begin(self, need: Need, position: Any = None) -> Followed | Combined:
         """Opens the next pass, or one at a position; a collective call.
@@ -80,7 +96,8 @@ class Distribution:
             inside.continue_after(self.dataset, positions[0])
         run = self.next_run() if positions is None else Run(0)  # A position knows its own.
         if self._pipelines is None:
-            return Followed(inside.plan_of(self.dataset), run, need, positions and positions[0], threads)
+            compares = samples.are_compared(runtime)
+            return Followed(inside.plan_of(self.dataset), run, need, positions and positions[0], threads, compares)
         pipelines = self._pipelines(len(positions) if positions else len(runtime.tasks))
         return Combined(pipelines, run, runtime.process, len(runtime.tasks), need, positions, threads)
 

@@ -8,9 +8,11 @@ import warnings
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from lockstep._feed import random_state, samples
 from lockstep._feed.batch import Marked, unmarked
 from lockstep._feed.position import VERSION, Marks, demand_same, rows_of
 from lockstep._feed.reader import Reader
+from lockstep._feed.samples import Sample
 from lockstep._feed.source import Source
 from lockstep._runtime.runtime import Runtime
 from lockstep._step.chunks import grouped
@@ -80,6 +82,18 @@ class Feed:
         """Batches of an epoch, if known."""
         return self.steps_per_epoch or self._known
 
+    def facts(self) -> dict[str, Any]:
+        """Returns what must be equal on all tasks before the first batch; readers compare the rest as they go."""
+        found = self.source.held
+        batches = None if found is None else self.num_batches
+        facts = {"kind": self.source.kind, "steps": self.steps_per_epoch, "batches per epoch": batches}
+        return facts if found is None else {**facts, **found.facts()}
+
+    def sample(self, number: int) -> Sample | None:
+        """Returns a sample of arrays in memory, which no reader compares; another one for each number."""
+        held = self.source.held
+        return held.sample(number) if held is not None and samples.are_compared(self._runtime) else None
+
     def position(self, taken: int = 0, together: bool = True) -> dict[str, Any] | None:
         """Returns where the data stand, as JSON that is good for any number of workers.
 
@@ -143,13 +157,15 @@ class Feed:
         self._begin(state)
         batches = self._count()
         self._offset, self._resumed, self._in_epoch = self._resumed, 0, True
+        is_whole = False
         try:
             yield batches
+            is_whole = True
         finally:
             self._in_epoch = False
             batches.close()
             if self.steps_per_epoch is None or self._seen == self._known:
-                self._end_pass()
+                self._end_pass(together=is_whole)
 
     def _begin(self, state: Any) -> None:
         if self._pass is None:
@@ -162,8 +178,11 @@ class Feed:
             first, self._pass = _with_first(self._pass)
             self._program.decide(state, None if first is None else self._program.prepare(unmarked(first)))
 
-    def _end_pass(self) -> None:
+    def _end_pass(self, together: bool = True) -> None:
+        """Ends the pass; `together` unless an error ends it, which the other tasks may not have."""
         if self._pass is not None:
+            if together and self.source.draws_at_end:
+                random_state.follow_chief(self._runtime, "the end of a pass over the data")
             self.source.end_pass()
         self._pass = None
 

@@ -14,6 +14,7 @@ from keras.src.backend.common import global_state
 from keras.src.random import seed_generator
 
 from lockstep._runtime import randomness
+from lockstep._runtime.runtime import Runtime
 
 _KERAS = seed_generator.GLOBAL_SEED_GENERATOR
 
@@ -28,6 +29,12 @@ def restore(state: dict[str, Any]) -> None:
     _restore_keras(state["keras"])  # First: making a generator draws from Python's.
     _restore_torch(state["torch"])
     randomness.restore(state)
+
+
+def follow_chief(runtime: Runtime, topic: str) -> None:
+    """Makes the chief's random state everyone's; all tasks call it, with the same topic."""
+    if not runtime.is_alone:
+        restore(runtime.agree(topic, snapshot() if runtime.is_chief else None)[0])
 
 
 def _of_keras() -> list[int] | None:

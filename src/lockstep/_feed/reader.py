@@ -1,8 +1,9 @@
 """Reads a source ahead of the step, on a thread, and only hands out batches that every task has.
 
 Each task reads the same global batches and trains its share of them. Before a batch is used, all tasks say how many
-they have ready, whether there are more, and what they look like. So the step never starts on one task alone: when data
-ends early on one task, or cannot be read there, all of them stop at the same batch and know why.
+they have ready, whether there are more, what they look like, and a checksum of a few rows of each. So the step never
+starts on one task alone, or on shares of different batches: when data ends early on one task, cannot be read there, or
+differs there, all of them stop at the same batch and know why.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from lockstep._feed.batch import nbytes, rows_to_add, signature, with_counts
+from lockstep._feed import samples
+from lockstep._feed.batch import nbytes, rows_to_add, sample_of, signature, with_counts
+from lockstep._feed.samples import Sample
 from lockstep._runtime import compare, failure, progress
 from lockstep._runtime.control import ChannelClosed
 from lockstep._runtime.runtime import Agreement, Runtime
@@ -83,6 +86,8 @@ class Reader:
         self._number = first
         # Read here and not yet handed out, and what follows it: the end, or an error.
         self._held: list[Any] = []
+        self._compares = samples.are_compared(runtime)
+        self._samples: list[Sample | None] = []
         self._ended = False
         self._error: Exception | None = None
         # Whether it waits for the other tasks, and not for its own data.
@@ -176,7 +181,7 @@ class Reader:
         self._place(batches[:end], self._words(reports) if common else set())
         if end < common:  # Parts end when no task has any rows left.
             return False
-        del self._held[:common]
+        del self._held[:common], self._samples[:common]
         self._number += common
         self._left = None if self._left is None else self._left - common
         return self._left == 0 or self._all_go_on(reports, common)
@@ -219,7 +224,9 @@ class Reader:
 
     def _read_one(self) -> None:
         try:
-            self._held.append(next(self._batches))
+            batch = next(self._batches)
+            self._samples.append(sample_of(batch, self._number + len(self._held)) if self._compares else None)
+            self._held.append(batch)
         except StopIteration:
             self._ended = True
         except Exception as error:
@@ -229,6 +236,7 @@ class Reader:
         describe = (lambda batch: "") if self._runtime.is_alone else signature
         return {
             "batches": _shortened([[describe(b), rows_to_add(b)] for b in self._held]),
+            "checksums": [s and s.checksum for s in self._samples] if self._compares else [],
             "asks": sorted(self._asked),
             "ended": self._ended,
             "error": self._error and f"{type(self._error).__name__}: {self._error}",
@@ -241,9 +249,12 @@ class Reader:
                 raise failure.mark_agreed(
                     MismatchError(
                         "Every task must read the same global batches; each then trains its share. Batch "
-                        f"{self._number + i}: {found}. Do not shard the data or divide the batch size by hand."
+                        f"{self._number + i}: {found}. {samples.ADVICE}"
                     )
                 )
+            if samples.differ([r["checksums"][i] if r["checksums"] else None for r in reports]):
+                what = f"batch {self._number + i}"
+                raise samples.mismatch(what, self._samples[i], self._channel.agree, self._runtime.tasks)
 
     def _all_go_on(self, reports: list[dict[str, Any]], common: int) -> bool:
         """Whether no task has come to an end, or an error, after the common batches."""

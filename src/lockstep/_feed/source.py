@@ -13,29 +13,29 @@ from functools import partial
 from typing import Any, Protocol
 
 import jax
-import numpy as np
+import keras
 from keras.src.trainers import data_adapters
 from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from lockstep._feed import random_state
+from lockstep._feed.arrays import ArraySource, Held, demand_same_arrays, description_of
+from lockstep._feed.batch import not_empty
 from lockstep._feed.datasets import Combined, Followed, Need
 from lockstep._feed.distributed import Distribution, of_dataset
-from lockstep._feed.position import demand_same, demand_same_rows, pass_over
-from lockstep._feed.resident import Residents, taken
+from lockstep._feed.position import demand_same, pass_over
+from lockstep._feed.py_dataset import enqueued
+from lockstep._feed.resident import Residents
 from lockstep._nest import canonical
 from lockstep._step.placement import own_rows
-from lockstep._step.portions import Lookup, Part, Recipe, Share
+from lockstep._step.portions import Lookup, Part, Share
 from lockstep._step.replicas import Replicas
 from lockstep.data import Dataset
 from lockstep.data._inside import plan_of
 from lockstep.data._keras_adapter import as_keras_batch, demand_an_end
 from lockstep.data._peek import example_of
 from lockstep.errors import InputError
-
-# So many batches are looked up in one go: one call costs more than a batch.
-_TOGETHER = 64
 
 
 class Source(Protocol):
@@ -49,12 +49,19 @@ class Source(Protocol):
         single_pass: There is only one pass: what one epoch leaves, the next one continues.
         kind: What it reads; a position belongs to one kind.
         start: The mark at the beginning of the pass.
+        draws_at_end: The end of a pass runs code of the user's, which may draw the order of the next one.
     """
 
     in_memory: bool
     single_pass: bool
     kind: str
     start: Any
+    draws_at_end: bool
+
+    @property
+    def held(self) -> Held | None:
+        """What tasks compare of arrays in memory before they use them; `None` for what is read batch by batch."""
+        ...
 
     @property
     def num_batches(self) -> int | None:
@@ -134,86 +141,6 @@ def class_weight_of(what: str, arguments: dict[str, Any]) -> Any:
     return arguments.get("class_weight")
 
 
-class _Arrays:
-    """Arrays in memory, which stay on the devices; their rows in the order in which Keras' adapter gives them.
-
-    Args:
-        adapter: An `ArrayDataAdapter`, which knows the order.
-        arrays: A structure of numpy arrays: (x, y, sample_weight) as given.
-        residents: Holds them.
-    """
-
-    in_memory = True
-    single_pass = False
-    kind = "arrays"
-    start = None
-
-    def __init__(self, adapter: Any, arrays: Any, residents: Residents) -> None:
-        self._adapter = adapter
-        self._residents = residents
-        leaves, structure = jax.tree.flatten(canonical(arrays))
-        self._leaves = tuple(leaves)
-        self._recipe = Recipe(("rows", structure), partial(taken, structure))
-        self._beginning: Any = None
-
-    @property
-    def num_batches(self) -> int | None:
-        return self._adapter.num_batches
-
-    def begin_pass(self) -> Iterator[Any]:
-        return self._looked_up(self._orders())
-
-    def _orders(self) -> Iterator[Any]:
-        """The rows of each batch. All random numbers are drawn here, so that reading ahead draws none."""
-        self._beginning = random_state.snapshot() if self._draws else None
-        self._adapter.on_epoch_begin()
-        numbers = np.arange(len(self._leaves[0]), dtype=np.int32)
-        orders = self._adapter._get_iterator(lambda a, indices: a[indices], (numbers,))
-        if vars(self._adapter)["_shuffle"] == "batch":
-            orders = iter(list(orders))
-        first = next(orders, None)
-        return (rows for (rows,) in itertools.chain([] if first is None else [first], orders))
-
-    @property
-    def _draws(self) -> bool:
-        return bool(vars(self._adapter)["_shuffle"])
-
-    def _looked_up(self, orders: Iterator[Any]) -> Iterator[Lookup]:
-        while some := [np.asarray(rows, np.int32) for rows in itertools.islice(orders, _TOGETHER)]:
-            found = self._residents.rows_of(self._leaves, some, self._recipe)
-            assert found is not None, "arrays are on the devices before they are looked up there"
-            yield from found
-
-    def end_pass(self) -> None:
-        self._adapter.on_epoch_end()
-
-    def peek(self) -> Any:
-        # Draws the order of a pass, as Keras does when it looks: so what follows has the order that it has there.
-        first = _not_empty(next(self.begin_pass(), None))
-        self.end_pass()
-        return self._recipe(self._leaves, first.rows)
-
-    def saved(self, mark: Any) -> Any:
-        del mark
-        return {"random": self._beginning, **_description(self._adapter)}
-
-    def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
-        del rows
-        _demand_same_arrays(saved, self._adapter)
-        now = random_state.snapshot()
-        if saved["random"] is not None:
-            random_state.restore(saved["random"])
-        orders = self._orders()
-        random_state.restore(now)
-        return self._looked_up(itertools.islice(orders, batches, None))
-
-    def between(self) -> Any:
-        return _description(self._adapter)
-
-    def follow(self, between: Any) -> None:
-        _demand_same_arrays(between, self._adapter)
-
-
 def _adapted(adapter: Any, replicas: Replicas, divides: bool, data: Any) -> Source:
     """A source that one of Keras' data adapters reads; if it can be, from arrays on the devices."""
     if divides and type(adapter) is ArrayDataAdapter:
@@ -223,12 +150,15 @@ def _adapted(adapter: Any, replicas: Replicas, divides: bool, data: Any) -> Sour
         if all(type(s) is array_slicing.NumpySliceable and s.array.dtype != object for s in found):
             arrays = jax.tree.map(lambda s: s.array, slices)
             if residents.hold(tuple(jax.tree.leaves(arrays))):
-                return _Arrays(adapter, arrays, residents)
+                return ArraySource(adapter, arrays, residents)
     return _Adapted(adapter, data)
 
 
 class _Adapted:
     """A source that one of Keras' data adapters reads.
+
+    A `PyDataset` draws its order when a pass begins. So on all tasks it is the chief's, because a pass begins with the
+    chief's random state, and so it is with whatever else draws from the global generators.
 
     Args:
         adapter: Reads it.
@@ -243,6 +173,9 @@ class _Adapted:
         self._adapter = adapter
         self._data = data
         self.in_memory = isinstance(adapter, ArrayDataAdapter)
+        self.held = Held(adapter) if isinstance(adapter, ArrayDataAdapter) else None
+        self.draws_at_end = isinstance(data, keras.utils.PyDataset)
+        self._enqueued = enqueued(adapter)
         self.kind = "arrays" if self.in_memory else type(adapter).__name__.removesuffix("Adapter")
         self._beginning: Any = None
 
@@ -252,16 +185,23 @@ class _Adapted:
 
     def begin_pass(self) -> Iterator[Any]:
         self._beginning = {"random": random_state.snapshot(), **self.between()}
+        if self._enqueued is not None:
+            self._enqueued.begin()
         self._adapter.on_epoch_begin()
-        return map(canonical, self._adapter.get_jax_iterator())
+        batches = map(canonical, self._adapter.get_jax_iterator())
+        return batches if self._enqueued is None else self._enqueued.counted(batches)
 
     def end_pass(self) -> None:
         self._adapter.on_epoch_end()
+        if self._enqueued is not None:
+            self._enqueued.drop()
 
     def peek(self) -> Any:
         batch = next(self.begin_pass(), None)
-        self.end_pass()
-        return _not_empty(batch)
+        if self._enqueued is not None:
+            self._enqueued.fill()
+        self._adapter.on_epoch_end()  # Keras goes on with what was read ahead.
+        return not_empty(batch)
 
     def saved(self, mark: Any) -> Any:
         del mark
@@ -276,13 +216,13 @@ class _Adapted:
 
     def between(self) -> Any:
         if self.in_memory:
-            return _description(self._adapter)
+            return description_of(self._adapter)
         own = self._data.get_state() if hasattr(self._data, "get_state") else None
         return {"batches per pass": self._adapter.num_batches, "data": own}
 
     def follow(self, between: Any) -> None:
         if self.in_memory:
-            _demand_same_arrays(between, self._adapter)
+            demand_same_arrays(between, self._adapter)
             return
         saved = between["batches per pass"]
         demand_same("the number of batches of a pass", saved, self._adapter.num_batches)
@@ -305,19 +245,6 @@ def drawing_again(beginning: Any, batches: int) -> Generator[None]:
         random_state.restore(now)
 
 
-def _description(adapter: Any) -> dict[str, Any]:
-    """What arrays must have in common with those of a position."""
-    known = vars(adapter)
-    return {"examples": known["_num_samples"], "batch": known["_batch_size"], "shuffle": str(known["_shuffle"])}
-
-
-def _demand_same_arrays(saved: Any, adapter: Any) -> None:
-    found = _description(adapter)
-    demand_same_rows(saved["batch"], found["batch"])
-    demand_same("the number of examples", saved["examples"], found["examples"])
-    demand_same("shuffle", saved["shuffle"], found["shuffle"])
-
-
 class DistributedSource:
     """A dataset that the tasks divide.
 
@@ -331,6 +258,8 @@ class DistributedSource:
     in_memory = False
     single_pass = False
     kind = "dataset"
+    held = None
+    draws_at_end = False
 
     def __init__(
         self, distribution: Distribution, finish: Callable[[Any], Any], divides: bool = True, stays: bool = True
@@ -382,9 +311,9 @@ class DistributedSource:
     def peek(self) -> Any:
         plan = plan_of(self._distribution.dataset)
         if plan.replayable:
-            return self._need.finish(_not_empty(example_of(plan)))
+            return self._need.finish(not_empty(example_of(plan)))
         batches = self.begin_pass()  # Looking twice would have effects: the pass goes on where this look ends.
-        first = _not_empty(next(batches, None))
+        first = not_empty(next(batches, None))
         self._begun = itertools.chain([first], batches)
         if isinstance(first.batch, Lookup):
             return first.batch.recipe(first.batch.arrays, first.batch.rows)
@@ -399,6 +328,8 @@ class _Generator:
     num_batches = None
     kind = "generator"
     start = None
+    held = None
+    draws_at_end = False
 
     def __init__(self, generator: Iterator[Any]) -> None:
         self._rest = map(_check_generated, generator)
@@ -418,7 +349,7 @@ class _Generator:
         return next(self._rest)
 
     def peek(self) -> Any:
-        first = _not_empty(next(self._rest, None))
+        first = not_empty(next(self._rest, None))
         self._rest = itertools.chain([first], self._rest)
         return first
 
@@ -457,14 +388,3 @@ def _refuse_beside(what: str, arguments: dict[str, Any], *more: str) -> None:
                 f"{what} yields everything that belongs to a batch. Received: x as a {what.split()[-1]}, and {name}. "
                 "Yield (inputs, targets, sample_weights) instead."
             )
-
-
-def _not_empty(batch: Any) -> Any:
-    if batch is None:
-        raise no_batch()
-    return batch
-
-
-def no_batch() -> InputError:
-    """The error for data that is empty."""
-    return InputError("The data must hold at least one batch. Received: no batch at all. Check its source.")

@@ -6,7 +6,6 @@ from typing import Any
 
 from keras.src.utils.python_utils import pythonify_logs
 
-from lockstep._feed.source import source_of
 from lockstep._keras import agreement, programs, running
 from lockstep._keras.callbacks import callback_list
 from lockstep._keras.listening import BatchListener
@@ -38,7 +37,7 @@ def evaluate(
         feed = getattr(model, "_eval_epoch_iterator", None) if use_cached else None
         if feed is None:
             arguments = {"y": y, "sample_weight": sample_weight, "batch_size": batch_size, "steps_per_epoch": steps}
-            source = source_of(x, owned.replicas, programs.is_compiled(model), shuffle=False, **arguments)
+            source = running.source_for(owned, "evaluate", model, x, shuffle=False, **arguments)
             running.build(model, source)
             feed = running.feed_of(source, programs.test_program(model, owned), owned, steps)
             if position is not None:
@@ -50,7 +49,7 @@ def evaluate(
         state = ModelState(model, owned, program, TEST)
         model.stop_evaluating = False
         called.on_test_begin()
-        agreement.begin_run(runtime, "evaluate", state, running.data_facts(feed))
+        agreement.begin_run(runtime, "evaluate", state, {}, feed)
         model.reset_metrics()
         listener = _TestListener("test", model, called, runtime)
         with state.attached():

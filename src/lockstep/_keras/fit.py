@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 from keras.src.backend import config
 from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
 
+from lockstep._feed.arrays import facts_of
 from lockstep._feed.feed import Feed
-from lockstep._feed.source import source_of
+from lockstep._feed.samples import Sample
 from lockstep._keras import agreement, programs, running
 from lockstep._keras.callbacks import callback_list
 from lockstep._keras.listening import BatchListener
@@ -48,10 +50,11 @@ def fit(
         parts: Any = array_slicing.train_validation_split((x, y, sample_weight), validation_split=validation_split)
         (x, y, sample_weight), validation_data = parts
     with running.guarded(owned, "fit"):
-        source = source_of(
+        source = running.source_for(
+            owned,
+            "fit",
+            model,
             x,
-            owned.replicas,
-            programs.is_compiled(model),
             y=y,
             sample_weight=sample_weight,
             batch_size=batch_size,
@@ -68,12 +71,17 @@ def fit(
         called = callback_list(
             callbacks, model, owned.replicas.runtime, verbose, add_history=True, epochs=epochs, steps=feed.num_batches
         )
-        _Fit(model, owned, program, feed, called, validation, epochs).run(initial_epoch)
+        facts = {"epochs": epochs, "class_weight": _as_json(class_weight)}
+        _Fit(model, owned, program, feed, called, validation, facts).run(initial_epoch)
     return model.history
 
 
+def _as_json(class_weight: dict[Any, Any] | None) -> dict[str, float] | None:
+    return class_weight and {str(label): float(weight) for label, weight in class_weight.items()}
+
+
 class _Fit:
-    """The epochs of one call of `fit`."""
+    """The epochs of one call of `fit`; `facts` are arguments that all tasks must pass alike."""
 
     def __init__(
         self,
@@ -83,7 +91,7 @@ class _Fit:
         feed: Feed,
         callbacks: Any,
         validation: _Validation,
-        epochs: int,
+        facts: dict[str, Any],
     ) -> None:
         self._model = model
         self._owned = owned
@@ -92,7 +100,8 @@ class _Fit:
         self._feed = feed
         self._callbacks = callbacks
         self._validation = validation
-        self._epochs = epochs
+        self._epochs = facts["epochs"]
+        self._facts = facts
         self._state = ModelState(model, owned, program, TRAIN)
         self._recovery = Recovery(model, self._state, feed, program, callbacks, self._runtime)
         self._recovery.validation = validation
@@ -138,10 +147,10 @@ class _Fit:
                 self._callbacks.on_train_end(logs=logs)
 
     def _begin(self, initial_epoch: int) -> int:
-        facts = {"epochs": self._epochs, **running.data_facts(self._feed), "validation": self._validation.facts()}
-        facts["backups"] = self._recovery.facts()
+        facts = {**self._facts, "validation": self._validation.facts(), "backups": self._recovery.facts()}
         mine = [initial_epoch, self._recovery.word()]
-        first, word = agreement.begin_run(self._runtime, "fit", self._state, facts, mine)
+        data = _Compared(self._feed, self._validation)
+        first, word = agreement.begin_run(self._runtime, "fit", self._state, facts, data, mine)
         progress = self._recovery.resume(first, word)
         self._model.stop_training = progress.stopped
         return progress.epoch
@@ -151,7 +160,7 @@ class _Fit:
         progress = self._recovery.begin_epoch(epoch)
         self._callbacks.on_epoch_begin(epoch)
         self._recovery.resume_epoch()
-        agreement.begin_epoch(self._runtime, epoch, self._state)
+        agreement.begin_epoch(self._runtime, epoch, self._state, self._feed)
         if not progress.trained:
             progress = self._steps(epoch, progress)
         logs = dict(self._model._get_metrics_result_or_logs(progress.logs))
@@ -176,6 +185,22 @@ class _Fit:
     def _settle(self, ends: bool) -> None:
         """Has the state hold what replicas came to by themselves."""
         self._state.give(self._program.settle(self._state.take(), ends))
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """What tasks compare of the data of a `fit` before the first batch."""
+
+    feed: Feed
+    validation: _Validation
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what must be equal on all tasks, also of the validation data."""
+        return {**self.feed.facts(), "validation": self.validation.data_facts()}
+
+    def sample(self, number: int) -> Sample | None:
+        """Returns a sample of the training data."""
+        return self.feed.sample(number)
 
 
 class _TrainListener(BatchListener):
@@ -252,6 +277,13 @@ class _Validation:
     def facts(self) -> dict[str, Any]:
         """What must be equal on all tasks."""
         return {"given": self._data is not None, "steps": self._steps, "frequency": self._frequency}
+
+    def data_facts(self) -> dict[str, Any] | None:
+        """What must be equal on all tasks of the data, which are read later."""
+        if self._data is None:
+            return None
+        x, y, sample_weight = self._data
+        return facts_of(x, y=y, sample_weight=sample_weight, batch_size=self._batch_size)
 
     def run(self, epoch: int, callbacks: Any) -> dict[str, Any]:
         """Evaluates if this epoch is to be; returns the logs, each named "val_..."."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,14 @@ from keras.src import backend
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.utils.python_utils import pythonify_logs
 
+from lockstep._feed import samples
 from lockstep._feed.batch import signature
+from lockstep._feed.samples import Sample
 from lockstep._keras import agreement, programs
 from lockstep._keras.ownership import Ownership
 from lockstep._keras.state import PREDICT, TEST, TRAIN, ModelState
 from lockstep._nest import canonical, map_structure
+from lockstep._runtime.runtime import Runtime
 from lockstep._step.protocol import Program
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -64,6 +68,22 @@ def predict_on_batch(model: Any, owned: Ownership, x: Any) -> Any:
     return map_structure(np.array, outputs)
 
 
+@dataclass(frozen=True)
+class _Batch:
+    """A global batch that all tasks pass, to be compared."""
+
+    batch: Any
+    runtime: Runtime
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the dtypes and shapes."""
+        return {"batch": signature(self.batch)}
+
+    def sample(self, number: int) -> Sample | None:
+        """Returns some of its rows."""
+        return Sample(self.batch, number) if samples.are_compared(self.runtime) else None
+
+
 def _logs(model: Any, owned: Ownership, call: str, program: Program, groups: Any, batch: Any, return_dict: bool) -> Any:
     model.reset_metrics()
     logs = pythonify_logs(_step(model, owned, call, program, groups, batch))
@@ -76,7 +96,7 @@ def _step(model: Any, owned: Ownership, call: str, program: Program, groups: Any
     runtime = owned.replicas.runtime
     with runtime.depending_on_others(call):
         owned.pass_by()
-        agreement.begin_run(runtime, call, state, {"batch": "" if runtime.is_alone else signature(batch)})
+        agreement.begin_run(runtime, call, state, {}, _Batch(batch, runtime))
         with state.attached():
             outputs, after = program(state.take(), program.place_batch(canonical(batch)))
             state.give(after)

@@ -9,7 +9,6 @@ import numpy as np
 from keras.src import backend, tree
 from keras.src.trainers.data_adapters import data_adapter_utils
 
-from lockstep._feed.source import source_of
 from lockstep._keras import agreement, programs, running
 from lockstep._keras.callbacks import callback_list
 from lockstep._keras.listening import BatchListener
@@ -32,8 +31,8 @@ def predict(
     """Stands in for `keras.Model.predict`; every worker gets the predictions for all of `x`."""
     runtime = owned.replicas.runtime
     with running.guarded(owned, "predict"):
-        compiled = programs.is_compiled(model)
-        source = source_of(x, owned.replicas, compiled, batch_size=batch_size, steps_per_epoch=steps, shuffle=False)
+        arguments = {"batch_size": batch_size, "steps_per_epoch": steps, "shuffle": False}
+        source = running.source_for(owned, "predict", model, x, **arguments)
         if not all(layer.built for layer in model._flatten_layers()):
             inputs, _, _ = data_adapter_utils.unpack_x_y_sample_weight(opened(source.peek()))
             with backend.StatelessScope():
@@ -44,7 +43,7 @@ def predict(
         state = ModelState(model, owned, program, PREDICT)
         model.stop_predicting = False
         called.on_predict_begin()
-        agreement.begin_run(runtime, "predict", state, running.data_facts(feed))
+        agreement.begin_run(runtime, "predict", state, {}, feed)
         listener = _PredictListener("predict", model, called, runtime)
         with state.attached():
             running.demand_data(running.drive(feed, program, state, listener))

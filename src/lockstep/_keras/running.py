@@ -9,9 +9,11 @@ from typing import Any
 
 from keras.src.backend import config
 
+from lockstep._feed import random_state
+from lockstep._feed.batch import no_batch
 from lockstep._feed.feed import Feed
-from lockstep._feed.source import Source, no_batch
-from lockstep._keras import agreement
+from lockstep._feed.source import Source, source_of
+from lockstep._keras import agreement, programs
 from lockstep._keras.callbacks import only_chief_prints
 from lockstep._keras.ownership import Ownership
 from lockstep._keras.state import ModelState
@@ -56,6 +58,16 @@ def drive(
             raise
 
 
+def source_for(owned: Ownership, call: str, model: Any, x: Any, **arguments: Any) -> Source:
+    """Returns the source of a call's data.
+
+    Sources may draw random numbers as soon as somebody looks at them. So all tasks start from the chief's random state
+    before anybody does.
+    """
+    random_state.follow_chief(owned.replicas.runtime, call)
+    return source_of(x, owned.replicas, programs.is_compiled(model), **arguments)
+
+
 def feed_of(source: Source, program: Program, owned: Ownership, steps: int | None) -> Feed:
     """Returns the feed of a run, within Keras' cap for debugging runs."""
     limit = config.max_steps_per_epoch()
@@ -88,11 +100,6 @@ def preempted(callbacks: Any) -> None:
     for callback in callbacks.callbacks:
         if callable(getattr(callback, "on_preempted", None)):
             callback.on_preempted()
-
-
-def data_facts(feed: Feed) -> dict[str, Any]:
-    """What must be equal on all tasks; readers find out about data of unknown length as they go."""
-    return {"batches per epoch": feed.num_batches if feed.source.in_memory else None, "steps": feed.steps_per_epoch}
 
 
 def build(model: Any, source: Source) -> None:

@@ -50,6 +50,7 @@ class Traced:
         reads: Which of the leaves it computes with; others it may pass on.
         identity: Equal for functions that compute the same of the same.
         primitives: The names of JAX's primitives that it consists of, each as often as it occurs.
+        portable: Whether the identity is that of the same function in another process, too.
     """
 
     compute: Callable[..., list[Any]]
@@ -60,6 +61,7 @@ class Traced:
     reads: tuple[int, ...]
     identity: str = ""
     primitives: tuple[str, ...] = ()
+    portable: bool = False
 
 
 def trace(function: Callable[..., Any], spec: Any) -> Traced | None:
@@ -90,7 +92,8 @@ def trace(function: Callable[..., Any], spec: Any) -> Traced | None:
     reads = tuple(numeric[i] for i in used)
     identity = _identity(record, call.structure, call.sources, specs, numeric)
     primitives = tuple(_primitives(record.jaxpr))
-    return Traced(call.compute, numeric, call.structure, call.sources, specs, reads, identity, primitives)
+    portable = "0x" not in str(record.jaxpr)  # The address of a function of Python, such as a derivative.
+    return Traced(call.compute, numeric, call.structure, call.sources, specs, reads, identity, primitives, portable)
 
 
 def _identity(record: Any, *more: Any) -> str:

@@ -125,10 +125,10 @@ class Fit:
     def _begin(self) -> int:
         """Starts everyone from the chief's state, or from its newest checkpoint; returns the epoch."""
         plan = self._plan
-        facts = {"epochs": plan.epochs, "total steps": plan.steps, **running.data_facts(self._feed)}
+        facts = {"epochs": plan.epochs, "total steps": plan.steps}
         facts["checkpoints"] = self._recovery.facts()
         mine = [0, self._recovery.word()]
-        first, word = agreement.begin_run(self._runtime, "Program.fit", self._state, facts, mine)
+        first, word = agreement.begin_run(self._runtime, "Program.fit", self._state, facts, self._feed, mine)
         self._program.restore_residuals({})  # What an earlier training has left is none of this one's.
         progress = self._recovery.resume(first, word)
         self._state.global_step = progress.total
@@ -171,7 +171,7 @@ class Fit:
         progress = recovery.begin_epoch(epoch)
         self._callbacks.on_epoch_begin(epoch)
         recovery.resume_epoch()
-        agreement.begin_epoch(self._runtime, epoch, self._state)
+        agreement.begin_epoch(self._runtime, epoch, self._state, self._feed)
         listener = StepListener(training, self._callbacks, self._runtime, recovery, self._plan.steps, epoch)
         if not progress.trained:
             steps = self._drive(listener)

@@ -10,9 +10,10 @@ import jax
 import numpy as np
 
 from lockstep._feed import random_state
+from lockstep._feed.batch import no_batch
 from lockstep._feed.datasets import everything
 from lockstep._feed.position import pass_over
-from lockstep._feed.source import DistributedSource, Source, distribution_of, drawing_again, no_batch
+from lockstep._feed.source import DistributedSource, Source, distribution_of, drawing_again
 from lockstep._nest import map_structure
 from lockstep._step.portions import Part
 from lockstep._step.replicas import Replicas
@@ -80,6 +81,8 @@ class Batches:
     in_memory = False
     kind = "iterable"
     start = None
+    held = None
+    draws_at_end = False
 
     def __init__(self, data: Iterable[Any]) -> None:
         self._data = data
