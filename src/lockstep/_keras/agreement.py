@@ -79,7 +79,8 @@ def begin_run(
 
     Raises:
         MismatchError: On every task, if they differ in call, facts, data, the model's variables, or in which of its
-            steps were compiled: a task that compiles alone would wait for the others to compare its program with theirs.
+            steps were compiled: a task that compiles alone would wait for the others to compare its program with
+            theirs.
     """
     if runtime.is_alone:
         return chief
