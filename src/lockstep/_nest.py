@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
 import numpy as np
+
+from lockstep.errors import ArgumentError
 
 _Make = Callable[[Iterable[tuple[Any, Any]]], Any]
 
@@ -29,7 +31,7 @@ class Packed(dict[Any, Any]):
     """
 
     def __init__(self, items: Iterable[tuple[Any, Any]], make: _Make = dict) -> None:
-        super().__init__(items)
+        dict.__init__(self, items)
         self.make = make
 
     @classmethod
@@ -43,7 +45,9 @@ class _Keys:
 
     def __init__(self, mapping: Packed) -> None:
         self.ordered = tuple(mapping)
-        self.sorted = tuple(sorted(mapping))
+        self.sorted = _sorted(mapping)
+        # The place of each key's value among the sorted ones; nothing if they are sorted.
+        self.places = None if self.ordered == self.sorted else tuple(map(self.sorted.index, self.ordered))
         self.make = mapping.make
 
     def __eq__(self, other: object) -> bool:
@@ -54,6 +58,16 @@ class _Keys:
 
     def __repr__(self) -> str:
         return repr(list(self.sorted))
+
+
+def _sorted(mapping: Mapping[Any, Any]) -> tuple[Any, ...]:
+    try:
+        return tuple(sorted(mapping))
+    except TypeError:
+        raise ArgumentError(
+            "The keys of a dict of arrays must have an order, such as text alone or whole numbers alone. Received: "
+            f"{list(mapping)!r:.200}. Rename those of another type."
+        ) from None
 
 
 def _flatten(mapping: Packed) -> tuple[list[Any], _Keys]:
@@ -67,8 +81,10 @@ def _flatten_with_keys(mapping: Packed) -> tuple[list[tuple[Any, Any]], _Keys]:
 
 
 def _unflatten(keys: _Keys, values: Iterable[Any]) -> Packed:
-    found = dict(zip(keys.sorted, values, strict=True))
-    return Packed(((k, found[k]) for k in keys.ordered), keys.make)
+    if keys.places is not None:
+        given = tuple(values)
+        values = [given[i] for i in keys.places]
+    return Packed(zip(keys.ordered, values, strict=True), keys.make)
 
 
 jax.tree_util.register_pytree_with_keys(Packed, _flatten_with_keys, _unflatten, _flatten)
@@ -79,7 +95,12 @@ def _make_of(mapping: Mapping[Any, Any]) -> _Make:
         return mapping.make
     if isinstance(mapping, defaultdict):
         return partial(type(mapping), mapping.default_factory)
-    return type(mapping)
+    return type(mapping) if isinstance(mapping, dict) else partial(_made, type(mapping))
+
+
+def _made(kind: Any, items: Iterable[tuple[Any, Any]]) -> Any:
+    """Mappings that are no dicts take a dict, and not always pairs."""
+    return kind(dict(items))
 
 
 def packed(tree: Any) -> Any:
@@ -97,21 +118,27 @@ def canonical(tree: Any) -> Any:
 
 def opened(tree: Any) -> Any:
     """Returns a structure in which each `Packed` is the mapping that it stands for; containers are new ones."""
-    return _rebuilt(tree, _OPENED, lambda node, values: _make_of(node)(zip(node, values, strict=True)))
+    return _rebuilt(tree, _OPENED, _opened_one)
+
+
+def _opened_one(node: Any, values: list[Any]) -> Any:
+    return (node.make if type(node) is Packed else _make_of(node))(zip(node, values, strict=True))
 
 
 _PACKED = frozenset((dict, defaultdict, Packed))
 _OPENED = frozenset((*_PACKED, OrderedDict))
 # Leaves are told apart from nodes that only JAX knows without asking it: that takes longer than all else.
 _LEAVES = (np.ndarray, np.generic, jax.Array, int, float, complex, str, bytes, type(None))
+_FREQUENT = frozenset((np.ndarray, np.float32, np.float64, np.int32, np.int64, np.uint8, bytes, type(None)))
 
 
 def _rebuilt(tree: Any, kinds: frozenset[type], of_mapping: Callable[[Any, Iterable[Any]], Any]) -> Any:
     kind = type(tree)
     if kind in kinds:
-        return of_mapping(tree, [_rebuilt(value, kinds, of_mapping) for value in tree.values()])
-    if kind in (tuple, list):
-        return kind([_rebuilt(value, kinds, of_mapping) for value in tree])
+        values = [v if type(v) in _FREQUENT else _rebuilt(v, kinds, of_mapping) for v in tree.values()]
+        return of_mapping(tree, values)
+    if kind is tuple or kind is list:
+        return kind([v if type(v) in _FREQUENT else _rebuilt(v, kinds, of_mapping) for v in tree])
     if isinstance(tree, _LEAVES):
         return tree
     return jax.tree.map(
@@ -131,11 +158,12 @@ class Structure:
 
     def __init__(self, treedef: Any) -> None:
         self.treedef = treedef
-        numbered = treedef.unflatten(range(treedef.num_leaves))
-        plain = opened(numbered)
-        # JAX rebuilds a structure in C++, and so a sorted one is rebuilt, at each step of a loop.
-        leaves, sorted_ = jax.tree.flatten(plain)
-        self._sorted = sorted_ if leaves == list(range(len(leaves))) and _is_sorted(plain) else None
+
+    @cached_property
+    def _sorted(self) -> Any:
+        """The structure as JAX alone would rebuild it, in C++, at each step of a loop; `None` if it would sort keys."""
+        plain = opened(self.treedef.unflatten(range(self.treedef.num_leaves)))
+        return jax.tree.structure(plain) if _is_sorted(plain) else None
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
         """Returns the structure with these leaves, as users see it."""
@@ -150,7 +178,7 @@ class Structure:
         return hash(self.treedef)
 
     def __repr__(self) -> str:
-        return repr(self.treedef)
+        return repr(jax.tree.structure(self.unflatten(range(self.treedef.num_leaves))))
 
 
 def _is_sorted(tree: Any) -> bool:

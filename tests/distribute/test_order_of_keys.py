@@ -129,6 +129,8 @@ def test_a_program_of_ones_own(view: Any) -> None:
     assert list(logs) == ["loss", "count"] and float(logs["loss"]) == 321
     after = program.fit(state, Dataset.from_tensor_slices((FEATURES, LABELS)).batch(3), epochs=1, verbose=0)
     assert list(after) == ["w", "n"] and list(after["w"]) == ["y", "a"] and int(after["n"]) == 3
+    program.fit(state, [(FEATURES, LABELS)], epochs=1, verbose=0)
+    program.fit(state, iter([(FEATURES, LABELS)]), steps=1, verbose=0)
     assert all(found == (["w", "n"], ["y", "a"], ["z", "b", "m"]) for found in seen)
 
 

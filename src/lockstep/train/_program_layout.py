@@ -77,6 +77,7 @@ class Layout:
 
     def __init__(self, state: Any, numbers_that_change: frozenset[int] = frozenset()) -> None:
         leaves, self.structure = flatten(state)
+        self._treedef = jax.tree.structure(state)  # Compared at each step, in C++.
         self._changing = numbers_that_change
         self._kinds = [_kind(leaf, i in numbers_that_change) for i, leaf in enumerate(leaves)]
         self.names = _names(state)
@@ -105,8 +106,8 @@ class Layout:
 
     def fits(self, state: Any) -> bool:
         """Whether a state is laid out like this, with the same static leaves."""
-        leaves, structure = flatten(state)
-        if structure != self.structure:
+        leaves, treedef = jax.tree.flatten(state)
+        if treedef != self._treedef:
             return False
         kinds = (_kind(leaf, i in self._changing) for i, leaf in enumerate(leaves))
         return all(_alike(mine, theirs) for mine, theirs in zip(self._kinds, kinds, strict=True))

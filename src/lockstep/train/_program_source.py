@@ -14,7 +14,7 @@ from lockstep._feed.batch import no_batch
 from lockstep._feed.datasets import everything
 from lockstep._feed.position import pass_over
 from lockstep._feed.source import DistributedSource, Source, distribution_of, drawing_again
-from lockstep._nest import map_structure
+from lockstep._nest import canonical, map_structure
 from lockstep._step.portions import Part
 from lockstep._step.replicas import Replicas
 from lockstep.data._keras_adapter import demand_an_end
@@ -99,7 +99,7 @@ class Batches:
         """Starts a pass, or goes on with the only one."""
         if self._rest is None:
             self._beginning = random_state.snapshot()
-            return iter(self._data)
+            return map(canonical, self._data)
         self._beginning = self._beginning or random_state.snapshot()
         return self
 
@@ -111,12 +111,12 @@ class Batches:
 
     def __next__(self) -> Any:
         assert self._rest is not None
-        return next(self._rest)
+        return canonical(next(self._rest))
 
     def peek(self) -> Any:
         """Returns a first batch, which will come again."""
         now = random_state.snapshot()
-        first = next(iter(self), None) if self.single_pass else next(iter(self._data), None)
+        first = next(iter(self), None) if self.single_pass else next(map(canonical, self._data), None)
         if first is None:
             raise no_batch()
         if self._rest is None:
