@@ -121,7 +121,12 @@ def test_a_name_with_addresses_that_lead_elsewhere(job: Job) -> None:
     first, second = ports(2)
     workers = [f"chief:{first}", f"other:{second}"]
     others = {"other": ["127.0.0.1"]}
-    with socket.create_server(("127.0.0.3", first)) as elsewhere, ThreadPoolExecutor() as threads:
+    with (
+        socket.create_server(("127.0.0.3", first)) as elsewhere,
+        ThreadPoolExecutor() as threads,
+        contextlib.ExitStack() as ending,
+    ):
+        ending.callback(elsewhere.shutdown, socket.SHUT_RDWR)
 
         def answer() -> None:
             with contextlib.suppress(OSError):  # Closed at the end.
@@ -133,7 +138,6 @@ def test_a_name_with_addresses_that_lead_elsewhere(job: Job) -> None:
         chief = named(job, workers, 0, {"chief": ["203.0.113.7", "127.0.0.1"], **others})
         other = named(job, workers, 1, {"chief": ["::1", "127.0.0.3", "127.0.0.1"], **others})
         assert [task.wait() for task in (chief, other)] == [0, 0], chief.err + other.err
-        elsewhere.shutdown(socket.SHUT_RDWR)
 
 
 def test_each_task_may_reach_the_first_at_another_address(job: Job) -> None:

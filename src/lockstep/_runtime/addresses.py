@@ -88,20 +88,20 @@ def resolve(address: str, whose: str, waiting: Waiting) -> list[Endpoint]:
         try:
             return lookup(address)
         except OSError as error:
-            problem = unresolved(address, whose, waiting, error)
-            if not waiting.can_retry or never_resolves(address):
+            problem = _unresolved(address, whose, waiting, error)
+            if not waiting.can_retry or _never_resolves(address):
                 raise problem from error
             reason = error
         waiting.report(lambda e=reason: f"The host of {address!r}, the address of {whose}, does not resolve yet: {e}.")
         waiting.pause()
 
 
-def never_resolves(address: str) -> bool:
+def _never_resolves(address: str) -> bool:
     """Returns whether the host's name is one that no DNS ever has."""
     return _last_label(split(address)[0]) == _NEVER
 
 
-def unresolved(address: str, whose: str, waiting: Waiting, error: OSError) -> AddressError:
+def _unresolved(address: str, whose: str, waiting: Waiting, error: OSError) -> AddressError:
     """Returns the error of an address that has not resolved until the limit."""
     return AddressError(
         f"The host of every task must resolve within {waiting.seconds:g} s (LOCKSTEP_JOIN_TIMEOUT). {address!r}, the "

@@ -69,6 +69,9 @@ class Host:
         door: Of this process; tells who is on the same machine.
         seconds: How long all may take to arrive, from now on; also the first task's own name to resolve.
 
+    Attributes:
+        ip: The address of this machine that all tasks are to use for the first one, once `collect` has returned.
+
     Raises:
         AddressError: If the first task cannot listen on its address.
     """
@@ -92,6 +95,7 @@ class Host:
         self._door = door
         servers = listening.listen(roll.addresses[0], roll.names[0], roll.addresses[1:], self._waiting)
         self._own = [str(server.getsockname()[0]) for server in servers]
+        self.ip = self._own[0]
         directory = door.directory if door else None
         self._gate = Gate(servers, secret or Secret(), roll.names[0], self._welcome, self._gone, directory)
 
@@ -99,18 +103,6 @@ class Host:
     def are_near(self) -> bool:
         """Whether all who have arrived are on this machine, and of this user."""
         return self._near.issuperset(self._hellos)
-
-    @property
-    def ip(self) -> str:
-        """The address of this machine at which the others have reached it.
-
-        Where they came to different ones it is that of the most; one of the loopback interface only if all came to
-        that, since the others can be reached by tasks of this machine, too.
-        """
-        reached = Counter(str(caller.sock.getsockname()[0]) for caller in self._arrived.values())
-        outside = Counter({ip: count for ip, count in reached.items() if not addresses.is_loopback(ip)})
-        counts = outside or reached
-        return max(counts, key=lambda ip: (counts[ip], ip), default=self._own[0])
 
     def collect(self) -> Gate:
         """Waits for every task; then everyone waits for `release`.
@@ -131,6 +123,7 @@ class Host:
             self._tell({"error": kind, "message": str(error) or repr(error)})
             self._gate.close()
             raise
+        self.ip = self._reached()
         for caller in self._arrived.values():
             self._gate.let_go(caller)
         self._gate.expect_few()
@@ -155,6 +148,15 @@ class Host:
         for caller in self._arrived.values():
             caller.sock.close()
         self._arrived.clear()
+
+    def _reached(self) -> str:
+        """Returns the address of this machine to which most of the others have come.
+
+        It is one of the loopback interface only if all have come to that: tasks of this machine can reach the others.
+        """
+        ips = Counter(str(caller.sock.getsockname()[0]) for caller in self._arrived.values())
+        counts = {ip: count for ip, count in ips.items() if not addresses.is_loopback(ip)} or ips
+        return max(counts, key=lambda ip: (counts[ip], ip), default=self._own[0])
 
     def _gather(self) -> None:
         while len(self._hellos) < len(self._roll.names):
