@@ -13,6 +13,7 @@ LockstepError
 ├── PeerError               another task failed, left or stopped; its own error is the first cause
 ├── NonFiniteError          the loss of a step, or a gradient of it, is NaN or infinite (also an ArithmeticError)
 ├── InputError              the input pipeline broke, here or on another task (also a ValueError)
+├── CardinalityError        a dataset has more or fewer elements than it was said to have (also a ValueError)
 ├── CheckpointError         a checkpoint, a model or an export cannot be written; or a checkpoint is broken, or is of
 │                           another model (also a RuntimeError)
 └── DataNotFoundError       a data set is nowhere to be found (also a FileNotFoundError)
@@ -28,6 +29,7 @@ from __future__ import annotations
 __all__ = [
     "AddressError",
     "ArgumentError",
+    "CardinalityError",
     "CheckpointError",
     "ClusterSpecError",
     "DataNotFoundError",
@@ -90,6 +92,10 @@ class NonFiniteError(LockstepError, ArithmeticError):
 
 class InputError(LockstepError, ValueError):
     """The input pipeline broke, on this task or on another one."""
+
+
+class CardinalityError(LockstepError, ValueError):
+    """A dataset has another number of elements than `assert_cardinality` was given."""
 
 
 class CheckpointError(LockstepError, RuntimeError):

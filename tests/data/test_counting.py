@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import namedtuple
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.data import INFINITE_CARDINALITY, SHARD_HINT, UNKNOWN_CARDINALITY, Dataset, TensorSpec
-from lockstep.errors import ArgumentError, InputError
+from lockstep.compat import tensorflow as tf
+from lockstep.data import INFINITE_CARDINALITY, SHARD_HINT, UNKNOWN_CARDINALITY, Dataset, TensorSpec, TextLineDataset
+from lockstep.errors import ArgumentError, CardinalityError, InputError
 
 Pair = namedtuple("Pair", "x y")
 MOST = 40
@@ -185,10 +188,125 @@ def test_concatenate() -> None:
         Dataset.range(2).concatenate([1])  # type: ignore[arg-type]
     for other in (Dataset.range(2, output_type=np.int32), Dataset.from_tensors((1, 2))):
         with pytest.raises(InputError, match="one structure and dtype"):
-            _ = Dataset.range(2).concatenate(other).element_spec
+            Dataset.range(2).concatenate(other)
 
 
 def test_apply() -> None:
     assert values(Dataset.range(5).apply(lambda d: d.take(2))) == [0, 1]
     with pytest.raises(ArgumentError, match="Dataset is needed"):
         Dataset.range(5).apply(lambda d: 3)  # type: ignore[arg-type, return-value]
+
+
+OTHERS: dict[str, Callable[[], Dataset]] = {
+    "dtype": lambda: Dataset.from_tensor_slices([1.0, 2.0]),
+    "text": lambda: Dataset.from_tensor_slices(["a"]),
+    "tuple": lambda: Dataset.range(3).map(lambda x: (x, x)),
+    "dict": lambda: Dataset.range(3).map(lambda x: {"a": x}),
+    "datasets": lambda: Dataset.range(3).window(2),
+    "unsigned": lambda: Dataset.from_tensor_slices(np.arange(3, dtype=np.uint8)),
+    "bool": lambda: Dataset.from_tensor_slices([True]),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_datasets_of_other_elements_are_not_mixed(name: str) -> None:
+    first, other = Dataset.range(3), OTHERS[name]()
+    shown = (
+        rf"Incompatible dataset elements: {re.escape(str(first.element_spec))} vs. {re.escape(str(other.element_spec))}"
+    )
+    with pytest.raises(TypeError, match=shown):
+        first.concatenate(other)
+    with pytest.raises(InputError, match="Incompatible dataset elements"):
+        other.concatenate(first)
+    with pytest.raises(TypeError, match=shown):
+        Dataset.sample_from_datasets([first, other])
+    with pytest.raises(TypeError, match=shown):
+        Dataset.choose_from_datasets([first, other], Dataset.range(2))
+
+
+@pytest.mark.parametrize("name", set(OTHERS) - {"datasets"})
+def test_datasets_that_only_reading_shows_are_compared_while_reading(name: str) -> None:
+    def unknown(dataset: Dataset) -> Dataset:
+        return Dataset.from_generator(lambda: dataset)
+
+    for first, other in (
+        (Dataset.range(3), unknown(OTHERS[name]())),
+        (unknown(Dataset.range(3)), OTHERS[name]()),
+        (unknown(Dataset.range(3)), unknown(OTHERS[name]())),
+        (Dataset.range(3).map(lambda x: np.int64(int(x))), OTHERS[name]().map(lambda *x: x if len(x) > 1 else x[0])),
+    ):
+        with pytest.raises(TypeError, match="Incompatible dataset elements"):
+            list(first.concatenate(other))
+        with pytest.raises(TypeError, match="Incompatible dataset elements"):
+            list(Dataset.sample_from_datasets([first, other], seed=1))
+
+
+def test_what_fits_is_still_concatenated() -> None:
+    narrow = Dataset.range(2).map(lambda x: x + 5)
+    assert [int(x) for x in Dataset.range(2).concatenate(narrow)] == [0, 1, 5, 6]
+    assert Dataset.range(2).concatenate(narrow).element_spec == TensorSpec((), np.int32)
+    ranks = Dataset.from_tensors(np.zeros(2)).concatenate(Dataset.from_tensors(np.zeros((2, 3))))
+    assert [x.shape for x in ranks] == [(2,), (2, 3)]
+    assert ranks.element_spec == TensorSpec(None, np.float64)
+    generated = Dataset.from_generator(lambda: iter([1, 2])).concatenate(Dataset.from_generator(lambda: iter([3])))
+    assert [int(x) for x in generated.batch(2).unbatch()] == [1, 2, 3]
+
+
+def test_concatenate_reads_nothing_before_it_is_iterated_over() -> None:
+    calls: list[int] = []
+
+    def generated() -> Iterator[int]:
+        calls.append(1)
+        yield 1
+
+    def missing() -> Dataset:
+        return TextLineDataset(["/no such file"]).map(lambda line: int(line))
+
+    Dataset.from_generator(generated).concatenate(Dataset.from_generator(generated))
+    missing().concatenate(missing())
+    Dataset.sample_from_datasets([missing(), missing().map(lambda x: x + 1)])
+    assert calls == []
+
+
+def filtered(count: int) -> Dataset:
+    return Dataset.range(count).filter(lambda x: x >= 0)
+
+
+@pytest.mark.parametrize("change", [lambda d: d, lambda d: d.batch(2).unbatch(), lambda d: d.prefetch(2)])
+def test_assert_cardinality(change: Callable[[Dataset], Dataset]) -> None:
+    dataset = filtered(5).assert_cardinality(5)
+    assert len(dataset) == 5
+    assert [int(x) for x in change(dataset)] == [0, 1, 2, 3, 4]
+    for count, words in ((3, "3 elements but contained at least 4"), (7, "7 elements but contained only 5")):
+        wrong = filtered(5).assert_cardinality(count)
+        assert wrong.cardinality() == count
+        found: list[int] = []
+        with pytest.raises(CardinalityError, match=words):
+            found.extend(int(x) for x in wrong)
+        assert found == list(range(min(count, 5)))
+        with pytest.raises(CardinalityError, match=words):
+            list(change(wrong))
+
+
+def test_assert_cardinality_as_in_tensorflow() -> None:
+    assertion = tf.data.experimental.assert_cardinality
+    dataset = tf.data.Dataset.range(5).filter(lambda x: True)
+    assert len(dataset.apply(assertion(5))) == 5
+    assert len(list(dataset.repeat().apply(assertion(tf.data.INFINITE_CARDINALITY)).take(7))) == 7
+    for count in (0, 4, 6, tf.data.INFINITE_CARDINALITY):
+        with pytest.raises(tf.errors.FailedPreconditionError):
+            list(dataset.apply(assertion(count)))
+    with pytest.raises(tf.errors.FailedPreconditionError):
+        list(tf.data.Dataset.range(5).apply(assertion(3)))
+    with pytest.raises(tf.errors.FailedPreconditionError):
+        list(dataset.repeat().apply(assertion(8)))
+    with pytest.raises(ArgumentError, match="expected_cardinality"):
+        Dataset.range(3).assert_cardinality(-2)
+
+
+def test_the_position_counts_elements_that_are_asserted() -> None:
+    iterator = iter(filtered(5).assert_cardinality(5))
+    next(iterator)
+    resumed = iter(filtered(5).assert_cardinality(5))
+    resumed.set_state(iterator.get_state())
+    assert [int(x) for x in resumed] == [1, 2, 3, 4]

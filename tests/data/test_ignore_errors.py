@@ -5,15 +5,26 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from lockstep.data import UNKNOWN_CARDINALITY, Dataset, _iterator
+from lockstep.compat import tensorflow as tf
+from lockstep.data import UNKNOWN_CARDINALITY, Dataset, _iterator, py_function
 from lockstep.data._files.tfrecord import open_tfrecord
 from lockstep.data._transforms.files import Files
-from lockstep.errors import ArgumentError, InputError
+from lockstep.errors import (
+    ArgumentError,
+    DataNotFoundError,
+    InputError,
+    LockstepError,
+    MismatchError,
+    PeerError,
+    UnsupportedError,
+)
 from tests.data.files.test_tfrecord import write
 
 
@@ -105,3 +116,126 @@ def test_a_function_that_fails_names_file_and_record(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match=r"fails failed at .*/a, record 2.*ValueError: mine"):
         list(Dataset._of(files(tmp_path)).map(fails).take(4).batch(4))
+
+
+def test_tensorflows_own_example(caplog: pytest.LogCaptureFixture) -> None:
+    dataset = tf.data.Dataset.from_tensor_slices([1.0, 2.0, 0.0, 4.0])
+    with np.errstate(divide="ignore"):
+        dataset = dataset.map(lambda x: tf.debugging.check_numerics(1.0 / x, ""))
+        assert [float(x) for x in dataset.ignore_errors()] == [1.0, 0.5, 0.25]
+        assert [b.tolist() for b in dataset.batch(2).ignore_errors()] == [[1.0, 0.5]]
+        with caplog.at_level(logging.WARNING, "lockstep"):
+            experimental = dataset.apply(tf.data.experimental.ignore_errors(log_warning=True))
+            assert [float(x) for x in experimental] == [1.0, 0.5, 0.25]
+    assert len(caplog.messages) == 1
+    assert "failed at element 2" in caplog.messages[0]
+
+
+def test_missing_and_broken_files_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "there").write_bytes(b"1\n")
+    names = [str(tmp_path / "missing"), str(tmp_path / "there"), str(tmp_path)]
+    read = tf.data.Dataset.from_tensor_slices(names).map(tf.io.read_file)
+    with pytest.raises(tf.errors.NotFoundError, match="missing"):
+        next(iter(read))
+    assert [x.numpy() for x in read.ignore_errors()] == [b"1\n"]
+    lines = tf.data.TextLineDataset(names)
+    assert [x.numpy() for x in lines.ignore_errors()] == [b"1"]
+    assert list(tf.data.TFRecordDataset(names[:2]).ignore_errors()) == []
+    inner = tf.data.Dataset.from_tensor_slices(names).interleave(tf.data.TextLineDataset, cycle_length=2)
+    assert [x.numpy() for x in inner.ignore_errors()] == [b"1"]
+    opened = Dataset.from_tensor_slices(names).map(lambda name: Path(name.decode()).read_bytes())
+    assert list(opened.ignore_errors()) == [b"1\n"]
+    with pytest.raises(tf.errors.NotFoundError):
+        next(iter(opened))
+
+
+def test_what_cannot_be_decoded_or_parsed_is_left_out() -> None:
+    texts = tf.data.Dataset.from_tensor_slices([b"1", b"x", b"3"])
+    assert [float(x) for x in texts.map(tf.strings.to_number).ignore_errors()] == [1.0, 3.0]
+    assert list(texts.map(tf.io.decode_jpeg).ignore_errors()) == []
+    features = {"a": tf.io.FixedLenFeature([], tf.float32, 0.0)}
+    parsed = tf.data.Dataset.from_tensor_slices([b"nope", b""]).map(lambda s: tf.io.parse_single_example(s, features))
+    assert [float(x["a"]) for x in parsed.ignore_errors()] == [0.0]
+
+
+def raises(error: BaseException) -> Callable[[Any], Any]:
+    def function(x: Any) -> Any:
+        if int(x) == 1:
+            raise error
+        return x
+
+    return function
+
+
+OF_ELEMENTS = (
+    *(
+        ValueError("v"),
+        TypeError("t"),
+        KeyError("k"),
+        IndexError("i"),
+        RuntimeError("r"),
+        StopIteration(),
+        OSError("o"),
+    ),
+    *(FileNotFoundError("f"), PermissionError("p"), AssertionError("a"), ZeroDivisionError("z"), AttributeError("a")),
+    *(UnicodeDecodeError("utf8", b"x", 0, 1, "u"), InputError("i"), ArgumentError("a"), DataNotFoundError("d")),
+    *(NotImplementedError("n"), EOFError("e")),
+)
+
+
+@pytest.mark.parametrize("error", OF_ELEMENTS, ids=lambda e: type(e).__name__)
+def test_errors_of_an_element_are_left_out(error: Exception) -> None:
+    for dataset in (
+        Dataset.range(3).map(raises(error)),
+        Dataset.range(3).map(lambda x: py_function(raises(error), [x], np.int64)),
+        Dataset.range(3).map(raises(error)).map(lambda x: int(x)),
+        Dataset.range(3).filter(lambda x: raises(error)(x) is not None),
+        Dataset.range(3).flat_map(lambda x: Dataset.from_tensors(raises(error)(x))),
+        Dataset.range(3).scan(np.int32(0), lambda s, x: (s, raises(error)(x))),
+    ):
+        assert values(dataset.ignore_errors()) == [0, 2]
+        assert values(dataset.shuffle(3).ignore_errors()) in ([0, 2], [2, 0])
+
+
+OF_PROGRAM = (
+    *(NameError("n"), ImportError("i"), ModuleNotFoundError("m"), MemoryError("m"), UnsupportedError("u")),
+    *(PeerError("p"), MismatchError("m"), KeyboardInterrupt(), SystemExit(3)),
+)
+
+
+@pytest.mark.parametrize("error", OF_PROGRAM, ids=lambda e: type(e).__name__)
+def test_errors_of_the_program_are_not_left_out(error: BaseException) -> None:
+    for dataset in (
+        Dataset.range(3).map(raises(error)),
+        Dataset.range(3).map(raises(error)).batch(3),
+        Dataset.range(3).filter(lambda x: raises(error)(x) is not None),
+        Dataset.range(3).flat_map(lambda x: Dataset.from_tensors(raises(error)(x))),
+    ):
+        with pytest.raises((LockstepError, type(error)), match=str(error)):
+            values(dataset.ignore_errors())
+        assert dataset.ignore_errors().ignored_errors == 0
+
+
+def test_an_error_that_is_not_left_out_is_raised_in_its_turn() -> None:
+    iterator = iter(Dataset.range(5).map(raises(NameError("mine"))).ignore_errors())
+    assert next(iterator) == 0
+    with pytest.raises(InputError, match="mine"):
+        next(iterator)
+    assert [int(x) for x in iterator] == [2, 3, 4]
+
+
+def test_a_generator_that_fails() -> None:
+    def numbers() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise KeyError("mine")
+
+    dataset = Dataset.from_generator(numbers)
+    assert values(dataset.ignore_errors()) == [1, 2]
+    assert [b.tolist() for b in dataset.ignore_errors().batch(2)] == [[1, 2]]
+    assert values(Dataset.from_generator(lambda: 3).ignore_errors()) == []  # type: ignore[arg-type,return-value]
+
+
+def test_a_number_of_elements_that_is_wrong_is_not_left_out() -> None:
+    with pytest.raises(tf.errors.FailedPreconditionError):
+        values(Dataset.range(5).assert_cardinality(4).ignore_errors())

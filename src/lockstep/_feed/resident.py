@@ -21,6 +21,7 @@ from lockstep._step.replicas import Replicas
 from lockstep.data._blocks import ArrayStore, Block, Store, ZippedStore, joined
 from lockstep.data._columns import Ragged
 from lockstep.data._mapped import MappedStore
+from lockstep.data._tracing import Vectorised
 from lockstep.data._transforms.batch import StackedStore
 from lockstep.data._transforms.cache import Kept
 
@@ -157,7 +158,7 @@ def _in_cache(store: Kept, rows: Any) -> _Found | None:
 
 def _is_light(store: Store) -> bool:
     if isinstance(store, MappedStore):
-        many = store.program.vectorised if store.program.wholesale else None
+        many = _part_of_step(store)
         if many is None or len(many.traced.primitives) > _FEW or not _LIGHT.issuperset(many.traced.primitives):
             return False
         return _is_light(store.upstream)
@@ -166,8 +167,14 @@ def _is_light(store: Store) -> bool:
     return isinstance(store, ArrayStore)
 
 
-def _in_map(store: MappedStore, rows: Any) -> _Found | None:
+def _part_of_step(store: MappedStore) -> Vectorised | None:
+    """The map function, if it can run on the devices; not if it reads variables, or may have to raise an error."""
     many = store.program.vectorised if store.program.wholesale else None
+    return many if many is not None and many.is_closed else None
+
+
+def _in_map(store: MappedStore, rows: Any) -> _Found | None:
+    many = _part_of_step(store)
     upstream = None if many is None else _found(Block(store.upstream, rows))
     if many is None or upstream is None:
         return None

@@ -5,7 +5,7 @@ A *column* is a numpy array with one row per element, or `Ragged` where the rows
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -66,6 +66,11 @@ def elements(columns: Columns) -> list[Any]:
     return [structure.unflatten(values) for values in zip(*leaves, strict=True)] if leaves else [columns]
 
 
+def read_only(columns: Columns) -> Columns:
+    """Returns the same elements in views that cannot be written to; nothing is copied."""
+    return jax.tree.map(lambda c: Ragged(_locked_each(c.values)) if isinstance(c, Ragged) else _locked(c), columns)
+
+
 def stacked(items: Sequence[Any]) -> Columns:
     """Returns normalised elements of one structure as columns.
 
@@ -108,6 +113,18 @@ def single(item: Any) -> Columns:
 def spread(value: Any) -> Columns:
     """Returns an array, or a nested structure of arrays, whose first axis becomes the elements."""
     return jax.tree.map(as_array, normalised(value))
+
+
+def _locked(array: Any) -> Any:
+    if not isinstance(array, np.ndarray):
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _locked_each(values: Iterable[Any]) -> NDArray[np.object_]:
+    return _objects([_locked(value) for value in values])
 
 
 def _objects(values: Sequence[Any]) -> NDArray[np.object_]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from lockstep.data._options import AUTOTUNE, INFINITE_CARDINALITY, SHARD_HINT, U
 from lockstep.data._plan import Node, Run, walk
 from lockstep.data._signature import as_signature, signature_of
 from lockstep.data._sources import Arrays, Generated, RandomNumbers, Range
+from lockstep.data._transforms.assert_cardinality import AssertCardinality
 from lockstep.data._transforms.batch import Batch, Rebatch, Unbatch
 from lockstep.data._transforms.cache import Cache
 from lockstep.data._transforms.errors import IgnoreErrors
@@ -289,7 +291,7 @@ class Dataset:
 
     def reduce(self, initial_state: Any, reduce_func: Callable[..., Any], name: str | None = None) -> Any:
         """Returns the last state of `reduce_func(state, element) -> state`."""
-        state = _structure.normalised(initial_state)
+        state = _structure.copied(_structure.normalised(initial_state))
         for element in self:
             state = _structure.normalised(reduce_func(opened(state), element))
         return self._shown(opened(state))
@@ -422,8 +424,29 @@ class Dataset:
         return self._then(Shard(self._plan, count, number))
 
     def concatenate(self, dataset: Dataset, name: str | None = None) -> Dataset:
-        """Returns these elements and then those of `dataset`."""
+        """Returns these elements and then those of `dataset`.
+
+        Raises:
+            InputError: If their structures or dtypes differ; it is a `TypeError`, too. Raised while iterating, if only
+                computing elements shows what they look like.
+        """
         return self._then(Concatenate([self._plan, _check.dataset(dataset)._plan]))
+
+    def assert_cardinality(self, expected_cardinality: int, name: str | None = None) -> Dataset:
+        """Returns the same elements, and says how many they are.
+
+        Args:
+            expected_cardinality: How many there must be; `INFINITE_CARDINALITY` if there must be no end.
+            name: For messages.
+
+        Raises:
+            CardinalityError: While iterating, if there are more or fewer.
+            ArgumentError: If it is no number of elements.
+
+        Source: tf.data.experimental.assert_cardinality.
+        """
+        count = _check.at_least(INFINITE_CARDINALITY, expected_cardinality, "expected_cardinality")
+        return self._then(AssertCardinality(self._plan, count))
 
     def enumerate(self, start: int = 0, name: str | None = None) -> Dataset:
         """Returns pairs of an element's number, int64, and the element."""
@@ -502,7 +525,11 @@ class Dataset:
         return True
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} element_spec={self.element_spec}>"
+        try:
+            spec = self.element_spec
+        except InputError:
+            spec = "unknown"
+        return f"<{type(self).__name__} element_spec={spec}>"
 
     # Reading it.
 
@@ -580,6 +607,8 @@ class Dataset:
         """Returns the function that gives the plan of the dataset that a user's function makes of an element."""
         called = self._called(_check.function(function))
 
+        # As wraps tells, the function's own code shows its side effects.
+        @functools.wraps(function)
         def plan(element: Any) -> Node:
             made = _structure.call(called, _structure.copied(element))
             if not isinstance(made, Dataset):

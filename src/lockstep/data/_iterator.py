@@ -14,9 +14,11 @@ from typing import Any
 from lockstep._nest import opened
 from lockstep.data import _columns, _pool
 from lockstep.data._blocks import Block
+from lockstep.data._failures import Failed
 from lockstep.data._optional import Optional
 from lockstep.data._plan import Cursor, EmptyCursor, Node, Run, State, drop, walk
 from lockstep.data._state import decoded, encoded
+from lockstep.data._transforms.in_turn import elements_or_each
 from lockstep.errors import ArgumentError
 
 _VERSION = 1
@@ -36,13 +38,16 @@ class Pulled:
     Args:
         plan: What to read.
         run: Which pass.
+
+    Attributes:
+        may_be_early: Whether elements may be computed before they are asked for.
     """
 
     def __init__(self, plan: Node, run: Run) -> None:
         self._plan = plan
         self.run = run
         self._cursor: Cursor = plan.open(run)
-        self.replayable = plan.replayable
+        self.may_be_early = plan.replayable and not plan.reads_variables
 
     def restore(self, state: State, passed: int) -> bool:
         """Goes to a position; returns whether the data reaches it."""
@@ -52,7 +57,7 @@ class Pulled:
     def next(self, limit: int) -> tuple[Block, State] | None:
         """Returns the next elements, and the cursor's state before them."""
         before = self._cursor.state()
-        block = self._cursor.next(limit if self.replayable else 1)
+        block = self._cursor.next(limit if self.may_be_early else 1)
         return None if block is None else (block, before)
 
     def state(self) -> State:
@@ -137,12 +142,16 @@ class Computed:
         self._failed: Exception | None = None
 
     def __next__(self) -> Any:
+        """Returns the next result; an element that fails raises its error, and the next call goes on behind it."""
         if not self._ready:
             self._turn_group()
         if not self._ready:
             raise StopIteration
         self._passed += 1
-        return self._ready.popleft()
+        result = self._ready.popleft()
+        if isinstance(result, Failed):
+            raise result.error
+        return result
 
     def mark(self) -> Mark:
         """Returns the position after the last element that was handed out."""
@@ -153,6 +162,7 @@ class Computed:
         if not self._under_way:
             failed, self._failed = self._failed, None
             if failed is not None:
+                self._before, self._passed = self._pulled.state(), 0
                 raise failed
             return
         future, block, before = self._under_way.popleft()
@@ -162,7 +172,7 @@ class Computed:
         self._adapt(seconds, results)
 
     def _pull(self) -> None:
-        wanted = self._threads + 1 if self._parallel and self._pulled.replayable else 1
+        wanted = self._threads + 1 if self._parallel and self._pulled.may_be_early else 1
         while len(self._under_way) < wanted and not self._ended and self._failed is None:
             try:
                 found = self._pulled.next(self._size)
@@ -178,13 +188,14 @@ class Computed:
 
     def _timed(self, block: Block) -> tuple[list[Any], float]:
         start = time.perf_counter()
-        results = self._compute(block)
+        results = elements_or_each(block, self._compute)
         return results, time.perf_counter() - start
 
     def _adapt(self, seconds: float, results: list[Any]) -> None:
         """Groups grow while they are quick and small; slow ones are computed on several threads."""
         if seconds < _GROUP_SECONDS / 2 and self._size < _GROUP_LIMIT:
-            each = max(_columns.nbytes(results[0]) if results else 0, 1)
+            one = next((r for r in results if not isinstance(r, Failed)), None)
+            each = max(_columns.nbytes(one), 1)
             self._size = max(1, min(2 * self._size, _GROUP_BYTES // each))
         elif seconds > 2 * _GROUP_SECONDS and self._size > 1:
             self._size = max(self._size // 2, 1)
@@ -221,8 +232,11 @@ class Ahead:
         if kind == "element":
             self._last = mark
             return value
-        self._ended = (kind, value, mark)
         if kind == "error":
+            self._last = mark
+            raise value
+        self._ended = (kind, value, mark)
+        if kind == "dead":
             raise value
         raise StopIteration
 
@@ -251,9 +265,12 @@ def _work(computed: Computed, ready: queue.Queue[Any], stop: threading.Event) ->
             except StopIteration:
                 put(("end", None, None))
                 return
-            put(("element", value, computed.mark()))
+            except Exception as error:  # Of one element; what follows it is read on.
+                put(("error", error, computed.mark()))
+            else:
+                put(("element", value, computed.mark()))
     except BaseException as error:
-        put(("error", error, None))
+        put(("dead", error, None))
 
 
 class DatasetIterator:
@@ -342,5 +359,5 @@ class DatasetIterator:
 
 
 def elements_of(block: Block) -> list[Any]:
-    """Computes the elements of a block."""
-    return _columns.elements(block.take())
+    """Computes the elements of a block. They may be rows of the user's own arrays, so they cannot be written to."""
+    return _columns.elements(_columns.read_only(block.take()))

@@ -9,16 +9,18 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import keras
 import numpy as np
 
-from lockstep.data import _columns, _structure
+from lockstep.data import _columns, _division, _structure
 from lockstep.data._blocks import Store
 from lockstep.data._columns import Columns, Ragged, Rows
-from lockstep.data._purity import has_side_effects
+from lockstep.data._failures import ProgramError, failure
+from lockstep.data._purity import has_side_effects, loads
 from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT
 from lockstep.data._tracing import Traced, UnsteadyError, Vectorised, trace, unfit
-from lockstep.errors import InputError, LockstepError
+from lockstep.errors import InputError
 
 
 class MapProgram:
@@ -56,6 +58,16 @@ class MapProgram:
             return True
 
     @cached_property
+    def reads_variables(self) -> bool:
+        """Whether results depend on variables of Keras, which may change from one element to the next."""
+        if self.in_order:
+            return False  # Then none is computed before it is asked for, anyway.
+        traced = [self.vectorised.traced] if self.vectorised is not None else list(self._traced.values())
+        if any(isinstance(t, Traced) for t in traced):
+            return any(isinstance(t, Traced) and t.variables for t in traced)
+        return loads(self.function, _holds_variables)
+
+    @cached_property
     def _elements(self) -> Any:
         """What the elements look like; looked up once, not for each block of them."""
         return self._given()
@@ -86,7 +98,10 @@ class MapProgram:
         many = None if self.in_order else self.vectorised
         if many is not None and _matches(columns, self._elements):
             self._check_width(many.traced, jax.tree.leaves(columns), describe)
-            return many(columns, _columns.length(columns))
+            results, failed = many(columns, _columns.length(columns))
+            if failed is not None:
+                raise self._failure(_division.error(), describe(failed))
+            return results
         elements = enumerate(_columns.elements(columns))
         return self.columns([self.at(element, describe(i)) for i, element in elements])
 
@@ -97,7 +112,10 @@ class MapProgram:
             InputError: If the function fails.
         """
         try:
-            result = _structure.normalised(_structure.call(self.function, _structure.copied(element)))
+            with _division.refused(jax.tree.leaves(element)):
+                result = _structure.normalised(_structure.call(self.function, _structure.copied(element)))
+            # It may return the same array again for the next element, or one that the program goes on with.
+            result = _structure.copied(result)
             return self._with_jax_types(element, result, where)
         except Exception as error:
             raise self._failure(error, where) from error
@@ -107,16 +125,13 @@ class MapProgram:
         return _stacked(results, self.function)
 
     def _failure(self, error: Exception, where: str) -> Exception:
-        if isinstance(error, LockstepError) and not isinstance(error, InputError):
-            return error
-        name = _structure.name_of(self.function)
-        return InputError(f"The function {name} failed at {where}: {type(error).__name__}: {error}")
+        return failure(error, f"The function {_structure.name_of(self.function)} failed at {where}")
 
     def _check_width(self, traced: Traced, columns: list[Any], describe: Callable[[int], str]) -> None:
         for leaf in traced.reads:
             row = unfit(columns[leaf])
             if row is not None:
-                raise InputError(
+                raise ProgramError(
                     f"The function {_structure.name_of(self.function)} computes with whole numbers of 64 bits, which "
                     f"JAX computes with in 32. Received: {columns[leaf][row]} at {describe(row)}. Pass such numbers on "
                     "as they are, compute with them before they enter the dataset, or set JAX_ENABLE_X64=1."
@@ -179,6 +194,14 @@ class MappedStore:
 
     def describe(self, row: int) -> str:
         return self.upstream.describe(row)
+
+
+def _holds_variables(value: Any) -> bool:
+    """Whether a value is a variable of Keras, or a layer or a collection that has some."""
+    if isinstance(value, keras.Layer):
+        return bool(value.variables)
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)
+    return any(isinstance(v, keras.Variable) for v in inner)
 
 
 def _stacked(results: list[Any], function: Callable[..., Any]) -> Columns:

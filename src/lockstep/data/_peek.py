@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from lockstep.errors import InputError
 _ELEMENTS = 2
 # Any will do: it only decides which elements are looked at.
 _RUN = Run(entropy=0)
+_here = threading.local()
 
 
 def peeked_spec(node: Node, upstream: Node | None = None) -> Any:
@@ -28,6 +30,12 @@ def peeked_spec(node: Node, upstream: Node | None = None) -> Any:
     Raises:
         InputError: If there is none.
     """
+    if node.captures_iterator:
+        raise InputError(
+            "What the elements look like is known only from the first of them, and a function of this dataset advances "
+            "an iterator: looking at an element would take one from the iterator. Take the first element with "
+            "next(iter(dataset)), or zip the datasets instead."
+        )
     elements = first_elements(node, _ELEMENTS)
     if not elements:
         raise InputError(
@@ -87,8 +95,30 @@ def _can_look(node: Node) -> bool:
     return node.replayable or (isinstance(node, Generated) and node.has_signature)
 
 
+class _WouldLookError(Exception):
+    """Only computing elements shows what they look like."""
+
+
+def spec_without_looking(node: Node) -> Any:
+    """Returns the spec, or `None` if only computing elements shows it."""
+    _here.may_look = False
+    try:
+        return node.spec
+    except (_WouldLookError, InputError):
+        return None
+    finally:
+        _here.may_look = True
+
+
+def demand_looking() -> None:
+    """Ends a search for a spec that must not compute elements; called before one is computed to look at it."""
+    if not getattr(_here, "may_look", True):
+        raise _WouldLookError
+
+
 def first_elements(node: Node, count: int) -> list[Any]:
     """Returns up to `count` elements, computed for this purpose."""
+    demand_looking()
     cursor = node.open(_RUN)
     elements: list[Any] = []
     try:

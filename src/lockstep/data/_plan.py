@@ -85,6 +85,16 @@ class Node(ABC):
     def replayable(self) -> bool:
         return all(node.replayable for node in self.inputs)
 
+    @property
+    def reads_variables(self) -> bool:
+        """Whether elements depend on variables that the program may change: none is computed before its turn."""
+        return any(node.reads_variables for node in self.inputs)
+
+    @property
+    def captures_iterator(self) -> bool:
+        """Whether a function advances an iterator of the program: computing an element to look at it would, too."""
+        return any(node.captures_iterator for node in self.inputs)
+
     @abstractmethod
     def open(self, run: Run) -> Cursor:
         """Returns a cursor before the first element."""

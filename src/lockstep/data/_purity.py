@@ -16,12 +16,15 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from lockstep.data._opcodes import KNOWN
+
 # fmt: off
 _CHANGES = frozenset({
     "append", "extend", "insert", "add", "update", "subtract", "pop", "popitem", "remove", "discard", "clear",
     "setdefault", "write", "writelines", "put", "put_nowait", "send", "appendleft", "popleft", "sort",
     "reverse", "fill", "assign", "assign_add", "assign_sub", "assign_moving_average", "inc", "increment", "log",
-    "info", "warning", "debug", "error", "__setitem__", "__delitem__", "__iadd__",
+    "info", "warning", "debug", "error", "__setitem__", "__delitem__", "__iadd__", "__next__", "get_next",
+    "get_next_as_optional",
 })
 # fmt: on
 _FUNCTIONS = frozenset(
@@ -30,7 +33,9 @@ _FUNCTIONS = frozenset(
 _UNSTEADY = ("random", "numpy.random", "time", "datetime", "os", "subprocess", "socket", "secrets", "uuid", "logging")
 _STORES = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR"})
 _ITEM_STORES = {"STORE_SUBSCR": 2, "DELETE_SUBSCR": 2, "STORE_SLICE": 3}
-_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
+_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLASSDEREF"})
+# How many names they store to.
+_FAST_STORES = {"STORE_FAST": 1, "STORE_FAST_LOAD_FAST": 1, "STORE_FAST_STORE_FAST": 2}
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _SUBSCRIPTS = frozenset({"BINARY_SUBSCR", "BINARY_SLICE"})
 # What a function made itself, or was given.
@@ -41,23 +46,40 @@ _DEPTH = 4
 
 
 def has_side_effects(function: Callable[..., Any]) -> bool:
-    """Whether the code of `function`, or of functions of the user that it calls, shows side effects."""
-    return _affects(function, _DEPTH, set())
+    """Whether the code of `function`, or of functions of the user that it calls, shows side effects.
+
+    Code that is not understood (of a Python whose instructions are not known) counts as code with side effects.
+    """
+    return _shows(function, _DEPTH, set(), _Effects)
 
 
-def _affects(function: Any, depth: int, seen: set[int]) -> bool:
+def loads_iterator(function: Callable[..., Any]) -> bool:
+    """Whether the code takes elements from an iterator that was made outside of it."""
+    return loads(function, _is_iterator) or loads(function, lambda value: value is next)
+
+
+def loads(function: Callable[..., Any], wanted: Callable[[Any], bool]) -> bool:
+    """Whether the code loads a value of a kind from outside: by name, or as an attribute of what has a name."""
+    return _shows(function, _DEPTH, set(), functools.partial(_Loads, wanted))
+
+
+def _shows(function: Any, depth: int, seen: set[int], reading: Callable[..., _Reading]) -> bool:
     if id(function) in seen or depth == 0:
         return False
     seen.add(id(function))
     if isinstance(function, functools.partial):
-        return _affects(function.func, depth, seen)
-    if hasattr(function, "__wrapped__") and _affects(function.__wrapped__, depth, seen):
+        return _shows(function.func, depth, seen, reading)
+    if hasattr(function, "__wrapped__") and _shows(function.__wrapped__, depth, seen, reading):
         return True
     found, owner = _code_of(function)
     if found is None or _is_library(found):
         return False
     names = _Names(found, owner)
-    return any(_Reading(names, depth, seen).affects(code) for code in _codes(found.__code__))
+
+    def called(value: Any) -> bool:
+        return _shows(value, depth - 1, seen, reading)
+
+    return any(reading(names=names, called=called).shows(code) for code in _codes(found.__code__))
 
 
 def _code_of(function: Any) -> tuple[types.FunctionType | None, Any]:
@@ -96,44 +118,61 @@ class _Names:
 
 
 class _Reading:
-    """Follows code from its first instruction to its last, with what lies on the stack as far as it is from outside."""
+    """Follows code from its first instruction to its last, with what lies on the stack as far as it is from outside.
 
-    def __init__(self, names: _Names, depth: int, seen: set[int]) -> None:
+    Args:
+        names: What the names of the function stand for.
+        called: Returns whether a function that the code uses shows the same.
+    """
+
+    def __init__(self, names: _Names, called: Callable[[Any], bool]) -> None:
         self._names = names
-        self._depth = depth
-        self._seen = seen
+        self._called = called
         self._stack: list[Any] = []
         self._locals: dict[str, Any] = dict(names.bound)
 
-    def affects(self, code: types.CodeType) -> bool:
-        """Whether the code has side effects."""
-        return any(self._step_affects(step) for step in dis.get_instructions(code))
+    def shows(self, code: types.CodeType) -> bool:
+        """Whether the code shows what is looked for."""
+        return any(self._step_shows(step) for step in dis.get_instructions(code))
 
-    def _step_affects(self, step: dis.Instruction) -> bool:
-        name = step.opname
-        if name in _STORES or (name in ("STORE_DEREF", "DELETE_DEREF") and step.argval in self._names.free):
-            return name not in ("STORE_ATTR", "DELETE_ATTR") or self._top() is not _OWN
-        if name in _ITEM_STORES and self._top(_ITEM_STORES[name]) is not _OWN:
+    def _step_shows(self, step: dis.Instruction) -> bool:
+        if step.opname not in KNOWN:
             return True
-        if name in _ATTRIBUTES and self._attribute_affects(str(step.argval)):
+        if self._changes(step):
+            return True
+        if step.opname in _ATTRIBUTES and self._attribute_shows(str(step.argval)):
             return True
         before = len(self._stack)
         self._move(step)
-        loaded = self._stack[before:] if name in _LOADS or name.startswith("LOAD_FAST") else []
-        return any(self._use_affects(value) for value in loaded)
+        loaded = self._stack[before:] if step.opname in _LOADS or step.opname.startswith("LOAD_FAST") else []
+        return any(self._use_shows(value) for value in loaded)
 
-    def _attribute_affects(self, attribute: str) -> bool:
+    def _changes(self, step: dis.Instruction) -> bool:
+        """Whether an instruction itself is what is looked for."""
+        return False
+
+    def _attribute_shows(self, attribute: str) -> bool:
         owner = self._top()
         if owner is _OWN or isinstance(owner, types.ModuleType):
             value = getattr(owner, attribute, _OWN)
-            return owner is not _OWN and self._use_affects(value)
-        return attribute in _CHANGES or (owner is not _OUTSIDE and self._use_affects(getattr(owner, attribute, _OWN)))
+            return owner is not _OWN and self._use_shows(value)
+        if self._is_change(attribute):
+            return True
+        return owner is not _OUTSIDE and self._use_shows(getattr(owner, attribute, _OWN))
 
-    def _use_affects(self, value: Any) -> bool:
+    def _is_change(self, attribute: str) -> bool:
+        """Whether a method of that name is what is looked for."""
+        return False
+
+    def _use_shows(self, value: Any) -> bool:
         if value is _OWN or value is _OUTSIDE or isinstance(value, types.ModuleType):
             return False
-        affects = callable(value) and not isinstance(value, type) and _affects(value, self._depth - 1, self._seen)
-        return affects or _is_unsteady(value) or id(value) in _FUNCTIONS
+        is_function = callable(value) and not isinstance(value, type)
+        return self._is_wanted(value) or (is_function and self._called(value))
+
+    def _is_wanted(self, value: Any) -> bool:
+        """Whether a value is what is looked for."""
+        return False
 
     def _top(self, place: int = 1) -> Any:
         return self._stack[-place] if len(self._stack) >= place else _OWN
@@ -148,6 +187,8 @@ class _Reading:
         elif name.startswith("LOAD_FAST"):
             given = step.argval if isinstance(step.argval, tuple) else (step.argval,)
             stack += [self._locals.get(n, _OWN) for n in given]
+        elif name in _FAST_STORES:
+            self._move_fast(step)
         elif name == "COPY":
             stack.append(self._top(step.arg or 1))
         elif name == "SWAP" and len(stack) >= (step.arg or 1):
@@ -159,18 +200,62 @@ class _Reading:
         else:
             self._move_other(step, effect)
 
+    def _move_fast(self, step: dis.Instruction) -> None:
+        """Stores to names of the function, from Python 3.13 on up to two at once, or one beside a load."""
+        names: list[str] = list(step.argval) if isinstance(step.argval, tuple) else [step.argval]
+        for name in names[: _FAST_STORES[step.opname]]:
+            self._locals[name] = self._stack.pop() if self._stack else _OWN
+        if step.opname == "STORE_FAST_LOAD_FAST":
+            self._stack.append(self._locals.get(names[1], _OWN))
+
     def _move_other(self, step: dis.Instruction, effect: int) -> None:
         kept = self._top(2) if step.opname in _SUBSCRIPTS else _OWN
-        stored = self._top()
         if effect < 0:
             del self._stack[effect:]
         self._stack += [_OWN] * max(effect, 0)
-        if step.opname == "STORE_FAST":
-            self._locals[step.argval] = stored
-        elif effect < 0 and self._stack:
+        if effect < 0 and self._stack:
             # Whatever was computed is new, but for an item of something outside.
             outside = kept is not _OWN and not hasattr(kept, "dtype")
             self._stack[-1] = _OUTSIDE if outside else (_OWN if _computes(step.opname) else self._stack[-1])
+
+
+class _Effects(_Reading):
+    """Looks for side effects."""
+
+    def _changes(self, step: dis.Instruction) -> bool:
+        name = step.opname
+        if name in _STORES or (name in ("STORE_DEREF", "DELETE_DEREF") and step.argval in self._names.free):
+            return name not in ("STORE_ATTR", "DELETE_ATTR") or self._top() is not _OWN
+        return name in _ITEM_STORES and self._top(_ITEM_STORES[name]) is not _OWN
+
+    def _is_change(self, attribute: str) -> bool:
+        return attribute in _CHANGES
+
+    def _is_wanted(self, value: Any) -> bool:
+        return _is_iterator(value) or _is_unsteady(value) or id(value) in _FUNCTIONS
+
+
+class _Loads(_Reading):
+    """Looks for values of a kind.
+
+    Args:
+        wanted: Returns whether a value is of that kind.
+        names: As of `_Reading`.
+        called: As of `_Reading`.
+    """
+
+    def __init__(self, wanted: Callable[[Any], bool], names: _Names, called: Callable[[Any], bool]) -> None:
+        super().__init__(names, called)
+        self._wanted = wanted
+
+    def _is_wanted(self, value: Any) -> bool:
+        return self._wanted(value)
+
+
+def _is_iterator(value: Any) -> bool:
+    """Whether a value is an iterator, or a collection that has one."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)
+    return any(isinstance(v, Iterator) for v in inner)
 
 
 def _computes(name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -13,8 +12,9 @@ from lockstep._nest import Packed
 from lockstep.data import _columns, _spec
 from lockstep.data._blocks import ArrayStore, Block, held
 from lockstep.data._columns import Columns
+from lockstep.data._failures import Postponed
 from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, StoreCursor
-from lockstep.data._structure import TEXT, normalised
+from lockstep.data._structure import TEXT, copied, normalised
 from lockstep.errors import InputError
 
 
@@ -154,7 +154,10 @@ class Generated(Node):
     @property
     def spec(self) -> Any:
         """The signature, or what the first element of a new pass looks like."""
+        from lockstep.data._peek import demand_looking
+
         if self._signature is None:
+            demand_looking()
             for value in self._make():
                 return _spec.spec_of(normalised(value))
             raise InputError("from_generator needs output_signature for a generator without any element.")
@@ -166,7 +169,7 @@ class Generated(Node):
 
 
 class _GeneratedCursor:
-    """Position: how many elements were taken. To continue, a new pass drops so many."""
+    """Position: how many elements were taken, or failed. To continue, a new pass drops so many."""
 
     def __init__(self, make: Callable[[], Iterable[Any]], signature: Any | None) -> None:
         self._make = make
@@ -176,10 +179,11 @@ class _GeneratedCursor:
         self._structure: Any = None
         self._taken = 0
         self._ended = False
-        self._error: Exception | None = None
+        self._failed = Postponed()
 
     def next(self, limit: int) -> Block | None:
         if self._values is None:
+            self._values = iter(())  # What cannot be begun has no elements.
             self._values = self._begun()
             self._skip()
         first = self._taken
@@ -199,21 +203,27 @@ class _GeneratedCursor:
         """The next elements; an error that follows some of them is raised when they are used up."""
         elements: list[Any] = []
         assert self._values is not None
+        self._give_error()
         while len(elements) < limit and not self._ended:
             try:
-                if self._error is not None:
-                    raise self._error
-                elements.append(self._checked(next(self._values)))
+                # It may yield the same array again, with other values.
+                elements.append(copied(self._checked(next(self._values))))
                 self._taken += 1
             except StopIteration:
                 self._ended = True
             except Exception as error:
-                self._error = error
+                self._failed.keep(error)
                 if not elements:
-                    self._ended = True
-                    raise
+                    self._give_error()
                 break
         return elements
+
+    def _give_error(self) -> None:
+        try:
+            self._failed.give()
+        except Exception:
+            self._taken += 1
+            raise
 
     def state(self) -> State:
         return self._taken
@@ -224,9 +234,15 @@ class _GeneratedCursor:
     def _skip(self) -> None:
         assert self._values is not None
         skipped = 0
-        for value in itertools.islice(self._values, self._taken):
-            if not skipped and self._signature is None:
-                self._arranged(normalised(value))
+        while skipped < self._taken:
+            try:
+                value = next(self._values)
+                if self._signature is None and self._structure is None:
+                    self._arranged(normalised(value))
+            except StopIteration:
+                break
+            except Exception:  # As it did the first time, when it was raised.
+                pass
             skipped += 1
         if skipped < self._taken:
             raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax
 import numpy as np
 
 from lockstep.data._structure import TEXT
-from lockstep.errors import ArgumentError
+from lockstep.errors import ArgumentError, InputError
 
 Shape = tuple[int | None, ...]
 
@@ -109,6 +110,43 @@ def generalised(one: Any, other: Any) -> Any:
     if any(type(a) is not type(b) or (isinstance(a, TensorSpec) and a.dtype != b.dtype) for a, b in pairs):
         return None
     return jax.tree.map(lambda a, b: _wider(a, b) if isinstance(a, TensorSpec) else a, one, other)
+
+
+class IncompatibleElementsError(InputError, TypeError):
+    """Datasets whose elements are to be mixed have elements of different structures or dtypes."""
+
+
+def common(specs: Sequence[Any], may_be_narrowed: bool) -> Any:
+    """Returns the narrowest spec that holds for the elements of several datasets.
+
+    Args:
+        specs: What the elements of each look like.
+        may_be_narrowed: Whether dtypes of 64 bits and 32 are one, because a map function computed with JAX's.
+
+    Raises:
+        IncompatibleElementsError: If there is none.
+    """
+    result = specs[0]
+    for spec in specs[1:]:
+        wider = generalised(result, spec)
+        if wider is None and may_be_narrowed:
+            wider = generalised(_as_jax(result), _as_jax(spec))
+        if wider is None:
+            raise IncompatibleElementsError(
+                f"Incompatible dataset elements: {result} vs. {spec}. Elements of one dataset must have one structure "
+                "and dtype; bring them into one form with map first."
+            )
+        result = wider
+    return result
+
+
+def _as_jax(spec: Any) -> Any:
+    def narrow(leaf: Any) -> Any:
+        if not isinstance(leaf, TensorSpec) or leaf.dtype == TEXT:
+            return leaf
+        return TensorSpec(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
+
+    return jax.tree.map(narrow, spec)
 
 
 def _wider(one: TensorSpec, other: TensorSpec) -> TensorSpec:

@@ -66,8 +66,8 @@ def call(function: Callable[..., Any], element: Any) -> Any:
 
 
 def copied(element: Any) -> Any:
-    """Returns new containers around the same leaves, for functions that change the dict they are given."""
-    return jax.tree.map(lambda leaf: leaf, element)
+    """Returns new containers and arrays, for a function that changes what it is given."""
+    return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, element)
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
+import keras
 import numpy as np
 
 from lockstep._nest import Packed
 from lockstep.data import _structure
+from lockstep.data._division import divides_by_zero, may_divide_by_zero
 from lockstep.data._purity import has_side_effects
 from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT
@@ -51,6 +54,9 @@ class Traced:
         identity: Equal for functions that compute the same of the same.
         primitives: The names of JAX's primitives that it consists of, each as often as it occurs.
         portable: Whether the identity is that of the same function in another process, too.
+        variables: Keras' variables whose values it reads; `compute` takes the values after the leaves.
+        divides: Pure function of the same arguments that returns bool (), whether an integer is divided by 0; `None`
+            if that cannot be.
     """
 
     compute: Callable[..., list[Any]]
@@ -62,6 +68,8 @@ class Traced:
     identity: str = ""
     primitives: tuple[str, ...] = ()
     portable: bool = False
+    variables: tuple[keras.Variable, ...] = ()
+    divides: Callable[..., Any] | None = None
 
 
 def trace(function: Callable[..., Any], spec: Any) -> Traced | None:
@@ -90,10 +98,24 @@ def trace(function: Callable[..., Any], spec: Any) -> Traced | None:
     found = iter(computed)
     specs = tuple(leaves[s] if s is not None else _spec_of(next(found)) for s in call.sources)
     reads = tuple(numeric[i] for i in used)
-    identity = _identity(record, call.structure, call.sources, specs, numeric)
-    primitives = tuple(_primitives(record.jaxpr))
-    portable = "0x" not in str(record.jaxpr)  # The address of a function of Python, such as a derivative.
-    return Traced(call.compute, numeric, call.structure, call.sources, specs, reads, identity, primitives, portable)
+    return Traced(
+        call.compute,
+        numeric,
+        call.structure,
+        call.sources,
+        specs,
+        reads,
+        identity=_identity(record, call.structure, call.sources, specs, numeric),
+        primitives=tuple(_primitives(record.jaxpr)),
+        # The address of a function of Python, such as a derivative, is of this process alone.
+        portable="0x" not in str(record.jaxpr),
+        variables=call.variables,
+        divides=partial(_divides_by_zero, record) if may_divide_by_zero(record) else None,
+    )
+
+
+def _divides_by_zero(record: Any, *arguments: Any) -> Any:
+    return divides_by_zero(record, arguments)
 
 
 def _identity(record: Any, *more: Any) -> str:
@@ -122,7 +144,7 @@ def _passed_on(function: Callable[..., Any], leaves: list[Any], structure: Any, 
         return None
     call = _Call(function, structure, len(leaves), numeric)
     try:
-        with _watched(), jax.enable_x64(True):
+        with jax.enable_x64(True):
             jax.eval_shape(call.compute, *[jax.ShapeDtypeStruct(leaves[i].shape, leaves[i].dtype) for i in numeric])
     except Exception:  # It may not like them so wide.
         return None
@@ -142,13 +164,28 @@ class _Call:
         self._numeric = numeric
         self.structure: Any = None
         self.sources: tuple[int | None, ...] | None = None
+        # The variables whose values are arguments; those that were read last, and whether any was changed.
+        self.variables: tuple[keras.Variable, ...] = ()
+        self.read: tuple[keras.Variable, ...] = ()
+        self.has_changed = False
 
-    def compute(self, *leaves: Any) -> list[Any]:
-        """Returns the leaves that are computed, not passed on."""
+    @property
+    def axes(self) -> tuple[int | None, ...]:
+        """The axis of each argument along which there are many elements."""
+        return (*(0 for _ in self._numeric), *(None for _ in self.variables))
+
+    def compute(self, *arguments: Any) -> list[Any]:
+        """Returns the leaves that are computed, not passed on.
+
+        Args:
+            *arguments: The numeric leaves of an element, then the values of the variables.
+        """
         given: list[Any] = [_Opaque() for _ in range(self._count)]
-        for i, leaf in zip(self._numeric, leaves, strict=True):
+        for i, leaf in zip(self._numeric, arguments, strict=False):
             given[i] = leaf
-        result = _lists_stacked(_structure.call(self._function, jax.tree.unflatten(self._structure, given)))
+        with _Scope(zip(self.variables, arguments[len(self._numeric) :], strict=True)) as scope:
+            result = _lists_stacked(_structure.call(self._function, jax.tree.unflatten(self._structure, given)))
+        self.read, self.has_changed = tuple(scope.read.values()), scope.has_changed()
         found, structure = jax.tree.flatten(result, is_leaf=lambda v: isinstance(v, _Opaque))
         sources = tuple(next((i for i, g in enumerate(given) if g is leaf), None) for leaf in found)
         if self._passed_on is not None and len(self._passed_on) == len(sources):
@@ -168,35 +205,55 @@ def _recorded(call: _Call, shapes: list[Any]) -> tuple[list[Any], list[int], Any
     records: list[tuple[str, list[Any]]] = []
     computed: list[Any] = []
     used: list[int] = []
-    for _ in range(2):
-        with _watched() as changed:
-            # A new function each time, because JAX remembers what it has traced.
-            record, computed = jax.make_jaxpr(lambda *leaves: call.compute(*leaves), return_shape=True)(*shapes)
-        if changed() or record.effects:
+    leaves = len(shapes)
+    while len(records) < 2:
+        # A new function each time, because JAX remembers what it has traced.
+        record, computed = jax.make_jaxpr(lambda *given: call.compute(*given), return_shape=True)(*shapes)
+        if call.has_changed or record.effects:
             raise UnsteadyError("it changes variables, or has effects")
+        if call.read != call.variables:  # Their values are arguments from now on, not constants of the record.
+            _demand_variables_are_known(call)
+            shapes = [*shapes[:leaves], *(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in call.variables)]
+            records.clear()
+            continue
         inputs = {id(v) for step in record.jaxpr.eqns for v in step.invars}
-        used = [i for i, v in enumerate(record.jaxpr.invars) if id(v) in inputs]
+        used = [i for i, v in enumerate(record.jaxpr.invars[:leaves]) if id(v) in inputs]
         records.append((str(record.jaxpr), [np.asarray(c) for c in record.consts]))
     (first, constants), (second, others) = records
     if first != second or any(a.tobytes() != b.tobytes() for a, b in zip(constants, others, strict=True)):
         raise UnsteadyError("it is not the same twice")
-    many = [jax.ShapeDtypeStruct((2, *s.shape), s.dtype) for s in shapes]
-    jax.eval_shape(jax.vmap(call.compute, out_axes=0), *many)
+    many = [jax.ShapeDtypeStruct((2, *s.shape) if i < leaves else s.shape, s.dtype) for i, s in enumerate(shapes)]
+    jax.eval_shape(jax.vmap(call.compute, in_axes=call.axes, out_axes=0), *many)
     return computed, used, record
 
 
-class _watched:
-    """Keeps changes to Keras variables from happening, and tells whether there were any."""
+def _demand_variables_are_known(call: _Call) -> None:
+    """Makes the values of the variables that were read arguments of the function."""
+    if call.variables:
+        raise UnsteadyError("it reads other variables each time")
+    call.variables = call.read
 
-    def __enter__(self) -> Callable[[], bool]:
-        import keras
 
-        self._scope: Any = keras.StatelessScope()
-        self._scope.__enter__()
-        return lambda: bool(self._scope.state_mapping)
+class _Scope(keras.StatelessScope):
+    """Gives variables of Keras the values that a traced function is called with, and keeps them from being changed.
 
-    def __exit__(self, *error: Any) -> None:
-        self._scope.__exit__(*error)
+    Args:
+        values: Variables and their values; any other variable has its own.
+    """
+
+    def __init__(self, values: Iterable[tuple[keras.Variable, Any]]) -> None:
+        super().__init__(state_mapping=list(values))
+        self._given = dict(self.state_mapping)
+        self.read: dict[int, keras.Variable] = {}
+
+    def get_current_value(self, variable: keras.Variable) -> Any:
+        """Returns a variable's value, and remembers that it was read."""
+        self.read[id(variable)] = variable
+        return super().get_current_value(variable)
+
+    def has_changed(self) -> bool:
+        """Whether a variable was assigned to."""
+        return any(self._given.get(key) is not value for key, value in self.state_mapping.items())
 
 
 def _lists_stacked(value: Any) -> Any:
@@ -248,26 +305,41 @@ def host() -> Any:
 class Vectorised:
     """A traced function, compiled for many elements at once.
 
+    Variables are read each time, so that an element is computed with the values of that moment.
+
     Blocks are filled up to a power of two, so that few sizes are compiled, and an element's result does not depend on
     which others are computed with it.
     """
 
     def __init__(self, traced: Traced) -> None:
         self.traced = traced
-        self._run = jax.jit(jax.vmap(traced.compute))
+        axes = (*(0 for _ in traced.numeric), *(None for _ in traced.variables))
+        self._run = jax.jit(jax.vmap(self._computed, in_axes=axes))
 
-    def __call__(self, columns: Any, count: int) -> Any:
-        """Maps columns of `count` rows to columns."""
+    @property
+    def is_closed(self) -> bool:
+        """Whether the results depend on the elements alone, and none can fail: it can be a part of another function."""
+        return not self.traced.variables and self.traced.divides is None
+
+    def _computed(self, *arguments: Any) -> tuple[list[Any], Any]:
+        divides = self.traced.divides
+        return self.traced.compute(*arguments), None if divides is None else divides(*arguments)
+
+    def __call__(self, columns: Any, count: int) -> tuple[Any, int | None]:
+        """Maps columns of `count` rows; returns the columns, and the first row that divides an integer by 0, if any."""
         leaves = jax.tree.leaves(columns)
         size = 1 << (count - 1).bit_length()
         if None not in self.traced.sources:
-            return self._together(leaves, [])
+            return self._together(leaves, []), None
+        values = [np.asarray(variable.value) for variable in self.traced.variables]
         with jax.default_device(host()):
-            results = self._run(*[_filled(leaves[i], size) for i in self.traced.numeric])
-        return self._together(leaves, [np.asarray(r)[:count] for r in results])
+            results, divides = self._run(*[_filled(leaves[i], size) for i in self.traced.numeric], *values)
+        failed = None if divides is None else np.flatnonzero(np.asarray(divides)[:count])
+        columns = self._together(leaves, [np.asarray(r)[:count] for r in results])
+        return columns, int(failed[0]) if failed is not None and len(failed) else None
 
     def inline(self, columns: Any) -> Any:
-        """Maps columns of JAX arrays, as a part of another traced function."""
+        """Maps columns of JAX arrays, as a part of another traced function; only if `is_closed`."""
         leaves = jax.tree.leaves(columns)
         return self._together(leaves, jax.vmap(self.traced.compute)(*[leaves[i] for i in self.traced.numeric]))
 

@@ -6,6 +6,7 @@ from jax.errors import JaxRuntimeError as ResourceExhaustedError
 
 from lockstep.compat.tensorflow._missing import getter as _getter
 from lockstep.errors import ArgumentError as InvalidArgumentError
+from lockstep.errors import CardinalityError as FailedPreconditionError
 from lockstep.errors import DataNotFoundError as NotFoundError
 from lockstep.errors import InputError as DataLossError
 from lockstep.errors import LockstepError as OpError
@@ -42,10 +43,6 @@ AbortedError = UnavailableError
 
 class CancelledError(OpError):
     """For `except` clauses: lockstep never raises it. Source: tf.errors.CancelledError."""
-
-
-class FailedPreconditionError(OpError):
-    """For `except` clauses: lockstep never raises it. Source: tf.errors.FailedPreconditionError."""
 
 
 class InternalError(OpError):

@@ -12,6 +12,7 @@ import numpy as np
 from lockstep.data import _columns, _spec
 from lockstep.data._blocks import Block, held, joined
 from lockstep.data._columns import Columns, Ragged, Rows
+from lockstep.data._failures import Postponed
 from lockstep.data._plan import Cursor, Node, Run, State, Transformation
 from lockstep.data._transforms.padding import Padding
 from lockstep.errors import InputError
@@ -61,10 +62,10 @@ class _BatchCursor:
         self._size = size
         self._drop = drop
         self._padding = padding
-        self.state = upstream.state
-        self.restore = upstream.restore
+        self._failed = Postponed()
 
     def next(self, limit: int) -> Block | None:
+        self._failed.give()
         block = self._gathered(limit * self._size)
         if block is None:
             return None
@@ -73,11 +74,25 @@ class _BatchCursor:
         return Block(StackedStore(block, self._size, self._padding), np.arange(count)) if count else None
 
     def _gathered(self, wanted: int) -> Block | None:
+        """The next elements. Of a batch in which one fails, those before it are lost with it, as in tf.data."""
         parts: list[Block] = []
-        while wanted > 0 and (block := self._upstream.next(wanted)) is not None:
-            parts.append(block)
-            wanted -= len(block)
+        try:
+            while wanted > 0 and (block := self._upstream.next(wanted)) is not None:
+                parts.append(block)
+                wanted -= len(block)
+        except Exception as error:
+            whole = sum(map(len, parts)) // self._size * self._size
+            if not whole:
+                raise
+            self._failed.keep(error)
+            return joined(parts)[:whole]
         return joined(parts) if parts else None
+
+    def state(self) -> State:
+        return self._failed.wrapped(self._upstream.state())
+
+    def restore(self, state: State) -> None:
+        self._upstream.restore(self._failed.unwrapped(state))
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +156,8 @@ class Unbatch(Transformation):
         found = self.upstream.cardinality
         if found <= 0:  # None, infinitely many or unknown: their size does not matter, and may not be known.
             return found
+        if self.captures_iterator:
+            return UNKNOWN
         sizes = {s.shape[0] for s in jax.tree.leaves(self.upstream.spec) if s.shape}
         size = sizes.pop() if len(sizes) == 1 else None
         return found * size if size is not None else UNKNOWN
@@ -156,10 +173,14 @@ class _UnbatchCursor:
     def next(self, limit: int) -> Block | None:
         while self._rest is None or len(self._rest) == 0:
             self._before, self._used = self._upstream.state(), 0
-            block = self._upstream.next(1)
+            try:
+                block = self._upstream.next(1)
+                self._rest = None if block is None else _rows_of(block)
+            except Exception:
+                self._before = self._upstream.state()
+                raise
             if block is None:
                 return None
-            self._rest = _rows_of(block)
         part, self._rest = self._rest[:limit], self._rest[limit:]
         self._used += len(part)
         return part

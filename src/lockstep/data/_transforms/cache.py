@@ -15,6 +15,7 @@ from lockstep.data._blocks import Block
 from lockstep.data._columns import Columns, Ragged, Rows
 from lockstep.data._plan import Cursor, Node, Run, State, Transformation
 from lockstep.data._transforms.cache_file import CacheFile
+from lockstep.data._transforms.in_turn import InTurn, together_or_each
 
 
 class Cache(Transformation):
@@ -59,20 +60,28 @@ class _CacheCursor:
         self._run = run
         self._kept: Kept | None = None
         self._at = 0
+        # How many of the errors that came up while the elements were read this cursor has raised.
+        self._raised = 0
 
     def next(self, limit: int) -> Block | None:
         if self._kept is None:
             self._kept = self._node.kept_for(self._run)
-        count = self._kept.available(self._at + limit)
+        count = self._kept.available(self._at + limit, self._raised)
+        if self._raised < len(self._kept.errors):
+            place, error = self._kept.errors[self._raised]
+            if place == self._at:
+                self._raised += 1
+                raise error
+            count = min(count, place)
         first, self._at = self._at, min(self._at + limit, count)
         return Block(self._kept, np.arange(first, self._at)) if self._at > first else None
 
     def state(self) -> State:
         run = self._kept.run if self._kept is not None else self._node.first_pass or self._run
-        return {"at": self._at, "first_pass": [run.entropy, list(run.iteration)]}
+        return {"at": self._at, "raised": self._raised, "first_pass": [run.entropy, list(run.iteration)]}
 
     def restore(self, state: State) -> None:
-        self._at = state["at"]
+        self._at, self._raised = state["at"], state.get("raised", 0)
         entropy, iteration = state["first_pass"]
         self._kept = self._node.kept_for(Run(entropy, tuple(iteration), self._run.path), restored=True)
 
@@ -95,7 +104,9 @@ class Kept:
         self._memory = _Memory(max(node.cardinality, 0))
         # What is still to be read, and how much was.
         complete = file is not None and file.is_complete
-        self._cursor: Cursor | None = None if complete else node.open(run)
+        self._cursor: Cursor | None = None if complete else self._opened(node)
+        # Elements that failed when they were read: how many others come before each, and its error.
+        self.errors: list[tuple[int, Exception]] = []
         self._count = file.count if complete and file is not None else 0
         # The elements that may still have to be computed: the first ordinal and the block of each piece.
         self._pieces: list[tuple[int, Block]] = []
@@ -106,20 +117,37 @@ class Kept:
     def wholesale(self) -> bool:
         return self._file is not None or all(block.store.wholesale for _, block in self._pieces[:1])
 
-    def available(self, wanted: int) -> int:
-        """Reads on until there are `wanted` elements, or no more; returns how many there are."""
+    def available(self, wanted: int, raised: int) -> int:
+        """Reads on until there are `wanted` elements, or no more, or one fails; returns how many there are.
+
+        Args:
+            wanted: How many.
+            raised: How many of `errors` whoever asks has raised already.
+        """
         with self._reading:
             while self._count < wanted and self._cursor is not None:
-                block = self._cursor.next(max(wanted - self._count, 1))
+                try:
+                    block = self._cursor.next(max(wanted - self._count, 1))
+                except Exception as error:
+                    self.errors.append((self._count, error))
+                    if len(self.errors) > raised:
+                        break
+                    continue
                 if block is None:
                     self._finish()
                 else:
                     self._add(block)
             return self._count
 
+    def _opened(self, node: Node) -> Cursor:
+        cursor = node.open(self.run)
+        if self._file is None:
+            return cursor
+        return InTurn(cursor, lambda block: together_or_each(_pool.computed, block))
+
     def _add(self, block: Block) -> None:
         if self._file is not None:
-            self._file.append(_pool.computed(block).take())
+            self._file.append(block.take())
         else:
             if not self._memory.has_room(self._count + len(block)):
                 with self._computing:
@@ -129,7 +157,7 @@ class Kept:
 
     def _finish(self) -> None:
         self._cursor = None
-        if self._file is not None:
+        if self._file is not None and not self.errors:  # Later runs must meet the error, too.
             self._file.finish()
 
     def take(self, rows: Rows) -> Columns:
@@ -148,20 +176,23 @@ class Kept:
         numbers = np.searchsorted(firsts, missing, side="right") - 1
         for number in np.unique(numbers):
             first, block = pieces[number]
-            if block.store.wholesale:
-                self._compute_all(first, block)
-            else:
+            if not block.store.wholesale or not self._compute_all(first, block):
                 rows = missing[numbers == number]
                 columns = block[rows - first].take()
                 with self._computing:
                     self._memory.put(rows, columns)
         self._forget()
 
-    def _compute_all(self, first: int, block: Block) -> None:
+    def _compute_all(self, first: int, block: Block) -> bool:
+        """Computes a piece; returns whether that is possible, or one of its elements fails."""
         with self._computing:
             rows = self._memory.missing(np.arange(first, first + len(block)))
-            if len(rows):
-                self._memory.put(rows, block[rows - first].take())
+            try:
+                if len(rows):
+                    self._memory.put(rows, block[rows - first].take())
+            except Exception:
+                return False
+            return True
 
     def _forget(self) -> None:
         """Lets go of what all was computed from, when everything is there."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Callable
 
 from lockstep.data import _pool
-from lockstep.data._blocks import Block, joined
+from lockstep.data._blocks import Block
+from lockstep.data._failures import is_of_element
 from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, Transformation
-from lockstep.errors import InputError
+from lockstep.data._transforms.in_turn import InTurn, together_or_each
 
 _log = logging.getLogger("lockstep")
 
@@ -43,39 +44,29 @@ class IgnoreErrors(Transformation):
 class _IgnoringCursor:
     """Computes what it reads, to know."""
 
-    def __init__(self, upstream: Cursor, ignored: Any) -> None:
-        self._upstream = upstream
+    def __init__(self, upstream: Cursor, ignored: Callable[[Exception], None]) -> None:
         self._ignored = ignored
-        self.state = upstream.state
-        self.restore = upstream.restore
+        self._computed = InTurn(upstream, lambda block: together_or_each(self._kept, block))
+        self.state, self.restore = self._computed.state, self._computed.restore
 
     def next(self, limit: int) -> Block | None:
         while True:
             try:
-                block = self._upstream.next(limit)
-            except InputError as error:  # A source goes on behind what it cannot read.
-                self._ignored(error)
-                continue
-            if block is None:
-                return None
-            if kept := self._computed(block):
-                return kept
+                return self._computed.next(limit)
+            except Exception as error:  # A source goes on behind what it cannot read.
+                self._ignore(error)
 
-    def _computed(self, block: Block) -> Block | None:
+    def _kept(self, block: Block) -> Block | None:
         try:
             return _pool.computed(block)
-        except InputError:
-            kept = [part for part in _pool.each(self._one, range_of(block)) if part is not None]
-            return joined(kept) if kept else None
-
-    def _one(self, block: Block) -> Block | None:
-        try:
-            return _pool.computed(block)
-        except InputError as error:
-            self._ignored(error)
+        except Exception as error:
+            if len(block) > 1:
+                raise
+            self._ignore(error)
             return None
 
-
-def range_of(block: Block) -> list[Block]:
-    """Returns each element of a block as a block."""
-    return [block[i : i + 1] for i in range(len(block))]
+    def _ignore(self, error: Exception) -> None:
+        """Counts an error of an element; raises any other."""
+        if not is_of_element(error):
+            raise error
+        self._ignored(error)

@@ -9,8 +9,10 @@ from typing import Any
 
 from lockstep.data import _columns
 from lockstep.data._blocks import Block, joined
+from lockstep.data._failures import Postponed
 from lockstep.data._peek import first_elements, peeked_spec, spec_if_known
 from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
+from lockstep.data._purity import has_side_effects, loads_iterator
 from lockstep.data._spec import generalised
 
 
@@ -31,13 +33,21 @@ class Interleave(Transformation):
         self.block = block
         self._spec: Any = None
 
+    @property
+    def replayable(self) -> bool:
+        return self.upstream.replayable and not has_side_effects(self._function)
+
+    @property
+    def captures_iterator(self) -> bool:
+        return self.upstream.captures_iterator or loads_iterator(self._function)
+
     def open(self, run: Run) -> Cursor:
         return _InterleaveCursor(self, self.upstream.open(run), run)
 
     @property
     def spec(self) -> Any:
         if self._spec is None:
-            self._spec = self._spec_of_first() or peeked_spec(self)
+            self._spec = (None if self.captures_iterator else self._spec_of_first()) or peeked_spec(self)
         return self._spec
 
     def _spec_of_first(self) -> Any:
@@ -86,14 +96,21 @@ class _InterleaveCursor:
         self._taken = 0
         self._made = 0
         self._ended = False
+        self._failed = Postponed()
 
     def next(self, limit: int) -> Block | None:
+        self._failed.give()
         parts: list[Block] = []
-        while limit > 0 and (part := self._part(limit)) is not None:
-            parts.append(part)
-            limit -= len(part)
-            if self._cycle == 1:  # Nothing to interleave: whatever there is will do.
-                break
+        try:
+            while limit > 0 and (part := self._part(limit)) is not None:
+                parts.append(part)
+                limit -= len(part)
+                if self._cycle == 1:  # Nothing to interleave: whatever there is will do.
+                    break
+        except Exception as error:
+            if not parts:
+                raise
+            self._failed.keep(error)
         return joined(parts) if parts else None
 
     def _part(self, limit: int) -> Block | None:
@@ -132,9 +149,9 @@ class _InterleaveCursor:
         if block is None:
             self._ended = True
             return None
-        slot = self._slot(before, self._made, block)
-        self._slots[self._turn] = slot
         self._made += 1
+        slot = self._slot(before, self._made - 1, block)
+        self._slots[self._turn] = slot
         return slot
 
     def _slot(self, before: State, number: int, block: Block) -> _Slot:
@@ -143,16 +160,19 @@ class _InterleaveCursor:
 
     def state(self) -> State:
         slots = [s and {"before": s.before, "number": s.number, "cursor": s.cursor.state()} for s in self._slots]
-        return {
-            "upstream": self._upstream.state(),
-            "slots": slots,
-            "turn": self._turn,
-            "taken": self._taken,
-            "made": self._made,
-            "ended": self._ended,
-        }
+        return self._failed.wrapped(
+            {
+                "upstream": self._upstream.state(),
+                "slots": slots,
+                "turn": self._turn,
+                "taken": self._taken,
+                "made": self._made,
+                "ended": self._ended,
+            }
+        )
 
     def restore(self, state: State) -> None:
+        state = self._failed.unwrapped(state)
         for i, saved in enumerate(state["slots"]):
             self._slots[i] = saved and self._reopened(saved)
         self._upstream.restore(state["upstream"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -10,10 +10,13 @@ import numpy as np
 
 from lockstep.data import _columns, _pool, _structure
 from lockstep.data._blocks import Block, Store, held
+from lockstep.data._failures import Failed
 from lockstep.data._mapped import MappedStore, MapProgram
 from lockstep.data._peek import peeked_spec
 from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
+from lockstep.data._purity import loads_iterator
 from lockstep.data._structure import TEXT
+from lockstep.data._transforms.in_turn import InTurn, Outcome, elements_or_each, together_or_each
 from lockstep.errors import InputError
 
 
@@ -30,6 +33,14 @@ class Map(Transformation):
     @property
     def replayable(self) -> bool:
         return self.upstream.replayable and not self.program.in_order
+
+    @property
+    def reads_variables(self) -> bool:
+        return self.upstream.reads_variables or self.program.reads_variables
+
+    @property
+    def captures_iterator(self) -> bool:
+        return self.upstream.captures_iterator or loads_iterator(self.program.function)
 
     def open(self, run: Run) -> Cursor:
         upstream = self.upstream.open(run)
@@ -73,20 +84,33 @@ class _OrderedMapCursor:
     """Calls a function with side effects now, for each element, in order (or as told, on several threads)."""
 
     def __init__(self, upstream: Cursor, program: MapProgram, workers: int | None) -> None:
-        self._upstream = upstream
         self._program = program
         self._workers = workers or 1
-        self.state = upstream.state
-        self.restore = upstream.restore
+        computed = InTurn(upstream, self._outcomes)
+        self.next, self.state, self.restore = computed.next, computed.state, computed.restore
 
-    def next(self, limit: int) -> Block | None:
-        block = self._upstream.next(limit)
-        if block is None:
-            return None
-        elements = _columns.elements(block.take())
-        places = range(len(block))
-        results = _pool.each(lambda i: self._program.at(elements[i], _where(block, i)), places, self._workers)
-        return held(self._program.columns(results))
+    def _outcomes(self, block: Block) -> Iterator[Outcome]:
+        elements = elements_or_each(block, lambda part: _columns.elements(part.take()))
+        results = _pool.each(lambda i: self._called(elements[i], _where(block, i)), range(len(block)), self._workers)
+        first = next((i for i, result in enumerate(results) if isinstance(result, Failed)), len(results))
+        if first:
+            yield Outcome(first, self._held(results[:first]))
+        for result in results[first:]:
+            yield Outcome(1, result if isinstance(result, Failed) else self._held([result]))
+
+    def _held(self, results: list[Any]) -> Block | Failed:
+        try:
+            return held(self._program.columns(results))
+        except InputError as error:
+            return Failed(error)
+
+    def _called(self, element: Any, where: str) -> Any:
+        if isinstance(element, Failed):
+            return element
+        try:
+            return self._program.at(element, where)
+        except Exception as error:
+            return Failed(error)
 
 
 class Filter(Transformation):
@@ -100,6 +124,14 @@ class Filter(Transformation):
     def replayable(self) -> bool:
         return self.upstream.replayable and not self.program.in_order
 
+    @property
+    def reads_variables(self) -> bool:
+        return self.upstream.reads_variables or self.program.reads_variables
+
+    @property
+    def captures_iterator(self) -> bool:
+        return self.upstream.captures_iterator or loads_iterator(self.program.function)
+
     def open(self, run: Run) -> Cursor:
         return _FilterCursor(self.upstream.open(run), self.program)
 
@@ -112,18 +144,14 @@ class _FilterCursor:
     """Computes what it reads, to decide; what it keeps need not be computed again."""
 
     def __init__(self, upstream: Cursor, program: MapProgram) -> None:
-        self._upstream = upstream
         self._program = program
-        self.state = upstream.state
-        self.restore = upstream.restore
+        computed = InTurn(upstream, lambda block: together_or_each(self._kept, block))
+        self.next, self.state, self.restore = computed.next, computed.state, computed.restore
 
-    def next(self, limit: int) -> Block | None:
-        while (block := self._upstream.next(limit)) is not None:
-            there = _pool.computed(block)
-            kept = np.flatnonzero(verdicts(self._program, there, block))
-            if len(kept):
-                return there[kept]
-        return None
+    def _kept(self, block: Block) -> Block | None:
+        there = _pool.computed(block)
+        kept = np.flatnonzero(verdicts(self._program, there, block))
+        return there[kept] if len(kept) else None
 
 
 class TakeWhile(Filter):
@@ -135,13 +163,15 @@ class TakeWhile(Filter):
 
 class _TakeWhileCursor:
     def __init__(self, upstream: Cursor, program: MapProgram) -> None:
-        self._upstream = upstream
         self._program = program
+        self._computed = InTurn(upstream, lambda block: together_or_each(self._kept, block), lambda: self._ended)
         self._ended = False
 
     def next(self, limit: int) -> Block | None:
-        block = None if self._ended else self._upstream.next(limit)
-        if block is None:
+        return self._computed.next(limit)
+
+    def _kept(self, block: Block) -> Block | None:
+        if self._ended:
             return None
         there = _pool.computed(block)
         refused = np.flatnonzero(~verdicts(self._program, there, block))
@@ -150,10 +180,10 @@ class _TakeWhileCursor:
         return kept if len(kept) else None
 
     def state(self) -> State:
-        return {"upstream": self._upstream.state(), "ended": self._ended}
+        return {"upstream": self._computed.state(), "ended": self._ended}
 
     def restore(self, state: State) -> None:
-        self._upstream.restore(state["upstream"])
+        self._computed.restore(state["upstream"])
         self._ended = state["ended"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 
 from lockstep.data import _spec
 from lockstep.data._blocks import Beside, Block, held
-from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, Transformation, drop
+from lockstep.data._plan import CHUNK, INFINITE, UNKNOWN, Cursor, Node, Run, State, Transformation
 
 
 class Take(Transformation):
@@ -41,7 +42,11 @@ class _TakeCursor:
         self._left = count
 
     def next(self, limit: int) -> Block | None:
-        block = self._upstream.next(min(limit, self._left)) if self._left > 0 else None
+        try:
+            block = self._upstream.next(min(limit, self._left)) if self._left > 0 else None
+        except Exception:
+            self._left -= 1
+            raise
         self._left -= len(block) if block else self._left
         return block
 
@@ -82,10 +87,17 @@ class _SkipCursor:
         self._ended = count < 0
 
     def next(self, limit: int) -> Block | None:
-        if self._skip > 0:
-            self._ended = not drop(self._upstream, self._skip)
-            self._skip = 0
+        while self._skip > 0 and not self._ended:
+            self._drop_some()
         return None if self._ended else self._upstream.next(limit)
+
+    def _drop_some(self) -> None:
+        with contextlib.suppress(Exception):  # An element that fails is passed over like any other.
+            block = self._upstream.next(min(self._skip, CHUNK))
+            self._ended = block is None
+            self._skip -= len(block or ())
+            return
+        self._skip -= 1
 
     def state(self) -> State:
         return {"upstream": self._upstream.state(), "skip": self._skip, "ended": self._ended}
@@ -125,12 +137,19 @@ class _ShardCursor:
 
     def next(self, limit: int) -> Block | None:
         # To the last one that is kept and no further: what follows it may not be there yet, or cost something.
-        while (block := self._upstream.next(self._before + (limit - 1) * self._count + 1)) is not None:
+        while (block := self._read(self._before + (limit - 1) * self._count + 1)) is not None:
             kept = block[self._before :: self._count]
             self._before = (self._before - len(block)) % self._count
             if len(kept):
                 return kept
         return None
+
+    def _read(self, limit: int) -> Block | None:
+        try:
+            return self._upstream.next(limit)
+        except Exception:
+            self._before = (self._before - 1) % self._count
+            raise
 
     def state(self) -> State:
         return {"upstream": self._upstream.state(), "before": self._before}
@@ -166,7 +185,11 @@ class _EnumerateCursor:
         self._beside = Beside(_PAIR)
 
     def next(self, limit: int) -> Block | None:
-        block = self._upstream.next(limit)
+        try:
+            block = self._upstream.next(limit)
+        except Exception:
+            self._number += 1
+            raise
         if block is None:
             return None
         numbers = np.arange(self._number, self._number + len(block))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from lockstep.data._blocks import Block, joined
+from lockstep.data._failures import Postponed
 from lockstep.data._plan import CHUNK, INFINITE, UNKNOWN, Cursor, Node, Run, State
-from lockstep.data._spec import generalised
+from lockstep.data._transforms.alike import Alike
 from lockstep.data._transforms.arranged import arranged, arrangements
 from lockstep.errors import InputError
 
@@ -39,6 +40,7 @@ class Choose(Node):
         self._seed = seed
         self._stop = stop
         self._each_iteration = each_iteration
+        self._alike = Alike(self._sources)
 
     @cached_property
     def _arrangements(self) -> list[Any]:
@@ -52,21 +54,14 @@ class Choose(Node):
         cursors = [node.open(run.part(i)) for i, node in enumerate(self.inputs)]
         pairs = zip(cursors[: len(self._arrangements)], self._arrangements, strict=True)
         cursors[: len(self._arrangements)] = [arranged(cursor, structure) for cursor, structure in pairs]
+        alike = self._alike.begin()
         if self._weights is None:
-            return _ChooseCursor(cursors[:-1], _Named(cursors[-1], len(cursors) - 1), self._stop)
-        return _ChooseCursor(cursors, _Chance(self._weights, self._seed, self._each_iteration, run), self._stop)
+            return _ChooseCursor(cursors[:-1], _Named(cursors[-1], len(cursors) - 1), self._stop, alike)
+        return _ChooseCursor(cursors, _Chance(self._weights, self._seed, self._each_iteration, run), self._stop, alike)
 
     @property
     def spec(self) -> Any:
-        result = self._sources[0].spec
-        for node in self._sources[1:]:
-            result = generalised(result, node.spec)
-            if result is None:
-                raise InputError(
-                    "Datasets that are mixed must have elements of one structure and dtype. Received: "
-                    f"{[n.spec for n in self._sources]}. Bring them into one form with map first."
-                )
-        return result
+        return self._alike.spec
 
     @property
     def cardinality(self) -> int:
@@ -86,38 +81,51 @@ class Choose(Node):
 
 
 class _ChooseCursor:
-    def __init__(self, inputs: list[Cursor], choices: Any, stop: bool) -> None:
+    def __init__(self, inputs: list[Cursor], choices: Any, stop: bool, alike: Callable[[Block], Block]) -> None:
         self._inputs = inputs
+        self._alike = alike
         self._choices = choices
         self._stop = stop
         self._ended = [False] * len(inputs)
+        self._failed = Postponed()
 
     def next(self, limit: int) -> Block | None:
+        self._failed.give()
         parts: list[Block] = []
-        while len(parts) < min(limit, CHUNK) and not all(self._ended):
-            choice = self._choices.next()
-            if choice is None:
-                self._ended = [True] * len(self._inputs)
-                break
-            block = None if self._ended[choice] else self._inputs[choice].next(1)
-            if block is not None:
-                parts.append(block)
-            elif self._stop:
-                self._ended = [True] * len(self._inputs)
-            else:
-                self._ended[choice] = True
-                if self._choices.is_none_of(self._ended):
-                    self._ended = [True] * len(self._inputs)
+        try:
+            while len(parts) < min(limit, CHUNK) and not all(self._ended):
+                block = self._chosen()
+                if block is not None:
+                    parts.append(self._alike(block))
+        except Exception as error:
+            if not parts:
+                raise
+            self._failed.keep(error)
         return joined(parts) if parts else None
 
+    def _chosen(self) -> Block | None:
+        """The next element of the dataset that is chosen next, if it has one."""
+        choice = self._choices.next()
+        block = None if choice is None or self._ended[choice] else self._inputs[choice].next(1)
+        if choice is None or (block is None and self._stop):
+            self._ended = [True] * len(self._inputs)
+        elif block is None:
+            self._ended[choice] = True
+            if self._choices.is_none_of(self._ended):
+                self._ended = [True] * len(self._inputs)
+        return block
+
     def state(self) -> State:
-        return {
-            "inputs": [c.state() for c in self._inputs],
-            "choices": self._choices.state(),
-            "ended": list(self._ended),
-        }
+        return self._failed.wrapped(
+            {
+                "inputs": [c.state() for c in self._inputs],
+                "choices": self._choices.state(),
+                "ended": list(self._ended),
+            }
+        )
 
     def restore(self, state: State) -> None:
+        state = self._failed.unwrapped(state)
         for cursor, saved in zip(self._inputs, state["inputs"], strict=True):
             cursor.restore(saved)
         self._choices.restore(state["choices"])

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
 from lockstep._nest import opened
-from lockstep.data import _columns, _structure
+from lockstep.data import _columns, _division, _structure
 from lockstep.data._blocks import Block, held
+from lockstep.data._failures import Failed, failure
 from lockstep.data._peek import peeked_spec
 from lockstep.data._plan import Cursor, Node, Run, State, Transformation
+from lockstep.data._purity import has_side_effects, loads_iterator
+from lockstep.data._transforms.in_turn import InTurn, Outcome, elements_or_each
 from lockstep.errors import InputError
 
 
@@ -33,6 +36,14 @@ class Scan(Transformation):
         self._function = function
         self._spec: Any = None
 
+    @property
+    def replayable(self) -> bool:
+        return self.upstream.replayable and not has_side_effects(self._function)
+
+    @property
+    def captures_iterator(self) -> bool:
+        return self.upstream.captures_iterator or loads_iterator(self._function)
+
     def open(self, run: Run) -> Cursor:
         return _ScanCursor(self.upstream.open(run), self._initial, self._function)
 
@@ -45,19 +56,40 @@ class Scan(Transformation):
 
 class _ScanCursor:
     def __init__(self, upstream: Cursor, initial: Any, function: Callable[..., Any]) -> None:
-        self._upstream = upstream
+        self._computed = InTurn(upstream, self._outcomes)
         self._carried = initial
         self._function = function
+        self.next = self._computed.next
 
-    def next(self, limit: int) -> Block | None:
-        block = self._upstream.next(limit)
-        if block is None:
-            return None
-        outputs = [self._step(element) for element in _columns.elements(block.take())]
-        return held(_columns.stacked(outputs))
+    def _outcomes(self, block: Block) -> Iterator[Outcome]:
+        elements = elements_or_each(block, lambda part: _columns.elements(part.take()))
+        outputs: list[Any] = []
+        failed: list[Failed] = []
+        for i, element in enumerate(elements):
+            output = self._step_or_failed(element, block.store.describe(int(block.rows[i])))
+            if isinstance(output, Failed):
+                failed = [output]
+                break
+            outputs.append(output)
+        if outputs:
+            yield Outcome(len(outputs), held(_columns.stacked(outputs)))
+        for error in failed:
+            yield Outcome(1, error)
+            for i in range(len(outputs) + 1, len(block)):
+                yield from self._outcomes(block[i : i + 1])
+
+    def _step_or_failed(self, element: Any, where: str) -> Any:
+        if isinstance(element, Failed):
+            return element
+        try:
+            return self._step(element)
+        except Exception as error:
+            name = _structure.name_of(self._function)
+            return Failed(failure(error, f"The function {name} of scan failed at {where}"))
 
     def _step(self, element: Any) -> Any:
-        result = self._function(*opened((self._carried, element)))
+        with _division.refused(jax.tree.leaves((self._carried, element))):
+            result = self._function(*opened(_structure.copied((self._carried, element))))
         if not isinstance(result, tuple) or len(result) != 2:
             raise InputError(
                 f"The function {_structure.name_of(self._function)} of scan must return (state, output). Received: "
@@ -68,10 +100,10 @@ class _ScanCursor:
 
     def state(self) -> State:
         leaves = jax.tree.leaves(self._carried)
-        return {"upstream": self._upstream.state(), "carried": [_saved(leaf) for leaf in leaves]}
+        return {"upstream": self._computed.state(), "carried": [_saved(leaf) for leaf in leaves]}
 
     def restore(self, state: State) -> None:
-        self._upstream.restore(state["upstream"])
+        self._computed.restore(state["upstream"])
         structure = jax.tree.structure(self._carried)
         self._carried = structure.unflatten([_loaded(saved) for saved in state["carried"]])
 

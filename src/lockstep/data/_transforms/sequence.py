@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -11,8 +12,8 @@ import jax
 
 from lockstep.data._blocks import Beside, Block
 from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, Transformation
+from lockstep.data._transforms.alike import Alike
 from lockstep.data._transforms.arranged import arranged, arrangements
-from lockstep.errors import InputError
 
 
 class Repeat(Transformation):
@@ -87,9 +88,10 @@ class Concatenate(Node):
 
     def __init__(self, inputs: Sequence[Node]) -> None:
         self.inputs = tuple(inputs)
+        self._alike = Alike(inputs)
 
     def open(self, run: Run) -> Cursor:
-        return _ConcatenateCursor(self.inputs, run, self._arrangements)
+        return _ConcatenateCursor(self.inputs, run, self._arrangements, self._alike.begin())
 
     @cached_property
     def _arrangements(self) -> list[Any]:
@@ -97,18 +99,7 @@ class Concatenate(Node):
 
     @property
     def spec(self) -> Any:
-        from lockstep.data._spec import generalised
-
-        result = self.inputs[0].spec
-        for node in self.inputs[1:]:
-            wider = generalised(result, node.spec)
-            if wider is None:
-                raise InputError(
-                    "Datasets that are concatenated must have elements of one structure and dtype. Received: "
-                    f"{result} and {node.spec}. Bring them into one form with map first."
-                )
-            result = wider
-        return result
+        return self._alike.spec
 
     @property
     def cardinality(self) -> int:
@@ -119,10 +110,13 @@ class Concatenate(Node):
 
 
 class _ConcatenateCursor:
-    def __init__(self, nodes: Sequence[Node], run: Run, structures: Sequence[Any]) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], run: Run, structures: Sequence[Any], alike: Callable[[Block], Block]
+    ) -> None:
         self._nodes = nodes
         self._structures = structures
         self._run = run
+        self._alike = alike
         self._index = 0
         self._upstream: Cursor | None = None
 
@@ -131,7 +125,7 @@ class _ConcatenateCursor:
             if self._upstream is None:
                 self._upstream = self._open()
             if (block := self._upstream.next(limit)) is not None:
-                return block
+                return self._alike(block)
             self._index += 1
             self._upstream = None
         return None
@@ -187,19 +181,41 @@ class _ZipCursor:
         self._ended = False
 
     def next(self, limit: int) -> Block | None:
-        for i, upstream in enumerate(self._upstreams):
-            if self._waiting[i] is None and not self._ended:
-                self._before[i], self._used[i] = upstream.state(), 0
-                self._waiting[i] = upstream.next(limit)
-                limit = min(limit, len(self._waiting[i] or ()))
-                self._ended = self._waiting[i] is None
+        for i in range(len(self._upstreams)):
+            try:
+                limit = self._read(i, limit)
+            except Exception:
+                self._drop_beside(i)
+                raise
         if self._ended:
             return None
         waiting = [b for b in self._waiting if b is not None]
         count = min(limit, *map(len, waiting))
-        self._waiting = [b[count:] if len(b) > count else None for b in waiting]
-        self._used = [used + count for used in self._used]
+        for i in range(len(waiting)):
+            self._use(i, count)
         return self._beside([b[:count] for b in waiting])
+
+    def _read(self, i: int, limit: int) -> int:
+        """Reads an input if nothing of it waits; returns how many elements may be read of the others."""
+        if self._waiting[i] is None and not self._ended:
+            self._before[i], self._used[i] = self._upstreams[i].state(), 0
+            self._waiting[i] = self._upstreams[i].next(limit)
+            limit = min(limit, len(self._waiting[i] or ()))
+            self._ended = self._waiting[i] is None
+        return limit
+
+    def _use(self, i: int, count: int) -> None:
+        waiting = self._waiting[i]
+        self._waiting[i] = waiting[count:] if waiting is not None and len(waiting) > count else None
+        self._used[i] += count
+
+    def _drop_beside(self, failed: int) -> None:
+        """Drops what would have stood beside an element that failed, so that the inputs stay level."""
+        for i in range(len(self._upstreams)):
+            if i != failed:
+                with contextlib.suppress(Exception):  # It fails in the same place.
+                    self._read(i, 1)
+                self._use(i, 1)
 
     def state(self) -> State:
         parts: list[State] = []

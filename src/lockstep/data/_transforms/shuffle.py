@@ -93,7 +93,9 @@ class _ShuffleCursor:
     def _fill(self, limit: int) -> None:
         """Reads what the next steps need. If the buffer cannot be kept full, it becomes the rest."""
         vacant = self._size if self._buffer is None else int(self._hole is not None)
-        self._queue = self._reader.fill(self._queue, vacant + limit - 1)
+        self._queue, failed = self._reader.fill(self._queue, vacant + limit - 1)
+        if failed is not None:
+            raise failed
         if self._queue.shape[1] < vacant:
             self._begin_rest()
         elif self._buffer is None:
@@ -210,14 +212,18 @@ class _Reader:
         self._live: dict[int, int] = {}
         self._next_number = 0
 
-    def fill(self, queue: References, wanted: int) -> References:
-        """Returns `queue` with further elements, until it has so many or there are no more."""
+    def fill(self, queue: References, wanted: int) -> tuple[References, Exception | None]:
+        """Returns `queue` with further elements, until it has so many, or there are no more, or one fails."""
         parts = [queue]
         missing = wanted - queue.shape[1]
-        while missing > 0 and (part := self._piece(max(min(missing, CHUNK), self._ahead))) is not None:
-            parts.append(part)
-            missing -= part.shape[1]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        failed: Exception | None = None
+        try:
+            while missing > 0 and (part := self._piece(max(min(missing, CHUNK), self._ahead))) is not None:
+                parts.append(part)
+                missing -= part.shape[1]
+        except Exception as error:
+            failed = error
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1), failed
 
     def _piece(self, limit: int) -> References | None:
         mark = (self.count, None if self._ended else self._upstream.state())
@@ -274,7 +280,10 @@ class _Reader:
         self.count = state["first"]
         parts = [_NONE]
         while self.count < state["count"]:
-            part = self._piece(min(state["count"] - self.count, CHUNK))
+            try:
+                part = self._piece(min(state["count"] - self.count, CHUNK))
+            except Exception:
+                continue
             if part is None:
                 break
             parts.append(part)

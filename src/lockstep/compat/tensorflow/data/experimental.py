@@ -14,7 +14,6 @@ from lockstep.data import UNKNOWN_CARDINALITY as UNKNOWN_CARDINALITY
 from lockstep.data import AutoShardPolicy as AutoShardPolicy
 from lockstep.data import DistributeOptions as DistributeOptions
 from lockstep.data import ThreadingOptions as ThreadingOptions
-from lockstep.errors import ArgumentError as _ArgumentError
 
 __all__ = [
     "AUTOTUNE",
@@ -59,18 +58,11 @@ def cardinality(dataset: _Any) -> _Any:
 
 
 def assert_cardinality(expected_cardinality: int) -> _Transformation:
-    """Raises `ArgumentError` if a dataset is known to have another number of elements.
+    """Raises `tf.errors.FailedPreconditionError` while iterating, if a dataset has more or fewer elements; for `apply`.
 
     Source: tf.data.experimental.assert_cardinality.
     """
-
-    def check(dataset: _Any) -> _Any:
-        found = int(dataset.cardinality())
-        if found not in (expected_cardinality, UNKNOWN_CARDINALITY):
-            raise _ArgumentError(f"The dataset must have {expected_cardinality} elements. Received one of {found}.")
-        return dataset
-
-    return check
+    return lambda dataset: dataset.assert_cardinality(expected_cardinality)
 
 
 def choose_from_datasets(datasets: _Any, choice_dataset: _Any, stop_on_empty_dataset: bool = False) -> _Any:

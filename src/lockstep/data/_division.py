@@ -1,0 +1,125 @@
+"""Integer division by 0 in map functions: JAX and numpy give a number for it; here it is an error, as in TensorFlow."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from lockstep.errors import ArgumentError
+
+# jax.numpy's functions, whose second argument divides: JAX records a call by this name. Of JAX's own primitives only
+# those count that a function calls itself: in libraries they divide by what they do not use, as in `gcd`.
+_FUNCTIONS = frozenset({"floor_divide", "remainder", "fmod", "divmod"})
+_PRIMITIVES = frozenset({"div", "rem"})
+_CALLS = ("jaxpr", "call_jaxpr")
+_LOOPS = frozenset({"scan", "while"})
+
+
+def error() -> ArgumentError:
+    """Returns the error of an integer that is divided by 0."""
+    return ArgumentError("Integer division by zero. Leave such elements out with filter, or replace the 0 first")
+
+
+def may_divide_by_zero(record: Any, known: Sequence[Any] = (), is_outermost: bool = True) -> bool:
+    """Whether a function divides integers by anything but constants other than 0.
+
+    Args:
+        record: A closed jaxpr.
+        known: The values of its arguments, `None` for those that are not known; by default none is.
+        is_outermost: Whether no other function calls it.
+    """
+    jaxpr = record.jaxpr
+    values = dict(zip(jaxpr.constvars, record.consts, strict=True))
+    values.update(zip(jaxpr.invars, known or [None] * len(jaxpr.invars), strict=True))
+
+    def value(atom: Any) -> Any:
+        return atom.val if isinstance(atom, core.Literal) else values.get(atom)
+
+    for step in jaxpr.eqns:
+        divisor = _divisor(step, is_outermost)
+        if divisor is not None:
+            if value(divisor) is None or not np.all(np.asarray(value(divisor))):
+                return True
+        elif any(may_divide_by_zero(inner, list(map(value, given)), False) for inner, given in _inner(step)):
+            return True
+    return False
+
+
+def divides_by_zero(record: Any, arguments: Sequence[Any], is_outermost: bool = True) -> Any:
+    """Computes bool (), whether a function divides an integer by 0; a part of a traced function.
+
+    Args:
+        record: A closed jaxpr.
+        arguments: What it is called with.
+        is_outermost: Whether no other function calls it.
+    """
+    steps = [s for s in record.jaxpr.eqns if _divisor(s, is_outermost) is not None or any(map(_divides, _inner(s)))]
+    atoms = [[d] if (d := _divisor(s, is_outermost)) is not None else list(s.invars) for s in steps]
+    flat = [atom for group in atoms for atom in group]
+    jaxpr = record.jaxpr.replace(outvars=flat, debug_info=record.jaxpr.debug_info.with_unknown_names())
+    values = iter(core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, record.consts))(*arguments))
+    found: Any = jnp.zeros((), bool)
+    for step, group in zip(steps, atoms, strict=True):
+        given = [next(values) for _ in group]
+        found |= jnp.any(given[0] == 0) if _divisor(step, is_outermost) is not None else _within(step, given)
+    return found
+
+
+def _within(step: Any, given: list[Any]) -> Any:
+    if step.primitive.name != "cond":
+        return divides_by_zero(_inner(step)[0][0], given, is_outermost=False)
+    branches = [lambda *operands, b=branch: divides_by_zero(b, operands, False) for branch in step.params["branches"]]
+    return jax.lax.switch(given[0], branches, *given[1:])
+
+
+def _divisor(step: Any, is_outermost: bool) -> Any:
+    """The value by which a step divides integers, or `None`."""
+    is_function = step.params.get("name") in _FUNCTIONS
+    if not is_function and not (is_outermost and step.primitive.name in _PRIMITIVES):
+        return None
+    return step.invars[1] if len(step.invars) == 2 and step.invars[1].aval.dtype.kind in "iu" else None
+
+
+def _inner(step: Any) -> list[tuple[Any, Any]]:
+    """The functions that a step calls, closed, and what it calls them with; not those of loops."""
+    if step.primitive.name in _LOOPS:
+        return []
+    if step.primitive.name == "cond":
+        return [(branch, step.invars[1:]) for branch in step.params["branches"]]
+    called = [step.params[k] for k in _CALLS if k in step.params]
+    closed = [c if hasattr(c, "consts") else core.ClosedJaxpr(c, ()) for c in called]
+    return [(c, step.invars) for c in closed if len(c.jaxpr.invars) == len(step.invars)]
+
+
+def _divides(called: tuple[Any, Any]) -> bool:
+    return may_divide_by_zero(called[0], is_outermost=False)
+
+
+class refused(np.errstate):
+    """Makes numpy raise an error where an integer is divided by 0, within a `with` statement.
+
+    numpy tells of a division by 0 by the name of the function alone. Only `floor_divide` and `divmod` give no hint of
+    the type; then it counts whether the element has integers.
+
+    Args:
+        leaves: The leaves of the element that is computed with.
+    """
+
+    def __init__(self, leaves: Sequence[Any]) -> None:
+        self._has_integers = any(getattr(leaf, "dtype", np.dtype(object)).kind in "iu" for leaf in leaves)
+        self._is_silent = np.geterr()["divide"] == "ignore"
+        super().__init__(divide="log", call=self)
+
+    def write(self, message: str) -> None:
+        """Raises the error, or gives numpy's own warning."""
+        name = message.split()[-1]
+        if name in ("remainder", "fmod") or (name in ("floor_divide", "divmod") and self._has_integers):
+            raise error()
+        if not self._is_silent:
+            warnings.warn(message.removeprefix("Warning: ").strip(), RuntimeWarning, stacklevel=2)

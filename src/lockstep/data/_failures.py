@@ -1,0 +1,98 @@
+"""Errors of single elements: what is raised for them, and which of them `ignore_errors` leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep.errors import ArgumentError, DataNotFoundError, InputError, LockstepError
+
+
+class InvalidElementError(InputError, ArgumentError):
+    """An element has a value that a function refuses, as `tf.debugging` and an integer division by 0 do."""
+
+
+class MissingElementError(InputError, DataNotFoundError):
+    """A function did not find the file that an element names."""
+
+
+class ProgramError(InputError):
+    """A function failed for a reason that lies in the program or the machine, not in the element."""
+
+
+# What TensorFlow reports as InvalidArgumentError.
+_INVALID = (ArgumentError, ValueError, TypeError, ZeroDivisionError)
+# Without the module or the name, or with more memory, the same element would do.
+_OF_PROGRAM = (NameError, ImportError, MemoryError)
+_POSTPONED = "postponed_error"
+_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
+
+
+def failure(error: Exception, message: str) -> Exception:
+    """Returns what is raised for an exception of a user's function, by the kind of the exception.
+
+    Args:
+        error: The exception.
+        message: Says which function failed at which element; the exception's own text is added.
+    """
+    if isinstance(error, LockstepError) and not isinstance(error, (InputError, ArgumentError, DataNotFoundError)):
+        return error  # A peer that failed, or a cluster that disagrees: not a matter of the input.
+    return _kind(error)(f"{message}: {type(error).__name__}: {error}")
+
+
+def _kind(error: Exception) -> type[LockstepError]:
+    from lockstep.errors import UnsupportedError
+
+    if isinstance(error, UnsupportedError):
+        return UnsupportedError
+    if isinstance(error, (ProgramError, *_OF_PROGRAM)) or _OUT_OF_MEMORY in str(error):
+        return ProgramError
+    if isinstance(error, _INVALID):
+        return InvalidElementError
+    return MissingElementError if isinstance(error, FileNotFoundError) else InputError
+
+
+def is_of_element(error: Exception) -> bool:
+    """Whether an error is that of an element or a file, which may be left out; not of the program."""
+    if isinstance(error, (ProgramError, *_OF_PROGRAM)):
+        return False
+    return isinstance(error, (InputError, DataNotFoundError)) or not isinstance(error, LockstepError)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The error of an element, in the place of the element.
+
+    Attributes:
+        error: What is raised when it is the element's turn.
+    """
+
+    error: Exception
+
+
+class Postponed:
+    """An error that is raised by the next call, because elements before it are given out first."""
+
+    def __init__(self) -> None:
+        self._error: Exception | None = None
+
+    def keep(self, error: Exception) -> None:
+        """Keeps an error."""
+        self._error = error
+
+    def give(self) -> None:
+        """Raises the error that is kept, once; without one does nothing."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def wrapped(self, state: Any) -> Any:
+        """Returns a cursor's state with the error that is kept, if there is one."""
+        return state if self._error is None else {_POSTPONED: str(self._error), "state": state}
+
+    def unwrapped(self, state: Any) -> Any:
+        """Returns the state that `wrapped` was given, and keeps the error that came with it."""
+        if not isinstance(state, dict) or _POSTPONED not in state:
+            return state
+        self._error = InputError(state[_POSTPONED])
+        return state["state"]
