@@ -32,9 +32,10 @@ def _leave(control: Control, watchdog: Watchdog, limits: Limits) -> None:
     if failure.has_failed():
         watchdog.part()
         _exit_now(1)
+    watchdog.leave()
     try:
         control.announce_leaving()
-        problem = _wait_for_all(control, limits)
+        problem = _wait_for_all(control, watchdog, limits)
     except Exception as error:  # The service has gone with the first task.
         problem = f"{control.tasks[0]}, which all others report to, has gone: {error}"
     if problem:
@@ -54,13 +55,15 @@ def _report(control: Control, problem: str) -> None:
     print(f"lockstep: {me} had ended its program when this happened: {problem}", file=sys.stderr)
 
 
-def _wait_for_all(control: Control, limits: Limits) -> str | None:
+def _wait_for_all(control: Control, watchdog: Watchdog, limits: Limits) -> str | None:
     """Returns what prevented the common end, or `None`."""
     start = time.monotonic()
     notice = start + _NOTICE_SECONDS
     while waiting := set(range(len(control.tasks))) - control.left():
         if found := control.failure():
             return describe_failure(found)
+        if silence := watchdog.silence(waiting):
+            return silence
         names = ", ".join(control.tasks[i] for i in sorted(waiting))
         now = time.monotonic()
         if now - start > limits.leave:

@@ -57,6 +57,8 @@ class Reporter:
         self._process = process
         self._hello = {**hello, "process": process, "generation": roll.generation}
         self._secret = secret or Secret()
+        # Where the first task was reached: the DNS may be out of reach when it must be reached again.
+        self._peer: tuple[str, int] | None = None
 
     def report(self, seconds: float) -> Admission:
         """Reports, and returns when all tasks have arrived.
@@ -74,18 +76,38 @@ class Reporter:
             token = door.seen_through(talk.directory)
             handshake.send(sock, talk.seal.write("hello", self._hello | {"sees": token and talk.seal.shows(token)}))
             verdict, _ = self._verdict(talk, seconds)
+            self._peer = sock.getpeername()[:2]
             return Admission(verdict, str(sock.getsockname()[0]), str(talk.directory))
 
-    def reach_service(self, seconds: float) -> tuple[socket.socket, bytes]:
-        """Returns a connection to jax's service, which the first task passes on, and what has come from it already."""
-        talk = self._greeted(time.monotonic() + seconds, seconds)
+    def reach_service(self, seconds: float, stream: str, resumes: bool) -> tuple[socket.socket, bytes]:
+        """Connects to jax's service, which the first task passes on, in one attempt, after `report`.
+
+        Args:
+            seconds: How long to wait for the connection, and for each answer.
+            stream: The name of the stream that the connection carries.
+            resumes: Whether another connection has carried it before.
+
+        Returns:
+            The connection, and what has come from it already.
+
+        Raises:
+            OSError: If the first task cannot be reached.
+            MissingTaskError: If it does not answer.
+            JoinError: If it does not receive this one, or does not know the stream.
+            PeerError: If something else answers at its address.
+        """
+        assert self._peer is not None
         with contextlib.ExitStack() as failing:
-            failing.callback(talk.sock.close)
-            talk.sock.settimeout(seconds)
-            handshake.send(talk.sock, talk.seal.write("hello", self._hello | {"wants": "service"}))
+            sock = socket.create_connection(self._peer, timeout=seconds)
+            failing.callback(sock.close)
+            talk = self._greet(sock, seconds)
+            if talk is None:
+                raise MissingTaskError(self._unreachable(seconds, "hangs up"))
+            wanted = {"wants": "service", "stream": stream, "resumes": resumes}
+            handshake.send(sock, talk.seal.write("hello", self._hello | wanted))
             _, rest = self._verdict(talk, seconds)
             failing.pop_all()
-        return talk.sock, rest
+        return sock, rest
 
     def _greeted(self, deadline: float, seconds: float) -> _Talk:
         """Connects, and exchanges greetings; again, where somebody hangs up on a caller it has not yet heard."""
@@ -94,18 +116,27 @@ class Reporter:
             with contextlib.ExitStack() as failing:
                 failing.callback(sock.close)
                 sock.settimeout(max(deadline - time.monotonic(), 0.0) + GRACE_SECONDS)
-                mine = handshake.new_nonce()
-                handshake.send(sock, handshake.greeting(mine))
-                answer, hung_up = self._answer(sock, seconds)
-                if hung_up and time.monotonic() + _RETRY_SECONDS < deadline:
+                talk = self._greet(sock, seconds)
+                if talk is None and time.monotonic() + _RETRY_SECONDS < deadline:
                     time.sleep(_RETRY_SECONDS)
                     continue
-                theirs = handshake.greeted(answer)
-                if theirs is None:
+                if talk is None:
                     raise PeerError(self._gone())
-                self._demand_alike(theirs.get("secret") is True)
                 failing.pop_all()
-            return _Talk(sock, Seal(self._secret, mine, theirs["nonce"]), theirs.get("door"))
+                return talk
+
+    def _greet(self, sock: socket.socket, seconds: float) -> _Talk | None:
+        """Exchanges greetings; returns `None` if the other side hangs up."""
+        mine = handshake.new_nonce()
+        handshake.send(sock, handshake.greeting(mine))
+        answer, hung_up = self._answer(sock, seconds)
+        if hung_up:
+            return None
+        theirs = handshake.greeted(answer)
+        if theirs is None:
+            raise PeerError(self._gone())
+        self._demand_alike(theirs.get("secret") is True)
+        return _Talk(sock, Seal(self._secret, mine, theirs["nonce"]), theirs.get("door"))
 
     def _connected(self, deadline: float, seconds: float) -> socket.socket:
         target = addresses.resolve(self._roll.addresses[0], self._roll.names[0])
