@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import secrets
 import shutil
@@ -79,6 +80,7 @@ def seen_through(directory: object) -> bytes | None:
     return None
 
 
+@functools.cache
 def service_of(directory: str) -> str:
     """Returns the path at which jax's service listens behind a door, for this process.
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from lockstep._runtime.stream import Stream, StreamError
 
 _CHUNK = 65536
-# Bytes of one direction that wait for a slow reader, or to be acknowledged; then nothing more is read for it.
+# Bytes of one direction that are not yet acknowledged; then nothing more is read for it. So no more wait for a slow reader.
 _MOST_WAITING = 1 << 20
 _TICK_SECONDS = 0.5
 _SPEAK_SECONDS = 1.0
@@ -180,7 +180,10 @@ class Relay:
 
     def _flush(self, carried: Carried) -> None:
         """Sends what can be sent, and waits for what is due from now on."""
-        if not _send(carried.local, carried.to_local):
+        before = len(carried.to_local)
+        is_there = _send(carried.local, carried.to_local)
+        carried.stream.passed_on += before - len(carried.to_local)
+        if not is_there:
             carried.to_local.clear()
             carried.is_open = False
             carried.stream.end()
@@ -227,8 +230,7 @@ class Relay:
         reads = carried.is_open and carried.stream.unacknowledged < _MOST_WAITING
         self._wait_for(carried.local, _events(reads, carried.to_local), (carried, True))
         if carried.link is not None:
-            reads = len(carried.to_local) < _MOST_WAITING
-            self._wait_for(carried.link, _events(reads, carried.to_link), (carried, False))
+            self._wait_for(carried.link, _events(True, carried.to_link), (carried, False))
 
     def _wait_for(self, sock: socket.socket, events: int, data: tuple[Carried, bool]) -> None:
         is_known = sock in self._selector.get_map()

@@ -119,14 +119,14 @@ class Tunnel:
         while True:
             try:
                 link, first = self._reporter.reach_service(_ATTEMPT_SECONDS, name, resumes)
-            except JoinError as error:
-                self._final = str(error)
             except ConnectionRefusedError:
                 refused_since = refused_since or time.monotonic()
                 if time.monotonic() - refused_since > _REFUSED_SECONDS:
                     self._final = "Nothing listens at its address any more: its process has ended."
-            except (LockstepError, OSError):
+            except (LockstepError, OSError) as error:
                 refused_since = None
+                if type(error) is JoinError:
+                    self._final = str(error)
             else:
                 self._final = ""
                 carried.heard_at = time.monotonic()
