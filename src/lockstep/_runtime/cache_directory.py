@@ -32,10 +32,11 @@ def private_directory(name: str) -> Path:
         OSError: If it cannot be made, or used.
     """
     base = _walk(cache_root())
-    _demand_own(base)
-    _made(base / name)
-    _demand_own(base / name)
-    return base / name
+    found = base / name
+    _made(found)
+    for directory in (base, found):
+        _demand_own(directory)
+    return found
 
 
 def cache_root() -> Path:
