@@ -92,7 +92,7 @@ def test_a_directory_that_others_can_write_is_refused_and_training_goes_on(job: 
     (tmp_path / "open").chmod(0o770)
     task = job.start(_TRAIN, LOCKSTEP_CACHE_DIR=str(tmp_path / "open"))
     assert _answer(task)["directory"] is None
-    assert "others may write in" in task.err
+    assert f"LOCKSTEP_CACHE_DIR={str(tmp_path / 'open')!r} is refused: others may write in" in task.err
     assert not list((tmp_path / "open").glob("*/*"))
 
 
@@ -166,7 +166,7 @@ def test_links_are_followed_where_nobody_else_can_change_them(tmp_path: Path, mo
     monkeypatch.setenv("LOCKSTEP_CACHE_DIR", str(tmp_path / "links" / "two" / "cache"))
     assert private_directory("compiled") == tmp_path.resolve() / "real" / "deep" / "cache" / "compiled"
     (tmp_path / "links").chmod(0o777)
-    with pytest.raises(UnsafeDirectory, match="everybody may write in .*links, which holds it"):
+    with pytest.raises(UnsafeDirectory, match=r"everybody may write in .*links, which holds it"):
         private_directory("compiled")
     (tmp_path / "links").chmod(0o1777)
     assert private_directory("compiled")

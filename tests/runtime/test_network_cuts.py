@@ -1,7 +1,7 @@
 """Cuts of the network between the machines of a job: short ones are survived, long ones end all tasks with who is lost.
 
-A proxy stands for the network between a worker and the first task. While it is cut nothing goes through it, and what was
-connected is reset, as by a firewall that forgets.
+A proxy stands for the network between a worker and the first task. While it is cut nothing goes through it, and what
+was connected is reset, as by a firewall that forgets.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ _TRAIN = (
 """
 )
 LIMIT = 6.0
+_LOST = "worker 0, which all others report to, has been out of reach"
 
 
 class Network:
@@ -208,7 +209,7 @@ def test_a_longer_cut_ends_all_and_names_who_is_lost_for_how_long(machines: Mach
     machines.await_line("training")
     machines.network.cut()
     chief, other = machines.tasks
-    assert_ended(other, "worker 0, which all others report to, has been out of reach for 1", "LOCKSTEP_SILENCE_TIMEOUT")
+    assert_ended(other, f"{_LOST} for 1", "LOCKSTEP_SILENCE_TIMEOUT")
     assert_ended(chief, "worker 1 does not: its process is stopped, or its machine is unreachable.", "s ago")
 
 
@@ -218,7 +219,7 @@ def test_a_longer_cut_between_trainings_ends_all_too(machines: Machines) -> None
     machines.await_line("between")
     machines.network.cut()
     chief, other = machines.tasks
-    assert_ended(other, "the program, outside of any call", "worker 0, which all others report to, has been out of reach")
+    assert_ended(other, "the program, outside of any call", _LOST)
     chief.tell("train")
     assert_ended(chief, "worker 1 does not: its process is stopped, or its machine is unreachable.")
 
@@ -229,7 +230,7 @@ def test_a_first_task_that_is_killed_is_named_within_seconds(machines: Machines)
     began = time.monotonic()
     machines.tasks[0].kill()
     machines.network.close()
-    assert_ended(machines.tasks[1], "worker 0, which all others report to, has been out of reach", "its process has ended")
+    assert_ended(machines.tasks[1], _LOST, "its process has ended")
     assert time.monotonic() - began < LIMIT + 4.0
 
 

@@ -12,7 +12,7 @@ import os
 import stat
 from pathlib import Path
 
-_SETTING = "LOCKSTEP_CACHE_DIR"
+DIRECTORY = "LOCKSTEP_CACHE_DIR"
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 # As many as Linux follows.
 _MOST_LINKS = 40
@@ -41,7 +41,7 @@ def private_directory(name: str) -> Path:
 
 def cache_root() -> Path:
     """Where `lockstep` keeps such directories: its setting, or the XDG base directory of caches."""
-    if given := os.environ.get(_SETTING):
+    if given := os.environ.get(DIRECTORY):
         return Path(given).absolute()
     standard = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(standard) if os.path.isabs(standard) else Path.home() / ".cache") / "lockstep"

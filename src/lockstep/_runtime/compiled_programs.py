@@ -1,7 +1,7 @@
 """Compiled programs on disk, by their keys.
 
-Several processes read and write at once: an entry is whole or not there, and as it was written (`SignedFiles`). Whatever
-goes wrong (a full disk, a damaged or a missing file) means that a program is compiled again, and nothing else.
+Several processes read and write at once: an entry is whole or not there, and as it was written (`SignedFiles`).
+Whatever goes wrong (a full disk, a damaged or a missing file) means that a program is compiled again, and nothing else.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ from lockstep.cluster_resolver._roles import known_address, training_tasks
 from lockstep.errors import StartupOrderError
 
 _log = logging.getLogger("lockstep")
-# Of jax's service, which ends the process from C++ when it misses one. The limits are the watchdog's alone: it names who
-# is lost. A month is longer than any of them.
+# Of jax's service, which ends the process from C++ when it misses one. The limits are the watchdog's alone: it names
+# who is lost. A month is longer than any of them.
 _HEARTBEAT_SECONDS = 30 * 24 * 3600
 
 # gRPC reads them in small letters only, and the second only without the first.

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from lockstep._runtime.stream import Stream, StreamError
 
 _CHUNK = 65536
-# Bytes of one direction that are not yet acknowledged; then nothing more is read for it. So no more wait for a slow reader.
+# Bytes of one direction that are not yet acknowledged; then nothing more is read for it, however slow its reader is.
 _MOST_WAITING = 1 << 20
 _TICK_SECONDS = 0.5
 _SPEAK_SECONDS = 1.0
@@ -99,7 +99,8 @@ class Relay:
                 if key.data is None:
                     self._take_new()
                 else:
-                    self._serve(*key.data, events)
+                    carried, is_local = key.data
+                    self._serve(carried, is_local, events)
             if time.monotonic() - looked >= _TICK_SECONDS:
                 looked = time.monotonic()
                 for carried in list(self._carried):

@@ -1,8 +1,8 @@
 """A byte stream that outlives the network connection that carries it.
 
-Each side numbers the bytes it sends and keeps them until the other side has acknowledged them, which it does when it has
-passed them on. When a connection is replaced by another one, both sides first say how much they have received, and go on
-from there: no byte is lost, none comes twice.
+Each side numbers the bytes it sends and keeps them until the other side has acknowledged them, which it does when it
+has passed them on. When a connection is replaced by another one, both sides first say how much they have received, and
+go on from there: no byte is lost, none comes twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The way of other tasks to jax's coordination service: through the first task's gate, and across cuts of the network."""
+"""The way of other tasks to jax's coordination service: through the first task's gate, across cuts of the network."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ def address(directory: int, path: str) -> str:
         return f"{_DESCRIPTORS}/{directory}/{os.path.basename(path)}"
     if len(os.fsencode(path)) > _LONGEST or set(path) & set(_DECODED):
         raise OSError(
-            f"the address of a socket has at most {_LONGEST} bytes, and none of {_DECODED!r}, and {path!r} is none; set "
-            "TMPDIR to another directory"
+            f"the address of a socket has at most {_LONGEST} bytes and none of {_DECODED!r}, and {path!r} is none; "
+            "set TMPDIR to another directory"
         )
     return path
 

@@ -48,9 +48,7 @@ class Watchdog:
         outage: Returns what is known of a lost connection to the first task, where there is one that may be lost.
     """
 
-    def __init__(
-        self, control: Control, limits: Limits, outage: Callable[[], Outage | None] | None = None
-    ) -> None:
+    def __init__(self, control: Control, limits: Limits, outage: Callable[[], Outage | None] | None = None) -> None:
         self._control = control
         self._limits = limits
         self._outage = outage
@@ -252,7 +250,9 @@ class Watchdog:
         )
 
     def _out_of_reach(self, outage: Outage) -> str:
-        first = f"{self._control.tasks[0]}, which all others report to, has been out of reach for {outage.seconds:.0f} s"
+        first = (
+            f"{self._control.tasks[0]}, which all others report to, has been out of reach for {outage.seconds:.0f} s"
+        )
         if outage.final:
             return f"{first}. {outage.final}"
         return (
