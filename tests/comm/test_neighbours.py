@@ -49,10 +49,10 @@ def _connect(count: int, wanted: Callable[[int], bool] = lambda _: True) -> list
 @pytest.fixture(autouse=True)
 def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The directories in which processes meet are gone afterwards."""
-    with tempfile.TemporaryDirectory() as short:  # A socket's path has at most 107 characters.
-        monkeypatch.setattr(tempfile, "tempdir", short)
+    with tempfile.TemporaryDirectory() as own:
+        monkeypatch.setattr(tempfile, "tempdir", own)
         yield
-        assert os.listdir(short) == []
+        assert os.listdir(own) == []
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
@@ -89,13 +89,23 @@ def test_processes_of_different_machines_do_not_try(monkeypatch: pytest.MonkeyPa
     assert _connect(2) == [None] * 2
 
 
-def test_without_a_place_to_meet_none_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["x" * 120, "a%41", "a#b?c"])
+def test_they_meet_in_a_directory_of_any_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        long = os.path.join(directory, "x" * 120)
-        os.mkdir(long)
+        odd = os.path.join(directory, name)
+        os.mkdir(odd)
         with monkeypatch.context() as patch:
-            patch.setattr(tempfile, "tempdir", long)
-            assert _connect(2) == [None] * 2
+            patch.setattr(tempfile, "tempdir", odd)
+            found = _connect(2)
+        assert os.listdir(odd) == []
+    for links, _ in found:
+        links.close()
+
+
+def test_without_a_place_to_meet_none_is_needed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+        assert _connect(2) == [None] * 2
 
 
 def test_a_stranger_is_not_let_in(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

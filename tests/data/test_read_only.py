@@ -166,8 +166,8 @@ def test_a_generator_may_yield_the_same_array_again(size: int) -> None:
     dataset = Dataset.from_generator(numbers)
     np.testing.assert_array_equal(list(dataset), expected)
     np.testing.assert_array_equal(np.concatenate(list(dataset.batch(size))), expected)
-    np.testing.assert_array_equal(list(dataset.cache().shuffle(8, seed=1).repeat(2).take(8).batch(8))[0].sum(), 56)
-    np.testing.assert_array_equal(list(dataset.shuffle(8, seed=1).batch(8))[0].sum(), 56)
+    np.testing.assert_array_equal(next(iter(dataset.cache().shuffle(8, seed=1).repeat(2).take(8).batch(8))).sum(), 56)
+    np.testing.assert_array_equal(next(iter(dataset.shuffle(8, seed=1).batch(8))).sum(), 56)
 
 
 def test_a_function_may_return_the_same_array_again() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from typing import Any
@@ -291,3 +292,55 @@ def test_options_below_zero_are_refused(stage: Stage, option: str) -> None:
     result = stage.run_command("--workers", 1, f"{name}=-1", "program.py")
     assert result.returncode == 2
     assert f"{name} must be at least 0, received -1" in result.stderr
+
+
+def test_a_temporary_directory_that_is_removed_is_made_again(stage: Stage) -> None:
+    """As by what cleans /tmp: the launcher still learns of the first cause, and starts all tasks again."""
+    program(
+        stage,
+        """
+        from pathlib import Path
+
+        report = Path(os.environ["LOCKSTEP_ERROR_FILE"])
+        if generation == 1:
+            mark(f"started-{me()}", str(report.parent.parent))
+        if me() == "worker-1" and generation == 1:
+            wait_for("removed")
+            while not report.parent.exists():
+                time.sleep(0.01)
+            error = {"task": "worker 1", "time": time.time(), "type": "OSError", "message": "disk gone"}
+            report.write_text(json.dumps({**error, "traceback": "", "secondary": False}))
+            sys.exit(5)
+        if generation == 1:
+            stay()
+        print("done", report.parent.is_dir())
+        """,
+    )
+    launcher = stage.start(workers=2, max_restarts=1, settle=0.1, restart_delay=0.1)
+    places = {stage.await_event(f"started-worker-{i}") for i in range(2)}
+    assert len(places) == 1
+    shutil.rmtree(places.pop())
+    stage.mark("removed")
+    result = stage.finish(launcher)
+    assert result.returncode == 0, result.stderr
+    assert "OSError: disk gone" in result.stderr
+    assert sorted(result.stdout.splitlines()) == ["[worker 0] done True", "[worker 1] done True"]
+    assert not list(stage.directory.glob("lockstep-*"))
+
+
+def test_a_temporary_directory_that_is_removed_between_two_starts_is_made_again(stage: Stage) -> None:
+    program(
+        stage,
+        """
+        import shutil
+        from pathlib import Path
+
+        if me() == "worker-0" and generation == 1:
+            shutil.rmtree(Path(os.environ["LOCKSTEP_ERROR_FILE"]).parent.parent)
+            sys.exit(5)
+        print("done")
+        """,
+    )
+    result = stage.run(workers=1, max_restarts=1, settle=0.1, restart_delay=0.1)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == ["[worker 0] done"]

@@ -60,7 +60,9 @@ def test_the_second_start_compiles_nothing_and_damage_is_repaired(job: Job, tmp_
     assert second == {**first, "cache_hits": first["cache_misses"], "cache_misses": 0}
     for entry in _entries(directory):
         entry.write_bytes(entry.read_bytes()[: entry.stat().st_size // 2])
-    assert _answer(job.start(_TRAIN, LOCKSTEP_CACHE_DIR=str(directory))) == first
+    repaired = job.start(_TRAIN, LOCKSTEP_CACHE_DIR=str(directory))
+    assert _answer(repaired) == first
+    assert repaired.err.count("is damaged, or not this user's; it is compiled again") == 1
     off = _answer(job.start(_TRAIN, LOCKSTEP_CACHE_DIR=str(directory), LOCKSTEP_COMPILE_CACHE="0"))
     assert off == {**first, "cache_misses": 0, "directory": None}
 
@@ -90,7 +92,7 @@ def test_a_directory_that_others_can_write_is_refused_and_training_goes_on(job: 
     (tmp_path / "open").chmod(0o770)
     task = job.start(_TRAIN, LOCKSTEP_CACHE_DIR=str(tmp_path / "open"))
     assert _answer(task)["directory"] is None
-    assert "others may write in" in task.err
+    assert f"LOCKSTEP_CACHE_DIR={str(tmp_path / 'open')!r} is refused: others may write in" in task.err
     assert not list((tmp_path / "open").glob("*/*"))
 
 
@@ -128,6 +130,67 @@ def test_a_directory_in_which_everybody_may_put_another_is_refused(cache: Path) 
         private_directory("compiled")
     cache.parent.chmod(0o1777)
     assert private_directory("compiled")
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o777, 0o757])
+@pytest.mark.parametrize("above", [1, 2, 3])
+def test_a_directory_below_one_that_others_can_write_in_is_refused(
+    above: int, mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However far above: whoever can rename what it holds can put another directory in its place."""
+    cache = tmp_path / "a" / "b" / "c" / "cache"
+    monkeypatch.setenv("LOCKSTEP_CACHE_DIR", str(cache))
+    found = private_directory("compiled")
+    cache.parents[above - 1].chmod(mode)
+    with pytest.raises(UnsafeDirectory, match=r"may write in .*, which holds it \(mode 7[57][57]\)"):
+        private_directory("compiled")
+    cache.parents[above - 1].chmod(mode | stat.S_ISVTX)
+    assert private_directory("compiled") == found
+
+
+def test_what_is_made_on_the_way_is_private_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_CACHE_DIR", str(tmp_path / "a" / "b"))
+    before = os.umask(0)
+    try:
+        private_directory("compiled")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o700
+
+
+def test_links_are_followed_where_nobody_else_can_change_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "real" / "deep").mkdir(parents=True, mode=0o700)
+    (tmp_path / "links").mkdir(mode=0o700)
+    (tmp_path / "links" / "one").symlink_to("../real/deep")
+    (tmp_path / "links" / "two").symlink_to(tmp_path / "links" / "one")
+    monkeypatch.setenv("LOCKSTEP_CACHE_DIR", str(tmp_path / "links" / "two" / "cache"))
+    assert private_directory("compiled") == tmp_path.resolve() / "real" / "deep" / "cache" / "compiled"
+    (tmp_path / "links").chmod(0o777)
+    with pytest.raises(UnsafeDirectory, match=r"everybody may write in .*links, which holds it"):
+        private_directory("compiled")
+    (tmp_path / "links").chmod(0o1777)
+    assert private_directory("compiled")
+    (tmp_path / "links" / "round").symlink_to("round")
+    monkeypatch.setenv("LOCKSTEP_CACHE_DIR", str(tmp_path / "links" / "round" / "cache"))
+    with pytest.raises(OSError, match="symbolic links"):
+        private_directory("compiled")
+
+
+def test_a_link_of_another_user_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (cache.parent / "link").symlink_to(cache)
+    private_directory("compiled")
+    monkeypatch.setenv("LOCKSTEP_CACHE_DIR", str(cache.parent / "link"))
+    theirs = os.lstat
+
+    def lstat(path: str | os.PathLike[str]) -> os.stat_result:
+        found = theirs(path)
+        fields = list(found)
+        fields[stat.ST_UID] += os.fspath(path).endswith("link")
+        return os.stat_result(fields)
+
+    monkeypatch.setattr(cache_directory.os, "lstat", lstat)
+    with pytest.raises(UnsafeDirectory, match="link belongs to another user"):
+        private_directory("compiled")
 
 
 def test_a_directory_of_another_user_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

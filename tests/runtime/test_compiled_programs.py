@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep._runtime import compiled_programs
+from lockstep._runtime import signed_files
 from lockstep._runtime.compiled_programs import CompiledPrograms
 
 _LIMIT = 1 << 20
@@ -72,7 +72,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
         os.close(descriptor)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(compiled_programs.os, "fdopen", full)
+    monkeypatch.setattr(signed_files.os, "fdopen", full)
     store.put("key", b"value")
     assert not _files(tmp_path)
     assert store.get("key") is None

@@ -1,22 +1,21 @@
-"""Where jax's service listens: doors that only this user can enter, and relays to it."""
+"""Where jax's service listens: doors that only this user can enter."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from lockstep._runtime import door, gloo, mtls
+from lockstep._runtime import door, gloo, mtls, unix_sockets
 from lockstep._runtime.door import Door
-from lockstep._runtime.relay import Relay
 from lockstep.errors import ArgumentError, UnsupportedError
-from tests.runtime.jobs import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -66,51 +65,40 @@ def test_doors_of_the_dead_are_removed(own_place: Path, monkeypatch: pytest.Monk
     alive.close()
 
 
-def test_a_path_that_is_too_long_for_a_socket(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deep = own_place / ("x" * 100)
-    deep.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(deep))
-    with pytest.raises(OSError, match="too long"):
-        Door()
-    assert list(deep.iterdir()) == []
+_ODD = st.text(st.sampled_from("%#?&=+ 4A1~'\"\\:;äß漢\t\n."), min_size=1, max_size=40)
 
 
-@contextlib.contextmanager
-def relayed(first: bytes = b"") -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Two sockets with a relay between them."""
-    (near, a), (far, b) = socket.socketpair(), socket.socketpair()
-    Relay().add(a, b, first)
-    with near, far:
-        for s in (near, far):
-            s.settimeout(10)
-        yield near, far
+@given(name=st.one_of(_ODD, st.just("%41"), st.just("a#b"), st.just("a?b"), st.just("x" * 200)))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_door_may_be_in_a_directory_of_any_name(own_place: Path, name: str) -> None:
+    """gRPC, too, finds it: its addresses are URIs."""
+    odd = own_place / f"_{name}_"
+    odd.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tempfile.tempdir", str(odd))
+        with contextlib.closing(Door()) as own, socket.socket(socket.AF_UNIX) as server:
+            server.bind(own.service)
+            server.listen()
+            assert os.listdir(odd) == [os.path.basename(own.directory)]
+            assert sorted(os.listdir(own.directory)) == ["service", "token"]
+            assert re.fullmatch(r"/proc/self/fd/\d+/service", own.service)
+            with socket.socket(socket.AF_UNIX) as caller:
+                caller.connect(door.service_of(own.directory))
 
 
-def test_a_relay_passes_on_what_came_before() -> None:
-    with relayed(b"already read") as (near, far):
-        far.sendall(b", and more")
-        far.shutdown(socket.SHUT_WR)
-        assert near.makefile("rb").read() == b"already read, and more"
-
-
-def test_a_relay_passes_much_on_in_both_directions_to_slow_readers() -> None:
-    data = os.urandom(8 << 20)
-    with relayed() as (near, far):
-        senders = [threading.Thread(target=s.sendall, args=(data,)) for s in (near, far)]
-        for sender in senders:
-            sender.start()
-        for s in (near, far):
-            with s.makefile("rb") as file:
-                assert file.read(len(data)) == data
-        for sender in senders:
-            sender.join()
-
-
-@pytest.mark.parametrize("ends", [0, 1])
-def test_when_one_end_closes_so_does_the_other(ends: int) -> None:
-    with relayed() as pair:
-        pair[ends].close()
-        assert pair[1 - ends].recv(1) == b""
+def test_where_directories_have_no_descriptors_an_odd_path_is_refused(
+    own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unix_sockets, "_DESCRIPTORS", "/nowhere")
+    with contextlib.closing(Door()) as own:
+        assert own.service == os.path.join(own.directory, "service")
+    for name in ("x" * 100, "a%41", "a#", "a?"):
+        odd = own_place / name
+        odd.mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(odd))
+        with pytest.raises(OSError, match=r"none of '%#\?'.*set TMPDIR to another directory"):
+            Door()
+        assert list(odd.iterdir()) == []
 
 
 def test_listeners_that_are_closed_let_nobody_in_and_keep_who_is() -> None:
@@ -184,42 +172,3 @@ def test_certificates_come_in_threes(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.delenv("LOCKSTEP_MTLS_KEY")
     with pytest.raises(ArgumentError, match="LOCKSTEP_MTLS_KEY=None"):
         mtls.files()
-
-
-def test_a_relay_survives_who_resets(own_place: Path) -> None:
-    """The next pair is served as ever."""
-    relay = Relay()
-    pairs = []
-    for _ in range(3):
-        (near, a), (far, b) = socket.socketpair(), socket.socketpair()
-        relay.add(a, b)
-        pairs.append((near, far))
-    pairs[0][0].close()
-    pairs[0][1].close()
-    pairs[1][0].sendall(b"x" * 100_000)
-    pairs[1][1].close()
-    near, far = pairs[2]
-    near.sendall(b"ping")
-    far.settimeout(10)
-    assert far.recv(4) == b"ping"
-    eventually(lambda: len(relay._selector.get_map()) == 3, lambda: "the others are forgotten")
-    for s in (pairs[1][0], near, far):
-        s.close()
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
-def test_a_forked_process_has_no_part_in_a_relay(own_place: Path) -> None:
-    """Nor does it keep a pair open when its parent has gone."""
-    relay = Relay()
-    (near, a), (far, b) = socket.socketpair(), socket.socketpair()
-    with near, far:
-        relay.add(a, b)
-        near.sendall(b"ping")
-        assert far.recv(4) == b"ping"
-        pid = os.fork()
-        if pid == 0:
-            is_closed = a.fileno() == b.fileno() == -1
-            os._exit(0 if is_closed else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        far.sendall(b"pong")
-        assert near.recv(4) == b"pong", "the parent's pair is as it was"

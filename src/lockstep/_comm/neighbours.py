@@ -23,6 +23,7 @@ from typing import Any
 from lockstep._comm import memory
 from lockstep._comm.links import Links
 from lockstep._comm.memory import Arena
+from lockstep._runtime import unix_sockets
 from lockstep._runtime.runtime import Runtime
 
 _log = logging.getLogger("lockstep")
@@ -66,7 +67,7 @@ def connect(runtime: Runtime, capacity: int, seconds: float, wanted: bool) -> tu
 def _open_door(stack: contextlib.ExitStack) -> _Door | None:
     try:
         return _Door(stack)
-    except OSError as error:  # No directory for temporary files, or one whose path is too long for a socket.
+    except OSError as error:  # No directory for temporary files.
         _log.debug("no shared memory: %s", error)
         return None
 
@@ -87,7 +88,8 @@ class _Door:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-"))
         self.socket = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         path = os.path.join(directory, "door")
-        self.socket.bind(path)
+        with unix_sockets.addressed(path) as address:
+            self.socket.bind(address)
         self.socket.listen(128)
         self.token = secrets.token_bytes(_TOKEN_BYTES)
         # The same boot of the same kernel, and the same directory to meet in.
@@ -127,7 +129,8 @@ def _reach(offer: Mapping[str, Any], process: int, deadline: float) -> socket.so
     s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         s.settimeout(_left(deadline))
-        s.connect(offer["path"])
+        with unix_sockets.addressed(offer["path"]) as address:
+            s.connect(address)
         _demand_own_user(s)
         s.send(_HELLO.pack(process, bytes.fromhex(offer["token"])))
     except BaseException:

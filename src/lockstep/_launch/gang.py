@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from lockstep._launch.child import Child
 from lockstep._launch.console import Console
@@ -25,6 +24,7 @@ from lockstep._launch.supervisor import Supervisor
 from lockstep._launch.task import Task, environment, error_file, progress_file, tasks_of
 from lockstep._launch.verdict import Ended, first_cause
 from lockstep._launch.warden import Warden
+from lockstep._launch.workspace import Workspace
 
 _LABEL_WIDTH = len("[worker 0] ")
 _NARROWEST = 20
@@ -75,7 +75,7 @@ class Gang:
     Args:
         equipment: What they share with other generations.
         number: Of the generation, from 1 on.
-        directory: For what the tasks write for the launcher.
+        workspace: For what the tasks write for the launcher.
         addresses: One for each task.
         standby: Starts an evaluator again.
         recovery: Times the way back to training.
@@ -85,7 +85,7 @@ class Gang:
         self,
         equipment: Equipment,
         number: int,
-        directory: Path,
+        workspace: Workspace,
         addresses: Sequence[str],
         standby: Standby,
         recovery: Recovery,
@@ -93,7 +93,8 @@ class Gang:
         self._equipment = equipment
         self._options = equipment.options
         self._number = number
-        self._directory = directory
+        self._workspace = workspace
+        self._directory = workspace.generation(number)
         self._addresses = addresses
         self._standby = standby
         self._recovery = recovery
@@ -146,6 +147,7 @@ class Gang:
 
     def _watch(self, now: float) -> bool:
         """Look for what has to be done while tasks run; return whether one is to be started again."""
+        self._workspace.look(now)
         self._recovery.look(self._progress, now)
         if self._supervisor.is_ending:
             return False

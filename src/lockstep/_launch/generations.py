@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from pathlib import Path
 
 from lockstep._launch.evaluator import Standby
 from lockstep._launch.gang import Equipment, Gang, Outcome
@@ -14,6 +13,7 @@ from lockstep._launch.report import details, preemption, title
 from lockstep._launch.restarts import Budget, Decision, Failure
 from lockstep._launch.task import tasks_of
 from lockstep._launch.verdict import Ended
+from lockstep._launch.workspace import Workspace
 from lockstep.errors import AddressError
 
 _TICK = 0.05
@@ -26,13 +26,13 @@ class Generations:
 
     Args:
         equipment: What all generations share.
-        directory: For what tasks write for the launcher, in a directory for each generation.
+        workspace: For what tasks write for the launcher, in a directory for each generation.
     """
 
-    def __init__(self, equipment: Equipment, directory: Path) -> None:
+    def __init__(self, equipment: Equipment, workspace: Workspace) -> None:
         self._equipment = equipment
         self._options = equipment.options
-        self._directory = directory
+        self._workspace = workspace
         self._console = equipment.console
         self._budget = Budget(self._options)
         self._standby = Standby(self._options, self._console)
@@ -58,9 +58,7 @@ class Generations:
             ports = self._new_ports()
 
     def _see_through(self, number: int, ports: Reservation) -> Outcome:
-        directory = self._directory / f"generation-{number}"
-        directory.mkdir()
-        gang = Gang(self._equipment, number, directory, ports.addresses, self._standby, self._recovery)
+        gang = Gang(self._equipment, number, self._workspace, ports.addresses, self._standby, self._recovery)
         with closing(gang), ports:
             ports.free()
             gang.start()

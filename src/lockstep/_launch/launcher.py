@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from lockstep._launch.console import Console
 from lockstep._launch.gang import Equipment
@@ -18,6 +17,7 @@ from lockstep._launch.ports import Reservation
 from lockstep._launch.program import command_of
 from lockstep._launch.task import tasks_of
 from lockstep._launch.warden import Warden
+from lockstep._launch.workspace import Workspace
 
 
 def launch(
@@ -88,8 +88,8 @@ def _launch(command: Sequence[str], options: Options) -> int:
         Interrupts() as interrupts,
         adopting_orphans(),
         open_logs(options.log_dir, tasks) as logs,
-        TemporaryDirectory(prefix="lockstep-", ignore_cleanup_errors=True) as directory,
-        Warden(Path(directory)) as warden,
+        Workspace() as workspace,
+        Warden(workspace.path) as warden,
     ):
         equipment = Equipment(options, command, Console(os.environ), logs, warden, interrupts)
-        return Generations(equipment, Path(directory)).run(ports)
+        return Generations(equipment, workspace).run(ports)

@@ -17,6 +17,7 @@ import jax
 
 from lockstep._runtime import processor
 from lockstep._runtime.cache_directory import UnsafeDirectory, private_directory
+from lockstep._runtime.signed_files import PARTIAL, SignedFiles
 
 _log = logging.getLogger(__name__)
 _SOURCE, _UPDATE = "products.c", "update.h"
@@ -28,6 +29,8 @@ _FLAGS = (
 # Compilers avoid the widest vectors, which slow down what lies between. Here nothing does. Not all know the flag.
 _WIDE = "-mprefer-vector-width=512"
 _SECONDS = 60
+# Of the kept files.
+_VERSION = "2"
 # As Linux calls them; `products.c` is written for these. Without them no compiler need be started to find out.
 _INSTRUCTIONS = {"avx2", "fma"}
 
@@ -48,7 +51,7 @@ def library(update: str = "") -> ctypes.CDLL | None:
 
 def key(update: str) -> str:
     """Names an update: the same text for the same processor, compiler and jax has the same name."""
-    parts = (_source(), update, *_command(), *_FLAGS, processor.description(), jax.__version__)
+    parts = (_VERSION, _source(), update, *_command(), *_FLAGS, processor.description(), jax.__version__)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 
@@ -58,14 +61,24 @@ def _compiled(update: str) -> ctypes.CDLL:
     if not set(processor.description().split()) >= _INSTRUCTIONS:
         raise RuntimeError(f"the processor does not have all of {sorted(_INSTRUCTIONS)}, or does not tell")
     directory = private_directory("kernels")
-    kept = directory / f"{key(update)}.so"
-    if not kept.exists():
+    kept, files = directory / f"{key(update)}.so", SignedFiles(directory)
+    code = files.read(kept)
+    if code is None:
         with tempfile.TemporaryDirectory(dir=directory) as made:
-            os.replace(_compile(Path(made), update), kept)
-    return ctypes.CDLL(str(kept))
+            code = _compile(Path(made), update)
+        files.write(kept, code)
+    return _load(code, directory)
 
 
-def _compile(directory: Path, update: str) -> Path:
+def _load(code: bytes, directory: Path) -> ctypes.CDLL:
+    """Loads a library from a copy that nobody else has: a file that is cut short later ends who has mapped it."""
+    with tempfile.NamedTemporaryFile(prefix=PARTIAL, dir=directory) as copy:
+        copy.write(code)
+        copy.flush()
+        return ctypes.CDLL(copy.name)
+
+
+def _compile(directory: Path, update: str) -> bytes:
     (directory / _SOURCE).write_text(_source(), encoding="utf-8")
     if update:
         (directory / _UPDATE).write_text(update, encoding="utf-8")
@@ -82,7 +95,7 @@ def _compile(directory: Path, update: str) -> Path:
             check=False,
         )
         if done.returncode == 0:
-            return target
+            return target.read_bytes()
     raise RuntimeError(f"{' '.join(command)} failed: {done.stderr.strip()[-2000:]}")
 
 

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from lockstep._runtime import processor, switch
-from lockstep._runtime.cache_directory import UnsafeDirectory, private_directory
+from lockstep._runtime.cache_directory import DIRECTORY, UnsafeDirectory, private_directory
 from lockstep._runtime.compiled_programs import CompiledPrograms
 
 _log = logging.getLogger("lockstep")
@@ -62,11 +62,13 @@ def _directory() -> Path | None:
     try:
         return private_directory("compiled")
     except UnsafeDirectory as reason:
+        given = os.environ.get(DIRECTORY)
+        refused = f"{DIRECTORY}={given!r} is refused: " if given else ""
         _log.warning(
-            "Compiled programs are kept only where no other user can write, and are not kept now: %s. Make it private "
-            "(chmod go-w), let LOCKSTEP_CACHE_DIR name a directory of your own, or set %s=0.",
-            *(reason, _SETTING),
+            "Compiled programs are kept only where no other user can write, and are not kept now: %s%s. Make it "
+            "private (chmod go-w), let %s name a directory of your own, or set %s=0.",
+            *(refused, reason, DIRECTORY, _SETTING),
         )
     except (OSError, RuntimeError) as reason:  # No home directory, a read-only file system.
-        _log.debug("Compiled programs cannot be kept in %s: %s", os.environ.get("LOCKSTEP_CACHE_DIR", "~"), reason)
+        _log.debug("Compiled programs cannot be kept in %s: %s", os.environ.get(DIRECTORY, "~"), reason)
     return None

@@ -1,8 +1,7 @@
 """Compiled programs on disk, by their keys.
 
-Several processes read and write at once: an entry is written to a file of its own and renamed, so it is whole or not
-there. Each has a checksum, because XLA takes machine code as it is. Whatever goes wrong (a full disk, a
-damaged or a missing file) means that a program is compiled again, and nothing else.
+Several processes read and write at once: an entry is whole or not there, and as it was written (`SignedFiles`).
+Whatever goes wrong (a full disk, a damaged or a missing file) means that a program is compiled again, and nothing else.
 """
 
 from __future__ import annotations
@@ -11,18 +10,17 @@ import contextlib
 import hashlib
 import logging
 import os
-import tempfile
 import time
 from pathlib import Path
 
+from lockstep._runtime.signed_files import OVERHEAD, PARTIAL, SignedFiles, remove
 from lockstep._runtime.turns import Turns
 
 _log = logging.getLogger("lockstep")
-_MAGIC = b"lockstep compiled 1\n"
-_DIGEST_BYTES = hashlib.sha256().digest_size
+# Part of the names: entries of another version are not looked at, and go when they have not been used for longest.
+_VERSION = "2"
 _SUFFIX = ".program"
 _TURN_SUFFIX = ".turn"
-_PARTIAL = "partial-"
 # A writer that takes longer has died.
 _PARTIAL_SECONDS = 600.0
 # Marking an entry as used each time would be a write for each read.
@@ -46,6 +44,7 @@ class CompiledPrograms:
         self._limit = limit
         self._bytes: int | None = None
         self._turns = Turns()
+        self._files = SignedFiles(directory)
 
     def get(self, key: str, in_turn: bool = True) -> bytes | None:
         """Returns what was put under `key`, or `None` if there is nothing usable, and it is for the caller to compile.
@@ -65,43 +64,25 @@ class CompiledPrograms:
         self._turns.end()
 
     def _read(self, path: Path) -> bytes | None:
-        try:
-            content = path.read_bytes()
-        except OSError:
-            return None
-        head = len(_MAGIC) + _DIGEST_BYTES
-        value = content[head:]
-        if not content.startswith(_MAGIC) or hashlib.sha256(value).digest() != content[len(_MAGIC) : head]:
-            _log.debug("The compiled program %s is damaged; it is compiled again.", path)
-            _remove(path)
-            return None
-        _mark(path)
+        value = self._files.read(path)
+        if value is not None:
+            _mark(path)
         return value
 
     def put(self, key: str, value: bytes) -> None:
         """Keeps `value`, if there is room for it."""
-        content = _MAGIC + hashlib.sha256(value).digest() + value
-        if len(content) > self._limit * _ROOM:
+        size = len(value) + OVERHEAD
+        if size > self._limit * _ROOM:
             return
         try:
-            self._make_room(len(content))
-            self._write(self._path(key), content)
+            self._make_room(size)
+            self._files.write(self._path(key), value)
         except OSError as error:
             _log.debug("A compiled program is not kept in %s: %s", self._directory, error)
 
     def _path(self, key: str) -> Path:
-        name = hashlib.sha256(f"{self._machine}\n{key}".encode()).hexdigest()
+        name = hashlib.sha256(f"{_VERSION}\n{self._machine}\n{key}".encode()).hexdigest()
         return self._directory / f"{name}{_SUFFIX}"
-
-    def _write(self, path: Path, content: bytes) -> None:
-        descriptor, partial = tempfile.mkstemp(prefix=_PARTIAL, dir=self._directory)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-            os.replace(partial, path)
-        except BaseException:
-            _remove(Path(partial))
-            raise
 
     def _make_room(self, needed: int) -> None:
         """Other processes write as well: what is counted here is right when it matters, at the limit."""
@@ -118,7 +99,7 @@ class CompiledPrograms:
         for _, size, path in entries:
             if total + needed <= self._limit * _ROOM:
                 break
-            _remove(path)
+            remove(path)
             total -= size
         return total
 
@@ -137,15 +118,10 @@ class CompiledPrograms:
 
 
 def _is_being_made(name: str) -> bool:
-    return name.startswith(_PARTIAL) or name.endswith(_TURN_SUFFIX)
+    return name.startswith(PARTIAL) or name.endswith(_TURN_SUFFIX)
 
 
 def _mark(path: Path) -> None:
     with contextlib.suppress(OSError):
         if time.time() - path.stat().st_mtime > _MARK_SECONDS:
             os.utime(path)
-
-
-def _remove(path: Path | str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)

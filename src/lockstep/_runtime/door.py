@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import secrets
 import shutil
@@ -16,13 +17,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from lockstep._runtime import unix_sockets
+
 _PREFIX = "lockstep-door-"
 _TOKEN, _SERVICE = "token", "service"
 # Whoever makes a door locks it within a moment.
 _NEW_SECONDS = 10.0
 _TOKEN_BYTES = 32
-# Of the address of a socket in a file system.
-_LONGEST = 107
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -30,11 +31,12 @@ class Door:
     """The directory of this process.
 
     Raises:
-        OSError: If it cannot be made, or its path is too long for the address of a socket.
+        OSError: If it cannot be made, or cannot hold a socket.
 
     Attributes:
         directory: Its path.
         token: What only those can read who can enter.
+        service: The path at which jax's service listens, or this process' way to it.
     """
 
     def __init__(self) -> None:
@@ -43,10 +45,7 @@ class Door:
         self.token = secrets.token_bytes(_TOKEN_BYTES) + _boot()
         self._lock = -1
         try:
-            if len(os.fsencode(self.service)) > _LONGEST:
-                raise OSError(
-                    f"the path of a socket in {self.directory} would be too long; set TMPDIR to a shorter one"
-                )
+            self.service = service_of(self.directory)
             self._lock = os.open(os.path.join(self.directory, _TOKEN), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.write(self._lock, self.token[:_TOKEN_BYTES])
@@ -56,11 +55,6 @@ class Door:
         except BaseException:
             self.close()
             raise
-
-    @property
-    def service(self) -> str:
-        """The path at which jax's service listens."""
-        return os.path.join(self.directory, _SERVICE)
 
     def close(self) -> None:
         """Removes it: connections that are open stay."""
@@ -86,9 +80,13 @@ def seen_through(directory: object) -> bytes | None:
     return None
 
 
+@functools.cache
 def service_of(directory: str) -> str:
-    """Returns the path at which jax's service listens behind a door."""
-    return os.path.join(directory, _SERVICE)
+    """Returns the path at which jax's service listens behind a door, for this process.
+
+    The descriptor in it stays open: the service removes the path when it ends, and it must not have become another's.
+    """
+    return unix_sockets.address(unix_sockets.open_directory(directory), os.path.join(directory, _SERVICE))
 
 
 def _remove_left() -> None:

@@ -30,13 +30,16 @@ from lockstep._runtime.limits import Limits
 from lockstep._runtime.rendezvous import Host, Roll
 from lockstep._runtime.report import Reporter
 from lockstep._runtime.runtime import Runtime
+from lockstep._runtime.tunnel import Tunnel
 from lockstep._runtime.watchdog import Watchdog
 from lockstep.cluster_resolver import ClusterSpec, Task
 from lockstep.cluster_resolver._roles import known_address, training_tasks
 from lockstep.errors import StartupOrderError
 
 _log = logging.getLogger("lockstep")
-_HEARTBEAT_SECONDS = 100
+# Of jax's service, which ends the process from C++ when it misses one. The limits are the watchdog's alone: it names
+# who is lost. A month is longer than any of them.
+_HEARTBEAT_SECONDS = 30 * 24 * 3600
 
 # gRPC reads them in small letters only, and the second only without the first.
 _NO_GRPC_PROXY, _NO_PROXY = "no_grpc_proxy", "no_proxy"
@@ -79,8 +82,8 @@ def join(cluster: ClusterSpec, task: Task, peer_seconds: float | None = None) ->
     _joined_at = where
     lifelines = Lifelines()
     with contextlib.ExitStack() as arriving:
-        listeners = _register(roll, process, hello, limits, arriving, lifelines)
-        runtime = _start(names, process, limits, lifelines)
+        listeners, tunnel = _register(roll, process, hello, limits, arriving, lifelines)
+        runtime = _start(names, process, limits, lifelines, tunnel)
         _connect_devices(listeners)
     return runtime
 
@@ -117,28 +120,29 @@ def _register(
     limits: Limits,
     arriving: contextlib.ExitStack,
     lifelines: Lifelines,
-) -> gloo.Listeners:
+) -> tuple[gloo.Listeners, Tunnel | None]:
     """Arrives, and starts jax.distributed; `arriving` closes what is needed until all are connected."""
     import jax
 
     _log.info("%s joins %s", roll.names[process], roll.describe(list(range(len(roll.names)))))
     shared, certificates = secret.from_environment(), mtls.arguments(jax.distributed.initialize)
+    tunnel = None
     door = service.open_door(needed=shared.is_set and not certificates)
     if door is not None:
         arriving.callback(door.close)
     if process == 0:
         host = Host(roll, hello, _disagreement, shared, door, limits.join)
-        address = service.serve(host, roll, door, shared.is_set, bool(certificates), lifelines.add)
+        address = service.serve(host, roll, door, bool(certificates), lifelines.add)
         chief = own = host.ip
     else:
         reporter = Reporter(roll, process, hello, shared)
         admission = reporter.report(limits.join, lifelines.add)
-        address = service.reach(admission, reporter, door, roll)
+        address, tunnel = service.reach(admission, reporter, door, roll)
         chief = admission.chief
         own = gloo.own_address(addresses.outward(roll.addresses[process], admission.outside), admission.outside)
     _bypass_proxy(chief)
     _initialize(roll, process, address, certificates)
-    return gloo.bind(own)
+    return gloo.bind(own), tunnel
 
 
 def _disagreement(hellos: Sequence[Mapping[str, Any]]) -> str | None:
@@ -165,6 +169,7 @@ def _initialize(roll: Roll, process: int, address: str, certificates: Mapping[st
         coordinator_bind_address=address,
         **certificates,
     )
+    service.outlast_cuts(address)
 
 
 def _bypass_proxy(ip: str) -> None:
@@ -176,13 +181,15 @@ def _bypass_proxy(ip: str) -> None:
     jax.config.update("jax_check_proxy_envs", False)
 
 
-def _start(names: tuple[str, ...], process: int, limits: Limits, lifelines: Lifelines) -> Runtime:
+def _start(
+    names: tuple[str, ...], process: int, limits: Limits, lifelines: Lifelines, tunnel: Tunnel | None
+) -> Runtime:
     from jax._src import distributed
 
     client = distributed.global_state.client
     assert client is not None
     control = Control(client, process, names)
-    watchdog = Watchdog(control, limits)
+    watchdog = Watchdog(control, limits, None if tunnel is None else tunnel.outage)
     watchdog.start()
     lifelines.watch(control)
     failure.install()

@@ -35,9 +35,10 @@ def _leave(control: Control, watchdog: Watchdog, limits: Limits) -> None:
     if failure.has_failed():
         watchdog.part()
         _exit_now(1)
+    watchdog.leave()
     try:
         control.announce_leaving()
-        problem = _wait_for_all(control, limits)
+        problem = _wait_for_all(control, watchdog, limits)
     except Exception as error:  # The service has gone with the first task.
         message = f"{control.tasks[0]}, which all others report to, has gone: {error}"
         problem = control.record("", message, 0)
@@ -60,13 +61,15 @@ def _report(control: Control, failed: dict[str, Any]) -> None:
     print(f"lockstep: {me} had ended its program when this happened: {problem}", file=sys.stderr)
 
 
-def _wait_for_all(control: Control, limits: Limits) -> dict[str, Any] | None:
+def _wait_for_all(control: Control, watchdog: Watchdog, limits: Limits) -> dict[str, Any] | None:
     """Returns the record of the failure that prevented the common end, or `None`."""
     start = time.monotonic()
     notice = start + _NOTICE_SECONDS
     while waiting := set(range(len(control.tasks))) - control.left():
         if found := control.failure():
             return found
+        if silent := watchdog.silence(waiting):
+            return silent
         names = ", ".join(control.tasks[i] for i in sorted(waiting))
         now = time.monotonic()
         if now - start > limits.leave:

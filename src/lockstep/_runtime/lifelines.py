@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from lockstep._runtime.failure import write_error_file
@@ -56,18 +57,28 @@ class Lifelines:
                 selector.register(sock, selectors.EVENT_READ, process)
             while selector.get_map():
                 for key, _ in selector.select():
-                    if _is_closed(self._sockets[key.data]):
+                    state = _state_of(self._sockets[key.data])
+                    if state is not _State.OPEN:
                         selector.unregister(key.fileobj)
+                    if state is _State.CLOSED:
                         threading.Thread(target=_quietly, args=(lost, control, key.data), daemon=True).start()
 
 
-def _is_closed(sock: socket.socket) -> bool:
+class _State(Enum):
+    """The state of a connection: closed by the other process, or lost on the way, which heartbeats may outlast."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    LOST = "lost"
+
+
+def _state_of(sock: socket.socket) -> _State:
     try:
-        return not sock.recv(1024)
+        return _State.OPEN if sock.recv(1024) else _State.CLOSED
     except BlockingIOError:
-        return False
-    except OSError:
-        return True
+        return _State.OPEN
+    except OSError:  # Reset, or out of reach: a cut of the network may do that.
+        return _State.LOST
 
 
 def _quietly(call: Callable[[Control, int], None], control: Control, process: int) -> None:

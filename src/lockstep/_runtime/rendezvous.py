@@ -14,7 +14,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from lockstep._runtime import addresses, listening
 from lockstep._runtime.door import Door
@@ -185,6 +185,9 @@ class Host:
         if problem := other_generation(self._roll, hello):
             self._gate.turn_away(caller, problem)
             return
+        if "wants" in hello:
+            self._gate.turn_away(caller, "The first task has started again: a cluster starts anew with it.")
+            return
         index = hello["process"]
         if index in self._hellos:
             self._gate.turn_away(
@@ -230,19 +233,31 @@ class Host:
                 caller.tell(verdict)
 
 
+class Entrance(Protocol):
+    """The way to jax's service, for tasks that take part."""
+
+    def admits(self, hello: Mapping[str, Any]) -> bool:
+        """Returns whether the stream that a task names is a new one, or one that it resumes."""
+        ...
+
+    def take(self, link: socket.socket, hello: Mapping[str, Any]) -> None:
+        """Takes over the connection of a task that `admits` was asked about."""
+        ...
+
+
 class Doorkeeper:
     """Stays at the first task's address when all have arrived: whoever comes now is told why it cannot take part.
 
     Args:
         gate: Of the first task.
         roll: Who takes part.
-        let_in: Takes over the connection of a task that takes part, and wants to reach jax's service; or `None`.
+        entrance: Takes over the connections of tasks that take part, and want to reach jax's service; or `None`.
     """
 
-    def __init__(self, gate: Gate, roll: Roll, let_in: Callable[[socket.socket], None] | None) -> None:
+    def __init__(self, gate: Gate, roll: Roll, entrance: Entrance | None) -> None:
         self._gate = gate
         self._roll = roll
-        self._let_in = let_in
+        self._entrance = entrance
         gate.on_hello, gate.on_gone = self._meet, gate.drop
         # A forked process must not keep the address when this one has gone.
         os.register_at_fork(after_in_child=gate.close)
@@ -257,10 +272,10 @@ class Doorkeeper:
             self._gate.refuse(caller, "it is no task of this cluster")
         elif problem := other_generation(self._roll, hello):
             self._gate.turn_away(caller, problem)
-        elif hello.get("wants") == "service" and self._let_in is not None:
+        elif hello.get("wants") == "service" and self._entrance is not None and self._entrance.admits(hello):
             caller.tell({"go": True})
             self._gate.let_go(caller)
-            self._let_in(caller.sock)
+            self._entrance.take(caller.sock, hello)
         else:
             self._gate.turn_away(
                 caller,

@@ -85,6 +85,7 @@ class Reporter:
         self._process = process
         self._hello = {**hello, "process": process, "generation": roll.generation}
         self._secret = secret or Secret()
+        # Where the first task was reached: the DNS may be out of reach when it must be reached again.
         self._reached: Endpoint | None = None
 
     def report(self, seconds: float, keep: Callable[[int, socket.socket], None] | None = None) -> Admission:
@@ -113,13 +114,30 @@ class Reporter:
                 ending.pop_all()
             return Admission(verdict, str(sock.getsockname()[0]), str(sock.getpeername()[0]), str(talk.directory))
 
-    def reach_service(self, seconds: float) -> tuple[socket.socket, bytes]:
-        """Returns a connection to jax's service, which the first task passes on, and what has come from it already."""
+    def reach_service(self, seconds: float, stream: str, resumes: bool) -> tuple[socket.socket, bytes]:
+        """Connects to jax's service, which the first task passes on, in one attempt, after `report`.
+
+        Args:
+            seconds: How long to wait for the connection and the answers.
+            stream: The name of the stream that the connection carries.
+            resumes: Whether another connection has carried it before.
+
+        Returns:
+            The connection, and what has come from it already.
+
+        Raises:
+            OSError: If the first task cannot be reached, or hangs up.
+            MissingTaskError: If it does not answer.
+            JoinError: If it does not receive this one, or does not know the stream.
+            PeerError: If something else answers at its address.
+        """
+        assert self._reached is not None
         waiting = Waiting(seconds)
-        talk = self._introduced(waiting)
+        talk = self._introduced_at(self._reached, waiting, is_only=False)
         with contextlib.ExitStack() as failing:
             failing.callback(talk.sock.close)
-            handshake.send(talk.sock, talk.seal.write("hello", self._hello | {"wants": "service"}))
+            wanted = {"wants": "service", "stream": stream, "resumes": resumes}
+            handshake.send(talk.sock, talk.seal.write("hello", self._hello | wanted))
             self._verdict(talk, waiting)
             failing.pop_all()
         talk.sock.settimeout(seconds)

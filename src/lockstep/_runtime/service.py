@@ -4,9 +4,11 @@ The service believes whoever connects to it: anybody who reaches it can end the 
 where nothing better is to be had.
 
 * NEAR: all tasks are on one machine. It listens on a socket in a directory that only this user can enter.
-* TUNNEL: there is a secret. It listens in the same way; the first task passes on the connections of those who prove
-  that they know the secret, on the address that the cluster names for it.
-* OPEN: it listens on that address itself; with mTLS it believes only those with a certificate.
+* TUNNEL: tasks are on several machines. It listens in the same way; the first task passes on the connections of the
+  other tasks, which prove that they know the secret, if there is one, on the address that the cluster names for it.
+  The connections survive a cut of the network.
+* OPEN: it listens on that address itself, because it uses certificates (mTLS), which name the address; or because no
+  directory for its socket can be made.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import contextlib
 import logging
 import os
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -22,15 +25,18 @@ from enum import Enum
 
 from lockstep._runtime import addresses, door
 from lockstep._runtime.door import Door
-from lockstep._runtime.relay import Relay
 from lockstep._runtime.rendezvous import Doorkeeper, Host, Roll
 from lockstep._runtime.report import Admission, Reporter
-from lockstep.errors import AddressError, JoinError, LockstepError
+from lockstep._runtime.tunnel import Entrance, Tunnel
+from lockstep.errors import AddressError, JoinError
 
 _log = logging.getLogger("lockstep")
 # Everyone has reported, so the service only has to start.
 START_SECONDS = 120.0
-_REACH_SECONDS = 30.0
+_NO_DOOR = (
+    "jax's service must be reached through a directory that only this user can enter, and {}. Let TMPDIR name a "
+    "directory in which this user can make others."
+)
 
 
 class Place(Enum):
@@ -51,10 +57,7 @@ def open_door(needed: bool) -> Door | None:
         return Door()
     except OSError as error:
         if needed:
-            raise AddressError(
-                "With a secret, jax's service must listen in a directory that only this user can enter. None can be "
-                f"made: {error}. Let TMPDIR name a directory in which this user can make others."
-            ) from error
+            raise AddressError(_NO_DOOR.format(f"none can be made: {error}")) from error
         _log.debug("No directory for sockets: %s", error)
         return None
 
@@ -63,7 +66,6 @@ def serve(
     host: Host,
     roll: Roll,
     door: Door | None,
-    has_secret: bool,
     has_mtls: bool,
     keep: Callable[[int, socket.socket], None] | None = None,
 ) -> str:
@@ -73,7 +75,6 @@ def serve(
         host: Collects them.
         roll: Who must arrive.
         door: Of this process, if there is one.
-        has_secret: Whether there is a secret.
         has_mtls: Whether there are certificates.
         keep: Takes over the connection with each task.
 
@@ -81,89 +82,62 @@ def serve(
         The address for jax.
     """
     gate = host.collect()
-    place = _place(host, door, has_secret, has_mtls)
+    place = _place(host, door, has_mtls)
     if door is None or place is Place.OPEN:
         gate.close()
         target = host.ip, addresses.split(roll.addresses[0])[1]
         own = addresses.join_host(*target)
     else:
         own, target = f"unix:{door.service}", door.service
-        let_in = _passing_on(door.service) if place is Place.TUNNEL else None
-        keeper = Doorkeeper(gate, roll, let_in)
+        keeper = Doorkeeper(gate, roll, Entrance(door.service) if place is Place.TUNNEL else None)
         threading.Thread(target=keeper.serve, name="lockstep-door", daemon=True).start()
     # The others connect when the service listens: a refused connection would cost them a second.
     threading.Thread(target=_release_when_up, args=(host, target, place, keep), daemon=True).start()
     return own
 
 
-def reach(admission: Admission, reporter: Reporter, own: Door | None, roll: Roll) -> str:
-    """Another task's side: returns the address for jax."""
+def reach(admission: Admission, reporter: Reporter, own: Door | None, roll: Roll) -> tuple[str, Tunnel | None]:
+    """Another task's side: returns the address for jax, and the tunnel that leads to it, if one does."""
     place = admission.says.get("service")
     if place == Place.NEAR.value and door.seen_through(admission.directory) is not None:
-        return f"unix:{door.service_of(admission.directory)}"
-    if place == Place.TUNNEL.value and own is not None:
-        _Tunnel(own.service, reporter)
-        return f"unix:{own.service}"
+        return f"unix:{door.service_of(admission.directory)}", None
+    if place == Place.TUNNEL.value:
+        if own is None:
+            raise AddressError(_NO_DOOR.format("none can be made here"))
+        return f"unix:{own.service}", Tunnel(own.service, reporter)
     if place == Place.OPEN.value:
-        return addresses.join_host(admission.chief, addresses.split(roll.addresses[0])[1])
+        return addresses.join_host(admission.chief, addresses.split(roll.addresses[0])[1]), None
     raise JoinError(
         f"All tasks must run the same version of lockstep. {roll.describe([0])} says that jax's service is {place!r}, "
         "which this task does not know or cannot reach."
     )
 
 
-def _place(host: Host, door: Door | None, has_secret: bool, has_mtls: bool) -> Place:
+def outlast_cuts(address: str) -> None:
+    """Keeps this process' connections at `address` open while nothing comes on them.
+
+    gRPC ends those of its server after 20 s without an acknowledgement (TCP_USER_TIMEOUT); the system's own limit is a
+    quarter of an hour. Where the tunnel is used there is no such connection.
+    """
+    if address.startswith("unix:") or not hasattr(socket, "TCP_USER_TIMEOUT"):
+        return
+    _, port = addresses.split(address)
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                with socket.socket(fileno=os.dup(int(name))) as sock:
+                    _outlast_cuts(sock, port)
+
+
+def _outlast_cuts(sock: socket.socket, port: int) -> None:
+    if sock.family in (socket.AF_INET, socket.AF_INET6) and port in (sock.getsockname()[1], sock.getpeername()[1]):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 0)
+
+
+def _place(host: Host, door: Door | None, has_mtls: bool) -> Place:
     if door is None or has_mtls:
         return Place.OPEN
-    if host.are_near:
-        return Place.NEAR
-    return Place.TUNNEL if has_secret else Place.OPEN
-
-
-def _passing_on(path: str) -> Callable[[socket.socket], None]:
-    relay = Relay()
-
-    def let_in(sock: socket.socket) -> None:
-        service = socket.socket(socket.AF_UNIX)
-        try:
-            service.connect(path)
-        except OSError as error:
-            _log.debug("jax's service does not listen: %s", error)
-            service.close()
-            sock.close()
-            return
-        relay.add(sock, service)
-
-    return let_in
-
-
-class _Tunnel:
-    """Listens for this process' own jax, and passes its connections on to the first task.
-
-    Args:
-        path: Where.
-        reporter: Speaks with the first task.
-    """
-
-    def __init__(self, path: str, reporter: Reporter) -> None:
-        self._reporter = reporter
-        self._relay = Relay()
-        self._server = socket.socket(socket.AF_UNIX)
-        self._server.bind(path)
-        self._server.listen(16)
-        os.register_at_fork(after_in_child=self._server.close)
-        threading.Thread(target=self._serve, name="lockstep-tunnel", daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            own, _ = self._server.accept()
-            try:
-                far, first = self._reporter.reach_service(_REACH_SECONDS)
-            except (LockstepError, OSError) as error:
-                _log.warning("jax's service cannot be reached: %s", error)
-                own.close()
-                continue
-            self._relay.add(own, far, first)
+    return Place.NEAR if host.are_near else Place.TUNNEL
 
 
 def _release_when_up(

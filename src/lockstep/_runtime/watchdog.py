@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable, Collection
 from typing import Any
 
 from lockstep._runtime.control import Control, Run
@@ -22,6 +23,7 @@ from lockstep._runtime.limits import Limits
 from lockstep._runtime.progress import OUTSIDE
 from lockstep._runtime.stalls import behind, stall
 from lockstep._runtime.stragglers import Stragglers
+from lockstep._runtime.tunnel import Outage
 from lockstep.errors import PeerError
 
 _BEAT_SECONDS = 1.0
@@ -38,12 +40,21 @@ _ACCOUNTS = "accounts"
 
 
 class Watchdog:
-    """Beats once a second, and watches the others while this task depends on them."""
+    """Beats once a second, and watches the others while this task depends on them.
 
-    def __init__(self, control: Control, limits: Limits) -> None:
+    Args:
+        control: Of this task.
+        limits: Of its waits.
+        outage: Returns what is known of a lost connection to the first task, where there is one that may be lost.
+    """
+
+    def __init__(self, control: Control, limits: Limits, outage: Callable[[], Outage | None] | None = None) -> None:
         self._control = control
         self._limits = limits
-        self._seen: dict[str, tuple[int | None, float]] = {}
+        self._outage = outage
+        # Set when the program has ended, and the others are waited for.
+        self._leaving: Run | None = None
+        self._seen: dict[int, tuple[int | None, float]] = {}
         self._lost = 0
         self._unanswered = 0
         self._alive_at = time.monotonic()
@@ -78,6 +89,21 @@ class Watchdog:
         after = self._control.listing("beats")
         others = (i for i in range(len(self._control.tasks)) if i != self._control.process)
         return [i for i in others if before.get(str(i)) == after.get(str(i))]
+
+    def leave(self) -> None:
+        """Notes that the program has ended: from now on this task waits for the others to end theirs."""
+        self._leaving = Run(0, "the end of its program")
+
+    def silence(self, processes: Collection[int]) -> dict[str, Any] | None:
+        """Returns a record of those of the processes without a heartbeat for longer than the limit; `None` for none."""
+        now, beats = time.monotonic(), self._control.listing("beats")
+        for i in processes:  # Also one that was stopped before its first beat.
+            if i not in self._seen or self._seen[i][0] != beats.get(str(i)):
+                self._seen[i] = (beats.get(str(i)), now)
+        late = {i: now - self._seen[i][1] for i in processes if now - self._seen[i][1] > self._limits.silence}
+        if not late:
+            return None
+        return self._control.record("", self._silence_of(sorted(late), max(late.values())), min(late))
 
     def demand_current(self) -> None:
         """Raises `PeerError` if the others have given this process up, because it was stopped for so long.
@@ -126,11 +152,17 @@ class Watchdog:
         looked = time.monotonic()
         while not self._stop.wait(_BEAT_SECONDS):
             self._unanswered += 1  # Not the time: if this process is stopped for long, it is nobody's silence.
-            run, asleep, looked = self._control.run, time.monotonic() - looked, time.monotonic()
+            run = self._control.run or self._leaving
+            asleep, looked = time.monotonic() - looked, time.monotonic()
             if run and asleep > self._limits.silence:
                 self._end(self._given_up(asleep), run, heard=False)
-            if run and self._unanswered * _BEAT_SECONDS > self._limits.silence + _GRACE_SECONDS:
-                self._end(self._silence_of([0]), run, heard=False)
+            patience = self._limits.silence + _GRACE_SECONDS
+            outage = self._outage() if self._outage else None
+            # A process that was stopped itself has had no time to connect again.
+            if outage and asleep < _SUSPECT_SECONDS and (outage.final or outage.seconds > patience):
+                self._end(self._out_of_reach(outage), run or Run(0, OUTSIDE), heard=False)
+            if run and self._unanswered * _BEAT_SECONDS > patience:
+                self._end(self._silence_of([0], self._unanswered * _BEAT_SECONDS), run, heard=False)
 
     def _run(self) -> None:
         beat = 0
@@ -213,25 +245,26 @@ class Watchdog:
 
     def _look(self) -> None:
         self._control.check_peers()
-        self._check_silence()
+        if silent := self.silence(range(len(self._control.tasks))):
+            raise blamed(PeerError(silent["message"]), silent)
 
-    def _check_silence(self) -> None:
-        """Raises `PeerError` if a task has been silent for too long."""
-        now, beats = time.monotonic(), self._control.listing("beats")
-        for name in map(str, range(len(self._control.tasks))):  # Also one that was stopped before its first beat.
-            if name not in self._seen or self._seen[name][0] != beats.get(name):
-                self._seen[name] = (beats.get(name), now)
-        late = [int(n) for n, (_, since) in self._seen.items() if now - since > self._limits.silence]
-        if late:
-            message = self._silence_of(sorted(late))
-            raise blamed(PeerError(message), self._control.record("", message, min(late)))
-
-    def _silence_of(self, late: list[int]) -> str:
+    def _silence_of(self, late: list[int], seconds: float) -> str:
         names = ", ".join(self._control.tasks[i] for i in late)
         return (
             f"Every task must show a sign of life at least every {self._limits.silence:g} s "
-            f"(LOCKSTEP_SILENCE_TIMEOUT). {names} does not: its process is stopped, or its machine is unreachable. It "
-            "does not answer where it is."
+            f"(LOCKSTEP_SILENCE_TIMEOUT). {names} does not: its process is stopped, or its machine is unreachable. The "
+            f"last one came {seconds:.0f} s ago."
+        )
+
+    def _out_of_reach(self, outage: Outage) -> str:
+        first = (
+            f"{self._control.tasks[0]}, which all others report to, has been out of reach for {outage.seconds:.0f} s"
+        )
+        if outage.final:
+            return f"{first}. {outage.final}"
+        return (
+            f"The tasks must reach each other again within {self._limits.silence:g} s (LOCKSTEP_SILENCE_TIMEOUT) when "
+            f"the network is cut. {first}. Look at the network between the machines, and whether that machine runs."
         )
 
     def _end(self, reason: str, run: Run, heard: bool = True, stuck: str = "") -> None:
