@@ -132,7 +132,7 @@ _LEAVES = (np.ndarray, np.generic, jax.Array, int, float, complex, str, bytes, t
 _FREQUENT = frozenset((np.ndarray, np.float32, np.float64, np.int32, np.int64, np.uint8, bytes, type(None)))
 
 
-def _rebuilt(tree: Any, kinds: frozenset[type], of_mapping: Callable[[Any, Iterable[Any]], Any]) -> Any:
+def _rebuilt(tree: Any, kinds: frozenset[type], of_mapping: Callable[[Any, list[Any]], Any]) -> Any:
     kind = type(tree)
     if kind in kinds:
         values = [v if type(v) in _FREQUENT else _rebuilt(v, kinds, of_mapping) for v in tree.values()]

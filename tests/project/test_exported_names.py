@@ -158,6 +158,7 @@ PUBLIC = {
     "lockstep.errors": [
         "AddressError",
         "ArgumentError",
+        "CardinalityError",
         "CheckpointError",
         "ClusterSpecError",
         "DataNotFoundError",

@@ -20,8 +20,8 @@ import jax.extend.core as jex
 import numpy as np
 from jax.sharding import NamedSharding, Sharding
 
+from lockstep._step.jaxprs import is_jaxpr, opened
 from lockstep._step.tracing import is_traced, name_of
-from lockstep._step.variance import is_jaxpr, opened
 
 _ADDRESS = re.compile(" at 0x[0-9a-f]+|0x[0-9a-f]{6,}")
 # "/opt/python/site-packages/keras/src/losses.py:12" in the text of what jax has made of a function.
