@@ -64,6 +64,8 @@ def take_place(new: Path, target: Path, aside: Path) -> None:
     finally:
         if target.exists():
             remove(aside)
+        elif aside.exists():
+            aside.replace(target)
 
 
 def remove(path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import lockstep.compat.tensorflow.keras as tf_keras
 from lockstep.checkpoint import _exchange as exchange
 from lockstep.compat.tensorflow.keras._saves import directory
-from lockstep.errors import ArgumentError, LockstepError, UnsupportedError
+from lockstep.errors import ArgumentError, CheckpointError, LockstepError, UnsupportedError
 from tests.compat.keras import small
 
 
@@ -86,7 +86,7 @@ def test_a_save_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: pytes
         raise OSError("disk full")
 
     monkeypatch.setattr(directory.saving_lib, "save_model", break_off)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(CheckpointError, match="could not be written: disk full"):
         small.trained().save(tmp_path / "saved")
     assert says_the_same(first, keras.models.load_model(tmp_path / "saved"))
     assert [entry.name for entry in tmp_path.iterdir()] == ["saved"]
@@ -142,7 +142,7 @@ def test_a_file_that_is_not_finished_leaves_the_old_one(
         "keras.src.legacy.saving.legacy_h5_format.save_attributes_to_hdf5_group",
     ):
         monkeypatch.setattr(there, break_off)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(CheckpointError, match="could not be written: disk full"):
         save(str(tmp_path / name))
     assert (tmp_path / name).read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == [name]

@@ -79,3 +79,11 @@ def test_a_profiled_step_runs_by_itself(tmp_path: Path) -> None:
     assert set(profiles(tmp_path)) == {"step_50", "step_100"}
     started([hook])
     assert next_call(hook, 0) == 1
+
+
+def test_a_profile_that_cannot_be_written_ends_no_training(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    run_each([ProfilerHook(save_steps=2, output_dir=tmp_path / "file")], 5, after=work)
+    warnings = [message for message in log.messages if "could not be written" in message]
+    assert len(warnings) == 2
+    assert warnings[0].startswith(f"{tmp_path}/file could not be written: ")

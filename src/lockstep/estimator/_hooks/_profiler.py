@@ -21,6 +21,7 @@ from lockstep.estimator._hooks._base import (
 )
 from lockstep.estimator._hooks._pace import step_after
 from lockstep.estimator._hooks._timer import SecondOrStepTimer
+from lockstep.summary._unwritten import goes_on_without
 
 _log = logging.getLogger("lockstep")
 _RUNS = Path("plugins") / "profile"
@@ -78,7 +79,9 @@ class ProfilerHook(SessionRunHook):
         step = int(run_values.results)
         if self._trace is not None:
             self._timer.update_last_triggered_step(step)
-            self._save(step, self._stop())
+            _wait_for_devices()
+            with goes_on_without(self._output_dir):
+                self._save(step, self._stop())
         elif self._timer.last_triggered_step() is None:
             # Time and steps count from the first step on, which compiles.
             self._timer.update_last_triggered_step(step - run_context.steps)
@@ -86,7 +89,9 @@ class ProfilerHook(SessionRunHook):
     def end(self, session: Any) -> None:
         """Drops a profile whose step did not come."""
         if self._trace is not None:
-            shutil.rmtree(self._stop())
+            _wait_for_devices()
+            with goes_on_without(self._output_dir):
+                shutil.rmtree(self._stop())
 
     def next_step(self, step: int) -> int:
         """Returns the step before the one that is profiled, so that this one runs by itself; or that one."""
@@ -94,15 +99,16 @@ class ProfilerHook(SessionRunHook):
         return due - 1 if due > step + 1 else due
 
     def _start(self) -> None:
-        self._output_dir.mkdir(parents=True, exist_ok=True)
-        self._trace = Path(tempfile.mkdtemp(prefix=".profile-", dir=self._output_dir))
         _wait_for_devices()
-        jax.profiler.start_trace(self._trace)
+        with goes_on_without(self._output_dir):
+            self._output_dir.mkdir(parents=True, exist_ok=True)
+            trace = Path(tempfile.mkdtemp(prefix=".profile-", dir=self._output_dir))
+            jax.profiler.start_trace(trace)
+            self._trace = trace
 
     def _stop(self) -> Path:
         """Ends the profile; returns the directory that has it."""
         trace, self._trace = self._trace, None
-        _wait_for_devices()
         jax.profiler.stop_trace()
         return trace or self._output_dir
 
