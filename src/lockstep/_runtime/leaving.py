@@ -54,7 +54,7 @@ def _report(control: Control, failed: dict[str, Any]) -> None:
     """Tells the launcher and the user; a program that has left while others needed it is the first cause itself."""
     me, code, problem = control.tasks[control.process], failure.exit_code(), describe_failure(failed)
     is_cause = bool(code) or failed["process"] == control.process
-    kind = "SystemExit" if is_cause else "PeerError"
+    kind = "PeerError" if not is_cause else "SystemExit" if code else failed["type"] or "SystemExit"
     if not control.preemption.has_ended:
         told = f"{kind}: {code}\n{problem}" if is_cause else f"lockstep.errors.PeerError: {problem}\n"
         failure.write_error_file(me, kind, str(code) if code else problem, told, secondary=not is_cause)

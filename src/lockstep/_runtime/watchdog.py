@@ -219,6 +219,7 @@ class Watchdog:
             return str(error)
         except Exception as error:  # jaxlib raises one class for every status
             self._lost += 1
+            self._blame = None
             if self._lost < _LOST_BEATS:
                 return None
             return f"{self._control.tasks[0]}, which all others report to, cannot be reached: {error}"

@@ -60,7 +60,7 @@ def lines_of(records: Sequence[Any]) -> list[Line]:
 
 
 def digest_of(constant: Any) -> str:
-    """Returns a short text that tells a constant of a jaxpr from others; with its value if that is a few numbers."""
+    """Returns a short text that tells a constant of a jaxpr from others: its type, shape, and a digest of its bytes."""
     dtype = getattr(constant, "dtype", None)
     if is_traced(constant) or not isinstance(dtype, np.dtype):
         return "unknown"  # Of what an outer function is given, or what is no plain array, such as a key.
