@@ -6,7 +6,7 @@ import contextlib
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -606,14 +606,28 @@ def test_who_only_says_that_it_is_near_is_not() -> None:
         assert not here.host.are_near
 
 
+class _Entrance:
+    """Takes every connection; knows one stream."""
+
+    def __init__(self) -> None:
+        self.taken: list[socket.socket] = []
+
+    def admits(self, hello: Mapping[str, Any]) -> bool:
+        return hello["stream"] == "known" or not hello["resumes"]
+
+    def take(self, link: socket.socket, hello: Mapping[str, Any]) -> None:
+        self.taken.append(link)
+
+
 class Kept:
     """A cluster of two that has started; its first task stays at its address."""
 
     def __init__(self, held: contextlib.ExitStack, secret: Secret = NO_SECRET) -> None:
         self.here = held.enter_context(arrival(2, secret=secret))
         assert_all_join(self.here, self.here.report(1))
-        self.let_in: list[socket.socket] = []
-        keeper = Doorkeeper(self.here.collected.result(), self.here.roll, self.let_in.append)
+        entrance = _Entrance()
+        self.let_in = entrance.taken
+        keeper = Doorkeeper(self.here.collected.result(), self.here.roll, entrance)
         self.is_over = False
         held.enter_context(contextlib.closing(self))
         self._thread = ThreadPoolExecutor(1)
@@ -642,16 +656,41 @@ def test_who_comes_late_is_told_that_the_cluster_runs() -> None:
         assert not kept.let_in
 
 
+def reporter(kept: Kept, secret: Secret) -> Reporter:
+    """Of a task that has reported."""
+    roll = kept.here.roll
+    made = Reporter(roll, 1, hello(roll, 1), secret)
+    made._peer = addressing.split(roll.addresses[0])
+    return made
+
+
 def test_the_service_is_for_those_who_know_the_secret() -> None:
     with contextlib.ExitStack() as held:
         kept = Kept(held, A_SECRET)
-        roll = kept.here.roll
         with pytest.raises(JoinError, match="must have the same secret"):
-            Reporter(roll, 1, hello(roll, 1), ANOTHER).reach_service(PATIENCE)
+            reporter(kept, ANOTHER).reach_service(PATIENCE, "new", resumes=False)
         assert not kept.let_in
-        sock, rest = Reporter(roll, 1, hello(roll, 1), A_SECRET).reach_service(PATIENCE)
+        sock, rest = reporter(kept, A_SECRET).reach_service(PATIENCE, "new", resumes=False)
         held.enter_context(sock)
         assert rest == b""
         eventually(lambda: kept.let_in, lambda: "it is let in")
         kept.let_in[0].sendall(b"hello")
         assert sock.recv(5) == b"hello"
+
+
+def test_a_stream_is_resumed_only_where_it_is_known() -> None:
+    with contextlib.ExitStack() as held:
+        kept = Kept(held)
+        with pytest.raises(JoinError, match="The cluster runs already"):
+            reporter(kept, NO_SECRET).reach_service(PATIENCE, "unknown", resumes=True)
+        held.enter_context(reporter(kept, NO_SECRET).reach_service(PATIENCE, "known", resumes=True)[0])
+        eventually(lambda: kept.let_in, lambda: "it is let in")
+
+
+def test_a_first_task_that_starts_again_does_not_take_a_stream_for_an_arrival() -> None:
+    with arrival(2) as here:
+        lost = Reporter(here.roll, 1, hello(here.roll, 1))
+        lost._peer = addressing.split(here.roll.addresses[0])
+        with pytest.raises(JoinError, match="a cluster starts anew"):
+            lost.reach_service(PATIENCE, "known", resumes=True)
+        assert_all_join(here, here.report(1))
