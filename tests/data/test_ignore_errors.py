@@ -179,7 +179,7 @@ OF_ELEMENTS = (
     ),
     *(FileNotFoundError("f"), PermissionError("p"), AssertionError("a"), ZeroDivisionError("z"), AttributeError("a")),
     *(UnicodeDecodeError("utf8", b"x", 0, 1, "u"), InputError("i"), ArgumentError("a"), DataNotFoundError("d")),
-    *(NotImplementedError("n"), EOFError("e")),
+    *(NotImplementedError("n"), EOFError("e"), StopIteration()),
 )
 
 
@@ -199,7 +199,7 @@ def test_errors_of_an_element_are_left_out(error: Exception) -> None:
 
 OF_PROGRAM = (
     *(NameError("n"), ImportError("i"), ModuleNotFoundError("m"), MemoryError("m"), UnsupportedError("u")),
-    *(PeerError("p"), MismatchError("m"), KeyboardInterrupt(), SystemExit(3)),
+    *(PeerError("p"), MismatchError("m"), KeyboardInterrupt("k"), SystemExit("s")),
 )
 
 

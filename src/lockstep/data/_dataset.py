@@ -12,6 +12,7 @@ import numpy as np
 
 from lockstep._nest import opened
 from lockstep.data import _check, _columns, _pool, _structure
+from lockstep.data._failures import failure
 from lockstep.data._iterator import DatasetIterator
 from lockstep.data._options import AUTOTUNE, INFINITE_CARDINALITY, SHARD_HINT, UNKNOWN_CARDINALITY, Options
 from lockstep.data._plan import Node, Run, walk
@@ -610,7 +611,11 @@ class Dataset:
         # As wraps tells, the function's own code shows its side effects.
         @functools.wraps(function)
         def plan(element: Any) -> Node:
-            made = _structure.call(called, _structure.copied(element))
+            try:
+                made = _structure.call(called, _structure.copied(element))
+            except Exception as error:
+                name = _structure.name_of(function)
+                raise failure(error, f"The function {name} of flat_map or interleave failed") from error
             if not isinstance(made, Dataset):
                 raise InputError(
                     f"The function {_structure.name_of(function)} of flat_map or interleave must return a dataset. "

@@ -26,7 +26,9 @@ class Alike:
         self._nodes = nodes
         # Map functions compute with JAX's dtypes: of the same numbers, those that went through one may be narrower.
         self._may_be_narrowed = any(isinstance(n, Map) for node in nodes for n in walk(node))
-        self._is_known = self._compare(spec_without_looking)
+        self._known: Any = None
+        self._is_all_known = False
+        self._compare(spec_without_looking)
 
     def begin(self) -> Callable[[Block], Block]:
         """Compares again, now that elements may be computed; returns what compares those that only reading shows.
@@ -34,31 +36,39 @@ class Alike:
         Raises:
             IncompatibleElementsError: If they differ.
         """
-        self._is_known = self._is_known or self._compare(spec_if_known)
-        return (lambda block: block) if self._is_known else _Compared(self._may_be_narrowed)
+        if not self._is_all_known:
+            self._compare(spec_if_known)
+        return (lambda block: block) if self._is_all_known else _Compared(self._known, self._common)
 
     @property
     def spec(self) -> Any:
         """What holds for the elements of all."""
-        return _spec.common([node.spec for node in self._nodes], self._may_be_narrowed)
+        return self._common([node.spec for node in self._nodes])
 
-    def _compare(self, spec_of: Callable[[Node], Any]) -> bool:
+    def _compare(self, spec_of: Callable[[Node], Any]) -> None:
         specs = [spec_of(node) for node in self._nodes]
         known = [spec for spec in specs if spec is not None]
-        if known:
-            _spec.common(known, self._may_be_narrowed)
-        return len(known) == len(specs)
+        self._known = self._common(known) if known else None
+        self._is_all_known = len(known) == len(specs)
+
+    def _common(self, specs: Sequence[Any]) -> Any:
+        return _spec.common(specs, self._may_be_narrowed)
 
 
 class _Compared:
-    """Compares the elements that are computed as they are read, such as those of a generator."""
+    """Compares the elements that are computed as they are read, such as those of a generator.
 
-    def __init__(self, may_be_narrowed: bool) -> None:
-        self._may_be_narrowed = may_be_narrowed
-        self._spec: Any = None
+    Args:
+        known: What the elements of other datasets look like, or `None`.
+        common: Returns what holds for elements of two specs, or raises an error.
+    """
+
+    def __init__(self, known: Any, common: Callable[[Sequence[Any]], Any]) -> None:
+        self._known = known
+        self._common = common
 
     def __call__(self, block: Block) -> Block:
         if isinstance(block.store, ArrayStore):
             spec = _spec.spec_of(_columns.element(block.store.columns, int(block.rows[0])))
-            self._spec = spec if self._spec is None else _spec.common([self._spec, spec], self._may_be_narrowed)
+            self._known = spec if self._known is None else self._common([self._known, spec])
         return block

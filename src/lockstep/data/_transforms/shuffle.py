@@ -164,7 +164,9 @@ class _ShuffleCursor:
     def restore(self, state: State) -> None:
         read = self._reader.restore(state)
         kind = state["kind"]
-        if kind == "all":
+        if kind == "start":
+            self._queue = read
+        elif kind == "all":
             self._queue = read
             self._begin_rest()
             self._out = state["out"]
@@ -207,6 +209,8 @@ class _Reader:
         self.count = 0
         # The ordinal of the first element of each piece, and the upstream's state before it.
         self._marks: deque[tuple[int, State]] = deque()
+        # How many elements were read before each one that failed.
+        self._failures: list[int] = []
         self._numbers: dict[int, int] = {}
         self._stores: dict[int, Store] = {}
         self._live: dict[int, int] = {}
@@ -222,6 +226,7 @@ class _Reader:
                 parts.append(part)
                 missing -= part.shape[1]
         except Exception as error:
+            self._failures.append(self.count)
             failed = error
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1), failed
 
@@ -272,17 +277,26 @@ class _Reader:
         while len(self._marks) > 1 and self._marks[1][0] <= oldest:
             self._marks.popleft()
         first, before = self._marks[0]
-        return {"first": first, "count": self.count, "upstream": before, "ended": self._ended}
+        failures = sum(place > first for place in self._failures)
+        return {
+            "first": first,
+            "count": self.count,
+            "upstream": before,
+            "ended": self._ended,
+            "failures": failures,
+        }
 
     def restore(self, state: State) -> References:
         """Reads again what was read; returns it."""
         self._upstream.restore(state["upstream"])
         self.count = state["first"]
         parts = [_NONE]
-        while self.count < state["count"]:
+        failures = state.get("failures", 0)
+        while (missing := state["count"] - self.count) or len(self._failures) < failures:
             try:
-                part = self._piece(min(state["count"] - self.count, CHUNK))
-            except Exception:
+                part = self._piece(min(missing, CHUNK) or 1)
+            except Exception:  # It was raised when these elements were first read.
+                self._failures.append(self.count)
                 continue
             if part is None:
                 break
