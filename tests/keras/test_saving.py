@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 
 import lockstep as ls
+from lockstep._runtime.runtime import Runtime
 from lockstep.callbacks import OnChief
+from lockstep.cluster_resolver._roles import training_tasks
 from lockstep.errors import ArgumentError
 from tests.support.cluster import Cluster, shared
 
@@ -96,6 +99,27 @@ def test_every_strategy_says_who_writes() -> None:
     assert ls.distribute.MirroredStrategy().is_chief
     assert ls.distribute.OneDeviceStrategy("cpu:0").is_chief
     assert ls.distribute.get_strategy().is_chief
+
+
+_WORKERS = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+_WITH_CHIEF = {"chief": ["127.0.0.1:3"], **_WORKERS}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "task", "expected"),
+    [
+        (_WORKERS, ("worker", 0), True),
+        (_WORKERS, ("worker", 1), False),
+        (_WITH_CHIEF, ("chief", 0), True),
+        (_WITH_CHIEF, ("worker", 0), False),
+    ],
+)
+def test_one_task_of_a_cluster_is_the_chief(cluster: Any, task: tuple[str, int], expected: bool) -> None:
+    tasks = training_tasks(ls.cluster_resolver.ClusterSpec(cluster))
+    runtime = Runtime(tuple(map(str, tasks)), tasks.index(ls.cluster_resolver.Task(*task)))
+    resolver = ls.cluster_resolver.SimpleClusterResolver(cluster, task_type=task[0], task_id=task[1])
+    replicas: Any = SimpleNamespace(runtime=runtime)
+    assert ls.distribute.Strategy(replicas, resolver).is_chief is expected
 
 
 def test_an_evaluator_is_not_the_chief() -> None:

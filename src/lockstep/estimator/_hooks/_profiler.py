@@ -72,6 +72,8 @@ class ProfilerHook(SessionRunHook):
         coming = step_after(run_context)
         if self._timer.last_triggered_step() is not None and self._timer.should_trigger_for_step(coming):
             self._start()
+            if self._trace is None:
+                self._timer.update_last_triggered_step(coming)
         return GLOBAL_STEP_ARGS
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
