@@ -65,8 +65,8 @@ def _directory() -> Path | None:
         given = os.environ.get(DIRECTORY)
         refused = f"{DIRECTORY}={given!r} is refused: " if given else ""
         _log.warning(
-            "Compiled programs are kept only where no other user can write, and are not kept now: %s%s. Make it private "
-            "(chmod go-w), let %s name a directory of your own, or set %s=0.",
+            "Compiled programs are kept only where no other user can write, and are not kept now: %s%s. Make it "
+            "private (chmod go-w), let %s name a directory of your own, or set %s=0.",
             *(refused, reason, DIRECTORY, _SETTING),
         )
     except (OSError, RuntimeError) as reason:  # No home directory, a read-only file system.
