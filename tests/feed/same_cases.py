@@ -62,6 +62,9 @@ class _NoState:
     def digest(self) -> str:
         return ""
 
+    def compiled(self) -> list[str]:
+        return []
+
     def has_changed(self) -> bool:
         return False
 

@@ -14,6 +14,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "lockstep"
 # What each part may import of the others; DESIGN: cluster <- runtime <- step, feed <- loop <- keras <- distribute.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "_decoded_size": set(),
     "_nest": set(),
     "cluster_resolver": set(),
     "_runtime": {"cluster_resolver"},
@@ -21,13 +22,13 @@ ALLOWED: dict[str, set[str]] = {
     "_xla": {"_runtime"},
     "_comm": {"_runtime"},
     "_step": {"_runtime", "_comm", "_native", "_xla"},
-    "data": {"_nest"},
+    "data": {"_decoded_size", "_nest"},
     "_feed": {"_nest", "_runtime", "_step", "data"},
     "_loop": {"_runtime", "_step", "_feed"},
     "checkpoint": set(),
     "_keras": {"_nest", "_runtime", "_step", "_feed", "_loop", "checkpoint"},
     "distribute": {"_nest", "cluster_resolver", "data", "_runtime", "_xla", "_comm", "_step", "_feed", "_keras"},
-    "datasets": {"data"},
+    "datasets": {"_decoded_size", "data"},
     "_model_fn": {"_nest", "_runtime", "_step", "_keras"},
     "summary": {"data", "_model_fn"},
     "callbacks": {"data", "summary", "checkpoint"},
@@ -58,6 +59,7 @@ ALLOWED: dict[str, set[str]] = {
         *("saved_model", "_nest", "_runtime", "_step", "_feed", "_loop", "_model_fn"),
     },
     "compat": {
+        "_decoded_size",
         *("cluster_resolver", "callbacks", "checkpoint", "config", "data", "datasets", "distribute", "estimator"),
         *("feature_column", "losses", "metrics", "saved_model", "summary", "train", "_model_fn", "_nest", "_runtime"),
     },

@@ -55,7 +55,7 @@ def has_side_effects(function: Callable[..., Any]) -> bool:
 
 def loads_iterator(function: Callable[..., Any]) -> bool:
     """Whether the code takes elements from an iterator that was made outside of it."""
-    return loads(function, _is_iterator) or loads(function, lambda value: value is next)
+    return loads(function, _is_iterator)
 
 
 def loads(function: Callable[..., Any], wanted: Callable[[Any], bool]) -> bool:

@@ -10,8 +10,7 @@ from importlib.resources.abc import Traversable
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.data import _decoded_size
-from lockstep.data._files.stream import WINDOW_BITS
+from lockstep import _decoded_size
 from lockstep.errors import InputError
 
 _UNSIGNED_BYTES = 0x08
@@ -49,7 +48,7 @@ def _decompressed(content: bytes, name: str) -> bytes:
     if not content.startswith(_GZIP):
         return content
     try:
-        return _decoded_size.inflated(content, WINDOW_BITS["GZIP"], name)
+        return _decoded_size.inflated(content, _decoded_size.WINDOW_BITS["GZIP"], name)
     except (OSError, EOFError, zlib.error) as error:
         raise _damaged(name, f"Its gzip compression is broken: {error}.") from error
 

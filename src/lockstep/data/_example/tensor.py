@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from lockstep.data import _decoded_size
+from lockstep import _decoded_size
 from lockstep.data._files.reader import texts
 from lockstep.errors import ArgumentError, InputError
 

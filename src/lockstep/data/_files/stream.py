@@ -6,10 +6,9 @@ import os
 import zlib
 from typing import BinaryIO
 
+from lockstep._decoded_size import WINDOW_BITS
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError
 
-# What zlib calls the formats of RFC 1952 and RFC 1950.
-WINDOW_BITS = {"GZIP": 31, "ZLIB": 15}
 _PIECE = 1 << 20
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from lockstep.data import _decoded_size
+from lockstep import _decoded_size
 from lockstep.data._files.block_reader import BlockReader
 from lockstep.data._files.stream import Stream, as_path
 

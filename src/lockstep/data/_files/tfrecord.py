@@ -18,7 +18,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from lockstep.data import _decoded_size
+from lockstep import _decoded_size
 from lockstep.data._files.block_reader import BlockReader
 from lockstep.data._files.stream import Stream, as_path
 from lockstep.errors import InputError

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from lockstep.data._files.stream import WINDOW_BITS, as_path, checked_compression
+from lockstep._decoded_size import WINDOW_BITS
+from lockstep.data._files.stream import as_path, checked_compression
 from lockstep.data._files.tfrecord import masked_crc
 from lockstep.errors import ArgumentError
 

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from jax.core import Tracer
 
+from lockstep import _decoded_size
 from lockstep.compat.tensorflow._dtypes import as_dtype
 from lockstep.compat.tensorflow._ops.strings import each
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host, text
-from lockstep.data import _decoded_size
-from lockstep.data._files.stream import WINDOW_BITS
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError
 
 
@@ -81,9 +80,9 @@ def decode_compressed(bytes: Any, compression_type: str = "", name: str | None =
     """Unpacks bytes: "" (none), "ZLIB" or "GZIP". Source: tf.io.decode_compressed."""
     if compression_type == "":
         return each(lambda content: content, bytes)
-    if compression_type not in WINDOW_BITS:
+    if compression_type not in _decoded_size.WINDOW_BITS:
         raise ArgumentError(f'compression_type must be "", "ZLIB" or "GZIP". Received: {compression_type!r}.')
-    bits = WINDOW_BITS[compression_type]
+    bits = _decoded_size.WINDOW_BITS[compression_type]
     return each(lambda content: _decoded_size.inflated(content, bits, "bytes of decode_compressed"), bytes)
 
 

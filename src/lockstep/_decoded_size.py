@@ -14,6 +14,8 @@ from lockstep.errors import ArgumentError, InputError
 VARIABLE = "LOCKSTEP_MAX_DECODED_BYTES"
 # An image of 18,900 x 18,900 pixels of three colours; larger ones are rarer than files that were made to do harm.
 _DEFAULT = 1 << 30
+# zlib's numbers of the formats of RFC 1952 and RFC 1950.
+WINDOW_BITS = {"GZIP": 31, "ZLIB": 15}
 
 
 def limit() -> int:
