@@ -24,10 +24,11 @@ _APART = """
     import os, socket
     from lockstep._runtime import door
     door._boot = lambda: os.environ["TF_CONFIG"].encode()
-    theirs, proxy = socket.create_connection, ("127.0.0.1", int(os.environ["PROXY"]))
-    def connect(address, *arguments, **named):
-        return theirs(proxy if address[1] == int(os.environ["CHIEF"]) else address, *arguments, **named)
-    socket.create_connection = connect
+    theirs, proxy = socket.socket.connect, ("127.0.0.1", int(os.environ["PROXY"]))
+    def connect(self, address):
+        is_chief = isinstance(address, tuple) and address[1] == int(os.environ["CHIEF"])
+        return theirs(self, proxy if is_chief else address)
+    socket.socket.connect = connect
 """
 # Waits in a program of its own, between two trainings, and in one that all agree on with each batch.
 _TRAIN = (
@@ -238,8 +239,8 @@ def test_a_first_task_that_is_killed_is_named_within_seconds(machines: Machines)
 def test_a_task_that_was_killed_is_missed_at_the_end(machines: Machines) -> None:
     """Whoever has finished does not wait for it as long as for one that works."""
     machines.await_line("between")
-    machines.tasks[1].kill()
     machines.network.cut()
     eventually(lambda: not machines.network.is_used, lambda: "cut")
+    machines.tasks[1].kill()
     machines.tasks[0].tell("end")
     assert_ended(machines.tasks[0], "worker 1 does not")

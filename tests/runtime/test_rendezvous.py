@@ -660,8 +660,12 @@ def reporter(kept: Kept, secret: Secret) -> Reporter:
     """Of a task that has reported."""
     roll = kept.here.roll
     made = Reporter(roll, 1, hello(roll, 1), secret)
-    made._peer = addressing.split(roll.addresses[0])
+    made._reached = endpoint_of(roll)
     return made
+
+
+def endpoint_of(roll: Roll) -> addressing.Endpoint:
+    return addressing.Endpoint(socket.AF_INET, addressing.split(roll.addresses[0]))
 
 
 def test_the_service_is_for_those_who_know_the_secret() -> None:
@@ -690,7 +694,7 @@ def test_a_stream_is_resumed_only_where_it_is_known() -> None:
 def test_a_first_task_that_starts_again_does_not_take_a_stream_for_an_arrival() -> None:
     with arrival(2) as here:
         lost = Reporter(here.roll, 1, hello(here.roll, 1))
-        lost._peer = addressing.split(here.roll.addresses[0])
+        lost._reached = endpoint_of(here.roll)
         with pytest.raises(JoinError, match="a cluster starts anew"):
             lost.reach_service(PATIENCE, "known", resumes=True)
         assert_all_join(here, here.report(1))

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 from lockstep._runtime.control import Control, Run
@@ -156,13 +157,14 @@ class Watchdog:
             asleep, looked = time.monotonic() - looked, time.monotonic()
             if run and asleep > self._limits.silence:
                 self._end(self._given_up(asleep), run, heard=False)
-            patience = self._limits.silence + _GRACE_SECONDS
-            outage = self._outage() if self._outage else None
+            patience, unanswered = self._limits.silence + _GRACE_SECONDS, self._unanswered * _BEAT_SECONDS
             # A process that was stopped itself has had no time to connect again.
-            if outage and asleep < _SUSPECT_SECONDS and (outage.final or outage.seconds > patience):
+            outage = self._outage() if self._outage and asleep < _SUSPECT_SECONDS else None
+            if outage and (outage.final or max(outage.seconds, unanswered if run else 0.0) > patience):
+                outage = replace(outage, seconds=max(outage.seconds, unanswered))
                 self._end(self._out_of_reach(outage), run or Run(0, OUTSIDE), heard=False)
-            if run and self._unanswered * _BEAT_SECONDS > patience:
-                self._end(self._silence_of([0], self._unanswered * _BEAT_SECONDS), run, heard=False)
+            if run and unanswered > patience:
+                self._end(self._silence_of([0], unanswered), run, heard=False)
 
     def _run(self) -> None:
         beat = 0
