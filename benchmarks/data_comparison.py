@@ -1,4 +1,4 @@
-"""What it costs that workers compare their data (`LOCKSTEP_COMPARE_DATA`): rows 1, 2 and 4 with and without it.
+"""Measures the cost of comparing data between workers (`LOCKSTEP_COMPARE_DATA`): rows 1, 2 and 4 with and without it.
 
     python benchmarks/data_comparison.py [--rounds 9] [--cases 4 2x2] [--keep]
 

@@ -41,7 +41,7 @@ class Packed(dict[Any, Any]):
 
 
 class _Keys:
-    """What a node of JAX's trees knows of a mapping besides its values; equal for the same keys in any order."""
+    """The metadata of a mapping as a node of JAX's trees; equal for the same keys in any order."""
 
     def __init__(self, mapping: Packed) -> None:
         self.ordered = tuple(mapping)
@@ -182,7 +182,7 @@ class Structure:
 
 
 def _is_sorted(tree: Any) -> bool:
-    """Whether JAX gives all mappings back in their order."""
+    """Returns whether JAX gives all mappings back in their order."""
     kind = type(tree)
     if kind in _PACKED and list(tree) != sorted(tree):
         return False

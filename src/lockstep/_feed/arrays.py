@@ -27,7 +27,7 @@ _COMPARED_BYTES = 1 << 20
 
 
 class Held:
-    """What tasks compare of the arrays that one of Keras' adapters holds.
+    """Facts and checksums of the arrays in one of Keras' adapters, which tasks compare.
 
     Args:
         adapter: Holds them.

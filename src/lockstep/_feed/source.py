@@ -60,7 +60,7 @@ class Source(Protocol):
 
     @property
     def held(self) -> Held | None:
-        """What tasks compare of arrays in memory before they use them; `None` for what is read batch by batch."""
+        """Returns what tasks compare of arrays in memory before their use; `None` for data read batch by batch."""
         ...
 
     @property

@@ -48,7 +48,7 @@ class Data(Protocol):
     """Data that each task passes whole."""
 
     def facts(self) -> dict[str, Any]:
-        """What must be equal on all tasks before the first batch, as JSON."""
+        """Returns what must be equal on all tasks before the first batch, as JSON."""
         ...
 
     def sample(self, number: int) -> Sample | None:

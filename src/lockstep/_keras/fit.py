@@ -189,7 +189,7 @@ class _Fit:
 
 @dataclass(frozen=True)
 class _Compared:
-    """What tasks compare of the data of a `fit` before the first batch."""
+    """Facts about the data of a `fit`, which tasks compare before the first batch."""
 
     feed: Feed
     validation: _Validation
@@ -279,7 +279,7 @@ class _Validation:
         return {"given": self._data is not None, "steps": self._steps, "frequency": self._frequency}
 
     def data_facts(self) -> dict[str, Any] | None:
-        """What must be equal on all tasks of the data, which are read later."""
+        """Returns what must be equal on all tasks of the data, which are read later."""
         if self._data is None:
             return None
         x, y, sample_weight = self._data

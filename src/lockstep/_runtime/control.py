@@ -123,7 +123,7 @@ class Control:
         self._released.add(self._runs[-1])
 
     def is_released(self, run: Run) -> bool:
-        """Whether what is left of a run that is open needs no other task."""
+        """Returns whether what is left of a run that is open needs no other task."""
         return run in self._released
 
     def channel(self, name: str, seconds: float) -> Channel:

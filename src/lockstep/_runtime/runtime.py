@@ -206,7 +206,7 @@ class Runtime:
 
 
 def _message(error: BaseException, doing: str) -> str:
-    """What the others are told of an exception."""
+    """Returns the text that is announced to the other tasks for an exception."""
     if isinstance(error, SystemExit):
         return (
             f"{error}: its program ended in {doing}, which all tasks go through together. To end training early, set "

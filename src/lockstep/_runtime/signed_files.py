@@ -26,7 +26,7 @@ OVERHEAD = len(_MAGIC) + _DIGEST_BYTES
 _KEY = "key"
 _KEY_BYTES = 32
 PARTIAL = "partial-"
-"""What the names of files start with that are being written."""
+"""The prefix of the names of files that are being written."""
 
 
 class SignedFiles:

@@ -25,7 +25,7 @@ _POLL_SECONDS = 0.01
 
 @dataclass
 class _Training:
-    """What is known of one run.
+    """The state of the agreement on where one run stops.
 
     Attributes:
         passed: How many points this task has passed.

@@ -20,7 +20,7 @@ class StreamError(Exception):
 
 
 class Stream:
-    """One side of a stream: the bytes that are not acknowledged, and the frames of the current connection.
+    """Endpoint of a stream: the bytes that are not acknowledged, and the frames of the current connection.
 
     Attributes:
         passed_on: How many bytes of the other side the owner has passed on; it adds to this.
@@ -46,7 +46,7 @@ class Stream:
 
     @property
     def owes_acknowledgement(self) -> bool:
-        """Whether much was passed on since the other side was last told how much."""
+        """Returns whether much was passed on since the other side was last told how much."""
         return self.passed_on - self._told >= _LONGEST
 
     def begin(self) -> bytes:

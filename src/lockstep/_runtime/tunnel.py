@@ -51,7 +51,7 @@ class Entrance:
         self._streams: dict[str, Carried] = {}
 
     def admits(self, hello: Mapping[str, Any]) -> bool:
-        """Whether the stream that a task names is a new one, or one that it resumes."""
+        """Returns whether the stream that a task names is a new one, or one that it resumes."""
         name = hello.get("stream")
         return isinstance(name, str) and (name in self._streams or hello.get("resumes") is False)
 

@@ -30,7 +30,7 @@ class Waiting:
 
     @property
     def can_retry(self) -> bool:
-        """Whether there is time for a pause and another attempt."""
+        """Returns whether there is time for a pause and another attempt."""
         return self.left > _RETRY_SECONDS
 
     def until_report(self, slack: float = 0.0) -> float:

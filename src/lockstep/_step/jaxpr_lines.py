@@ -34,7 +34,7 @@ _SITE_PACKAGES = f"{os.sep}site-packages{os.sep}"
 
 @dataclass(frozen=True)
 class Line:
-    """One equation.
+    """An equation as text.
 
     Attributes:
         text: The operation, its operands by number, its parameters, the types of its results.

@@ -1,4 +1,4 @@
-"""What jaxprs are made of: equations, the jaxprs inside of them, and the mesh axes that they communicate over."""
+"""Walks jaxprs: equations, the jaxprs inside of them, and the mesh axes that they communicate over."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def subjaxprs(eqn: Any) -> Iterator[Any]:
 
 
 def is_jaxpr(value: Any) -> bool:
-    """Whether this is a jaxpr, closed or not; newer releases of jax have one kind only."""
+    """Returns whether this is a jaxpr, closed or not; newer releases of jax have one kind only."""
     return isinstance(value, (jex.ClosedJaxpr, jex.Jaxpr))
 
 
@@ -44,12 +44,12 @@ def axes_of(eqn: Any) -> tuple[Any, ...]:
 
 
 def is_over(eqn: Any, axis: str) -> bool:
-    """Whether an equation communicates over `axis`, or asks for the place along it."""
+    """Returns whether an equation communicates over `axis`, or asks for the place along it."""
     return axis in axes_of(eqn)
 
 
 def mentions(jaxpr: Any, axis: str) -> bool:
-    """Whether anything in a jaxpr is about `axis`."""
+    """Returns whether anything in a jaxpr is about `axis`."""
     return any(is_over(eqn, axis) for eqn in equations(jaxpr))
 
 

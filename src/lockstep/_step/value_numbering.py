@@ -168,7 +168,7 @@ class Numbering:
 
 
 class _Loop:
-    """What a loop makes of what it carries: each of its results by what of that it depends on.
+    """Numbers the results of a loop by the carried values on which each depends.
 
     Args:
         table: Of numbers.

@@ -27,7 +27,7 @@ def error() -> ArgumentError:
 
 
 def may_divide_by_zero(record: Any, known: Sequence[Any] = (), is_outermost: bool = True) -> bool:
-    """Whether a function divides integers by anything but constants other than 0.
+    """Returns whether a function divides integers by anything but constants other than 0.
 
     Args:
         record: A closed jaxpr.

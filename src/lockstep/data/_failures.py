@@ -53,7 +53,7 @@ def _kind(error: Exception) -> type[LockstepError]:
 
 
 def is_of_element(error: Exception) -> bool:
-    """Whether an error is that of an element or a file, which may be left out; not of the program."""
+    """Returns whether an error is that of an element or a file, which may be left out; not of the program."""
     if isinstance(error, (ProgramError, *_OF_PROGRAM)):
         return False
     return isinstance(error, (InputError, DataNotFoundError)) or not isinstance(error, LockstepError)

@@ -59,7 +59,7 @@ class MapProgram:
 
     @cached_property
     def reads_variables(self) -> bool:
-        """Whether results depend on variables of Keras, which may change from one element to the next."""
+        """Returns whether results depend on variables of Keras, which may change from one element to the next."""
         if self.in_order:
             return False  # Then none is computed before it is asked for, anyway.
         traced = [self.vectorised.traced] if self.vectorised is not None else list(self._traced.values())
@@ -197,7 +197,7 @@ class MappedStore:
 
 
 def _holds_variables(value: Any) -> bool:
-    """Whether a value is a variable of Keras, or a layer or a collection that has some."""
+    """Returns whether a value is a variable of Keras, or a layer or a collection that has some."""
     if isinstance(value, keras.Layer):
         return bool(value.variables)
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)

@@ -87,12 +87,12 @@ class Node(ABC):
 
     @property
     def reads_variables(self) -> bool:
-        """Whether elements depend on variables that the program may change: none is computed before its turn."""
+        """Returns whether elements depend on variables that may change: none is computed before its turn."""
         return any(node.reads_variables for node in self.inputs)
 
     @property
     def captures_iterator(self) -> bool:
-        """Whether a function advances an iterator of the program: computing an element to look at it would, too."""
+        """Returns whether a function advances an iterator of the program, which a look at an element would, too."""
         return any(node.captures_iterator for node in self.inputs)
 
     @abstractmethod

@@ -46,7 +46,7 @@ _DEPTH = 4
 
 
 def has_side_effects(function: Callable[..., Any]) -> bool:
-    """Whether the code of `function`, or of functions of the user that it calls, shows side effects.
+    """Returns whether the code of `function`, or of functions of the user that it calls, shows side effects.
 
     Code that is not understood (of a Python whose instructions are not known) counts as code with side effects.
     """
@@ -54,12 +54,12 @@ def has_side_effects(function: Callable[..., Any]) -> bool:
 
 
 def loads_iterator(function: Callable[..., Any]) -> bool:
-    """Whether the code takes elements from an iterator that was made outside of it."""
+    """Returns whether the code takes elements from an iterator that was made outside of it."""
     return loads(function, _is_iterator)
 
 
 def loads(function: Callable[..., Any], wanted: Callable[[Any], bool]) -> bool:
-    """Whether the code loads a value of a kind from outside: by name, or as an attribute of what has a name."""
+    """Returns whether the code loads a value of a kind from outside: by name, or as an attribute of what has a name."""
     return _shows(function, _DEPTH, set(), functools.partial(_Loads, wanted))
 
 
@@ -132,7 +132,7 @@ class _Reading:
         self._locals: dict[str, Any] = dict(names.bound)
 
     def shows(self, code: types.CodeType) -> bool:
-        """Whether the code shows what is looked for."""
+        """Returns whether the code shows what is looked for."""
         return any(self._step_shows(step) for step in dis.get_instructions(code))
 
     def _step_shows(self, step: dis.Instruction) -> bool:
@@ -148,7 +148,7 @@ class _Reading:
         return any(self._use_shows(value) for value in loaded)
 
     def _changes(self, step: dis.Instruction) -> bool:
-        """Whether an instruction itself is what is looked for."""
+        """Returns whether an instruction itself is what is looked for."""
         return False
 
     def _attribute_shows(self, attribute: str) -> bool:
@@ -161,7 +161,7 @@ class _Reading:
         return owner is not _OUTSIDE and self._use_shows(getattr(owner, attribute, _OWN))
 
     def _is_change(self, attribute: str) -> bool:
-        """Whether a method of that name is what is looked for."""
+        """Returns whether a method of that name is what is looked for."""
         return False
 
     def _use_shows(self, value: Any) -> bool:
@@ -171,7 +171,7 @@ class _Reading:
         return self._is_wanted(value) or (is_function and self._called(value))
 
     def _is_wanted(self, value: Any) -> bool:
-        """Whether a value is what is looked for."""
+        """Returns whether a value is what is looked for."""
         return False
 
     def _top(self, place: int = 1) -> Any:
@@ -253,7 +253,7 @@ class _Loads(_Reading):
 
 
 def _is_iterator(value: Any) -> bool:
-    """Whether a value is an iterator, or a collection that has one."""
+    """Returns whether a value is an iterator, or a collection that has one."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)
     return any(isinstance(v, Iterator) for v in inner)
 

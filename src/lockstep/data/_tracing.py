@@ -252,7 +252,7 @@ class _Scope(keras.StatelessScope):
         return super().get_current_value(variable)
 
     def has_changed(self) -> bool:
-        """Whether a variable was assigned to."""
+        """Returns whether a variable was assigned to."""
         return any(self._given.get(key) is not value for key, value in self.state_mapping.items())
 
 
@@ -318,7 +318,7 @@ class Vectorised:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the results depend on the elements alone, and none can fail: it can be a part of another function."""
+        """Returns whether results depend on elements alone and none can fail: another function may contain it."""
         return not self.traced.variables and self.traced.divides is None
 
     def _computed(self, *arguments: Any) -> tuple[list[Any], Any]:

@@ -57,7 +57,7 @@ def run_for_debugging(
 
 
 def _value_of(runner: Runner, replicas: Replicas, place: int, leaf: Any) -> Any:
-    """What `run` returns of a variable: its value after the function."""
+    """Returns the value of a variable after the function, which `run` returns for it."""
     if not is_variable(leaf):
         return leaf
     own = runner.held.own_values(leaf)

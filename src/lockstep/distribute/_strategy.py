@@ -55,7 +55,7 @@ class Strategy:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes for all workers: the `chief` task, else worker 0; an evaluator never is.
+        """Returns whether this process writes for all workers: the `chief` task, else worker 0; an evaluator never is.
 
         True in a program of one process. Everything that all workers have to call (`fit`, `evaluate`, `predict`, `run`)
         stays outside of `if strategy.is_chief:`.

@@ -52,7 +52,7 @@ class Known:
 
 @dataclass(frozen=True, eq=False)
 class Returned:
-    """What one replica's call of the function has returned and assigned, but for the values of arrays.
+    """Record of one replica's call of the function: results and assignments without the values of arrays.
 
     Attributes:
         structure: Of what the function returns.

@@ -1,4 +1,4 @@
-"""What TF_CONFIG, a launcher, or the cluster of a strategy makes of this process: what nobody passes to `RunConfig`."""
+"""Reads the role of this process from TF_CONFIG, a launcher's variables or the cluster of a strategy, for `RunConfig`."""
 
 from __future__ import annotations
 

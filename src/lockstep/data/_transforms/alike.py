@@ -42,7 +42,7 @@ class Alike:
 
     @property
     def spec(self) -> Any:
-        """What holds for the elements of all."""
+        """Returns the spec that holds for the elements of all datasets."""
         return self._common([node.spec for node in self._nodes])
 
     def _compare(self, spec_of: Callable[[Node], Any]) -> None:

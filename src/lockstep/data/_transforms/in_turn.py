@@ -13,7 +13,7 @@ _BEFORE, _USED = "before_block", "used_of_block"
 
 
 class Outcome(NamedTuple):
-    """What became of some elements of a block.
+    """Result of some elements of a block.
 
     Attributes:
         size: How many elements; one if an element before them in the block failed.
