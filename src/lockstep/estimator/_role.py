@@ -1,4 +1,4 @@
-"""Reads the role of this process from TF_CONFIG, a launcher's variables or the cluster of a strategy, for `RunConfig`."""
+"""Reads the role of this process, for `RunConfig`: from TF_CONFIG, a launcher's variables, or a strategy's cluster."""
 
 from __future__ import annotations
 
