@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from typing import Any
 
 import jax
@@ -150,7 +150,12 @@ def _rebuilt(tree: Any, kinds: frozenset[type], of_mapping: Callable[[Any, list[
 
 def on_opened(step: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Returns a user's step `(state, batch)` as one of a batch that is packed."""
-    return lambda state, batch: step(state, opened(batch))
+
+    @wraps(step)
+    def of_packed(state: Any, batch: Any) -> Any:
+        return step(state, opened(batch))
+
+    return of_packed
 
 
 class Structure:
