@@ -187,7 +187,7 @@ def test_an_evaluator_that_starts_before_the_next_run_waits_for_it(tmp_path: Pat
 def test_an_old_error_of_an_evaluator_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     first = Job(tmp_path, roles=ALONE, max_steps=5, eval_fails=True)
     assert first.codes()["evaluator"] != 0
-    job = Job(tmp_path, roles=ALONE, later=("evaluator",), max_steps=10)
+    job = Job(tmp_path, roles=ALONE, later=("evaluator",), max_steps=10, limits={"PEER": 200})
     job.wait_for("chief", "Waiting for the evaluator to evaluate step 10")
     job.start("evaluator")
     metrics, _ = _same(job.results())
@@ -208,7 +208,7 @@ def test_a_run_with_nothing_to_train_returns_what_its_own_evaluator_says(tmp_pat
 
 
 def test_an_evaluator_that_comes_after_the_training_evaluates_its_last_checkpoint(tmp_path: Path) -> None:
-    job = Job(tmp_path, roles=ALONE, later=("evaluator",), rows=80, limits={"JOIN": 200})
+    job = Job(tmp_path, roles=ALONE, later=("evaluator",), rows=80, limits={"JOIN": 200, "PEER": 200})
     job.wait_for("chief", "Waiting for the evaluator to evaluate step 20")
     job.start("evaluator")
     metrics, exports = _same(job.results())
