@@ -38,13 +38,13 @@ class _Joined:
 _joined: _Joined | None = None
 
 
-def joined(strategy: Any, workers: int) -> None:
+def note_join(strategy: Any, workers: int) -> None:
     """Notes that this process trains with others from now on."""
     global _joined
     _joined = _Joined(weakref.ref(strategy), type(strategy).__name__, workers)
 
 
-def entered(strategy: Any) -> None:
+def note_scope(strategy: Any) -> None:
     """Notes that a scope of a strategy was opened."""
     if _joined is not None and _joined.strategy() is strategy:
         _joined.is_used = True

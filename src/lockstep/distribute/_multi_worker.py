@@ -74,7 +74,7 @@ class MultiWorkerMirroredStrategy(Strategy):
         share(runtime, devices, AXIS, options.timeout_seconds)
         super().__init__(replicas, resolver)
         if not runtime.is_alone:
-            local_training.joined(self, len(runtime.tasks))
+            local_training.note_join(self, len(runtime.tasks))
             keras_import.when_imported(_watch_models)
 
 

@@ -278,7 +278,7 @@ class Strategy:
         from lockstep._runtime import local_training
 
         binding.install()
-        local_training.entered(self)
+        local_training.note_scope(self)
         with _context.entered(self), ownership.scope(self._demanded_replicas()):
             yield self
 

@@ -20,15 +20,17 @@ from lockstep.data._transforms.in_turn import InTurn, Outcome, elements_or_each,
 from lockstep.errors import InputError
 
 
-class Map(Transformation):
-    """Each element becomes what a function returns for it."""
+class _OfProgram(Transformation):
+    """A transformation by a function that may be compiled: the base of `Map` and `Filter`.
 
-    def __init__(self, upstream: Node, function: Callable[..., Any], workers: int | None) -> None:
+    Args:
+        upstream: Gives the elements.
+        function: Called with them.
+    """
+
+    def __init__(self, upstream: Node, function: Callable[..., Any]) -> None:
         super().__init__(upstream)
         self.program = program_of(upstream, function)
-        self.workers = workers
-        self._name = _structure.name_of(function)
-        self._spec: Any = None
 
     @property
     def replayable(self) -> bool:
@@ -41,6 +43,16 @@ class Map(Transformation):
     @property
     def captures_iterator(self) -> bool:
         return self.upstream.captures_iterator or loads_iterator(self.program.function)
+
+
+class Map(_OfProgram):
+    """Each element becomes what a function returns for it."""
+
+    def __init__(self, upstream: Node, function: Callable[..., Any], workers: int | None) -> None:
+        super().__init__(upstream, function)
+        self.workers = workers
+        self._name = _structure.name_of(function)
+        self._spec: Any = None
 
     def open(self, run: Run) -> Cursor:
         upstream = self.upstream.open(run)
@@ -113,24 +125,8 @@ class _OrderedMapCursor:
             return Failed(error)
 
 
-class Filter(Transformation):
+class Filter(_OfProgram):
     """Keeps the elements for which a function returns a true value."""
-
-    def __init__(self, upstream: Node, function: Callable[..., Any]) -> None:
-        super().__init__(upstream)
-        self.program = program_of(upstream, function)
-
-    @property
-    def replayable(self) -> bool:
-        return self.upstream.replayable and not self.program.in_order
-
-    @property
-    def reads_variables(self) -> bool:
-        return self.upstream.reads_variables or self.program.reads_variables
-
-    @property
-    def captures_iterator(self) -> bool:
-        return self.upstream.captures_iterator or loads_iterator(self.program.function)
 
     def open(self, run: Run) -> Cursor:
         return _FilterCursor(self.upstream.open(run), self.program)
