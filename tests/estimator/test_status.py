@@ -6,11 +6,14 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lockstep.estimator import _status
+from lockstep.estimator import EvalSpec, _status
+from lockstep.estimator._evaluator import Evaluator
 from lockstep.estimator._status import StatusFile, StatusWatch
+from tests.estimator.small import input_fn, line
 
 
 @pytest.fixture
@@ -145,3 +148,18 @@ def test_what_is_no_status_does_no_harm(
     assert "state" not in watching.look()
     path.write_bytes(json.dumps({"state": "running"}).encode())
     assert watching.look() == {"state": "running"}
+
+
+def test_an_evaluator_that_fails_at_once_has_seen_whom_it_follows(tmp_path: Path) -> None:
+    """Else the next trainer takes its error for one of its own run."""
+
+    def fails() -> Any:
+        raise RuntimeError("no data to evaluate")
+
+    trained = line(tmp_path)
+    trained.train(input_fn(), max_steps=1)
+    trainer = StatusFile(str(tmp_path), "trainer")
+    trainer.publish({"state": "ended", "step": 1})
+    with trainer.renewing(), pytest.raises(RuntimeError, match="no data"):
+        Evaluator(trained, EvalSpec(fails, start_delay_secs=0), 1).run()
+    assert json.loads((tmp_path / ".lockstep" / "evaluator.json").read_text())["follows"] == trainer.run

@@ -66,6 +66,9 @@ class Evaluator:
         self._own.publish(self._status)
 
     def _follow(self) -> None:
+        # A trainer that is alive shows it within a renewal. An evaluator that ends before it has seen one could not say
+        # whom it has followed, and the next trainer would take this end for one of its own run.
+        self._trainer.wait_for_renewal()
         self._delay()
         self._done = self._evaluated_before()
         while not self._round():
