@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -101,7 +102,8 @@ class Task:
             self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         if self.process.stdin:
-            self.process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # It had ended before it read what it was sent.
+                self.process.stdin.close()
 
 
 class Job:
