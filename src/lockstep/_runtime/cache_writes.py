@@ -25,7 +25,9 @@ def install(directory: str) -> None:
     Args:
         directory: The cache that may be written in. In another one, of the user's own, JAX's rule holds.
     """
-    theirs = compiler._cache_write
+    module: Any = compiler
+    settings: Any = jax.config
+    theirs = module._cache_write
 
     def cache_write(
         cache_key: str,
@@ -35,11 +37,11 @@ def install(directory: str) -> None:
         executable: Any,
         host_callbacks: Sequence[Any],
     ) -> None:
-        if jax.config.jax_compilation_cache_dir != directory:
+        if settings.jax_compilation_cache_dir != directory:
             theirs(cache_key, compile_time_secs, module_name, backend, executable, host_callbacks)
             return
         # As in JAX: addresses of host callbacks are part of the program, and what takes no time is not kept.
-        if host_callbacks or compile_time_secs < jax.config.jax_persistent_cache_min_compile_time_secs:
+        if host_callbacks or compile_time_secs < settings.jax_persistent_cache_min_compile_time_secs:
             return
         try:
             compilation_cache.put_executable_and_time(
@@ -48,4 +50,4 @@ def install(directory: str) -> None:
         except Exception as error:  # As in JAX: a program that cannot be kept is no reason to end.
             _log.debug("The compiled program %s is not kept: %s", module_name, error)
 
-    compiler._cache_write = cache_write
+    module._cache_write = cache_write

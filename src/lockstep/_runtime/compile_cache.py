@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 from lockstep._runtime.cache_directory import DIRECTORY, UnsafeDirectory, private_directory
 
@@ -43,7 +44,8 @@ def enable(process: int) -> None:
 def _is_configured() -> bool:
     import jax
 
-    return bool(jax.config.jax_compilation_cache_dir) or not jax.config.jax_enable_compilation_cache
+    settings: Any = jax.config
+    return bool(settings.jax_compilation_cache_dir) or not settings.jax_enable_compilation_cache
 
 
 def _configure(directory: Path, process: int) -> None:
