@@ -19,7 +19,6 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "lockstep"
 TIME_OF_DAY = {
     "_launch/child.py",
     "_launch/recovery.py",
-    "_runtime/compiled_programs.py",
     "_runtime/door.py",
     "_runtime/failure.py",
     "_runtime/progress_file.py",

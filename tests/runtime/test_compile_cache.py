@@ -12,7 +12,6 @@ import pytest
 
 from lockstep._runtime import cache_directory, compile_cache, processor
 from lockstep._runtime.cache_directory import UnsafeDirectory, private_directory
-from lockstep.errors import ArgumentError
 from tests.runtime.jobs import Job, Task, addresses
 
 # Prints how many programs came from the cache and how many were compiled for it, then what was computed.
@@ -47,10 +46,10 @@ def _answer(task: Task) -> dict[str, object]:
 
 
 def _entries(directory: Path) -> list[Path]:
-    return sorted((directory / "compiled").glob("*.program"))
+    return sorted((directory / "compiled").glob("*-cache"))
 
 
-def test_the_second_start_compiles_nothing_and_damage_is_repaired(job: Job, tmp_path: Path) -> None:
+def test_the_second_start_compiles_nothing(job: Job, tmp_path: Path) -> None:
     home = tmp_path / "home"
     first = _answer(job.start(_TRAIN, LOCKSTEP_CACHE_DIR="", XDG_CACHE_HOME=str(home)))
     directory = home / "lockstep"
@@ -58,24 +57,38 @@ def test_the_second_start_compiles_nothing_and_damage_is_repaired(job: Job, tmp_
     assert stat.S_IMODE(directory.stat().st_mode) == stat.S_IMODE((directory / "compiled").stat().st_mode) == 0o700
     second = _answer(job.start(_TRAIN, LOCKSTEP_CACHE_DIR=str(directory)))
     assert second == {**first, "cache_hits": first["cache_misses"], "cache_misses": 0}
-    for entry in _entries(directory):
-        entry.write_bytes(entry.read_bytes()[: entry.stat().st_size // 2])
-    repaired = job.start(_TRAIN, LOCKSTEP_CACHE_DIR=str(directory))
-    assert _answer(repaired) == first
-    assert repaired.err.count("is damaged, or not this user's; it is compiled again") == 1
-    off = _answer(job.start(_TRAIN, LOCKSTEP_CACHE_DIR=str(directory), LOCKSTEP_COMPILE_CACHE="0"))
-    assert off == {**first, "cache_misses": 0, "directory": None}
 
 
-def test_workers_of_one_machine_share_what_one_has_compiled(job: Job, tmp_path: Path) -> None:
-    workers = addresses(2)
-    tasks = [job.start(_TRAIN, workers, i, LOCKSTEP_CACHE_DIR=str(tmp_path / "cache")) for i in range(2)]
-    answers = [_answer(task) for task in tasks]
-    assert answers[0]["loss"] == answers[1]["loss"]
-    assert sum(int(str(a["cache_hits"])) for a in answers) >= 2  # The step, and the weights of the chief.
-    workers = addresses(2)
-    tasks = [job.start(_TRAIN, workers, i, LOCKSTEP_CACHE_DIR=str(tmp_path / "cache")) for i in range(2)]
-    assert [a["cache_misses"] for a in map(_answer, tasks)] == [0, 0]
+def test_a_damaged_program_is_compiled_again(job: Job, tmp_path: Path) -> None:
+    program = _TRAIN.replace('simplefilter("error")', 'simplefilter("always")')
+    first = _answer(job.start(program, LOCKSTEP_CACHE_DIR=str(tmp_path / "cache")))
+    for i, entry in enumerate(_entries(tmp_path / "cache")):
+        content = entry.read_bytes()
+        half = len(content) // 2
+        damaged = (content[:half], content[:half] + bytes(len(content) - half), b"")
+        entry.write_bytes(damaged[i % len(damaged)])
+    again = job.start(program, LOCKSTEP_CACHE_DIR=str(tmp_path / "cache"))
+    assert _answer(again)["loss"] == first["loss"]
+    assert "Error reading persistent compilation cache entry for" in again.err
+
+
+def test_jax_s_own_switch_leaves_it_off(job: Job, tmp_path: Path) -> None:
+    off = _answer(job.start(_TRAIN, LOCKSTEP_CACHE_DIR=str(tmp_path / "cache"), JAX_ENABLE_COMPILATION_CACHE="0"))
+    assert off["directory"] is None
+    assert not (tmp_path / "cache").exists()
+
+
+def test_no_worker_compiles_at_the_second_start(job: Job, tmp_path: Path) -> None:
+    """Figure: see `cache_writes`. JAX alone has the first process write, whose keys the others do not have."""
+
+    def start() -> list[dict[str, object]]:
+        workers = addresses(2)
+        tasks = [job.start(_TRAIN, workers, i, LOCKSTEP_CACHE_DIR=str(tmp_path / "cache")) for i in range(2)]
+        return [_answer(task) for task in tasks]
+
+    first, second = start(), start()
+    assert all(int(str(answer["cache_misses"])) > 0 for answer in first)
+    assert second == [{**a, "cache_hits": a["cache_misses"], "cache_misses": 0} for a in first]
 
 
 def test_a_cache_configured_in_jax_is_left_alone(job: Job, tmp_path: Path) -> None:
@@ -233,14 +246,6 @@ def test_where_nothing_can_be_written_there_is_no_cache(
         assert compile_cache._directory() is None
     assert "cannot be kept" in caplog.text
     assert all(record.levelno == logging.DEBUG for record in caplog.records)
-
-
-@pytest.mark.parametrize("text", ["2", "yes", "off", " 1"])
-def test_the_switch_is_0_or_1(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCKSTEP_COMPILE_CACHE", text)
-    monkeypatch.setattr(compile_cache, "_settled", False)
-    with pytest.raises(ArgumentError, match=r"LOCKSTEP_COMPILE_CACHE must be 1 .* or 0\. Received: "):
-        compile_cache.enable()
 
 
 def test_programs_belong_to_a_processor_and_a_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ class Runtime:
         watchdog: Watchdog | None = None,
         waits: limits.Limits | None = None,
     ) -> None:
-        compile_cache.enable()  # Whoever trains starts here, before anything is compiled.
+        compile_cache.enable(process)  # Whoever trains starts here, before anything is compiled.
         self.tasks = tasks
         self.process = process
         self._control = control
