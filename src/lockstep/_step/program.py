@@ -23,7 +23,6 @@ from lockstep._comm import sharing
 from lockstep._runtime import at_once
 from lockstep._step import chunks, cost, same_program
 from lockstep._step.local_state import LocalState
-from lockstep._step.native import with_native_kernels
 from lockstep._step.outputs import Outputs
 from lockstep._step.placement import (
     Placed,
@@ -373,8 +372,6 @@ class CompiledProgram:
         recorded = self._recorded(split, carried, batch)
         self._demand_same(_key(split, carried, batch), recorded)
         count = self._replicas.count
-        if count == 1 and self.runtime.is_alone and self._platform == "cpu":
-            return self._native(recorded, _key(split, carried, batch), carried)
         is_explicit = self._replica_step is not None or self._local is not None
         if split is not Split.EVEN or is_explicit or not sharing.shared(AXIS, count):
             return recorded
@@ -397,12 +394,6 @@ class CompiledProgram:
             explain = partial(subject.explain, record.in_avals)
             runtime = self._replicas.runtime
             self._compared[key] = same_program.demand_same(runtime, subject.name, [record], explain, subject.advice)
-
-    def _native(self, recorded: Recorded, key: Any, carried: Any) -> Step:
-        """The recorded step, with lockstep's own kernels where they are faster."""
-        if key not in self._own_steps:
-            self._own_steps[key] = with_native_kernels(recorded, carried) or recorded
-        return self._own_steps[key]
 
     def _divided(self, split: Split, batch: Any) -> Any:
         """Has XLA divide a batch among the replicas."""

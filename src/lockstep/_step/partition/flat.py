@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,19 +103,15 @@ _SHARDINGS = ("sharding", "out_sharding", "dst_sharding")
 _KEEPS_ZERO = ("broadcast_in_dim", "convert_element_type", "reshape", "copy", "neg", "transpose", "squeeze")
 
 
-def flatten(jaxpr: Any, kept: Collection[str] = ()) -> Flat:
+def flatten(jaxpr: Any) -> Flat:
     """Returns a closed jaxpr as one list of equations.
-
-    Args:
-        jaxpr: The closed jaxpr.
-        kept: Names of primitives that stay, where a jaxpr could stand for them.
 
     Raises:
         NoRule: If it holds an equation that must not run per replica.
     """
     inside = open_jaxpr(jaxpr)
     inputs = [Value(v.aval) for v in inside.invars]
-    builder = _Builder(kept)
+    builder = _Builder()
     outputs = builder.inline(inside, consts_of(jaxpr), inputs)
     return Flat(inputs, _needed(builder.equations, outputs), outputs)
 
@@ -136,9 +132,8 @@ def consts_of(jaxpr: Any) -> list[Any]:
 class _Builder:
     """Collects equations."""
 
-    def __init__(self, kept: Collection[str]) -> None:
+    def __init__(self) -> None:
         self.equations: list[Equation] = []
-        self._kept = kept
         self._sums: dict[tuple[int, tuple[int, ...]], Value] = {}
 
     def inline(self, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Value]) -> list[Value]:
@@ -154,7 +149,7 @@ class _Builder:
 
     def _add(self, eqn: Any, inputs: list[Value]) -> list[Value]:
         name = eqn.primitive.name
-        inner = None if name in self._kept else _inner(name, eqn, inputs)
+        inner = _inner(name, eqn, inputs)
         if inner is not None:
             if name in _REMAT and eqn.params.get("prevent_cse") and eqn.params.get("differentiated"):
                 inputs = self._kept_apart(inputs)
