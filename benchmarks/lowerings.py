@@ -36,8 +36,9 @@ from benchmarks.grids.pages import keep  # noqa: E402
 from benchmarks.grids.pooling import pooling_cases  # noqa: E402
 from benchmarks.grids.recurrent import recurrent_cases  # noqa: E402
 from benchmarks.grids.transposed import transposed_cases  # noqa: E402
-from lockstep._xla.install import install  # noqa: E402
-from lockstep._xla.setting import VARIABLE  # noqa: E402
+from lockstep import _cpu  # noqa: E402
+from lockstep._cpu.setting import VARIABLE  # noqa: E402
+from lockstep._step import backends  # noqa: E402
 
 GRIDS: tuple[Callable[[], Iterator[Case]], ...] = (
     pooling_cases,
@@ -54,7 +55,7 @@ def main() -> int:
     """Measures, prints a table, and returns the exit status."""
     options = _options()
     jax.config.update("jax_enable_x64", True)
-    install()
+    _cpu.register()
     print(f"{'XLA ms':>9} {'ours ms':>9} {'ratio':>6}  case")
     slower: list[str] = []
     for case in _chosen(options):
@@ -121,7 +122,7 @@ def _programs(compute: Callable[..., Any], operands: tuple[Any, ...]) -> tuple[A
 
 def _lowered(compute: Callable[..., Any], operands: tuple[Any, ...], setting: str) -> Any:
     os.environ[VARIABLE] = setting
-    return jax.jit(lambda *args: compute(*args)).lower(*operands)
+    return jax.jit(backends.rewritten("cpu", compute)).lower(*operands)
 
 
 if __name__ == "__main__":

@@ -37,11 +37,11 @@ def _ways(replicas: int) -> dict[str, Sum]:
     from jax import lax
     from jax.flatten_util import ravel_pytree
 
-    from lockstep._comm.sharing import shared
+    from lockstep._step import backends
     from lockstep._step.reduction import Reduction
     from lockstep._step.replicas import AXIS
 
-    memory = shared(AXIS, replicas)
+    memory = backends.all_reduce(AXIS, replicas)
     assert memory, "the workers do not share memory"
 
     def one_buffer(values: list[Any]) -> list[Any]:
@@ -103,8 +103,8 @@ class _Clock:
     """What the adding thread does, in seconds, while a block runs."""
 
     def __init__(self) -> None:
-        from lockstep._comm.engine import Engine
-        from lockstep._comm.exchange import Exchange
+        from lockstep._cpu.shared_memory.engine import Engine
+        from lockstep._cpu.shared_memory.exchange import Exchange
 
         self._spent: dict[str, float] = {}
         self._watch(Engine, "_carry_out")

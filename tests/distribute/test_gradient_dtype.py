@@ -13,6 +13,7 @@ import pytest
 from keras import layers
 
 import lockstep as ls
+from lockstep import _platforms
 from lockstep._keras.ownership import ownership
 from lockstep.callbacks._backup_and_restore import BackupAndRestore
 from lockstep.distribute import _multi_worker
@@ -288,10 +289,11 @@ def test_workers_must_have_the_same_lowerings_and_options(monkeypatch: pytest.Mo
             self.values.append(value)
 
     told: Any = Told()
+    _platforms.register("cpu")
     cases = [("1", NARROW, False), ("", NARROW, False), ("0", NARROW, False), ("1", Options(), False)]
     for setting, options, divides in [*cases, ("1", Options(), True)]:
         monkeypatch.setenv("LOCKSTEP_XLA_LOWERINGS", setting)
-        _multi_worker._demand_same_settings(told, "global", options, None, divides)
+        _multi_worker._demand_same_settings(told, "cpu", "global", options, None, divides)
     first, same, *others = map(str, told.values)
     assert first == same
     assert len({first, *others}) == 4

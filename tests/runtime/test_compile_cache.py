@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep._runtime import cache_directory, compile_cache, processor
+from lockstep._runtime import cache_directory, compile_cache
 from lockstep._runtime.cache_directory import UnsafeDirectory, private_directory
 from tests.runtime.jobs import Job, Task, addresses
 
@@ -246,28 +246,3 @@ def test_where_nothing_can_be_written_there_is_no_cache(
         assert compile_cache._directory() is None
     assert "cannot be kept" in caplog.text
     assert all(record.levelno == logging.DEBUG for record in caplog.records)
-
-
-def test_programs_belong_to_a_processor_and_a_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NPROC", raising=False)
-    mine = processor.description()
-    monkeypatch.setenv("NPROC", "1000")
-    assert processor.description() != mine
-    monkeypatch.delenv("NPROC")
-    monkeypatch.setattr(processor, "_processor", lambda: "another")
-    assert processor.description() != mine
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("processor: 0\nflags\t: sse avx\ncpu MHz\t: 1\n\nprocessor: 1\nflags\t: sse\n", ["flags\t: sse avx"]),
-        ("Features : neon sve\nBogoMIPS : 1\nCPU part : 0xd0c\n", ["Features : neon sve", "CPU part : 0xd0c"]),
-    ],
-)
-def test_what_differs_between_the_cores_of_a_machine_does_not_count(
-    text: str, kept: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "cpuinfo").write_text(text)
-    monkeypatch.setattr(processor, "_INFO", str(tmp_path / "cpuinfo"))
-    assert processor._processor.__wrapped__().splitlines()[1:] == kept

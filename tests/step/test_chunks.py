@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep._runtime.runtime import Runtime
-from lockstep._step import cost
+from lockstep._step import backends, cost
 from lockstep._step.chunks import Pace, grouped, pays, places_for
 from lockstep._step.program import CompiledProgram
 from lockstep._step.replicas import Replicas
-from lockstep._xla import in_place
 
 
 def seconds(f: Any, *shapes: tuple[int, ...], platform: str = "cpu") -> float:
@@ -149,7 +148,7 @@ def test_steps_together_are_the_steps_one_by_one(replicas: int, rows: int) -> No
 
 def test_steps_together_are_compiled_with_the_options_for_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which here are of a kind that XLA refuses, so that they are seen to reach it."""
-    monkeypatch.setattr(in_place, "compiler_options", lambda platform: {f"no_option_of_{platform}": True})
+    monkeypatch.setattr(backends, "compiler_options", lambda platform: {f"no_option_of_{platform}": True})
     program = CompiledProgram(lambda state, batch: ({}, state + batch), Replicas(Runtime(), jax.devices()[:1]))
     batches = [program.prepare(np.ones(3, "float32")) for _ in range(2)]
     state = program.place_state(jnp.zeros(3))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, PartitionSpec
 
 from benchmarks.traffic.hlo import counted
-from lockstep._comm import sharing
+from lockstep._step import backends
 from lockstep._step.reduction import Algorithm, Reduction
 from tests.step.collectives import on_each
 
@@ -111,7 +111,7 @@ def shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     class Shared:
         axis, replicas = "replica", 3
 
-    monkeypatch.setattr(sharing, "_shared", Shared())
+    monkeypatch.setattr(backends, "_all_reduce", Shared())
 
 
 @pytest.mark.usefixtures("shared_memory")

@@ -116,17 +116,19 @@ class Cluster:
         workers: Number of processes; 0 for one process with plain Keras and no strategy.
         devices: Virtual CPU devices of each.
         directory: For logs and results.
+        source: The folder that holds the package `lockstep`.
     """
 
-    def __init__(self, workers: int, devices: int, directory: Path) -> None:
+    def __init__(self, workers: int, devices: int, directory: Path, source: Path = ROOT / "src") -> None:
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         configs = tf_configs(workers) if workers > 1 else [""]
         kind = "plain" if workers == 0 else "multi" if workers > 1 else "mirrored"
+        path = os.pathsep.join([str(source), str(ROOT)])
         self.members = [
             Member(
                 ["-m", "tests.support.member", kind],
-                environment(devices, **({"TF_CONFIG": c} if c else {})),
+                environment(devices, PYTHONPATH=path, **({"TF_CONFIG": c} if c else {})),
                 directory / f"{i}.log",
             )
             for i, c in enumerate(configs)

@@ -23,7 +23,7 @@ from jax import lax
 from jax.extend.core import primitives
 
 from lockstep._step import jaxprs
-from lockstep._step.partition.rules.base import bind
+from lockstep._step.jaxprs import bind
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.variance import varying_between
 from lockstep.errors import ArgumentError, UnsupportedError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.extend.core as jex
@@ -61,3 +61,24 @@ def called(eqn: Any) -> Any:
     if not is_jaxpr(found) or len(opened(found).invars) != len(eqn.invars):
         return None
     return found if len(opened(found).outvars) == len(eqn.outvars) else None
+
+
+def bind(primitive: Any, values: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    """Applies a primitive, given the parameters of an equation; returns all its results."""
+    found = primitive.bind(*values, **primitive.get_bind_params(params))
+    return list(found) if primitive.multiple_results else [found]
+
+
+def scan_counts(params: Mapping[str, Any], inputs: int) -> tuple[int, int]:
+    """Returns how many of the inputs of a `scan` stay the same, and how many are carried.
+
+    Raises:
+        LookupError: If this release of jax does not tell.
+    """
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    try:  # Newer releases keep a tree instead.
+        fixed, carried, _ = params["ft_in"].update(range(inputs)).unpack()
+        return len(list(fixed)), len(list(carried))
+    except (KeyError, AttributeError, TypeError, ValueError):
+        raise LookupError("this release of jax describes scan in a way that is not known here") from None

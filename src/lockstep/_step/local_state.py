@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from lockstep._comm import sharing
+from lockstep._step import backends
 from lockstep._step.placement import fetched
 from lockstep._step.replica_rows import ReplicaRows
 from lockstep._step.replicas import AXIS, Replicas
@@ -95,7 +95,7 @@ class LocalState:
 
     def _done(self, what: str, now: Round) -> Round:
         """Has each replica carry out a method of the plan."""
-        sharing.begin_program()
+        backends.begin_program()
         whole, divided = PartitionSpec(), PartitionSpec(AXIS)
         lies = (Round(whole, divided, divided, divided),)  # pyright: ignore[reportArgumentType]
         do = getattr(self._plan, what)

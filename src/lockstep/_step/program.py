@@ -19,11 +19,9 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from lockstep._comm import sharing
 from lockstep._runtime import at_once
-from lockstep._step import chunks, cost, same_program
+from lockstep._step import backends, chunks, cost, same_program
 from lockstep._step.local_state import LocalState
-from lockstep._step.native import with_native_kernels
 from lockstep._step.outputs import Outputs
 from lockstep._step.placement import (
     Placed,
@@ -45,8 +43,6 @@ from lockstep._step.residuals import Residuals, compensated, uncompensated
 from lockstep._step.rounds import Local
 from lockstep._step.same_program import A_STEP, Subject
 from lockstep._step.slots import Slots
-from lockstep._xla import in_place
-from lockstep._xla import install as lowerings
 
 
 class CompiledProgram:
@@ -78,7 +74,6 @@ class CompiledProgram:
         subject: Subject = A_STEP,
         update: Update | None = None,
     ) -> None:
-        lowerings.install()
         self._replicas = replicas
         self.runtime = replicas.runtime
         self._step = step
@@ -106,12 +101,14 @@ class CompiledProgram:
         # What is divided says itself where it lies.
         lies = (replicas.whole, (None if self.slots else replicas.whole, replicas.by_example))
         self._jit = partial(jax.jit, out_shardings=lies)
-        self._once = self._jit(self._traced, static_argnums=(0, 1, 2), donate_argnums=3)
+        once = backends.rewritten(self._platform, self._traced, (0, 1, 2))
+        self._once = self._jit(once, static_argnums=(0, 1, 2), donate_argnums=3)
 
     @cached_property
     def _repeat(self) -> Callable[..., Any]:
-        options = in_place.compiler_options(self._platform)
-        return self._jit(self._repeated, static_argnums=(0, 1), donate_argnums=2, compiler_options=options)
+        options = backends.compiler_options(self._platform)
+        repeated = backends.rewritten(self._platform, self._repeated, (0, 1))
+        return self._jit(repeated, static_argnums=(0, 1), donate_argnums=2, compiler_options=options)
 
     def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
         """Runs one step; `state` is donated."""
@@ -274,7 +271,7 @@ class CompiledProgram:
     def _residual_shapes(self, split: Split, state: Any, batch: Any) -> Any:
         if self._residuals is None or self._replica_step is None or split is not Split.EVEN:
             return ()
-        sharing.begin_program()
+        backends.begin_program()
         return self._residuals.learn(self._replica_step, state, batch)
 
     def _first_batch(self, placed: Placed, data: Any) -> Any:
@@ -352,7 +349,7 @@ class CompiledProgram:
             elif split is Split.EVEN and self._replica_step is not None:
                 compensates = compensated if self._residuals is not None else uncompensated
                 step = self._updated(partial(self._on_each_replica, compensates(self._replica_step), split))
-            sharing.begin_program()
+            backends.begin_program()
             self._records[key] = record(step, carried, batch)
         return self._records[key]
 
@@ -373,21 +370,17 @@ class CompiledProgram:
         recorded = self._recorded(split, carried, batch)
         self._demand_same(_key(split, carried, batch), recorded)
         count = self._replicas.count
-        if count == 1 and self.runtime.is_alone and self._platform == "cpu":
-            return self._native(recorded, _key(split, carried, batch), carried)
         is_explicit = self._replica_step is not None or self._local is not None
-        if split is not Split.EVEN or is_explicit or not sharing.shared(AXIS, count):
+        if split is not Split.EVEN or is_explicit or not backends.all_reduce(AXIS, count):
             return recorded
         key = _key(split, carried, batch)
         if key not in self._own_steps:
-            from lockstep._step.partition import partitioned_jaxpr
-
             axes = None if self.slots is None else self.slots.axes(carried)
-            own = partitioned_jaxpr(recorded.jaxpr, recorded.structure, carried, batch, self._replicas, axes)
+            own = backends.partition(self._platform, recorded, carried, batch, self._replicas, axes)
             specs = None if self.slots is None else self.slots.specs(carried[0])
             step = partial(self._on_each_replica, own, split, specs=specs)
             self._own_steps[key] = recorded if own is None else step
-        sharing.begin_program()
+        backends.begin_program()
         return self._own_steps[key]
 
     def _demand_same(self, key: Any, recorded: Recorded) -> None:
@@ -397,12 +390,6 @@ class CompiledProgram:
             explain = partial(subject.explain, record.in_avals)
             runtime = self._replicas.runtime
             self._compared[key] = same_program.demand_same(runtime, subject.name, [record], explain, subject.advice)
-
-    def _native(self, recorded: Recorded, key: Any, carried: Any) -> Step:
-        """The recorded step, with lockstep's own kernels where they are faster."""
-        if key not in self._own_steps:
-            self._own_steps[key] = with_native_kernels(recorded, carried) or recorded
-        return self._own_steps[key]
 
     def _divided(self, split: Split, batch: Any) -> Any:
         """Has XLA divide a batch among the replicas."""

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from lockstep._comm import sharing
+from lockstep._step import backends
 
 Algorithm = Literal["all_reduce", "ring", "hierarchical", "one_device"]
 Wire = Literal["bfloat16"]
@@ -73,7 +73,7 @@ class Reduction:
         return [summed[i] for i in range(len(values))]
 
     def _packs_for(self, sizes: list[int], axis: str, replicas: int) -> list[list[int]]:
-        if self.packs or self.pack_bytes or self.algorithm != "all_reduce" or not sharing.shared(axis, replicas):
+        if self.packs or self.pack_bytes or self.algorithm != "all_reduce" or not backends.all_reduce(axis, replicas):
             return self._pack(sizes)
         return self._backwards(sizes)
 
@@ -115,7 +115,7 @@ def _after(last: list[jax.Array], values: list[jax.Array]) -> list[jax.Array]:
 
 
 def _all_reduce(pack: list[jax.Array], axis: str, replicas: int) -> list[jax.Array]:
-    shared = sharing.shared(axis, replicas)
+    shared = backends.all_reduce(axis, replicas)
     return shared.sum(pack) if shared else list(lax.psum(tuple(pack), axis))
 
 

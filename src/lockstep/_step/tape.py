@@ -20,7 +20,7 @@ import numpy as np
 from jax.core import ShapedArray
 
 from lockstep._step import jaxprs
-from lockstep._step.partition.rules.base import bind
+from lockstep._step.jaxprs import bind
 from lockstep.errors import UnsupportedError
 
 _begin = jex.Primitive("lockstep_tape_begin")

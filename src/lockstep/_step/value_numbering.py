@@ -15,9 +15,8 @@ from typing import Any, Protocol
 import jax.extend.core as jex
 import numpy as np
 
-from lockstep._step.jaxprs import called, is_jaxpr, opened
+from lockstep._step.jaxprs import called, is_jaxpr, opened, scan_counts
 from lockstep._step.same_program import digest_of
-from lockstep._xla.loop_body import scan_counts
 
 _NOTHING: frozenset[int] = frozenset()
 

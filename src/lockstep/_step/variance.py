@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import jax
 from jax.ad_checkpoint import checkpoint_name
 
-from lockstep._comm import target
+from lockstep._step import backends
 from lockstep._step.jaxprs import axes_of, equations, is_over, mentions, opened, subjaxprs
 from lockstep._step.value_numbering import Numbering, Table, Value
 
@@ -107,7 +107,7 @@ class _Replica:
         name, params = eqn.primitive.name, eqn.params
         if name == "name":
             return self._marked(params["name"], inputs[0].number)
-        if name == "ffi_call" and params.get("target_name") == target.NAME:
+        if name == "ffi_call" and backends.is_all_reduce(params.get("target_name")):
             return self._equal()
         if is_over(eqn, self._axis):
             equalises = name in _EQUALISING and params.get("axis_index_groups") is None

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lockstep._comm import sharing
+from lockstep._step import backends
 from lockstep._step.reduction import Reduction, cut
 
 WIRE = jnp.dtype(jnp.bfloat16)
@@ -81,7 +81,7 @@ Pack = list[jax.Array]
 
 def _exchanged(reduction: Reduction, pack: Pack, axis: str, replicas: int) -> tuple[Pack, Pack | None]:
     """The float32 sums of bfloat16 values; and what was lost by rounding sums here, if they were rounded."""
-    shared = sharing.shared(axis, replicas)
+    shared = backends.all_reduce(axis, replicas)
     if reduction.algorithm == "all_reduce" and shared:
         return shared.sum_bfloat16(pack), None
     flat = lax.bitcast_convert_type(jnp.concatenate([value.reshape(-1) for value in pack]), _BITS)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from lockstep import _platforms
 from lockstep._runtime import at_once, cpu
 from lockstep.errors import ArgumentError
 
@@ -28,8 +29,7 @@ def devices_named(names: Sequence[str]) -> list[Device]:
     found = [device_named(n) for n in names]
     if len(set(found)) < len(found):
         raise ArgumentError(f"Each device can hold one replica. Received a device twice: {list(names)!r}. {_EXAMPLE}")
-    cpu.check_thread_pool(len(found) if found[0].platform == "cpu" else 1)
-    return found
+    return _ready(found)
 
 
 def device_named(name: str) -> Device:
@@ -49,8 +49,14 @@ def default_devices() -> list[Device]:
     import jax
 
     _prepare()
-    devices = jax.local_devices()
-    cpu.check_thread_pool(len(devices) if devices[0].platform == "cpu" else 1)
+    return _ready(jax.local_devices())
+
+
+def _ready(devices: list[Device]) -> list[Device]:
+    """Returns devices of one kind, once replicas can run on them: every strategy gets its devices from here."""
+    platform = devices[0].platform
+    cpu.check_thread_pool(len(devices) if platform == "cpu" else 1)
+    _platforms.register(platform)
     return devices
 
 

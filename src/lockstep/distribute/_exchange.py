@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lockstep._comm import sharing
 from lockstep._nest import flatten, map_structure
-from lockstep._step import in_turn
+from lockstep._step import backends, in_turn
 from lockstep._step.reduction import Reduction
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.shares import Shares
@@ -131,7 +130,7 @@ class Traced:
 
 def _summed(values: tuple[Any, ...], how: Reduction, count: int) -> tuple[Any, ...]:
     """Sums over the replicas; their gradients are sums, too."""
-    if how.algorithm == "all_reduce" and not how.packs and not how.pack_bytes and not sharing.shared(AXIS, count):
+    if how.algorithm == "all_reduce" and not how.packs and not how.pack_bytes and not backends.all_reduce(AXIS, count):
         return tuple(lax.psum(v, AXIS) for v in values)
     total = jax.custom_vjp(lambda *vs: tuple(marked_equal(how.sum(vs, AXIS, count))))
     total.defvjp(lambda *vs: (total(*vs), None), lambda _, cotangents: _summed(tuple(cotangents), how, count))

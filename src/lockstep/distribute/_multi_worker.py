@@ -58,8 +58,8 @@ class MultiWorkerMirroredStrategy(Strategy):
         local_steps: LocalSteps | None = None,
         shard_optimizer_state: bool = False,
     ) -> None:
-        from lockstep._comm.sharing import share
         from lockstep._runtime import keras_import, local_training
+        from lockstep._step import backends
         from lockstep._step.replicas import AXIS, Replicas
 
         statistics = statistics_of(batch_statistics, local_steps)
@@ -68,10 +68,10 @@ class MultiWorkerMirroredStrategy(Strategy):
         resolver = default_resolver() if cluster_resolver is None else cluster_resolver
         runtime, devices = _join(resolver, options)
         found = reduction(options, devices[0].platform)
-        _demand_same_settings(runtime, statistics, options, local_steps, shard_optimizer_state)
+        _demand_same_settings(runtime, devices[0].platform, statistics, options, local_steps, shard_optimizer_state)
         replicas = Replicas(runtime, devices, statistics, found, rounds, shard_optimizer_state)
         check_slots(replicas)
-        share(runtime, devices, AXIS, options.timeout_seconds)
+        backends.connect(runtime, devices, AXIS, options.timeout_seconds)
         super().__init__(replicas, resolver)
         if not runtime.is_alone:
             local_training.note_join(self, len(runtime.tasks))
@@ -127,12 +127,13 @@ def _all_devices() -> list[Device]:
 
 def _demand_same_settings(
     runtime: Runtime,
+    platform: str,
     statistics: str,
     options: CommunicationOptions,
     local_steps: LocalSteps | None,
     divides_slots: bool,
 ) -> None:
-    from lockstep._xla import setting
+    from lockstep._step import backends
 
     settings = {
         "batch_statistics": statistics,
@@ -140,7 +141,7 @@ def _demand_same_settings(
         "local_steps": repr(local_steps),
         "shard_optimizer_state": repr(divides_slots),
         # Programs that differ, if only in their rounding, give weights that differ.
-        setting.VARIABLE: setting.enabled(),
+        **backends.settings(platform),
     }
     advice = "Create the same strategy on every worker, and start all with the same settings in the environment."
     runtime.demand_same("strategy options", settings, advice)

@@ -12,9 +12,8 @@ from jax import lax
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import PartitionSpec
 
-from lockstep._comm import sharing
 from lockstep._runtime import at_once
-from lockstep._step import in_turn, same_program
+from lockstep._step import backends, in_turn, same_program
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.residuals import Residuals, compensating
 from lockstep._step.tracing import is_traced, name_of
@@ -101,7 +100,8 @@ class Program:
         compresses = replicas.reduction is not None and replicas.reduction.compresses
         # What was not sent of gradients, of a function that averages some.
         self._residuals = Residuals(replicas) if compresses else None
-        self._call: Any = jax.jit(self._traced, static_argnums=4, donate_argnums=(0, 3))
+        traced = backends.rewritten(replicas.devices[0].platform, self._traced, 4)
+        self._call: Any = jax.jit(traced, static_argnums=4, donate_argnums=(0, 3))
 
     @property
     def variables(self) -> list[Any]:
@@ -133,7 +133,7 @@ class Program:
     def _traced(
         self, given: dict[int, Any], rest: dict[int, Any], values: Any, before: Any, shapes: Shapes
     ) -> tuple[Packed, Any]:
-        sharing.begin_program()
+        backends.begin_program()
         arrays = {**given, **rest}
         numbers = self._arrays = sorted(arrays)
         inputs = [*(arrays[i] for i in numbers), *values]

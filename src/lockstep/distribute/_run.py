@@ -17,7 +17,6 @@ from lockstep._nest import structure
 from lockstep._step import slots
 from lockstep._step.replicas import Replicas
 from lockstep._step.tracing import name_of
-from lockstep._xla import install as lowerings
 from lockstep.distribute._arguments import Fixed, Numbers, Sorted
 from lockstep.distribute._program import Program
 from lockstep.distribute._run_options import RunOptions, run_options
@@ -38,7 +37,6 @@ class Runner:
     """
 
     def __init__(self, strategy: Any, replicas: Replicas) -> None:
-        lowerings.install()
         self._strategy = strategy
         self._replicas = replicas
         self._programs: OrderedDict[Any, tuple[Program, Numbers]] = OrderedDict()

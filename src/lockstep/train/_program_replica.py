@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lockstep._comm import sharing
 from lockstep._keras.batch_moments import moments_over_replicas
-from lockstep._step import in_turn, residuals
+from lockstep._step import backends, in_turn, residuals
 from lockstep._step.protocol import Step
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.variance import varying
@@ -73,7 +72,7 @@ class ReplicaStep:
         inner = self._inner(layout)
 
         def traced() -> Any:
-            sharing.begin_program()
+            backends.begin_program()
             # A function of its own: jax keeps what it has traced.
             look = jax.make_jaxpr(lambda *given: _explored(inner, *given), axis_env=axes, return_shape=True)
             return look(arrays, share)

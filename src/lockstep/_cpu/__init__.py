@@ -1,0 +1,14 @@
+"""Additions for CPUs, each kept for its figures; without this package everything runs on XLA and Gloo. Private.
+
+    lowerings          operations in place of those that XLA computes slowly
+    compiler_options   an option of XLA's compiler for loops
+    shared_memory      the all-reduce between processes of one machine
+    partitioner        divides steps so that their sums can take it
+
+`register` tells the engine's registry (`lockstep._step.backends`); the engine imports nothing from here.
+`LOCKSTEP_XLA_LOWERINGS=0` switches the first two off, `LOCKSTEP_SHARED_MEMORY=0` the others.
+"""
+
+from __future__ import annotations
+
+from lockstep._cpu.backend import register as register

@@ -1,0 +1,146 @@
+"""What a `lax.scan` does in a round, as jax has recorded it: which equation makes what, who uses it, what it needs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lockstep._step.jaxprs import scan_counts
+
+
+@dataclass(frozen=True)
+class Body:
+    """A round of a loop.
+
+    Variables are those of jax: what an equation makes, or an input. An output may also be a number.
+
+    Attributes:
+        equations: In the order in which they run.
+        fixed, carried, rows: The inputs: the same in each round, from the last round, this round's part of an array.
+        after: What comes of `carried`.
+        stacked: The outputs of all rounds.
+        options: `length`, `reverse` and `unroll`, as `lax.scan` takes them.
+    """
+
+    equations: tuple[Any, ...]
+    fixed: tuple[Any, ...]
+    carried: tuple[Any, ...]
+    rows: tuple[Any, ...]
+    after: tuple[Any, ...]
+    stacked: tuple[Any, ...]
+    options: Mapping[str, Any]
+
+    @property
+    def length(self) -> int:
+        """How many rounds there are."""
+        return self.options["length"]
+
+    @cached_property
+    def maker(self) -> dict[Any, Any]:
+        """The equation that makes a variable, unless it is an input."""
+        return {variable: equation for equation in self.equations for variable in equation.outvars}
+
+    @cached_property
+    def users(self) -> dict[Any, list[Any]]:
+        """The equations that use a variable, once for each time."""
+        users: dict[Any, list[Any]] = {}
+        for equation in self.equations:
+            for variable in variables(equation.invars):
+                users.setdefault(variable, []).append(equation)
+        return users
+
+    @cached_property
+    def late(self) -> frozenset[Any]:
+        """What depends on the last round."""
+        return self._dependents(self.carried)
+
+    @cached_property
+    def varying(self) -> frozenset[Any]:
+        """What is not the same in each round."""
+        return self._dependents((*self.carried, *self.rows))
+
+    def _dependents(self, inputs: Iterable[Any]) -> frozenset[Any]:
+        found = set(inputs)
+        for equation in self.equations:
+            if not found.isdisjoint(variables(equation.invars)):
+                found.update(equation.outvars)
+        return frozenset(found)
+
+    def uses(self, variable: Any) -> int:
+        """How often a variable is used, by equations and as an output."""
+        return len(self.users.get(variable, ())) + self._handed_out[variable]
+
+    @cached_property
+    def _handed_out(self) -> Counter[Any]:
+        return Counter(variables((*self.after, *self.stacked)))
+
+    def compute(self, wanted: Sequence[Any], known: Mapping[Any, Any]) -> list[Any]:
+        """Computes variables from those that are known."""
+        values = dict(known)
+        for equation in reversed(list(self._needed(wanted, known))):
+            arguments = [_read(v, values) for v in equation.invars]
+            primitive = equation.primitive
+            with equation.ctx.manager:
+                made = primitive.bind(*arguments, **primitive.get_bind_params(equation.params))
+            values.update(zip(equation.outvars, made if primitive.multiple_results else [made], strict=True))
+        return [jnp.asarray(_read(v, values), v.aval.dtype) if is_number(v) else values[v] for v in wanted]
+
+    def _needed(self, wanted: Sequence[Any], known: Mapping[Any, Any]) -> Iterator[Any]:
+        """The equations for that, from the last to the first."""
+        needed = set(variables(wanted)).difference(known)
+        for equation in reversed(self.equations):
+            if not needed.isdisjoint(equation.outvars):
+                needed.update(v for v in variables(equation.invars) if v not in known)
+                yield equation
+
+    def compute_together(self, wanted: Sequence[Any], fixed: Mapping[Any, Any], rows: Mapping[Any, Any]) -> list[Any]:
+        """Computes variables of all rounds from arrays that have `rows` of all rounds."""
+        one_round = jax.vmap(lambda *parts: self.compute(wanted, {**fixed, **dict(zip(rows, parts, strict=True))}))
+        return one_round(*rows.values()) if wanted else []
+
+
+def body_of(params: Mapping[str, Any]) -> Body | None:
+    """Returns the body of a `scan`, given its parameters; `None` if it does more than to compute values."""
+    jaxpr = getattr(params["jaxpr"], "jaxpr", params["jaxpr"])
+    inputs, outputs = jaxpr.invars, jaxpr.outvars
+    try:
+        fixed, carried = scan_counts(params, len(inputs))
+    except LookupError:
+        return None
+    if jaxpr.constvars or jaxpr.effects:
+        return None
+    return Body(
+        tuple(jaxpr.eqns),
+        tuple(inputs[:fixed]),
+        tuple(inputs[fixed : fixed + carried]),
+        tuple(inputs[fixed + carried :]),
+        tuple(outputs[:carried]),
+        tuple(outputs[carried:]),
+        {name: params[name] for name in ("length", "reverse", "unroll")},
+    )
+
+
+def variables(atoms: Iterable[Any]) -> Iterator[Any]:
+    """Those that are no numbers."""
+    return (atom for atom in atoms if not is_number(atom))
+
+
+def is_number(atom: Any) -> bool:
+    """Whether what an equation takes stands in it as a number."""
+    return hasattr(atom, "val")
+
+
+def nbytes(variable: Any) -> int:
+    """Of one round's value."""
+    return math.prod(variable.aval.shape) * variable.aval.dtype.itemsize
+
+
+def _read(atom: Any, values: Mapping[Any, Any]) -> Any:
+    return atom.val if is_number(atom) else values[atom]

@@ -1,0 +1,293 @@
+"""Plans a program: how each of its values lies on the replicas, and what is exchanged for that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lockstep._cpu.partitioner.communication import own_block
+from lockstep._cpu.partitioner.flat import CONTROL, Constant, Equation, Flat, Value, flatten
+from lockstep._cpu.partitioner.layout import PARTIAL, REPLICATED, Layout, NoRule, size_of
+from lockstep._cpu.partitioner.rules import (
+    batched,
+    elementwise,
+    indexing,
+    loops,
+    products,
+    random,
+    reductions,
+    shapes,
+    windows,
+)
+from lockstep._cpu.partitioner.rules.base import LINEAR, PULLS, RULES, Call, Decision
+from lockstep._cpu.partitioner.run import run_plan
+from lockstep._cpu.partitioner.schedule import Stage, Step, staged
+from lockstep._cpu.partitioner.uses import Uses
+from lockstep._step.jaxprs import bind
+from lockstep._step.reduction import Reduction
+
+# Imported for the rules that they register.
+_FAMILIES = (batched, elementwise, indexing, loops, products, random, reductions, shapes, windows)
+# What a pass learns for the next one settles in two or three; a plan is sound whatever it was hinted.
+_PASSES = 4
+
+
+@dataclass(slots=True)
+class _Hints:
+    """What a pass over a program has learned for the next one.
+
+    Attributes:
+        sums: Values to be added up where they are computed, because somebody needs them so.
+        wishes: Equations whose results everybody wants divided along one axis.
+    """
+
+    sums: set[Value] = field(default_factory=set[Value])
+    wishes: dict[Equation, int] = field(default_factory=dict[Equation, int])
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """A program divided over replicas.
+
+    Attributes:
+        layouts: How each value is computed.
+        needs: How each output has to lie.
+        outs: How each output lies.
+        gathered: Bytes that are collected from all replicas.
+        repeated: Bytes of divided values whose work every replica does as a whole.
+        calls: How often sums are taken.
+    """
+
+    flat: Flat
+    planner: Planner
+    layouts: dict[Value, Layout]
+    outs: list[Layout]
+    stages: list[Stage]
+    gathered: int
+    repeated: int
+    calls: int
+
+    def run(self, values: Sequence[Any]) -> list[Any]:
+        """Computes this replica's outputs from its inputs; inside of `shard_map`."""
+        planner = self.planner
+        return run_plan(self.flat, self.layouts, self.stages, self.outs, values, planner.count, planner.reduction)
+
+    def run_on(self, *values: Any) -> list[Any]:
+        """`run`, for functions that pass on arguments one by one."""
+        return self.run(values)
+
+
+class Planner:
+    """Plans programs, and the bodies of their loops, for a number of replicas.
+
+    Args:
+        count: How many replicas there are.
+        reduction: How sums over them are taken.
+    """
+
+    def __init__(self, count: int, reduction: Reduction) -> None:
+        self.count = count
+        self.reduction = reduction
+
+    def body(self, equation: Equation, name: Any) -> Flat:
+        """Returns a loop's body, by the name of the parameter that holds it, or its name and number."""
+        if name not in equation.bodies:
+            jaxpr = equation.params[name] if isinstance(name, str) else equation.params[name[0]][name[1]]
+            equation.bodies[name] = flatten(jaxpr)
+        return equation.bodies[name]
+
+    def plan(self, equation: Equation, name: Any, layouts: Sequence[Layout], wanted: Sequence[Layout | None]) -> Plan:
+        """Plans a loop's body."""
+        key = (name, tuple(layouts), tuple(wanted))
+        if key not in equation.plans:
+            equation.plans[key] = self.planned(self.body(equation, name), layouts, wanted)
+        return equation.plans[key]
+
+    def planned(self, flat: Flat, layouts: Sequence[Layout], wanted: Sequence[Layout | None]) -> Plan:
+        """Plans a program.
+
+        Args:
+            flat: The program.
+            layouts: How its inputs lie.
+            wanted: How each output has to lie, or `None` to leave it as it comes.
+
+        Raises:
+            NoRule: If it cannot be divided.
+        """
+        hints = _Hints()
+        for last in range(_PASSES - 1, -1, -1):
+            attempt = _Pass(self, flat, layouts, wanted, hints)
+            learned = attempt.learned()
+            if not last or (learned.sums <= hints.sums and learned.wishes.keys() <= hints.wishes.keys()):
+                return attempt.finished()
+            hints = _Hints(hints.sums | learned.sums, hints.wishes | learned.wishes)
+        raise AssertionError
+
+
+class _Pass:
+    """One pass over a program, in its order."""
+
+    def __init__(
+        self, planner: Planner, flat: Flat, layouts: Sequence[Layout], wanted: Sequence[Layout | None], hints: _Hints
+    ) -> None:
+        self._planner = planner
+        self._flat = flat
+        self._hints = hints
+        self._made: dict[Value, Layout] = dict(zip(flat.inputs, layouts, strict=True))
+        # How a value is taken by others: sums that are taken where they are computed are replicated from there on.
+        self._seen: dict[Value, Layout] = dict(self._made)
+        self._steps = [Step(equation, self._decided(equation)) for equation in flat.equations]
+        self._outs = [self._lies(v) if w is None else w for v, w in zip(flat.outputs, wanted, strict=True)]
+
+    def _lies(self, value: Value) -> Layout:
+        return REPLICATED if isinstance(value, Constant) else self._seen[value]
+
+    def _decided(self, equation: Equation) -> Decision:
+        seen = self._seen
+        layouts = [seen.get(value, REPLICATED) for value in equation.inputs]
+        decision = decide(Call(equation, layouts, self._planner.count, self._hints.wishes.get(equation), self._planner))
+        for value, layout in zip(equation.outputs, decision.outs, strict=True):
+            self._made[value] = layout
+            seen[value] = REPLICATED if layout == PARTIAL and value in self._hints.sums else layout
+        return decision
+
+    def learned(self) -> _Hints:
+        """What a next pass should know."""
+        return _Hints(self._sums(), self._wishes())
+
+    def _needed(self) -> list[tuple[Value, Layout]]:
+        pairs = [p for s in self._steps for p in zip(s.equation.inputs, s.decision.needs, strict=True)]
+        return [*pairs, *zip(self._flat.outputs, self._outs, strict=True)]
+
+    def _sums(self) -> set[Value]:
+        """Sums that somebody needs, each as early as it is no larger: what is computed of it then is one device's."""
+        made = self._made
+        due = {v for v, need in self._needed() if need != PARTIAL and made.get(v) == PARTIAL}
+        for step in reversed(self._steps):
+            outputs = step.equation.outputs
+            if len(outputs) == 1 and outputs[0] in due and step.equation.primitive.name not in CONTROL:
+                source = self._sole_sum(step)
+                if source is not None and size_of(source.aval) <= size_of(outputs[0].aval):
+                    due.discard(outputs[0])
+                    due.add(source)
+        uses = Uses(self._flat)
+        return {self._as_used(uses, value) for value in due - set(self._flat.inputs)}
+
+    def _as_used(self, uses: Uses, value: Value) -> Value:
+        """A sum, or what it is turned to: XLA makes a product either way at no cost, but turning a sum takes time."""
+        turn = uses.turn(value)
+        return turn.outputs[0] if turn is not None and self._made[turn.outputs[0]] == PARTIAL else value
+
+    def _sole_sum(self, step: Step) -> Value | None:
+        """The one input that is a sum not yet taken, if it is computed here."""
+        inputs = zip(step.equation.inputs, step.decision.needs, strict=True)
+        sums = [v for v, need in inputs if need == PARTIAL and not v.is_zero]
+        if len(sums) != 1 or sums[0] in self._flat.inputs or self._made.get(sums[0]) != PARTIAL:
+            return None
+        return sums[0]
+
+    def _wishes(self) -> dict[Equation, int]:
+        """What is computed whole only to be sliced everywhere: it can be computed in slices."""
+        wanted: dict[Value, Layout] = {}
+        for value, need in zip(self._flat.outputs, self._outs, strict=True):
+            _want(wanted, value, need)
+        wishes: dict[Equation, int] = {}
+        for step in reversed(self._steps):
+            needs = step.decision.needs
+            pulled = self._pulled(step, wanted)
+            if pulled is not None:
+                axis, needs = pulled
+                wishes[step.equation] = axis
+            for value, need in zip(step.equation.inputs, needs, strict=True):
+                _want(wanted, value, need)
+        return wishes
+
+    def _pulled(self, step: Step, wanted: Mapping[Value, Layout]) -> tuple[int, Sequence[Layout]] | None:
+        equation = step.equation
+        if equation.primitive.name not in PULLS or any(layout != REPLICATED for layout in step.decision.outs):
+            return None
+        found = {wanted[o] for o in equation.outputs if o in wanted}
+        layout = found.pop() if len(found) == 1 else REPLICATED
+        if not layout.is_sharded or any(need != REPLICATED for need in step.decision.needs):
+            return None
+        call = Call(equation, step.decision.needs, self._planner.count, layout.axis, self._planner)
+        decision = RULES[equation.primitive.name](call)
+        return None if decision is None else (layout.axis, decision.needs)
+
+    def finished(self) -> Plan:
+        """The plan that this pass has come to."""
+        outputs = list(zip(self._flat.outputs, self._outs, strict=True))
+        stages = staged(self._steps, outputs, self._made)
+        inner = [step.decision for step in self._steps]
+        return Plan(
+            self._flat,
+            self._planner,
+            self._made,
+            self._outs,
+            stages,
+            gathered=self._gathered() + sum(d.gathered for d in inner),
+            repeated=sum(d.repeated for d in inner),
+            calls=sum(bool(s.sums) for s in stages) + sum(d.calls for d in inner),
+        )
+
+    def _gathered(self) -> int:
+        changed = [(v, need) for v, need in self._needed() if v in self._made and self._made[v] != need]
+        divided = [(v, need) for v, need in changed if self._made[v].is_sharded]
+        if any(need == PARTIAL for _, need in divided):
+            raise NoRule("a divided value would have to be a sum")
+        moved = {v for v, _ in divided}
+        for value in moved:
+            _demand_plain(value)
+        moved -= set(self._flat.outputs)
+        return sum(size_of(value.aval) for value in moved)
+
+
+def _want(wanted: dict[Value, Layout], value: Value, need: Layout) -> None:
+    """Notes how a value is needed; needed in two ways, it is needed whole."""
+    wanted[value] = need if wanted.get(value, need) == need else REPLICATED
+
+
+def _demand_plain(value: Value) -> None:
+    if jnp.issubdtype(value.aval.dtype, jax.dtypes.extended):
+        raise NoRule(f"values of {value.aval.dtype} cannot be collected")
+
+
+def decide(call: Call) -> Decision:
+    """Returns how an equation runs on each replica.
+
+    Raises:
+        NoRule: If that would not be sound.
+    """
+    name = call.equation.primitive.name
+    if PARTIAL in call.layouts:
+        found = LINEAR[name](call) if name in LINEAR else None
+        if found is not None:
+            return found
+        call.layouts = [REPLICATED if layout == PARTIAL else layout for layout in call.layouts]
+    if all(layout == REPLICATED for layout in call.layouts):
+        wished = RULES[name](call) if call.wish is not None else None
+        return wished or Decision(call.layouts, [REPLICATED] * len(call.equation.outputs))
+    call.wish = None
+    found = RULES[name](call) if name in RULES else None
+    return found or _done_by_all(call)
+
+
+def _done_by_all(call: Call) -> Decision:
+    """Every replica computes the whole, of inputs that are collected; what has the shape of one is divided again."""
+    equation, count = call.equation, call.count
+    divided = [(v, layout) for v, layout in zip(equation.inputs, call.layouts, strict=True) if layout.is_sharded]
+    for value, _ in divided:
+        _demand_plain(value)
+    again = {v.aval.shape: layout for v, layout in divided}
+    outs = [again.get(o.aval.shape, REPLICATED) for o in equation.outputs]
+
+    def run(values: Sequence[Any]) -> Sequence[Any]:
+        made = bind(equation.primitive, values, equation.params)
+        return [own_block(v, o.axis, count) if o.is_sharded else v for v, o in zip(made, outs, strict=True)]
+
+    work = sum(size_of(v.aval) for v, _ in divided)
+    return Decision([REPLICATED] * len(call.layouts), outs, run=run, repeated=work)

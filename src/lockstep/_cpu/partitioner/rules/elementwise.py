@@ -1,0 +1,122 @@
+"""Rules for what is computed element by element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from lockstep._cpu.partitioner.layout import PARTIAL, REPLICATED, Layout, sharded
+from lockstep._cpu.partitioner.rules.base import Call, Decision, does_not_grow, is_summand, linear, passes_sums, rule
+
+_UNARY = (
+    *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i0e", "bessel_i1e", "cbrt", "ceil", "clz"),
+    *("conj", "convert_element_type", "copy", "cos", "cosh", "digamma", "erf", "erf_inv", "erfc", "exp"),
+    *(
+        "exp2",
+        "expm1",
+        "floor",
+        "imag",
+        "integer_pow",
+        "is_finite",
+        "lgamma",
+        "log",
+        "log1p",
+        "log2",
+        "logistic",
+        "neg",
+    ),
+    *("not", "population_count", "real", "reduce_precision", "round", "rsqrt", "sign", "sin", "sinh", "sqrt"),
+    *("neg", "one_minus_square", "square", "stop_gradient", "tan", "tanh", "device_put", "name"),
+)
+_BINARY = (
+    *("add", "add_any", "and", "atan2", "complex", "div", "eq", "eq_to", "ge", "gt", "igamma", "igamma_grad_a"),
+    *("igammac", "le", "le_to", "lt", "lt_to", "max", "min", "mul", "mulhi", "ne", "nextafter", "or", "polygamma"),
+    *("pow", "rem", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sub"),
+    *("xor", "zeta"),
+)
+_MORE = ("clamp", "polynomial", "regularized_incomplete_beta", "select_n", "threefry2x32")
+
+
+@rule(*_UNARY, *_BINARY, *_MORE, pulls=True)
+def elementwise(call: Call) -> Decision | None:
+    """All inputs lie alike; what has one element along the axis, or no axes, is there for all replicas."""
+    axis = _axis(call) if call.wish is None else call.wish
+    size = call.out_shape()[axis]
+    divided = sharded(axis)
+    needs: list[Layout] = []
+    for value in call.equation.inputs:
+        shape = value.aval.shape
+        needs.append(divided if shape and shape[axis] == size else REPLICATED)
+    return Decision(needs, [divided] * len(call.equation.outputs))
+
+
+def _axis(call: Call) -> int:
+    """The axis that most bytes are divided along already, the first of equals."""
+    axes = {layout.axis for layout in call.layouts if layout.is_sharded}
+    if len(axes) == 1:
+        return axes.pop()
+    return max(sorted(axes), key=lambda a: sum(call.size(i) for i, lies in enumerate(call.layouts) if lies.axis == a))
+
+
+@rule("bitcast_convert_type", pulls=True)
+def bitcast(call: Call) -> Decision | None:
+    """As long as elements keep their width."""
+    return elementwise(call) if call.shape(0) == call.out_shape() else None
+
+
+@rule("optimization_barrier")
+def barrier(call: Call) -> Decision | None:
+    """Passes each input on as it is."""
+    return Decision(call.layouts, call.layouts)
+
+
+@linear("optimization_barrier")
+def barrier_of_sums(call: Call) -> Decision | None:
+    """Passes each input on as it is."""
+    return Decision(call.layouts, call.layouts)
+
+
+@linear("neg", "copy", "stop_gradient", "real", "imag", "conj", "name")
+def of_each_summand(call: Call) -> Decision | None:
+    """f(a + b) = f(a) + f(b)."""
+    return passes_sums(call)
+
+
+@linear("add", "add_any", "sub")
+def added_sums(call: Call) -> Decision | None:
+    """Sums of the same shape; a replicated value other than zero would be added once per replica."""
+    return passes_sums(call) if does_not_grow(call, range(len(call.layouts))) else None
+
+
+@linear("mul")
+def scaled_sum(call: Call) -> Decision | None:
+    """A sum times a number; times an infinity that was computed, a summand that is zero would become NaN."""
+    for number in range(2):
+        if call.layouts[1 - number] == PARTIAL and _is_finite(call.equation.inputs[number]):
+            return Decision(call.layouts, [PARTIAL])
+    return None
+
+
+@linear("div")
+def divided_sum(call: Call) -> Decision | None:
+    """A sum by a number; division of integers is not linear."""
+    divisor = call.equation.inputs[1]
+    inexact = jnp.issubdtype(divisor.aval.dtype, jnp.inexact)
+    usable = inexact and not divisor.is_zero and _is_finite(divisor)
+    return Decision(call.layouts, [PARTIAL]) if usable else None
+
+
+def _is_finite(value: Any) -> bool:
+    number = getattr(value, "value", None)
+    return number is not None and np.ndim(number) == 0 and bool(np.isfinite(number))
+
+
+@linear("select_n")
+def chosen_sums(call: Call) -> Decision | None:
+    """Chosen alike on all replicas."""
+    cases = range(1, len(call.layouts))
+    if call.layouts[0] != REPLICATED or not all(is_summand(call, i) for i in cases):
+        return None
+    return Decision([REPLICATED, *[PARTIAL] * len(cases)], [PARTIAL])

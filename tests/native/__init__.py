@@ -1,1 +1,0 @@
-"""Kernels that are compiled on the machine."""
