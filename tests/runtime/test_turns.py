@@ -8,8 +8,12 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from lockstep._runtime.compiled_programs import CompiledPrograms
 from lockstep._runtime.turns import Turns
+
+pytestmark = pytest.mark.timed
 
 _HOLDER = """
 import sys
