@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-all test-rest check chaos fuzz bench bench-quick bench-communication bench-scaling bench-gpu lock clean
+.PHONY: setup demo test test-all test-rest check check-pythons chaos fuzz bench bench-quick bench-communication bench-scaling bench-gpu lock clean
 
 setup: $(READY)
 
@@ -34,6 +34,10 @@ fuzz: $(READY)
 
 check: $(READY)
 	scripts/check
+
+# The gate once more, on the oldest and the newest supported Python that are installed.
+check-pythons: $(READY)
+	scripts/check-pythons
 
 # lockstep beside its peers, which get environments of their own. TensorFlow 2.15's needs Python 3.11: without one its
 # figures are missing, and the result says so.
