@@ -143,6 +143,7 @@ def test_a_gradient_that_is_not_finite_is_enough() -> None:
     assert all(np.isfinite(w).all() for w in model.get_weights())
 
 
+@pytest.mark.slow
 def test_half_precision_scales_its_loss_as_ever() -> None:
     """Gradients that overflow make the scale smaller, and are no failure."""
     keras.utils.set_random_seed(3)
@@ -173,6 +174,7 @@ def test_a_constant_may_be_infinite() -> None:
     assert callback.undone == 0
 
 
+@pytest.mark.slow
 def test_a_model_trains_with_it_and_without_it() -> None:
     model = model_of()
     model.fit(X, Y, BATCH, verbose=0, callbacks=[NonFinite("skip")])

@@ -130,6 +130,7 @@ def test_jax_arrays_have_numpy() -> None:
         jax.jit(lambda x: x.numpy())(1.0)
 
 
+@pytest.mark.slow
 def test_jax_is_left_alone_without_this_package() -> None:
     code = (
         "import lockstep, jax.numpy as jnp, sys; assert not hasattr(jnp.zeros(1), 'numpy'); "

@@ -120,6 +120,7 @@ _PLANS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(_PLANS))
 @settings(max_examples=10, deadline=None)
 @given(limits=st.lists(st.integers(1, 6), max_size=6))

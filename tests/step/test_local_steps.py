@@ -114,6 +114,7 @@ ROUNDS = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=3)
 @given(ROUNDS, st.lists(st.sampled_from([8, 8, 4, 6, 3]), min_size=1, max_size=9), st.data())
 def test_it_is_what_the_paper_says_and_goes_on_to_the_bit(rounds: Rounds, sizes: list[int], data: Any) -> None:
@@ -190,6 +191,7 @@ def test_what_is_changed_from_outside_counts_for_all() -> None:
     assert len(program.residuals()[f"own/{sorted(ROLES).index('mb')}"]) == COUNT
 
 
+@pytest.mark.slow
 def test_replicas_exchange_at_the_end_of_a_round_alone() -> None:
     program = _program(Rounds(50, 0.7, 0.9, True))
     program.follow([1, 0, 1, COUNT])

@@ -56,6 +56,7 @@ def _reductions(draw: st.DrawFn) -> Reduction:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=3)
 @given(replicas=st.integers(2, 4), reduction=_reductions(), seed=st.integers(0, 99), scale=st.integers(-60, 40))
 def test_what_is_applied_and_the_residuals_are_the_true_sums(

@@ -109,6 +109,7 @@ def test_the_gradients_of_usual_layers(name: str) -> None:
     assert_same(with_gradients(f), x, k)
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(
     size=st.integers(1, 6),

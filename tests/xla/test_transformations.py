@@ -119,6 +119,7 @@ def test_operands_whose_types_are_sharded_go_jaxs_way() -> None:
         assert not differs(f, kernel, x)
 
 
+@pytest.mark.slow
 def test_other_platforms_get_what_they_always_got() -> None:
     for platforms in (("cuda",), ("tpu",), ("cpu", "cuda")):
         own, ours = (_text(platforms, setting) for setting in "01")
@@ -141,6 +142,7 @@ assert "lockstep" not in sys.modules
 """
 
 
+@pytest.mark.slow
 def test_an_exported_program_runs_without_lockstep(tmp_path: Any) -> None:
     kernel = KERNELS[0]
     f = jax.jit(jax.grad(lambda k, x: loss((k, *KERNELS[1:]), x)))

@@ -138,6 +138,7 @@ def test_states_are_reset() -> None:
     assert not np.any([np.asarray(state) for state in recurrent.states])
 
 
+@pytest.mark.slow
 def test_layers_that_were_saved_are_plain_ones(tmp_path: Path) -> None:
     model = tf_keras.Sequential(
         [
