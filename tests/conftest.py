@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import stat
 from collections.abc import Generator
 from importlib.metadata import version
 from pathlib import Path
@@ -64,14 +65,20 @@ _OURS = ("KERAS_BACKEND", "NPROC", "LOCKSTEP_CACHE_DIR")
 _CACHE = Path(__file__).resolve().parents[1] / ".venv" / "cache"
 
 
+def _is_private(path: Path) -> bool:
+    modes = [parent.stat().st_mode if parent.is_dir() else 0o777 for parent in path.parents]
+    return not any(mode & 0o022 and not mode & stat.S_ISVTX for mode in modes)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def compiled_programs(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
     """Keeps compiled programs for this process and all that it starts: hundreds compile the same few models.
 
     They stay in .venv, so that the next session has them too: `make clean` removes them. jax has its version in the
-    keys of its programs; a directory for each version is one that can be deleted.
+    keys of its programs; a directory for each version is one that can be deleted. Where others may write in the
+    checkout lockstep would keep nothing in it: programs are code.
     """
-    directory = _CACHE if _CACHE.parent.is_dir() else tmp_path_factory.mktemp("cache")
+    directory = _CACHE if _is_private(_CACHE) else tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCKSTEP_CACHE_DIR", str(directory / f"jax-{version('jax')}"))
         yield
