@@ -116,6 +116,7 @@ def test_too_many_in_a_row_are_an_error() -> None:
     assert callback.undone == 4
 
 
+@pytest.mark.slow
 def test_no_checkpoint_holds_what_is_not_finite(tmp_path: Any) -> None:
     saver = keras.callbacks.ModelCheckpoint(str(tmp_path / "{batch}.weights.h5"), save_freq=1, save_weights_only=True)
     with pytest.raises(NonFiniteError):

@@ -139,6 +139,7 @@ def test_jax_is_left_alone_without_this_package() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_import_does_not_start_jax() -> None:
     code = (
         "import lockstep.compat.tensorflow as tf; from jax._src import xla_bridge; tf.constant(1) + 1; "

@@ -36,6 +36,7 @@ def check(chain: Any, points: list[int]) -> None:
         assert read(again, len(found) - point or 1) == (found[point:] or read(iterator, 1)), point
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_source(source: str) -> None:
     check((source, 17, [], 0), list(range(20)))

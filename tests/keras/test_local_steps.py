@@ -121,6 +121,7 @@ def test_it_goes_on_to_the_bit(undisturbed: Results, tmp_path: Path, save_freq: 
     check(interrupt(strategy, tmp_path, save_freq=save_freq, after=after, how=how), undisturbed)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"must be a LocalSteps\. Received: 50"):
         mirrored(local_steps=50)

@@ -149,6 +149,7 @@ def test_infinite_data_is_not_read_beyond_its_epochs(scope: Scope) -> None:
     _assert_same_weights(model, expected)
 
 
+@pytest.mark.slow
 def test_a_generator_that_earlier_epochs_used_up_ends_the_training(scope: Scope) -> None:
     x, y = _data()
     history = _model(scope).fit(((x, y) for _ in range(3)), epochs=4, verbose=0)
@@ -186,6 +187,7 @@ def test_an_error_of_the_input_is_raised_as_it_is(scope: Scope) -> None:
         _model(scope).fit(broken(), verbose=0)
 
 
+@pytest.mark.slow
 def test_a_model_is_built_on_its_first_batch(scope: Scope) -> None:
     x, y = _data()
     models = []
@@ -261,6 +263,7 @@ def test_weights_set_between_calls_count(scope: Scope) -> None:
     _assert_same_weights(*models)
 
 
+@pytest.mark.slow
 def test_a_callback_may_change_weights_and_the_learning_rate(scope: Scope) -> None:
     class Change(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

@@ -172,6 +172,7 @@ def test_what_has_ended_is_not_trained_again(one: Any, whole: Any, tmp_path: Pat
     assert_equal(longer, fit(one, epochs=4))
 
 
+@pytest.mark.slow
 def test_a_training_that_was_stopped_stays_stopped(one: Any, tmp_path: Path) -> None:
     def stops() -> Any:
         return keras.callbacks.EarlyStopping("loss", patience=0, min_delta=10.0, restore_best_weights=True)
@@ -268,6 +269,7 @@ def test_arguments(arguments: dict[str, Any]) -> None:
         BackupAndRestore(**{"backup_dir": "somewhere", **arguments})
 
 
+@pytest.mark.slow
 def test_nothing_is_saved_of_a_training_that_ends_for_a_nan(one: Any, tmp_path: Path) -> None:
     """Steps after it were undone: a backup would pass over their batches."""
     from lockstep.callbacks._non_finite import NonFinite

@@ -103,6 +103,7 @@ def test_the_same_gradient_again_and_again_is_applied_in_the_end() -> None:
     assert np.abs(first[0] - value.sum(0)).max() > 1
 
 
+@pytest.mark.slow
 def test_directions_that_have_vanished_come_back() -> None:
     summing, kept = _summing(2, RANK_2), _zeros(RANK_2, 2, [(24, 16)])
     rng = np.random.default_rng(0)
@@ -117,6 +118,7 @@ def test_directions_that_have_vanished_come_back() -> None:
     np.testing.assert_allclose(found[0] + kept.own[0].sum(0), 2 * full, atol=2e-2)
 
 
+@pytest.mark.slow
 def test_a_step_that_has_overflowed_is_not_finite_and_leaves_nothing() -> None:
     rng = np.random.default_rng(0)
     summing, kept = _summing(2, RANK_2), _zeros(RANK_2, 2, [(24, 16), (32, 8)])
@@ -130,6 +132,7 @@ def test_a_step_that_has_overflowed_is_not_finite_and_leaves_nothing() -> None:
         jax.tree.map(np.testing.assert_array_equal, after, kept)
 
 
+@pytest.mark.slow
 @settings(max_examples=3)
 @example(seed=0, nearness=[1e-7, 0.0, 1.0], rows=(40, 4, 64))
 @given(

@@ -64,6 +64,7 @@ TRANSFORMED: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRANSFORMED)
 def test_under(name: str) -> None:
     assert_same(TRANSFORMED[name], KERNELS, X)

@@ -42,6 +42,7 @@ def test_hdf5_with_metrics_in_its_name(tmp_path: Path) -> None:
     assert tf_keras.models.load_model(entry).count_params() == 43
 
 
+@pytest.mark.slow
 def test_weights_under_a_prefix_are_restored(tmp_path: Path) -> None:
     model = fit(3, tf_keras.callbacks.ModelCheckpoint(tmp_path / "cp.ckpt", save_weights_only=True))
     fresh = small.model()

@@ -14,6 +14,7 @@ from lockstep.errors import LockstepError
 layers = tf_keras.layers
 
 
+@pytest.mark.slow
 def test_the_shape_of_the_first_layer() -> None:
     assert tf_keras.Sequential([layers.Dense(2, input_shape=(3,)), layers.Dense(1)]).input_shape == (None, 3)
     assert tf_keras.Sequential([layers.Dense(2, input_dim=3), layers.Dense(1)]).output_shape == (None, 1)
