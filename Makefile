@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check chaos fuzz bench bench-quick bench-communication bench-scaling bench-gpu lock clean
+.PHONY: setup demo test test-all test-rest check check-pythons chaos fuzz bench bench-quick bench-communication bench-scaling bench-gpu lock clean
 
 setup: $(READY)
 
@@ -12,8 +12,15 @@ setup: $(READY)
 demo: $(READY)
 	$(BIN)/lockstep demo
 
+# What runs in one process, and ten cases on two workers: minutes.
 test: $(READY)
 	scripts/test
+
+test-all: test test-rest
+
+# What `make test` leaves out: every layout of processes, faults, restarts, and 100 examples of each property.
+test-rest: $(READY)
+	scripts/test rest
 
 # Training with faults at random instants, beside the undisturbed run: 50 schedules, or make chaos SEEDS=5; and 200 kills
 # of a chief that writes checkpoints.
@@ -27,6 +34,10 @@ fuzz: $(READY)
 
 check: $(READY)
 	scripts/check
+
+# The gate once more, on the oldest and the newest supported Python that are installed.
+check-pythons: $(READY)
+	scripts/check-pythons
 
 # lockstep beside its peers, which get environments of their own. TensorFlow 2.15's needs Python 3.11: without one its
 # figures are missing, and the result says so.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import stat
 from collections.abc import Generator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -50,24 +52,46 @@ import lockstep  # noqa: E402  Chooses Keras' backend before a test imports it.
 lockstep.config.set_logical_cpu_devices(4)
 
 
-# A property holds however busy the machine is.
-settings.register_profile("lockstep", deadline=None)
-settings.load_profile("lockstep")
+# How many examples a property gets: --hypothesis-profile=full. The quick ones are the same in every run, so that who
+# changes a file sees what that change does; the full ones are new in every run. A property holds however busy the
+# machine is.
+settings.register_profile("quick", max_examples=15, derandomize=True, deadline=None)
+settings.register_profile("full", max_examples=100, deadline=None)
+settings.load_profile("quick")
 
 
 # What the tests set themselves.
 _OURS = ("KERAS_BACKEND", "NPROC", "LOCKSTEP_CACHE_DIR")
+_CACHE = Path(__file__).resolve().parents[1] / ".venv" / "cache"
+
+
+def _is_private(path: Path) -> bool:
+    modes = [parent.stat().st_mode if parent.is_dir() else 0o777 for parent in path.parents]
+    return not any(mode & 0o022 and not mode & stat.S_ISVTX for mode in modes)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled_programs(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
-    """Keeps compiled programs for the processes of this session: hundreds compile the same few models.
+    """Keeps compiled programs for this process and all that it starts: hundreds compile the same few models.
 
-    Nothing is there at its start, and nothing remains at its end.
+    They stay in .venv, so that the next session has them too: `make clean` removes them. jax has its version in the
+    keys of its programs; a directory for each version is one that can be deleted. Where others may write in the
+    checkout lockstep would keep nothing in it: programs are code.
     """
+    directory = _CACHE if _is_private(_CACHE) else tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LOCKSTEP_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("LOCKSTEP_CACHE_DIR", str(directory / f"jax-{version('jax')}"))
         yield
+
+
+@pytest.fixture(scope="session")
+def processes() -> None:
+    """Marks who asks for it as `cluster`: a fixture that starts processes does."""
+
+
+@pytest.fixture(scope="session")
+def timed_processes() -> None:
+    """Marks who asks for it as `timed`: a fixture whose processes are awaited with a limit does."""
 
 
 @pytest.fixture(autouse=True)
@@ -77,34 +101,22 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-# Fast tests first; those of many processes come last. Whatever is not listed comes in between.
-_FIRST = ("project", "cluster_resolver", "datasets", "step", "feed", "distribute")
-_LAST = (
-    *("checkpoint", "estimator/test_two_workers.py", "estimator/test_roles.py", "estimator/test_equivalence.py"),
-    *(
-        "programs",
-        "chaos",
-        "runtime",
-        "launch",
-        "faults",
-        "examples",
-        "keras/test_two_workers.py",
-        "keras/test_equivalence.py",
-    ),
-)
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--exhaustive`: also the cases that repeat on one more layout what others show."""
     parser.addoption("--exhaustive", action="store_true", help="also cases that repeat others on one more layout")
 
 
+@pytest.hookimpl(tryfirst=True)  # Before -m chooses by the marks.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Puts the tests in order; within a file and a directory they stay as they are."""
+    """Marks the tests whose fixtures start processes, and puts those after the others."""
     if not config.getoption("--exhaustive"):
         more = [item for item in items if item.get_closest_marker("exhaustive")]
         config.hook.pytest_deselected(items=more)
         items[:] = [item for item in items if item not in set(more)]
+    for item in items:
+        for fixture, mark in (("processes", "cluster"), ("timed_processes", "timed")):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
     items.sort(key=_rank)
 
 
@@ -113,9 +125,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+# From fast to slow; what has no such mark comes first, after the processes of `quick`: they leave time to others.
+_ORDER = ("slow", "cluster", "timed", "alone")
+
+
 def _rank(item: pytest.Item) -> int:
-    path = item.path.relative_to(Path(__file__).parent).as_posix()
-    for rank, start in enumerate(_FIRST, -len(_FIRST)):
-        if path.startswith(start):
-            return rank
-    return next((rank for rank, start in enumerate(_LAST, 1) if path.startswith(start)), 0)
+    if item.get_closest_marker("quick"):
+        return -1
+    return max((i for i, mark in enumerate(_ORDER, 1) if item.get_closest_marker(mark)), default=0)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lockstep import random as random
     from lockstep import saved_model as saved_model
     from lockstep import summary as summary
+    from lockstep import testing as testing
     from lockstep import train as train
     from lockstep._function import function as function
 
@@ -52,6 +53,7 @@ __all__ = [
     "random",
     "saved_model",
     "summary",
+    "testing",
     "train",
 ]
 

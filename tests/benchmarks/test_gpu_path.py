@@ -11,6 +11,8 @@ import pytest
 
 from benchmarks.harness.environments import ROOT
 
+pytestmark = pytest.mark.cluster
+
 
 @pytest.mark.exhaustive
 def test_a_network_is_measured_beside_what_is_there(tmp_path: Path) -> None:

@@ -223,6 +223,8 @@ while True:
 """
 
 
+@pytest.mark.slow
+@pytest.mark.cluster
 def test_row_3_killed_while_backups_are_removed(tmp_path: Path) -> None:
     """The newest goes last: what is left leads to it or to nothing, and the next time nothing is left."""
     with other(CLEARING, tmp_path / "backups") as program:
@@ -257,6 +259,7 @@ np.savez(os.path.join(directory, "result.npz"), **found)
 """
 
 
+@pytest.mark.cluster
 def test_row_3_killed_while_backups_are_written(tmp_path: Path) -> None:
     """By SIGKILL, at points of the writing of several backups; the end is that of the undisturbed run."""
     env = {"PYTHONPATH": os.pathsep.join(["src", "."])}

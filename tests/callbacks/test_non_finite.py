@@ -116,6 +116,7 @@ def test_too_many_in_a_row_are_an_error() -> None:
     assert callback.undone == 4
 
 
+@pytest.mark.slow
 def test_no_checkpoint_holds_what_is_not_finite(tmp_path: Any) -> None:
     saver = keras.callbacks.ModelCheckpoint(str(tmp_path / "{batch}.weights.h5"), save_freq=1, save_weights_only=True)
     with pytest.raises(NonFiniteError):
@@ -143,6 +144,7 @@ def test_a_gradient_that_is_not_finite_is_enough() -> None:
     assert all(np.isfinite(w).all() for w in model.get_weights())
 
 
+@pytest.mark.slow
 def test_half_precision_scales_its_loss_as_ever() -> None:
     """Gradients that overflow make the scale smaller, and are no failure."""
     keras.utils.set_random_seed(3)
@@ -173,6 +175,7 @@ def test_a_constant_may_be_infinite() -> None:
     assert callback.undone == 0
 
 
+@pytest.mark.slow
 def test_a_model_trains_with_it_and_without_it() -> None:
     model = model_of()
     model.fit(X, Y, BATCH, verbose=0, callbacks=[NonFinite("skip")])

@@ -10,6 +10,8 @@ import pytest
 from tests.chaos import harness, verdict
 from tests.chaos.schedule import STEPS, Fault, schedule
 
+pytestmark = pytest.mark.alone
+
 WORKERS = 2
 
 SCHEDULES = {

@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.checkpoint.support import other
+
+pytestmark = pytest.mark.cluster
 
 # Forks a writer for each point; says whether it was killed, and what can be read then and after another save.
 PROGRAM = """

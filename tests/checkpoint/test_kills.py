@@ -13,6 +13,8 @@ import pytest
 from lockstep.checkpoint import CheckpointStore, all_checkpoints, load, load_newest, step_of
 from tests.checkpoint.support import Other, other
 
+pytestmark = pytest.mark.cluster
+
 WRITER = """
 import sys, numpy
 from lockstep.checkpoint import CheckpointStore, load_newest

@@ -213,6 +213,7 @@ DRAWS: dict[str, Callable[[], Any]] = {
 MEANS = {"uniform": 3, "integers": 3, "normal": 3, "truncated_normal": 3, "gamma": 1.5, "poisson": 3, "categorical": 3}
 
 
+@pytest.mark.slow
 def test_random_numbers_differ_from_step_to_step(tmp_path: Path) -> None:
     def body(features: Any, labels: Any, mode: str) -> Any:
         w = tf.Variable(tf.zeros([3]), name="w")

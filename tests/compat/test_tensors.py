@@ -130,6 +130,7 @@ def test_jax_arrays_have_numpy() -> None:
         jax.jit(lambda x: x.numpy())(1.0)
 
 
+@pytest.mark.slow
 def test_jax_is_left_alone_without_this_package() -> None:
     code = (
         "import lockstep, jax.numpy as jnp, sys; assert not hasattr(jnp.zeros(1), 'numpy'); "
@@ -138,6 +139,7 @@ def test_jax_is_left_alone_without_this_package() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_import_does_not_start_jax() -> None:
     code = (
         "import lockstep.compat.tensorflow as tf; from jax._src import xla_bridge; tf.constant(1) + 1; "

@@ -168,6 +168,7 @@ def test_wrong_arguments_of_zip(wrong: tuple[Any, ...]) -> None:
         Dataset.zip(*wrong)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 5)), min_size=1, max_size=3), st.integers(1, 4))
 def test_zip_of_what_comes_in_pieces(parts: list[tuple[int, int]], batch: int) -> None:

@@ -204,6 +204,7 @@ def test_a_cache_in_files_cannot_be_written_to(tmp_path: Path) -> None:
         np.testing.assert_array_equal(list(dataset), ROWS)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(1, 4)), max_size=4),

@@ -98,6 +98,7 @@ def test_an_error_ahead_comes_after_what_is_before_it() -> None:
     assert list(iterator) == []
 
 
+@pytest.mark.slow
 def test_no_thread_stays_behind() -> None:
     wait_until(lambda: not prefetching())
     iterator = iter(Dataset.range(1000).repeat().prefetch(3))
@@ -135,6 +136,7 @@ def peak(dataset: Dataset, passes: int) -> float:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_memory_stays_flat() -> None:
     rows = np.zeros((2000, 64), np.float32)
     cached = Dataset.from_tensor_slices(rows).map(lambda x: x + 1).cache().shuffle(500).batch(32)

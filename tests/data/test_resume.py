@@ -36,6 +36,7 @@ def check(chain: Any, points: list[int]) -> None:
         assert read(again, len(found) - point or 1) == (found[point:] or read(iterator, 1)), point
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_source(source: str) -> None:
     check((source, 17, [], 0), list(range(20)))
@@ -48,6 +49,7 @@ def test_every_transformation(step: str, source: str) -> None:
     check((source, 11, [(step, 4), ("repeat", 2), ("shuffle", 3)], 2), list(range(0, 60, 7)))
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(chains, st.lists(st.integers(0, MOST), min_size=1, max_size=3))
 @example(("slices", 5, [("cache", 1), ("shuffle", 3), ("repeat", 2), ("filter", 1)], 2), [3])
@@ -55,6 +57,7 @@ def test_random_chains(chain: Any, points: list[int]) -> None:
     check(chain, points)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(chains)
 def test_prefetching_and_threads_change_nothing(chain: Any) -> None:

@@ -55,6 +55,7 @@ def _assert_close(found: Any, expected: Any) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERAS)
 def test_keras(name: str) -> None:
     alone = _fitted(ls.distribute.get_strategy(), KERAS[name])
@@ -102,6 +103,7 @@ def _estimated(directory: Path, strategy: Any, update: Callable[[Any], Any]) -> 
     return {name: trained.get_variable_value(name) for name in trained.get_variable_names()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UPDATES)
 def test_estimators(tmp_path: Path, name: str) -> None:
     alone = _estimated(tmp_path / "alone", None, UPDATES[name])
@@ -130,6 +132,7 @@ def _looped(strategy: Any, view: Any, transformation: Any) -> Any:
 RNG_W = RNG.normal(size=(6, 3)).astype("float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRANSFORMATIONS)
 def test_own_loops(name: str) -> None:
     transformation = TRANSFORMATIONS[name]()

@@ -102,6 +102,7 @@ def plain() -> keras.Model:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_training_stays_close_and_replicas_equal(plain: keras.Model, name: str) -> None:
     strategy = STRATEGIES[name]()
@@ -120,6 +121,7 @@ def test_training_stays_close_and_replicas_equal(plain: keras.Model, name: str) 
             np.testing.assert_array_equal(other, first)
 
 
+@pytest.mark.slow
 def test_nothing_but_gradients_is_rounded() -> None:
     """Without a learning rate all else is to the bit what other explicit reductions give."""
     wide, narrow = model_of(mirrored(Options(bytes_per_pack=1 << 20)), 0.0), model_of(mirrored(), 0.0)
@@ -129,6 +131,7 @@ def test_nothing_but_gradients_is_rounded() -> None:
     assert narrow.train_function.residuals() and not wide.train_function.residuals()
 
 
+@pytest.mark.slow
 def test_one_replica_rounds_nothing() -> None:
     plain, narrow = model_of(distribute.get_strategy()), model_of(mirrored(count=1))
     fit(plain), fit(narrow)
@@ -149,6 +152,7 @@ def _again(model: Any) -> None:
     fit(model, 1)
 
 
+@pytest.mark.slow
 def test_residuals_last_from_one_fit_to_the_next_and_through_a_resumption() -> None:
     whole, parts = model_of(mirrored()), model_of(mirrored())
     fit(whole, 2)
@@ -170,6 +174,7 @@ class _Stops(keras.callbacks.Callback):
             raise RuntimeError("power cut")
 
 
+@pytest.mark.slow
 def test_backups_hold_residuals(tmp_path: Path) -> None:
     whole, cut, resumed = (model_of(mirrored()) for _ in range(3))
     fit(whole, 2)
@@ -180,6 +185,7 @@ def test_backups_hold_residuals(tmp_path: Path) -> None:
     assert _distance(resumed, whole) == 0
 
 
+@pytest.mark.slow
 def test_scales_of_losses_may_change() -> None:
     """What is kept is kept unscaled: with scales that grow, the weights are those of a scale that does not."""
 
@@ -192,6 +198,7 @@ def test_scales_of_losses_may_change() -> None:
     assert _distance(trained(1), trained(1000)) == 0
 
 
+@pytest.mark.slow
 def test_digits_are_learnt_as_well() -> None:
     """After three epochs, what is recognised differs by less than 0.2 % of MNIST's sample."""
     digits = ls.datasets.load_mnist()
@@ -232,6 +239,7 @@ def _estimated(directory: Path, options: Any, *steps: int) -> dict[str, np.ndarr
     return {name: trained.get_variable_value(name) for name in trained.get_variable_names()}
 
 
+@pytest.mark.slow
 def test_estimators(tmp_path: Path) -> None:
     plain, narrow = (_estimated(tmp_path / str(o), o, 12) for o in (None, NARROW))
     assert 0 < max(float(np.abs(value - narrow[name]).max()) for name, value in plain.items()) < 1e-3

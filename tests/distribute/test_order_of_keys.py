@@ -151,6 +151,7 @@ class Ordered(keras.Model):
         return (columns(x) @ jnp.array([1.0, 10.0, 100.0])).mean() + y_pred["z"].mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statistics", ["global", "replica"])
 @pytest.mark.parametrize("kind", ["arrays", "dataset", "generator", "distributed"])
 @pytest.mark.parametrize("eagerly", [False, True])

@@ -48,6 +48,7 @@ def test_every_way_to_add_up_takes_factors() -> None:
         mirrored(both, cross_device_ops=ls.distribute.HierarchicalCopyAllReduce())
 
 
+@pytest.mark.slow
 def test_replicas_stay_equal_and_what_is_kept_outlasts_fit() -> None:
     whole, parts = (model_of(mirrored(Options(power_sgd_rank=1, power_sgd_start=3))) for _ in range(2))
     fit(whole, 2)
@@ -81,6 +82,7 @@ class _Stops(keras.callbacks.Callback):
         raise RuntimeError("power cut")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [pytest.param(4, marks=pytest.mark.exhaustive), 2])
 def test_backups_hold_it_for_other_replicas_too(tmp_path: Path, count: int) -> None:
     whole, cut, resumed = model_of(mirrored(FACTORS)), model_of(mirrored(FACTORS)), model_of(mirrored(FACTORS, count))

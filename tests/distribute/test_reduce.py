@@ -34,6 +34,7 @@ SIZES = st.lists(st.integers(0, 3), min_size=3, max_size=3)
 REST = st.sampled_from([(), (2,), (2, 1)])
 
 
+@pytest.mark.slow
 @given(SIZES, REST, st.data(), st.sampled_from(TYPES))
 @settings(max_examples=15)
 def test_gather(sizes: list[int], rest: tuple[int, ...], data: Any, dtype: str) -> None:

@@ -59,6 +59,7 @@ def _train(strategy: Any, *middle: Any, optimizer: Any = None) -> keras.Model:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPLICIT)
 @pytest.mark.parametrize("normalised", [False, True])
 def test_gradients_are_those_of_one_device(name: str, normalised: bool) -> None:
@@ -132,6 +133,7 @@ def test_replicas_draw_different_random_numbers_from_equal_seeds() -> None:
     assert (after[0], after[1]) == (before[0], before[1] + 1)
 
 
+@pytest.mark.slow
 def test_optimizers_that_wrap_others_average_once() -> None:
     with precision("float64"):
         scaled = [

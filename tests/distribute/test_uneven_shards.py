@@ -149,6 +149,7 @@ def on_all(expression: Any, shards: list[np.ndarray]) -> np.ndarray:
     return np.full(len(shards), found[0].sum() if how == "all sum" else found[0].mean())
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(STRATEGIES)), st.integers(1, 7), EXPRESSIONS, st.sampled_from(["sum", "mean"]))
 @settings(max_examples=40)
 def test_any_function_is_each_replicas_own(count: int, rows: int, expression: Any, reduce_op: str) -> None:

@@ -11,6 +11,8 @@ import pytest
 from tests.estimator.cases import MODEL_FNS
 from tests.support.cluster import Cluster, shared
 
+pytestmark = pytest.mark.cluster
+
 # (processes, devices of each); two processes of one device: test_two_workers.py.
 LAYOUTS = [(1, 4), (2, 2), pytest.param((3, 1), marks=pytest.mark.exhaustive)]
 TOLERANCES = {"float64": 1e-9, "float32": 2e-5}

@@ -424,6 +424,7 @@ def test_a_wrong_result_of_a_model_fn_is_said(tmp_path: Path) -> None:
         estimator.Estimator(wrong_mode, str(tmp_path)).train(input_fn())
 
 
+@pytest.mark.slow
 def test_batch_normalisation_and_dropout(tmp_path: Path) -> None:
     def deep(features: Any, labels: Any, mode: str) -> Any:
         layers = [keras.layers.Dense(4), keras.layers.BatchNormalization(momentum=0.5), keras.layers.Dropout(0.5)]

@@ -13,6 +13,8 @@ import pytest
 from lockstep import summary
 from tests.support.cluster import environment
 
+pytestmark = pytest.mark.cluster
+
 SECONDS = 200.0
 
 

@@ -35,6 +35,7 @@ def check(found: Results, expected: Results, tolerance: float = 0.0) -> None:
         np.testing.assert_allclose(found[name], theirs, rtol=0, atol=tolerance, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "at", "how", "left"),
     [

@@ -16,6 +16,8 @@ import pytest
 from lockstep import checkpoint, summary
 from tests.support.cluster import environment, free_ports
 
+pytestmark = pytest.mark.cluster
+
 SECONDS = 200.0
 ROLES = ("chief", "worker", "evaluator")
 

@@ -6,8 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.datasets.digits import write_idx
 from tests.support.cluster import ROOT, environment
+
+pytestmark = pytest.mark.cluster
 
 PROGRAM = ROOT / "examples" / "mnist.py"
 

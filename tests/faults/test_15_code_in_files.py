@@ -64,6 +64,7 @@ def _called(node: ast.Call) -> Iterator[str]:
             yield f"{argument.arg}={argument.value.value}"
 
 
+@pytest.mark.slow
 def test_15_no_module_unpickles_evaluates_or_unpacks() -> None:
     files = [p for p in sorted(SOURCE.rglob("*.py")) if not p.is_symlink()]
     assert len(files) > 300

@@ -17,6 +17,7 @@ _IDENTITY = fc.categorical_column_with_identity("id", 3, default_value=2)
 _WORDS = fc.categorical_column_with_vocabulary_list("a", ["x", "q"], num_oov_buckets=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("column", "expected"),
     [

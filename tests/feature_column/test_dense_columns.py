@@ -111,6 +111,7 @@ def test_a_layer_can_be_part_of_a_keras_model() -> None:
     assert not np.array_equal(before, model.weights[0])
 
 
+@pytest.mark.slow
 def test_columns_work_inside_of_jit() -> None:
     column = fc.indicator_column(fc.crossed_column(["n", fc.bucketized_column(fc.numeric_column("v"), [1.0])], 50))
     layer = fc.DenseFeatures([column, fc.indicator_column(fc.categorical_column_with_vocabulary_list("n", [1, 2]))])

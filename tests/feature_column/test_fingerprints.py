@@ -109,6 +109,7 @@ def test_integers_of_every_type_hash_as_their_decimal_text(dtype: str) -> None:
     assert _integers(_hashed(jnp.asarray(values))) == expected.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int64", "uint64"])
 def test_integers_of_64_bits_hash_as_their_decimal_text(dtype: Any) -> None:
     limits = np.iinfo(dtype)

@@ -120,6 +120,7 @@ _PLANS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(_PLANS))
 @settings(max_examples=10, deadline=None)
 @given(limits=st.lists(st.integers(1, 6), max_size=6))
@@ -129,6 +130,7 @@ def test_how_much_is_read_at_once_does_not_show(kind: str, limits: list[int]) ->
     assert all(a != b for a, b in zip(_checksums(_PLANS[kind](1), limits), once, strict=True))
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(limits=st.lists(st.integers(1, 6), max_size=6))
 def test_what_a_cache_holds_already_does_not_show(limits: list[int]) -> None:

@@ -10,6 +10,8 @@ import pytest
 from tests.keras.cases import CASES
 from tests.support.cluster import Cluster, shared
 
+pytestmark = pytest.mark.cluster
+
 # (processes, devices of each); two processes of one device: test_two_workers.py.
 LAYOUTS = [(1, 4), pytest.param((2, 2), marks=pytest.mark.exhaustive)]
 TOLERANCES = {"float64": 1e-9, "float32": 2e-5}

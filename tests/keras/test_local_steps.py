@@ -25,6 +25,7 @@ _DILOCO = {"every": 4, "outer_learning_rate": 0.7, "outer_momentum": 0.9, "neste
 _WITHIN = 1e-9
 
 
+@pytest.mark.slow
 def test_rounds_of_one_step_are_training_together() -> None:
     """Also where batches do not divide, and for moving averages of the weights, which become the weights in the end."""
     arguments: dict[str, Any] = {"rows": UNEVEN_ROWS, "inner": "averages", "normalises": False}
@@ -33,6 +34,7 @@ def test_rounds_of_one_step_are_training_together() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("replicas", "inner", "steps"),
     [
@@ -45,6 +47,7 @@ def test_it_is_what_the_paper_says(replicas: int, inner: str, steps: dict[str, A
     assert_close(found, local_cases.simulated(replicas, inner, **steps), _WITHIN)
 
 
+@pytest.mark.slow
 def test_what_is_set_from_outside_counts() -> None:
     """In the middle of a round: a learning rate at once, and weights for all replicas."""
 
@@ -64,6 +67,7 @@ def test_what_is_set_from_outside_counts() -> None:
     assert np.abs(after[0] - before[0]).max() > 1e-3  # The steps before it.
 
 
+@pytest.mark.slow
 def test_what_the_model_shows_is_of_the_last_round() -> None:
     seen: list[Any] = []
 
@@ -87,6 +91,7 @@ def test_what_the_model_shows_is_of_the_last_round() -> None:
     assert history["loss"][0] != losses[-1]
 
 
+@pytest.mark.slow
 def test_fits_follow_one_another() -> None:
     """With the optimizers of each replica as they were."""
     x, y = local_cases.data(EVEN_ROWS)
@@ -106,6 +111,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return resuming.train(mirrored(2, local_steps=LocalSteps(4)), str(tmp_path_factory.mktemp("undisturbed")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("save_freq", "after", "how"),
     [(2, 3, "error"), ("epoch", 8, "error"), (False, 9, "preempted")],
@@ -115,6 +121,7 @@ def test_it_goes_on_to_the_bit(undisturbed: Results, tmp_path: Path, save_freq: 
     check(interrupt(strategy, tmp_path, save_freq=save_freq, after=after, how=how), undisturbed)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"must be a LocalSteps\. Received: 50"):
         mirrored(local_steps=50)

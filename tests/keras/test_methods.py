@@ -76,6 +76,7 @@ class _Recorder(keras.callbacks.Callback):
         return note
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", [1, 3])
 def test_callbacks_are_called_as_by_keras(scope: Scope, stride: int) -> None:
     x, y = _data()
@@ -93,6 +94,7 @@ def test_callbacks_are_called_as_by_keras(scope: Scope, stride: int) -> None:
     assert calls[1] == calls[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -112,6 +114,7 @@ def test_settings_of_compile(scope: Scope, settings: dict[str, Any]) -> None:
     np.testing.assert_allclose(models[0].predict(x, verbose=0), models[1].predict(x, verbose=0), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_epochs_of_some_steps_continue_where_the_last_one_ended(scope: Scope) -> None:
     x, y = _data()
     models = [_model(each) for each in (no_scope, scope)]
@@ -129,6 +132,7 @@ def _forever(x: np.ndarray, y: np.ndarray, taken: list[int]) -> Iterator[Any]:
             yield x[start : start + 4], y[start : start + 4]
 
 
+@pytest.mark.slow
 def test_infinite_data_is_not_read_beyond_its_epochs(scope: Scope) -> None:
     x, y = _data()
     taken: list[int] = []
@@ -145,6 +149,7 @@ def test_infinite_data_is_not_read_beyond_its_epochs(scope: Scope) -> None:
     _assert_same_weights(model, expected)
 
 
+@pytest.mark.slow
 def test_a_generator_that_earlier_epochs_used_up_ends_the_training(scope: Scope) -> None:
     x, y = _data()
     history = _model(scope).fit(((x, y) for _ in range(3)), epochs=4, verbose=0)
@@ -182,6 +187,7 @@ def test_an_error_of_the_input_is_raised_as_it_is(scope: Scope) -> None:
         _model(scope).fit(broken(), verbose=0)
 
 
+@pytest.mark.slow
 def test_a_model_is_built_on_its_first_batch(scope: Scope) -> None:
     x, y = _data()
     models = []
@@ -257,6 +263,7 @@ def test_weights_set_between_calls_count(scope: Scope) -> None:
     _assert_same_weights(*models)
 
 
+@pytest.mark.slow
 def test_a_callback_may_change_weights_and_the_learning_rate(scope: Scope) -> None:
     class Change(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -282,6 +289,7 @@ def test_predictions_keep_their_structure(scope: Scope) -> None:
     assert isinstance(predicted["a"], np.ndarray)
 
 
+@pytest.mark.slow
 def test_results_on_batch_have_keras_forms(scope: Scope) -> None:
     x, y = _data()
     models = [_model(each) for each in (no_scope, scope)]
@@ -307,6 +315,7 @@ def test_a_model_that_is_not_compiled_says_so(scope: Scope) -> None:
         model.fit(*_data(), verbose=0)
 
 
+@pytest.mark.slow
 def test_early_stopping_restores_the_best_weights(scope: Scope) -> None:
     x, y = _data()
     models = [_model(each, optimizer=keras.optimizers.SGD(3.0)) for each in (no_scope, scope)]

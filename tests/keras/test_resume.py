@@ -69,6 +69,7 @@ def interrupt(strategy: Any, directory: Path, **arguments: Any) -> Results:
 
 
 # The others: on two workers.
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [s for s in SOURCES if s not in ("arrays over epochs", "each worker all")])
 def test_in_the_middle_of_an_epoch(source: str, strategies: dict[str, Any], undisturbed: Any, tmp_path: Path) -> None:
     layout = "1x4" if source in ("arrays", "filtered", "dataset over epochs") else "1x1"
@@ -78,6 +79,7 @@ def test_in_the_middle_of_an_epoch(source: str, strategies: dict[str, Any], undi
     assert len(found["seen"]) == len(expected["seen"]) - 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "save_freq", "after", "how", "left"),
     [
@@ -98,6 +100,7 @@ def test_where_it_goes_on(
     assert len(found["seen"]) == len(expected["seen"]) - left
 
 
+@pytest.mark.slow
 def test_many_interruptions(strategies: Any, undisturbed: Any, tmp_path: Path) -> None:
     for after in (2, 3, 1, 6):
         train(strategies["1x1"], str(tmp_path), save_freq=1, after=after)
@@ -106,6 +109,7 @@ def test_many_interruptions(strategies: Any, undisturbed: Any, tmp_path: Path) -
     check(found, undisturbed("1x1"))
 
 
+@pytest.mark.slow
 def test_several_steps_told_together(strategies: Any, undisturbed: Any, tmp_path: Path) -> None:
     arguments = {"source": "arrays", "steps_per_execution": 2}
     found = interrupt(strategies["1x1"], tmp_path, save_freq=3, after=5, **arguments)
@@ -158,6 +162,7 @@ def test_an_evaluation_is_interrupted(one: Any, whole: Any, tmp_path: Path) -> N
     assert [(epoch, batch) for epoch, batch, _ in seen.seen] == [(2, batch) for batch in range(6)]
 
 
+@pytest.mark.slow
 def test_what_has_ended_is_not_trained_again(one: Any, whole: Any, tmp_path: Path) -> None:
     for _ in range(2):
         assert_equal(fit(one, BackupAndRestore(tmp_path, delete_checkpoint=False)), whole)
@@ -167,6 +172,7 @@ def test_what_has_ended_is_not_trained_again(one: Any, whole: Any, tmp_path: Pat
     assert_equal(longer, fit(one, epochs=4))
 
 
+@pytest.mark.slow
 def test_a_training_that_was_stopped_stays_stopped(one: Any, tmp_path: Path) -> None:
     def stops() -> Any:
         return keras.callbacks.EarlyStopping("loss", patience=0, min_delta=10.0, restore_best_weights=True)
@@ -263,6 +269,7 @@ def test_arguments(arguments: dict[str, Any]) -> None:
         BackupAndRestore(**{"backup_dir": "somewhere", **arguments})
 
 
+@pytest.mark.slow
 def test_nothing_is_saved_of_a_training_that_ends_for_a_nan(one: Any, tmp_path: Path) -> None:
     """Steps after it were undone: a backup would pass over their batches."""
     from lockstep.callbacks._non_finite import NonFinite

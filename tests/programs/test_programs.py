@@ -18,6 +18,8 @@ import pytest
 
 from tests.support.cluster import ROOT, environment, tf_configs
 
+pytestmark = pytest.mark.cluster
+
 SHARED = ROOT.parent / "shared"
 RUN = SHARED / "programs" / "run.py"
 PICTURES = SHARED / "data" / "cats_vs_dogs" / "train"

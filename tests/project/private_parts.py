@@ -47,15 +47,6 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
         },
     ),
     (
-        "Lowerings of lockstep's own: jax has no other way to lower one of its primitives, or to look up its rule.",
-        {
-            "jax.interpreters.mlir._lowerings": "attribute",
-            "jax.interpreters.mlir._platform_specific_lowerings": "attribute",
-            "jax.interpreters.mlir.lower_fun": "function (fun, multiple_results)",
-            "jax.interpreters.mlir.register_lowering": "function (prim, rule, platform, inline, cacheable)",
-        },
-    ),
-    (
         "An export's operations are listed before it is loaded, so that none of them reaches code of this process.",
         {
             "jax._src.interpreters.mlir.make_ir_context": "function ()",

@@ -31,6 +31,7 @@ PUBLIC = {
         "random",
         "saved_model",
         "summary",
+        "testing",
         "train",
     ],
     "lockstep.callbacks": ["BackupAndRestore", "ModelCheckpoint", "NonFinite", "OnChief", "TensorBoard"],
@@ -384,6 +385,7 @@ PUBLIC = {
         "text",
         "write",
     ],
+    "lockstep.testing": ["LocalCluster", "Run", "TaskError", "local_cluster"],
     "lockstep.train": [
         "AdadeltaOptimizer",
         "AdagradOptimizer",

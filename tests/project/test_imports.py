@@ -65,6 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "config": {"_runtime"},
     "_backend": {"_runtime"},
     "_launch": {"cluster_resolver"},
+    "testing": set(),
     "__init__": {
         *(
             "_backend",
@@ -86,6 +87,7 @@ ALLOWED: dict[str, set[str]] = {
             "random",
             "saved_model",
             "summary",
+            "testing",
             "train",
         ),
     },

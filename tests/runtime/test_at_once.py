@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.cluster import environment
 
+pytestmark = pytest.mark.timed
+
 # Whether calls return before their results are there; and how many pages six steps are given that take 130 MB each
 # besides their state, over batches that have just been put on the device.
 PROGRAM = """

@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.cluster import environment
 
+pytestmark = pytest.mark.timed
+
 # Frees 64 blocks of 4 MB, and tells how much of that the system got back.
 PROGRAM = """
 import sys

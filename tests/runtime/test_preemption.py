@@ -73,6 +73,7 @@ class Task:
             self.error = error
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     tasks=st.integers(2, 4),

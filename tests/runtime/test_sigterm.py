@@ -16,6 +16,8 @@ import pytest
 from lockstep._runtime import sigterm
 from tests.runtime.jobs import eventually
 
+pytestmark = pytest.mark.timed
+
 PATIENCE = 20.0
 
 

@@ -78,6 +78,7 @@ def _check(tmp_path: Path, model: keras.Model, make: Callable[[int], np.ndarray]
         np.testing.assert_allclose(loaded(x=x)["output"], expected, atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _LAYERS)
 def test_layers(tmp_path: Path, name: str) -> None:
     shape, layers = _LAYERS[name]
@@ -85,6 +86,7 @@ def test_layers(tmp_path: Path, name: str) -> None:
     _check(tmp_path, model, lambda n: np.random.default_rng(n).normal(size=(n, *shape)).astype(np.float32))
 
 
+@pytest.mark.slow
 def test_attention_over_embeddings(tmp_path: Path) -> None:
     ids = keras.Input((6,), dtype="int32")
     embedded = keras.layers.Embedding(9, 8, mask_zero=True)(ids)

@@ -217,6 +217,7 @@ _SHAPES = st.lists(st.integers(1, 3), max_size=2)
 _INFOS = st.tuples(_SHAPES, st.sampled_from(["float32", "int32", "uint8", "bool", "float16"]))
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     inputs=st.dictionaries(st.text("ab/ :#", min_size=1, max_size=4), _INFOS, min_size=1, max_size=3),

@@ -177,6 +177,7 @@ _directories.create_version(sys.argv[1], fill)
 """
 
 
+@pytest.mark.slow
 def test_who_is_killed_leaves_no_half_export_and_the_next_one_cleans_up(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", _KILLED, str(tmp_path)], stdout=subprocess.PIPE, env=os.environ)
     assert process.stdout is not None

@@ -80,6 +80,7 @@ def test_numpys_kinds_of_text(tmp_path: Path) -> None:
     assert model(word=[])["same"].tolist() == []
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(vocabulary=st.lists(st.binary(max_size=4), min_size=1, max_size=4, unique=True), count=st.integers(1, 4))
 def test_any_words(tmp_path_factory: pytest.TempPathFactory, vocabulary: list[bytes], count: int) -> None:

@@ -114,6 +114,7 @@ ROUNDS = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=3)
 @given(ROUNDS, st.lists(st.sampled_from([8, 8, 4, 6, 3]), min_size=1, max_size=9), st.data())
 def test_it_is_what_the_paper_says_and_goes_on_to_the_bit(rounds: Rounds, sizes: list[int], data: Any) -> None:
@@ -174,6 +175,7 @@ def test_replicas_differ_in_a_round_and_metrics_are_told_at_any_time() -> None:
     np.testing.assert_array_equal(program.residuals()[f"own/{names.index('w')}"], own)
 
 
+@pytest.mark.slow
 def test_what_is_changed_from_outside_counts_for_all() -> None:
     program = _program(Rounds(3, 1.0, 0.0, False))
     state = _run(program, _begin(program), _batches([8, 8]))
@@ -190,6 +192,7 @@ def test_what_is_changed_from_outside_counts_for_all() -> None:
     assert len(program.residuals()[f"own/{sorted(ROLES).index('mb')}"]) == COUNT
 
 
+@pytest.mark.slow
 def test_replicas_exchange_at_the_end_of_a_round_alone() -> None:
     program = _program(Rounds(50, 0.7, 0.9, True))
     program.follow([1, 0, 1, COUNT])
@@ -277,6 +280,7 @@ def test_one_replica_that_averages_trains_as_without_rounds() -> None:
     assert program.residuals() == {} and program.room == plain.room
 
 
+@pytest.mark.slow
 def test_one_replica_goes_on_in_a_round_of_several() -> None:
     """It begins with the mean of what they had come to."""
     rounds, (first, second) = Rounds(5, 1.0, 0.0, False), _batches([8, 8])

@@ -56,6 +56,7 @@ def _reductions(draw: st.DrawFn) -> Reduction:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=3)
 @given(replicas=st.integers(2, 4), reduction=_reductions(), seed=st.integers(0, 99), scale=st.integers(-60, 40))
 def test_what_is_applied_and_the_residuals_are_the_true_sums(
@@ -102,6 +103,7 @@ def test_the_same_gradient_again_and_again_is_applied_in_the_end() -> None:
     assert np.abs(first[0] - value.sum(0)).max() > 1
 
 
+@pytest.mark.slow
 def test_directions_that_have_vanished_come_back() -> None:
     summing, kept = _summing(2, RANK_2), _zeros(RANK_2, 2, [(24, 16)])
     rng = np.random.default_rng(0)
@@ -116,6 +118,7 @@ def test_directions_that_have_vanished_come_back() -> None:
     np.testing.assert_allclose(found[0] + kept.own[0].sum(0), 2 * full, atol=2e-2)
 
 
+@pytest.mark.slow
 def test_a_step_that_has_overflowed_is_not_finite_and_leaves_nothing() -> None:
     rng = np.random.default_rng(0)
     summing, kept = _summing(2, RANK_2), _zeros(RANK_2, 2, [(24, 16), (32, 8)])
@@ -129,6 +132,7 @@ def test_a_step_that_has_overflowed_is_not_finite_and_leaves_nothing() -> None:
         jax.tree.map(np.testing.assert_array_equal, after, kept)
 
 
+@pytest.mark.slow
 @settings(max_examples=3)
 @example(seed=0, nearness=[1e-7, 0.0, 1.0], rows=(40, 4, 64))
 @given(

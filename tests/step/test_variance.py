@@ -110,6 +110,7 @@ STEPS: list[Callable[[Any, Any], Any]] = [
 ]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.sampled_from(range(len(STEPS))), st.integers(0, 9), st.integers(0, 9)), max_size=6),
 )

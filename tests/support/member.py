@@ -1,14 +1,13 @@
-"""A process of a test cluster: makes its strategy, then runs the cases that its standard input names."""
+"""Runs the cases of a test in a process of its cluster, with one strategy for all of them."""
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
-import json
-import sys
-import traceback
+import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,36 +15,28 @@ import numpy as np
 import lockstep as ls
 
 
+def run(kind: str, case: str, arguments: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Runs `module:function` with this process' strategy."""
+    module, name = case.split(":")
+    strategy = _strategy(kind)
+    function: Callable[..., dict[str, Any]] = getattr(importlib.import_module(module), name)
+    return {name: np.asarray(value) for name, value in function(strategy, **arguments).items()}
+
+
+@functools.cache
 def _strategy(kind: str) -> ls.distribute.Strategy:
-    if kind == "plain":
-        return ls.distribute.get_strategy()
-    if kind == "mirrored":
-        return ls.distribute.MirroredStrategy()
-    return ls.distribute.MultiWorkerMirroredStrategy()
-
-
-def _run(request: dict[str, Any], strategy: ls.distribute.Strategy) -> dict[str, Any]:
-    module, name = request["case"].split(":")
-    case: Callable[..., dict[str, Any]] = getattr(importlib.import_module(module), name)
-    try:
-        np.savez(request["result"], **case(strategy, **request["arguments"]))
-    except Exception:
-        return {"error": traceback.format_exc()}
-    return {"done": True}
-
-
-def main() -> None:
-    """Serves requests until standard input ends."""
     warnings.simplefilter("error")
     # Keras' own, with numpy 2: Variable.__array__ lacks an argument.
     warnings.filterwarnings("ignore", "__array__ implementation doesn't accept", DeprecationWarning)
-    strategy = _strategy(sys.argv[1])
+    if kind != "multi":
+        del os.environ["TF_CONFIG"]
+    strategy = _STRATEGIES[kind]()
     gc.freeze()  # Keras collects garbage with each `clear_session`: not among what was imported.
-    # Only answers go where the test reads; what a case prints is for the log.
-    answers, sys.stdout = sys.stdout, sys.stderr
-    for line in sys.stdin:
-        print(json.dumps(_run(json.loads(line), strategy)), file=answers, flush=True)
+    return strategy
 
 
-if __name__ == "__main__":
-    main()
+_STRATEGIES: dict[str, Callable[[], Any]] = {
+    "plain": ls.distribute.get_strategy,
+    "mirrored": ls.distribute.MirroredStrategy,
+    "multi": ls.distribute.MultiWorkerMirroredStrategy,
+}

@@ -119,6 +119,7 @@ def test_it_is_there(name: str) -> None:
 # Random numbers of replicas.
 
 
+@pytest.mark.slow
 def test_random_numbers_of_a_batch_and_of_replicas() -> None:
     rows = np.arange(8, dtype=np.float32)
 

@@ -58,6 +58,7 @@ def _check(done: Trained, expected: dict[str, Any]) -> None:
         np.testing.assert_allclose(done[key], value, rtol=1e-5, atol=1e-6, err_msg=key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MAKERS)
 def test_inside_as_outside(name: str) -> None:
     make = MAKERS[name]

@@ -184,6 +184,7 @@ def train(strategy: Any, directory: Path, end_at: int | None, **arguments: Any) 
         return Program(programs.step, strategy).fit(programs.state(), programs.dataset(), **kept)
 
 
+@pytest.mark.slow
 def test_it_goes_on_bit_for_bit(strategy: Any, tmp_path: Path) -> None:
     expected = programs.arrays(train(strategy, tmp_path / "undisturbed", None, save_every=None))
     with pytest.raises(Ended):

@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import lockstep as ls
 from tests.support.cluster import environment
 from tests.train import programs
 from tests.train.restarted import EPOCHS
+
+pytestmark = pytest.mark.cluster
 
 TOLERANCE = 3e-5
 

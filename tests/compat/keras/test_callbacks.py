@@ -42,6 +42,7 @@ def test_hdf5_with_metrics_in_its_name(tmp_path: Path) -> None:
     assert tf_keras.models.load_model(entry).count_params() == 43
 
 
+@pytest.mark.slow
 def test_weights_under_a_prefix_are_restored(tmp_path: Path) -> None:
     model = fit(3, tf_keras.callbacks.ModelCheckpoint(tmp_path / "cp.ckpt", save_weights_only=True))
     fresh = small.model()
@@ -58,6 +59,7 @@ def test_period_and_save_freq(tmp_path: Path) -> None:
     assert found == ["1-3", "2-2", "3-1", "3-4", "4-3", "5-2"]
 
 
+@pytest.mark.slow
 def test_the_best_only(tmp_path: Path) -> None:
     best = tf_keras.callbacks.ModelCheckpoint(tmp_path / "best", "val_acc", save_best_only=True, mode="max")
     fit(2, best)
@@ -88,6 +90,7 @@ def test_what_cannot_be_honoured(arguments: dict[str, object], error: type[Excep
         tf_keras.callbacks.ModelCheckpoint("any", **arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_of_strategy", [False, True])
 def test_backup(is_of_strategy: bool, tmp_path: Path) -> None:
     assert tf_keras.callbacks.experimental.BackupAndRestore is tf_keras.callbacks.BackupAndRestore

@@ -14,6 +14,7 @@ from lockstep.errors import LockstepError
 layers = tf_keras.layers
 
 
+@pytest.mark.slow
 def test_the_shape_of_the_first_layer() -> None:
     assert tf_keras.Sequential([layers.Dense(2, input_shape=(3,)), layers.Dense(1)]).input_shape == (None, 3)
     assert tf_keras.Sequential([layers.Dense(2, input_dim=3), layers.Dense(1)]).output_shape == (None, 1)
@@ -138,6 +139,7 @@ def test_states_are_reset() -> None:
     assert not np.any([np.asarray(state) for state in recurrent.states])
 
 
+@pytest.mark.slow
 def test_layers_that_were_saved_are_plain_ones(tmp_path: Path) -> None:
     model = tf_keras.Sequential(
         [

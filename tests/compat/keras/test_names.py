@@ -134,6 +134,7 @@ def test_data_functions_are_those_of_the_data_package(name: str, monkeypatch: py
         getattr(tf_keras.utils, name)(1)
 
 
+@pytest.mark.slow
 def test_keras_is_as_it_was_until_this_is_imported() -> None:
     asked = (
         "Model.fit_generator",

@@ -34,6 +34,7 @@ def test_a_directory(load, arguments: dict[str, object], tmp_path: Path) -> None
     assert [entry.name for entry in (tmp_path / "deep").iterdir()] == ["saved"]
 
 
+@pytest.mark.slow
 def test_a_directory_is_read_by_keras_alone(tmp_path: Path) -> None:
     small.trained().save(str(tmp_path / "saved"))
     code = "import sys, keras; print(keras.models.load_model(sys.argv[1]).count_params(), 'lockstep' in sys.modules)"

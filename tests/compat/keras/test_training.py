@@ -34,6 +34,7 @@ def endless():
             yield x[start : start + 8], y[start : start + 8]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [False, True])
 def test_generators(strategy: bool) -> None:
     if strategy:

@@ -93,6 +93,7 @@ NAMED = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(case=cases(), dtype=st.sampled_from(["float32", "bfloat16", "float16"]), seed=st.integers(0, 99))
 @example(case={**plain(2, 6, 2, 3, 3), "layout": ("HWNC", "OHWI", "NCHW")}, dtype="float32", seed=0)
@@ -109,6 +110,7 @@ def test_the_gradients_of_usual_layers(name: str) -> None:
     assert_same(with_gradients(f), x, k)
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(
     size=st.integers(1, 6),

@@ -64,6 +64,7 @@ NAMED = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(case=cases(), dtype=st.sampled_from(["float32", "bfloat16", "float16"]), seed=st.integers(0, 99))
 def test_any_depthwise_convolution(case: dict[str, Any], dtype: str, seed: int) -> None:

@@ -65,6 +65,7 @@ def products_in_loop(f: Callable[..., Any], *args: Any) -> int:
 X = random((TIMES, ROWS, INPUTS), "float32", 0)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.data())
 def test_gradients_are_the_same(data: st.DataObject) -> None:
@@ -275,6 +276,7 @@ def test_side_effects_stay_where_they_are() -> None:
     assert len(seen) == TIMES
 
 
+@pytest.mark.slow
 def test_keras_layers() -> None:
     import keras
 

@@ -65,6 +65,7 @@ TRANSFORMED: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRANSFORMED)
 def test_under(name: str) -> None:
     assert_same(TRANSFORMED[name], KERNELS, X)
@@ -120,6 +121,7 @@ def test_operands_whose_types_are_sharded_go_jaxs_way() -> None:
         assert not differs(f, kernel, x)
 
 
+@pytest.mark.slow
 def test_other_platforms_get_what_they_always_got() -> None:
     own = jax.jit(GRADIENT).lower(KERNELS, X).as_text()
     assert _text("gpu") == _text("tpu") == own != _text("cpu")
@@ -137,6 +139,7 @@ assert "lockstep" not in sys.modules
 """
 
 
+@pytest.mark.slow
 def test_an_exported_program_runs_without_lockstep(tmp_path: Any) -> None:
     kernel = KERNELS[0]
     f = jax.jit(backends.rewritten("cpu", jax.grad(lambda k, x: loss((k, *KERNELS[1:]), x))))

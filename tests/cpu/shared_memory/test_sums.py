@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from lockstep.testing import TaskError
 from tests.support.cluster import Cluster
+
+pytestmark = pytest.mark.cluster
 
 _MODULE = "tests.cpu.shared_memory.cases"
 _LAYOUTS = {"2 processes of 2 devices": (2, 2), "3 processes": (3, 1)}
-# Far below the limits of every wait, and far above what a busy machine takes.
-_NOTICE_SECONDS = 60.0
 
 
 @pytest.fixture(scope="module", params=_LAYOUTS.values(), ids=list(_LAYOUTS))
@@ -48,7 +48,7 @@ def test_large_sums_are_right_and_the_same_bits_everywhere(cluster: Cluster, pac
 
 def test_bfloat16_is_summed_in_float32_and_takes_half_the_bytes(cluster: Cluster) -> None:
     first, *others = found = cluster.run(f"{_MODULE}:narrow")
-    is_one_each = len(cluster.members) == 3
+    is_one_each = len(found) == 3
     for each in found:
         assert 1e-3 < each["error"] < 0.1
         assert each["residuals"] == 0 and each["exact"] < 1e-5
@@ -72,37 +72,26 @@ def test_unused_and_batched_sums(cluster: Cluster) -> None:
         np.testing.assert_array_equal(found["found"], found["expected"])
 
 
-def _start(cluster: Cluster, directory: Path, how: str) -> None:
-    for i, member in enumerate(cluster.members):
-        request = {"case": f"{_MODULE}:dies", "arguments": {"how": how}, "result": str(directory / f"{i}.npz")}
-        member.ask(request)
-
-
 @pytest.fixture
 def doomed(tmp_path: Path) -> Iterator[Cluster]:
     """Two processes that may end as they like, and must leave no shared memory behind."""
     before = set(os.listdir("/dev/shm"))
     cluster = Cluster(2, 1, tmp_path / "doomed")
-    try:
-        yield cluster
-    finally:
-        for member in cluster.members:
-            member.kill()
+    yield cluster
+    cluster.close()
     assert set(os.listdir("/dev/shm")) <= before
 
 
-def test_the_others_are_told_who_was_killed(doomed: Cluster, tmp_path: Path) -> None:
-    _start(doomed, tmp_path, "killed")
-    chief, other = doomed.members
-    other.process.wait(_NOTICE_SECONDS)
-    assert chief.answer(time.monotonic() + _NOTICE_SECONDS) == {"done": True}
-    told = np.load(tmp_path / "0.npz")
+def test_the_others_are_told_who_was_killed(doomed: Cluster) -> None:
+    with pytest.raises(TaskError) as caught:
+        doomed.run(f"{_MODULE}:dies", how="killed")
+    assert caught.value.errors == {"worker 1": "The process has ended: killed by SIGKILL.\n"}
+    told = caught.value.results["worker 0"]
     assert str(told["type"]) == "PeerError"
     assert "worker 1 has gone" in str(told["text"])
 
 
-def test_the_others_do_not_wait_for_one_that_failed(doomed: Cluster, tmp_path: Path) -> None:
-    _start(doomed, tmp_path, "raises")
-    chief, _ = doomed.members
-    assert chief.process.wait(_NOTICE_SECONDS) == 1
-    assert "worker 1 failed first: ValueError: disk gone" in chief.stderr()
+def test_the_others_do_not_wait_for_one_that_failed(doomed: Cluster) -> None:
+    with pytest.raises(TaskError, match="worker 1 failed first: ValueError: disk gone") as caught:
+        doomed.run(f"{_MODULE}:dies", how="raises")
+    assert caught.value.errors["worker 0"] == "The process has ended: exit code 1.\n"

@@ -116,6 +116,7 @@ def test_every_truncation_of_a_jpeg_is_refused() -> None:
     decode_jpeg(encoded + b"something behind it")
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(st.integers(0, 10_000), st.integers(1, 255))
 def test_a_damaged_file_is_refused_or_gives_pixels(index: int, change: int) -> None:

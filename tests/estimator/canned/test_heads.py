@@ -232,6 +232,7 @@ def _halves(labels: Any, logits: Any) -> list[tuple[Any, Any, Any]]:
     return [(labels[part], logits[part], {"wt": _WEIGHTS[part]}) for part in (slice(4), slice(4, None))]
 
 
+@pytest.mark.slow
 def test_metrics_of_two_classes() -> None:
     found = _evaluated(BinaryClassHead("wt", thresholds=[0.9]), *_halves(_BINARY, _ONE))
     w, y, p = _WEIGHTS, _BINARY, _sigmoid(_ONE)

@@ -71,6 +71,7 @@ def test_losses_are_sums_and_names_those_of_tensorflow_1(tmp_path: Path) -> None
     assert "linear/linear_model/age/weights/Ftrl" in first.get_variable_names()
 
 
+@pytest.mark.slow
 def test_both_parts_count_one_step(tmp_path: Path) -> None:
     model = _v1.DNNLinearCombinedRegressor(
         str(tmp_path), linear_feature_columns=[_AGE], dnn_feature_columns=[_AGE], dnn_hidden_units=[2]
