@@ -48,6 +48,7 @@ def _leave(control: Control, watchdog: Watchdog, limits: Limits) -> None:
         _exit_now(Preempted.exit_code if control.preemption.has_ended else failure.exit_code() or 1)
     control.is_over = True
     watchdog.stop()
+    failure.uninstall()
 
 
 def _report(control: Control, failed: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lockstep._runtime import at_once, cpu
+from lockstep._runtime import cpu
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -48,22 +48,16 @@ def default_devices() -> list[Device]:
     """Returns this process' accelerators, or its CPU devices if it has none."""
     import jax
 
-    _prepare()
+    cpu.prepare_thread_pool()
     devices = jax.local_devices()
     cpu.check_thread_pool(len(devices) if devices[0].platform == "cpu" else 1)
     return devices
 
 
-def _prepare() -> None:
-    """What must be settled before JAX's devices are there."""
-    cpu.prepare_thread_pool()
-    at_once.run_at_once()
-
-
 def _of_kind(kind: str) -> list[Device]:
     import jax
 
-    _prepare()
+    cpu.prepare_thread_pool()
     try:
         return jax.local_devices(backend=kind)
     except RuntimeError:

@@ -59,9 +59,10 @@ class MultiWorkerMirroredStrategy(Strategy):
         shard_optimizer_state: bool = False,
     ) -> None:
         from lockstep._comm.sharing import share
-        from lockstep._runtime import keras_import, local_training
+        from lockstep._runtime import failure, local_training
         from lockstep._step.replicas import AXIS, Replicas
 
+        failure.report_to_launcher()
         statistics = statistics_of(batch_statistics, local_steps)
         options = checked_options(communication_options)
         rounds = rounds_of(local_steps, batch_statistics, options)
@@ -75,7 +76,7 @@ class MultiWorkerMirroredStrategy(Strategy):
         super().__init__(replicas, resolver)
         if not runtime.is_alone:
             local_training.note_join(self, len(runtime.tasks))
-            keras_import.when_imported(_watch_models)
+            _watch_models()
 
 
 def _watch_models() -> None:
