@@ -82,7 +82,7 @@ def environment(
         **_join_settings(options.join_timeout),
         **_grace_settings(options.grace, inherited),
         **_secret_settings(secret, inherited),
-        **_malloc_settings(inherited),
+        **malloc_settings(inherited),
         "TF_CONFIG": _tf_config(task, _cluster(tasks_of(options), addresses)),
         "PYTHONUNBUFFERED": "1",
         "LOCKSTEP_ERROR_FILE": str(error_file(task, directory)),
@@ -130,8 +130,8 @@ def _device_settings(devices: int | None, inherited: Mapping[str, str]) -> dict[
     return {"JAX_NUM_CPU_DEVICES": str(devices), "NPROC": str(pool)}
 
 
-def _malloc_settings(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Has glibc keep the memory of a step for the next one, unless the user has set malloc up."""
+def malloc_settings(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return what has glibc keep the memory of a step for the next one, unless the user has set malloc up."""
     is_set_up = "GLIBC_TUNABLES" in inherited or any(name.startswith("MALLOC_") for name in inherited)
     return {} if is_set_up else dict(_MALLOC)
 
