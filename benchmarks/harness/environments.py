@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep._launch.task import malloc_settings
+
 ROOT = Path(__file__).resolve().parents[2]
 # Settings that would change what is measured, or join a process to a cluster that is not there.
 _SCRUBBED = ("TF_CONFIG", "JAX_", "XLA_", "KERAS_", "LOCKSTEP_", "TF_", "OMP_", "NPROC", "PYTHONPATH")
@@ -37,11 +39,14 @@ class Pythons:
 
 
 def variables(environment: str) -> dict[str, str]:
-    """Returns this process' variables without what would change a measurement."""
+    """Returns this process' variables without what would change a measurement.
+
+    Processes of lockstep keep memory, as tasks of `lockstep run` do.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_SCRUBBED)}
     own = {"PYTHONUNBUFFERED": "1", "LOCKSTEP_OFFLINE": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "1"}
     if environment == "lockstep":
-        own["PYTHONPATH"] = str(ROOT / "src")
+        own |= {"PYTHONPATH": str(ROOT / "src"), **malloc_settings(kept)}
     if environment == "jax":
         own["KERAS_BACKEND"] = "jax"
     return {**kept, **own}

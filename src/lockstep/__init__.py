@@ -1,7 +1,7 @@
 """lockstep: tf.distribute's programming model on Keras 3 and JAX, with one device's trajectory.
 
-Import it before Keras: it chooses Keras' JAX backend, on which everything here runs. Its parts are imported when they
-are first used.
+Import it before Keras: it chooses Keras' JAX backend, on which everything here runs, and changes nothing else in the
+process. Its parts are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from lockstep import _backend as _backend
+from lockstep._backend import choose_backend as _choose_backend
 
 if TYPE_CHECKING:
     from lockstep import callbacks as callbacks
@@ -56,6 +56,9 @@ __all__ = [
     "testing",
     "train",
 ]
+
+
+_choose_backend()
 
 
 def __getattr__(name: str) -> Any:

@@ -74,3 +74,9 @@ def test_settings_from_outside_do_not_reach_a_measurement(monkeypatch: pytest.Mo
     assert not {"XLA_FLAGS", "JAX_NUM_CPU_DEVICES", "TF_CONFIG", "NPROC", "OMP_NUM_THREADS", "KERAS_BACKEND"} & set(own)
     assert own["PATH"] == os.environ["PATH"]
     assert variables("jax")["KERAS_BACKEND"] == "jax"
+
+
+def test_processes_of_lockstep_keep_memory_as_launched_tasks_do() -> None:
+    kept = {"MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_"}
+    assert kept <= set(variables("lockstep"))
+    assert not kept & set(variables("jax"))

@@ -162,6 +162,16 @@ def test_a_failure_that_repeats_at_the_same_step_ends_the_job(stage: Stage) -> N
     assert result.stderr.endswith("Not starting again: the same failure came twice in a row, at step 25.\n")
 
 
+def test_an_exception_before_there_is_a_strategy_is_not_tried_three_times(stage: Stage) -> None:
+    """Nothing has reported it, but stderr has its traceback."""
+    program(stage, "raise KeyError(f'lost {generation}')")
+    result = stage.run(workers=1, max_restarts=10, restart_delay=0, report="report.jsonl")
+    assert result.returncode == 1
+    assert result.stderr.endswith("Not starting again: the same failure came twice in a row, at dispatch 0.\n")
+    assert "failed first: exit code 1\n" in result.stderr
+    assert lines(stage)[0]["cause"] == "KeyError: 'lost 1'"
+
+
 def test_the_way_back_to_training_is_timed(stage: Stage) -> None:
     program(
         stage,

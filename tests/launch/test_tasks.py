@@ -63,6 +63,43 @@ def test_the_thread_pool_is_never_made_smaller(stage: Stage, inherited: str, exp
     assert int(environments(stage, "worker-0")[0]["NPROC"]) == max(expected, os.cpu_count() or 1)
 
 
+MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+
+
+def test_tasks_keep_memory(stage: Stage) -> None:
+    """Blocks of 4 MB that were freed are there for others: nothing goes back to the system."""
+    stage.program("""
+        import ctypes
+
+        def resident():
+            return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE") >> 20
+
+        libc, size = ctypes.CDLL(None), 4 << 20
+        libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+        libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+        before = resident()
+        blocks = [libc.malloc(size) for _ in range(64)]
+        for block in blocks:
+            libc.memset(block, 1, size)
+        for block in blocks:
+            libc.free(block)
+        mark(me(), json.dumps({"kept": resident() - before, **os.environ}))
+    """)
+    assert stage.run_command("--workers", 1, "program.py").returncode == 0
+    (found,) = environments(stage, "worker-0")
+    assert {name: found[name] for name in MALLOC} == MALLOC
+    assert int(found["kept"]) >= 250
+
+
+@pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"])
+def test_malloc_is_as_the_user_has_set_it(stage: Stage, name: str) -> None:
+    stage.program(ENVIRONMENT)
+    value = "glibc.malloc.arena_max=4" if name == "GLIBC_TUNABLES" else "4"
+    assert stage.run_command("--workers", 1, "program.py", env={name: value}).returncode == 0
+    (found,) = environments(stage, "worker-0")
+    assert {n: v for n, v in found.items() if n.startswith(("MALLOC_", "GLIBC_"))} == {name: value}
+
+
 ARGUMENTS = ["--workers", "7", "--", "-m", "--help", "", "a b", "--evaluator", "ü", "-"]
 
 

@@ -55,6 +55,33 @@ def test_without_a_failure_there_is_no_cause() -> None:
     assert first_cause(NO_CAUSE) is None
 
 
+_TAIL = (
+    "Traceback (most recent call last):",
+    '  File "program.py", line 3, in <module>',
+    "    lose()",
+    "KeyError: 'lost'",
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "tail", "error", "found"),
+    [
+        (1, _TAIL, None, "KeyError: 'lost'"),
+        (1, _TAIL[1:], None, "KeyError: 'lost'"),
+        (1, _TAIL[-1:], None, None),
+        (1, (), None, None),
+        (3, _TAIL, None, None),
+        (-9, _TAIL, None, None),
+        (1, _TAIL, record(1.0), None),
+    ],
+    ids=["traceback", "end of one", "no traceback", "nothing", "exit", "signal", "reported"],
+)
+def test_a_traceback_tells_of_an_exception_that_was_not_reported(
+    code: int, tail: tuple[str, ...], error: ErrorRecord | None, found: str | None
+) -> None:
+    assert Ended(Task("worker", 0), Exit(code, 1.0), error, tail).uncaught == found
+
+
 def test_an_evaluator_comes_last() -> None:
     evaluator = Ended(Task("evaluator", 0), Exit(-signal.SIGKILL, 0.0))
     assert first_cause([evaluator, IN_ORDER[-1]]) is IN_ORDER[-1]

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,30 +93,123 @@ def test_errors_that_all_have_are_marked() -> None:
     assert not is_agreed(MismatchError("another"))
 
 
-def test_the_hook_is_installed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def hooked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """`sys.excepthook` and `sys.exit` that note their calls, and the hooks of a joined process over them."""
     seen: list[Any] = []
     monkeypatch.setattr(sys, "excepthook", lambda *args: seen.append(args))
+    monkeypatch.setattr(sys, "exit", lambda *args: seen.append(args))
+    monkeypatch.setattr(failure, "_failed", False)
+    monkeypatch.setattr(failure, "_exit_code", 0)
     failure.install()
-    first = sys.excepthook
-    failure.install()
-    assert sys.excepthook is first
+    yield seen
+    failure.uninstall()
 
 
-def test_an_exception_of_any_program_is_reported(job: Job) -> None:
-    """Also before there is a cluster, and beside a hook that the program has installed."""
-    task = job.start(
-        """
-        import sys
-        sys.excepthook = lambda *args: print("hooked", file=sys.stderr)
-        import lockstep
-        raise KeyError("lost")
-        """,
-        ["127.0.0.1:1", "127.0.0.1:2"],
-        1,
-    )
+@pytest.mark.parametrize(("status", "code"), [((), 0), ((None,), 0), ((3,), 3), ((259,), 3), (("told",), 1)], ids=repr)
+def test_the_exit_code_is_known_before_the_end(hooked: list[Any], status: tuple[Any, ...], code: int) -> None:
+    sys.exit(*status)
+    assert failure.exit_code() == code
+    assert hooked == [status or (None,)]
+
+
+def test_an_exception_that_ends_the_program_comes_to_those_who_listen(hooked: list[Any]) -> None:
+    told: list[BaseException] = []
+    failure.on_failure(told.append)
+    error = KeyError("lost")
+    assert not failure.has_failed()
+    sys.excepthook(KeyError, error, None)
+    assert failure.has_failed()
+    assert told == [error]
+    assert hooked == [(KeyError, error, None)]
+
+
+def test_hooks_are_installed_once(hooked: list[Any]) -> None:
+    first = sys.excepthook, sys.exit
+    failure.install()
+    assert (sys.excepthook, sys.exit) == first
+
+
+def test_hooks_are_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "excepthook", before := lambda *args: None)
+    leave = sys.exit
+    failure.install()
+    assert sys.excepthook is not before and sys.exit is not leave
+    failure.uninstall()
+    assert sys.excepthook is before and sys.exit is leave
+
+
+def test_a_hook_of_the_program_over_ours_stays_and_ours_does_nothing(hooked: list[Any]) -> None:
+    """Both call what was there before."""
+    ours = sys.excepthook
+    told: list[BaseException] = []
+    failure.on_failure(told.append)
+
+    def theirs(*args: Any) -> None:
+        ours(*args)
+
+    sys.excepthook = theirs
+    failure.uninstall()
+    assert sys.excepthook is theirs
+    sys.excepthook(KeyError, error := KeyError("lost"), None)
+    assert hooked == [(KeyError, error, None)]
+    assert (told, failure.has_failed()) == ([], False)
+
+
+_FAILS = """
+    import sys
+    sys.excepthook = lambda *args: print("hooked", file=sys.stderr)
+    import lockstep as ls
+    ls.distribute.OneDeviceStrategy("/cpu:0")
+    raise KeyError("lost")
+"""
+
+
+def test_an_exception_of_a_program_with_a_strategy_is_reported(job: Job) -> None:
+    """Also of one process, and beside a hook that the program has installed."""
+    task = job.start(_FAILS, ["127.0.0.1:1", "127.0.0.1:2"], 1)
     assert task.wait() == 1
     assert task.err == "hooked\n"
     report = json.loads(task.report.read_text())
     assert (report["task"], report["type"], report["message"]) == ("worker 1", "KeyError", "'lost'")
     assert 'raise KeyError("lost")' in report["traceback"]
     assert report["secondary"] is False
+
+
+def test_a_strategy_that_cannot_be_made_is_reported(job: Job) -> None:
+    task = job.start(
+        "import lockstep as ls\nls.distribute.MultiWorkerMirroredStrategy()", [], 0, TF_CONFIG='{"cluster": []}'
+    )
+    assert task.wait() == 1
+    assert json.loads(task.report.read_text())["type"] == "ClusterSpecError"
+
+
+def test_without_a_launcher_a_process_alone_has_no_hook(job: Job) -> None:
+    program = """
+        import os, sys
+        found = sys.excepthook, sys.exit
+        del os.environ["LOCKSTEP_ERROR_FILE"]
+        import lockstep as ls
+        ls.distribute.OneDeviceStrategy("/cpu:0")
+        print((sys.excepthook, sys.exit) == found)
+    """
+    task = job.start(program, [], 0)
+    assert task.wait() == 0
+    assert task.out == "True\n"
+
+
+def test_a_process_that_has_left_the_others_has_no_hooks(job: Job) -> None:
+    """What the program has registered before it has joined comes last at its end."""
+    program = """
+        import atexit, gc, sys
+        found = sys.excepthook, sys.exit
+        atexit.register(
+            lambda: print("restored", (sys.excepthook, sys.exit) == found, not gc.get_freeze_count(), flush=True)
+        )
+        import lockstep as ls
+        ls.distribute.MultiWorkerMirroredStrategy()
+        print("installed", sys.excepthook != found[0], sys.exit != found[1], gc.get_freeze_count() > 0, flush=True)
+        """
+    for task in job.start_all(program, 2):
+        assert task.wait() == 0, task.err
+        assert task.out.endswith("\ninstalled True True True\nrestored True True\n")

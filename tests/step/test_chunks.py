@@ -59,15 +59,9 @@ def test_other_platforms_are_faster() -> None:
 
 
 def test_only_short_steps_run_together() -> None:
-    assert pays(0.001, 10, is_hidden=True)
-    assert not pays(0.05, 10, is_hidden=True)
-    assert pays(0.05, 1000, is_hidden=True)
-
-
-def test_longer_ones_do_where_nothing_hides_a_dispatch() -> None:
-    assert not pays(0.03, 10, is_hidden=True)
-    assert pays(0.03, 10, is_hidden=False)
-    assert not pays(0.06, 10, is_hidden=False)
+    assert pays(0.001, 10)
+    assert not pays(0.05, 10)
+    assert pays(0.05, 1000)
 
 
 @pytest.mark.parametrize(

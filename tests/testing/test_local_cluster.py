@@ -51,7 +51,7 @@ def test_each_run_has_new_processes_unless_they_are_reused(local_cluster: Callab
 
 
 def test_tasks_have_virtual_devices_and_an_environment() -> None:
-    with LocalCluster(1, devices=3, env={"LOCKSTEP_COMPILE_CACHE": "0"}) as cluster:
+    with LocalCluster(1, devices=3, env={"JAX_ENABLE_COMPILATION_CACHE": "0"}) as cluster:
         assert cluster.run(programs.devices) == [(3, "cpu")]
 
 

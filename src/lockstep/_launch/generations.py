@@ -114,7 +114,7 @@ def _failure(outcome: Outcome) -> Failure:
     return Failure(
         what=_what(cause),
         is_preemption=cause.was_preempted,
-        was_raised=cause.error is not None,
+        was_raised=cause.error is not None or cause.uncaught is not None,
         step=max(steps, default=None),
         dispatches=max((record.dispatches for record in outcome.progress), default=0),
     )
@@ -123,7 +123,7 @@ def _failure(outcome: Outcome) -> Failure:
 def _what(cause: Ended) -> str:
     if cause.error is not None:
         return f"{cause.error.type}: {cause.error.message.partition(chr(10))[0]}"
-    return f"exit {cause.exit.code}"
+    return cause.uncaught or f"exit {cause.exit.code}"
 
 
 def _facts(number: int, cause: Ended, failure: Failure) -> dict[str, object]:

@@ -20,7 +20,7 @@ class Failure:
     Attributes:
         what: How its first cause shows: equal for failures that are the same.
         is_preemption: Whether it was asked to end, and nothing went wrong.
-        was_raised: Whether the program has reported an error of its own: no signal, and no bare exit code.
+        was_raised: Whether an exception of its own has ended the program: no signal, and no bare exit code.
         step: The number of the last step that any task had started, if that is known.
         dispatches: How often the tasks had started steps.
     """

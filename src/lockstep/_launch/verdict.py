@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from lockstep._launch.child import Exit
 from lockstep._launch.error_file import ErrorRecord
 from lockstep._launch.task import PREEMPTED, Task
 
+_FRAME = re.compile(r'  File ".*", line \d+')
 _KILLED, _RAISED, _EXITED, _FOLLOWED = range(4)
 
 
@@ -21,6 +23,12 @@ class Ended:
     exit: Exit
     error: ErrorRecord | None = None
     tail: tuple[str, ...] = ()
+
+    @property
+    def uncaught(self) -> str | None:
+        """The last line of a traceback on stderr, if the program failed before it made a strategy, and so reported."""
+        is_traceback = self.error is None and self.exit.code == 1 and any(map(_FRAME.match, self.tail))
+        return self.tail[-1] if is_traceback else None
 
     @property
     def was_ended(self) -> bool:

@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 from lockstep._runtime import whole_file
 from lockstep.errors import LockstepError, PeerError, Preempted
@@ -92,40 +92,99 @@ def write_error_file(task: str, kind: str, message: str, trace: str, secondary: 
     whole_file.write(path, report)
 
 
-def install() -> None:
-    """Chains into `sys.excepthook` and `sys.exit`, once: how a program ends is known before it has."""
-    previous = sys.excepthook
-    if getattr(previous, "__lockstep__", False):
-        return
+def report_to_launcher() -> None:
+    """Has an exception that ends the program reported, where a launcher waits for that (`LOCKSTEP_ERROR_FILE`).
 
+    Called when a strategy is made. What fails before, a launcher reads from stderr.
+    """
+    if os.environ.get(_ERROR_FILE):
+        _excepthook.install()
+
+
+def install() -> None:
+    """Installs the hooks of a process that joins others, once: how its program ends is known before it has."""
+    _excepthook.install()
+    _exit.install()
+
+
+def uninstall() -> None:
+    """Takes the hooks back, once this process has left the others."""
+    global _cause_of
+    _excepthook.close()
+    _exit.close()
+    _listeners.clear()
+    _cause_of = _itself
+
+
+class _Hook:
+    """A wrapper of a function of `sys`.
+
+    Args:
+        name: Of the function.
+        wrap: Returns the wrapper, from the function.
+    """
+
+    def __init__(self, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        self._name, self._wrap = name, wrap
+        self._theirs: Callable[..., Any] | None = None
+        self._ours: Callable[..., Any] | None = None
+
+    def install(self) -> None:
+        """Puts the wrapper in the function's place, once."""
+        if self._ours is not None:
+            return
+        theirs = getattr(sys, self._name)
+        wrapped = self._wrap(theirs)
+
+        @functools.wraps(theirs)
+        def ours(*arguments: Any) -> Any:
+            # A hook that the program has put over this one calls it for ever.
+            return (wrapped if self._ours is ours else theirs)(*arguments)
+
+        self._theirs, self._ours = theirs, ours
+        setattr(sys, self._name, ours)
+
+    def close(self) -> None:
+        """Restores the function, unless the program has put another in its place since."""
+        if self._ours is not None and getattr(sys, self._name) is self._ours:
+            setattr(sys, self._name, self._theirs)
+        self._theirs = self._ours = None
+
+
+def _reporting(excepthook: Callable[..., Any]) -> Callable[..., Any]:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         global _failed
         _failed = True
-        previous(kind, error, trace)
-        cause = _cause_of(error)
-        if cause is not error:
-            print(f"lockstep: {_task_name()} ends for this reason: {type(cause).__name__}: {cause}", file=sys.stderr)
-        text = "".join(traceback.format_exception(kind, error, trace))
-        write_error_file(_task_name(), type(cause).__name__, str(cause), text, isinstance(cause, PeerError))
-        for listener in _listeners:
-            listener(cause)
+        excepthook(kind, error, trace)
+        _end_with(kind, error, trace)
 
-    hook.__lockstep__ = True  # type: ignore[attr-defined]
-    sys.excepthook = hook
-    _note_exits()
+    return hook
 
 
-def _note_exits() -> None:
-    """Nothing else tells the exit code to what runs at the end of a program."""
-    previous = sys.exit
-
-    @functools.wraps(previous)
-    def leave(status: object = None, /) -> NoReturn:
+def _noting(leave: Callable[..., Any]) -> Callable[..., Any]:
+    def hook(status: object = None, /) -> None:
         global _exit_code
         _exit_code = 0 if status is None else status & 0xFF if isinstance(status, int) else 1
-        previous(status)  # type: ignore[arg-type]
+        leave(status)
 
-    sys.exit = leave
+    return hook
+
+
+_excepthook = _Hook("excepthook", _reporting)
+# Nothing else has the code of sys.exit: SystemExit comes to no excepthook, and the interpreter drops it before `atexit`
+# runs, which is where a process leaves the others.
+_exit = _Hook("exit", _noting)
+
+
+def _end_with(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Tells the launcher, and then the listeners, of the exception that ends the program."""
+    cause = _cause_of(error)
+    if cause is not error:
+        print(f"lockstep: {_task_name()} ends for this reason: {type(cause).__name__}: {cause}", file=sys.stderr)
+    text = "".join(traceback.format_exception(kind, error, trace))
+    write_error_file(_task_name(), type(cause).__name__, str(cause), text, isinstance(cause, PeerError))
+    for listener in _listeners:
+        listener(cause)
 
 
 def _task_name() -> str:

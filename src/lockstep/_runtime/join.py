@@ -22,6 +22,7 @@ from lockstep._runtime import (
     randomness,
     secret,
     service,
+    sigterm,
     versions,
 )
 from lockstep._runtime.control import Control
@@ -193,6 +194,7 @@ def _start(
     watchdog.start()
     lifelines.watch(control)
     failure.install()
+    sigterm.prepare()
     leaving.install(control, watchdog, limits)
     runtime = Runtime(names, process, control, watchdog, limits)
     follow_chief_randomness(runtime)

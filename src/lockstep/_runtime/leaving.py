@@ -7,6 +7,7 @@ coordination service, and a task that just goes away looks like one that died. O
 from __future__ import annotations
 
 import atexit
+import gc
 import logging
 import os
 import sys
@@ -48,6 +49,8 @@ def _leave(control: Control, watchdog: Watchdog, limits: Limits) -> None:
         _exit_now(Preempted.exit_code if control.preemption.has_ended else failure.exit_code() or 1)
     control.is_over = True
     watchdog.stop()
+    failure.uninstall()
+    gc.unfreeze()
 
 
 def _report(control: Control, failed: dict[str, Any]) -> None:

@@ -59,6 +59,8 @@ class Runtime:
         waits: limits.Limits | None = None,
     ) -> None:
         compile_cache.enable(process)  # Whoever trains starts here, before anything is compiled.
+        failure.report_to_launcher()
+        sigterm.prepare()
         self.tasks = tasks
         self.process = process
         self._control = control

@@ -30,6 +30,18 @@ class _Watch:
         self._previous_pipe = -1
         self._held: BaseException | None = None
         self._deaf_until = 0.0
+        self._is_prepared = False
+
+    def prepare(self) -> None:
+        """Registers the end of this process, and its forks', once.
+
+        A process that joins others calls it before it registers how it leaves them: what comes last at its end is
+        registered first.
+        """
+        if not self._is_prepared:
+            self._is_prepared = True
+            os.register_at_fork(after_in_child=self.forget)
+            atexit.register(self.stay_deaf_to_the_end)
 
     @contextlib.contextmanager
     def open(self, tell: Callable[[], None]) -> Generator[None]:
@@ -124,9 +136,8 @@ class _Watch:
 
 
 _watch = _Watch()
-os.register_at_fork(after_in_child=_watch.forget)
-atexit.register(_watch.stay_deaf_to_the_end)
 
+prepare = _watch.prepare
 heeded = _watch.open
 stay_deaf = _watch.stay_deaf
 

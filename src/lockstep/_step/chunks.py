@@ -15,9 +15,9 @@ from typing import Any
 
 from lockstep._step.placement import alike
 
-# What a dispatch takes from the steps: where programs run while Python goes on, and where they do not (`at_once`),
-# 0.4 ms in Python and 0.3 in jax and XLA. Then for each array; and the part of a step's time that may be spent on it.
-_HIDDEN_SECONDS, _DISPATCH_SECONDS = 2e-4, 7e-4
+# What a dispatch takes from the steps, while programs run and Python goes on; then for each array; and the part of a
+# step's time that may be spent on it.
+_DISPATCH_SECONDS = 2e-4
 _SECONDS_PER_ARRAY = 1.5e-6
 _SHARE = 0.02
 # A chunk holds so many batches and bytes at most, and so many bytes of what its steps hand out.
@@ -30,16 +30,14 @@ _OUTPUT_BYTES = 4 << 20
 _SHORT_SECONDS, _LONG_SECONDS = 0.04, 0.08
 
 
-def pays(step_seconds: float, arrays: int, is_hidden: bool) -> bool:
+def pays(step_seconds: float, arrays: int) -> bool:
     """Whether a step is so short that several should run in one dispatch.
 
     Args:
         step_seconds: About how long it takes.
         arrays: How many arrays its state has.
-        is_hidden: Whether programs run while Python goes on.
     """
-    dispatch = _HIDDEN_SECONDS if is_hidden else _DISPATCH_SECONDS
-    return _SHARE * step_seconds < dispatch + _SECONDS_PER_ARRAY * arrays
+    return _SHARE * step_seconds < _DISPATCH_SECONDS + _SECONDS_PER_ARRAY * arrays
 
 
 def places_for(nbytes: int, output_bytes: int, is_alone: bool) -> int:

@@ -19,7 +19,6 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from lockstep._runtime import at_once
 from lockstep._step import backends, chunks, cost, same_program
 from lockstep._step.local_state import LocalState
 from lockstep._step.outputs import Outputs
@@ -113,7 +112,6 @@ class CompiledProgram:
     def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
         """Runs one step; `state` is donated."""
         carried = self._carried(state, batch)
-        at_once.await_arguments((carried, batch.data))
         outputs, after = self._once(batch.split, batch.counts, batch.recipe, carried, batch.data)
         return outputs, self._parted(after, 1)
 
@@ -124,7 +122,6 @@ class CompiledProgram:
             return Outputs(outputs, None, self.local), after
         first, steps = np.int32(placed.first), np.int32(placed.steps)
         carried = self._carried(state, placed)
-        at_once.await_arguments((carried, placed.data))
         outputs, after = self._repeat(placed.split, placed.recipe, carried, placed.data, first, steps)
         places = range(placed.first, placed.first + placed.steps) if self._kept == "all" else None
         return Outputs(outputs, places, self.local), self._parted(after, placed.steps)
@@ -185,7 +182,7 @@ class CompiledProgram:
         carried = self._carried_shapes(split, state, shapes)
         recorded = self._recorded(split, carried, shapes)
         arrays = len(jax.tree.leaves(carried))
-        pays = chunks.pays(self._seconds(recorded, split), arrays, is_hidden=not at_once.is_settled())
+        pays = chunks.pays(self._seconds(recorded, split), arrays)
         return pays and recorded.keeps(carried), _nbytes(recorded.outputs) if self._kept == "all" else 0
 
     def places(self, batch: Any) -> int:

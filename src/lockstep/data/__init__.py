@@ -6,9 +6,10 @@ Everything here works without a strategy. Pass a `Dataset` of batches to Keras' 
 
 from __future__ import annotations
 
-from lockstep.data import _arenas, _keras_adapter
+from lockstep.data import _keras_adapter
 from lockstep.data._context import InputContext as InputContext
 from lockstep.data._dataset import Dataset as Dataset
+from lockstep.data._dataset import before_first_dataset as _before_first_dataset
 from lockstep.data._file_datasets import ArrayRecordDataset as ArrayRecordDataset
 from lockstep.data._file_datasets import CsvDataset as CsvDataset
 from lockstep.data._file_datasets import FixedLengthRecordDataset as FixedLengthRecordDataset
@@ -32,8 +33,7 @@ from lockstep.data._options import ThreadingOptions as ThreadingOptions
 from lockstep.data._spec import DatasetSpec as DatasetSpec
 from lockstep.data._spec import TensorSpec as TensorSpec
 
-_arenas.limit()
-_keras_adapter.install()
+_before_first_dataset(_keras_adapter.install)
 
 __all__ = [
     "AUTOTUNE",

@@ -37,6 +37,7 @@ from lockstep.errors import ArgumentError, InputError
 # How many elements are computed ahead where `prefetch` leaves it open.
 _AUTOTUNED_AHEAD = 8
 _CYCLE = 16
+_before_first: list[Callable[[], None]] = []
 
 
 class Dataset:
@@ -587,6 +588,8 @@ class Dataset:
         return result
 
     def _begin(self, plan: Node, options: Options | None = None) -> None:
+        while _before_first:
+            _before_first.pop()()
         self._plan = plan
         self._options = options or Options()
         self._passes = 0
@@ -627,6 +630,11 @@ class Dataset:
 
 
 Dataset._kind = Dataset  # pyright: ignore[reportPrivateUsage]
+
+
+def before_first_dataset(call: Callable[[], None]) -> None:
+    """Calls `call` when the first dataset is made: the import of this package changes nothing outside of it."""
+    _before_first.append(call)
 
 
 def texts_of(value: Any) -> list[str]:

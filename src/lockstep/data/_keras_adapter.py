@@ -1,7 +1,7 @@
 """Lets any Keras model read datasets: `model.fit(dataset)` without a strategy.
 
 Keras chooses a reader by the type of the data, and knows no others than its own. So the function that chooses is
-replaced by one that knows `Dataset`, and asks Keras' for everything else.
+replaced, when the first dataset is made, by one that knows `Dataset`, and asks Keras' for everything else.
 """
 
 from __future__ import annotations

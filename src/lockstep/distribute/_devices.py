@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lockstep import _platforms
-from lockstep._runtime import at_once, cpu
+from lockstep._runtime import cpu
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def default_devices() -> list[Device]:
     """Returns this process' accelerators, or its CPU devices if it has none."""
     import jax
 
-    _prepare()
+    cpu.prepare_thread_pool()
     return _ready(jax.local_devices())
 
 
@@ -60,16 +60,10 @@ def _ready(devices: list[Device]) -> list[Device]:
     return devices
 
 
-def _prepare() -> None:
-    """What must be settled before JAX's devices are there."""
-    cpu.prepare_thread_pool()
-    at_once.run_at_once()
-
-
 def _of_kind(kind: str) -> list[Device]:
     import jax
 
-    _prepare()
+    cpu.prepare_thread_pool()
     try:
         return jax.local_devices(backend=kind)
     except RuntimeError:

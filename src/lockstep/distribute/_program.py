@@ -12,7 +12,6 @@ from jax import lax
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import PartitionSpec
 
-from lockstep._runtime import at_once
 from lockstep._step import backends, in_turn, same_program
 from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.residuals import Residuals, compensating
@@ -124,7 +123,6 @@ class Program:
         before = residuals.take() if residuals is not None and is_known else ()
         given = {i: a for i, a in arrays.items() if i in self._donated}
         rest = {i: a for i, a in arrays.items() if i not in given}
-        at_once.await_arguments((given, rest, values, before))
         packed, after = self._call(given, rest, values, before, shapes)
         if residuals is not None and is_known:
             residuals.give(after)
