@@ -11,7 +11,7 @@ from lockstep.compat.tensorflow._dtypes import as_dtype, float32
 from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._ops.create import cast
 from lockstep.compat.tensorflow._ops.elementwise import saturate_cast
-from lockstep.compat.tensorflow._ops.pictures import picture, same
+from lockstep.compat.tensorflow._ops.images import check_image, to_tensor
 from lockstep.errors import ArgumentError
 
 __all__ = [
@@ -51,7 +51,7 @@ def convert_image_dtype(image: Any, dtype: Any, saturate: bool = False, name: st
     xp, x = dispatch.pick(image)
     old, new = as_dtype(np.dtype(str(x.dtype))), as_dtype(dtype)
     if old == new:
-        return same(xp, x)
+        return to_tensor(xp, x)
     convert: Callable[[Any, Any], Any] = saturate_cast if saturate else cast
     if old.is_integer and new.is_integer:
         return _between_integers(image, old, new, convert)
@@ -66,10 +66,10 @@ def _between_integers(image: Any, old: Any, new: Any, convert: Callable[[Any, An
     xp, x = dispatch.pick(image)
     if int(old.max) > int(new.max):
         factor = (int(old.max) + 1) // (int(new.max) + 1)
-        return convert(same(xp, x // np.asarray(factor, x.dtype)), new)
+        return convert(to_tensor(xp, x // np.asarray(factor, x.dtype)), new)
     factor = (int(new.max) + 1) // (int(old.max) + 1)
     wide = dispatch.array(xp, convert(image, new))
-    return same(xp, wide * np.asarray(factor, new.dtype))
+    return to_tensor(xp, wide * np.asarray(factor, new.dtype))
 
 
 def _as_floats(image: Any, change: Callable[[Any, Any], Any]) -> Any:
@@ -88,7 +88,7 @@ def adjust_brightness(image: Any, delta: Any) -> Any:
 
 def adjust_contrast(images: Any, contrast_factor: Any) -> Any:
     """Moves pixels away from the mean of their channel, by a factor. Source: tf.image.adjust_contrast."""
-    picture(images)
+    check_image(images)
 
     def change(xp: Any, x: Any) -> Any:
         mean = xp.mean(x, axis=(-3, -2), keepdims=True)
@@ -165,12 +165,12 @@ def grayscale_to_rgb(images: Any, name: str | None = None) -> Any:
     xp, x = dispatch.pick(images)
     if x.shape[-1] != 1:
         raise ArgumentError(f"A grey image must have 1 channel. Received shape: {tuple(x.shape)}.")
-    return same(xp, xp.repeat(x, 3, axis=-1))
+    return to_tensor(xp, xp.repeat(x, 3, axis=-1))
 
 
 def per_image_standardization(image: Any) -> Any:
     """Scales each image to a mean of 0 and a deviation of 1, as float32. Source: tf.image.per_image_standardization."""
-    xp, x = picture(image)
+    xp, x = check_image(image)
     x = x if as_dtype(np.dtype(str(x.dtype))).is_floating else x.astype("float32")
     count = np.float32(x.shape[-3] * x.shape[-2] * x.shape[-1])
     axes = (-3, -2, -1)

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from lockstep.compat.tensorflow._bound import on_host
 from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.errors import ArgumentError
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 
-def picture(image: Any) -> Any:
+def check_image(image: Any) -> Any:
     """Returns the library, and the image as its array; raises `ArgumentError` unless it has 3 or 4 dimensions."""
     xp, x = dispatch.pick(image)
     if len(x.shape) not in (3, 4):
@@ -42,40 +43,40 @@ def picture(image: Any) -> Any:
     return xp, x
 
 
-def same(xp: Any, value: Any) -> Any:
+def to_tensor(xp: Any, value: Any) -> Any:
     """A result whose elements were moved, not computed with."""
     return as_host(value) if xp is dispatch.HOST else value
 
 
 def flip_left_right(image: Any) -> Any:
     """Mirrors left and right. Source: tf.image.flip_left_right."""
-    xp, x = picture(image)
-    return same(xp, xp.flip(x, -2))
+    xp, x = check_image(image)
+    return to_tensor(xp, xp.flip(x, -2))
 
 
 def flip_up_down(image: Any) -> Any:
     """Mirrors top and bottom. Source: tf.image.flip_up_down."""
-    xp, x = picture(image)
-    return same(xp, xp.flip(x, -3))
+    xp, x = check_image(image)
+    return to_tensor(xp, xp.flip(x, -3))
 
 
 def rot90(image: Any, k: Any = 1, name: str | None = None) -> Any:
     """Turns by `k` times 90 degrees, counter-clockwise. Source: tf.image.rot90."""
-    xp, x = picture(image)
-    return same(xp, xp.rot90(x, dispatch.static(k), (-3, -2)))
+    xp, x = check_image(image)
+    return to_tensor(xp, xp.rot90(x, dispatch.static(k), (-3, -2)))
 
 
 def transpose(image: Any, name: str | None = None) -> Any:
     """Exchanges height and width. Source: tf.image.transpose."""
-    xp, x = picture(image)
-    return same(xp, xp.swapaxes(x, -3, -2))
+    xp, x = check_image(image)
+    return to_tensor(xp, xp.swapaxes(x, -3, -2))
 
 
 def _tossed(image: Any, toss: Any, flipped: Any) -> Any:
     """The flipped image where the coin (or that of each image of a batch) says so."""
     xp, x, coin = dispatch.pick(image, toss)
     coin = xp.reshape(coin, (-1, 1, 1, 1)) if len(x.shape) == 4 else coin
-    return same(xp, xp.where(coin < 0.5, dispatch.array(xp, flipped), x))
+    return to_tensor(xp, xp.where(coin < 0.5, dispatch.array(xp, flipped), x))
 
 
 def _coins(image: Any) -> Any:
@@ -121,7 +122,7 @@ def crop_to_bounding_box(
     image: Any, offset_height: Any, offset_width: Any, target_height: Any, target_width: Any
 ) -> Any:
     """Cuts a box out. Source: tf.image.crop_to_bounding_box."""
-    xp, x = picture(image)
+    xp, x = check_image(image)
     top, left, height, width = map(dispatch.static, (offset_height, offset_width, target_height, target_width))
     if min(top, left) < 0 or min(height, width) < 1 or top + height > x.shape[-3] or left + width > x.shape[-2]:
         raise ArgumentError(
@@ -129,14 +130,14 @@ def crop_to_bounding_box(
             f"Received: offset {top}, {left}, "
             f"size {height}, {width}."
         )
-    return same(xp, x[..., top : top + height, left : left + width, :])
+    return to_tensor(xp, x[..., top : top + height, left : left + width, :])
 
 
 def pad_to_bounding_box(
     image: Any, offset_height: Any, offset_width: Any, target_height: Any, target_width: Any
 ) -> Any:
     """Puts an image into a larger one of zeros. Source: tf.image.pad_to_bounding_box."""
-    xp, x = picture(image)
+    xp, x = check_image(image)
     top, left, height, width = map(dispatch.static, (offset_height, offset_width, target_height, target_width))
     below, right = height - top - x.shape[-3], width - left - x.shape[-2]
     if min(top, left, below, right) < 0:
@@ -145,12 +146,12 @@ def pad_to_bounding_box(
             f"{width} at {top}, {left}."
         )
     around = [(0, 0)] * (len(x.shape) - 3) + [(top, below), (left, right), (0, 0)]
-    return same(xp, xp.pad(x, around))
+    return to_tensor(xp, xp.pad(x, around))
 
 
 def resize_with_crop_or_pad(image: Any, target_height: Any, target_width: Any) -> Any:
     """Cuts the middle out, or adds zeros around, to reach a size. Source: tf.image.resize_with_crop_or_pad."""
-    _, x = picture(image)
+    _, x = check_image(image)
     height, width = dispatch.static(target_height), dispatch.static(target_width)
     cut_h, cut_w = min(height, x.shape[-3]), min(width, x.shape[-2])
     cropped = crop_to_bounding_box(image, (x.shape[-3] - cut_h) // 2, (x.shape[-2] - cut_w) // 2, cut_h, cut_w)
@@ -164,13 +165,12 @@ def resize_with_pad(
 
     Source: tf.image.resize_with_pad.
     """
-    from lockstep.compat.tensorflow import image as module
-
-    _, x = picture(image)
+    resize = on_host("resize")
+    _, x = check_image(image)
     height, width = dispatch.static(target_height), dispatch.static(target_width)
     ratio = max(x.shape[-2] / width, x.shape[-3] / height)
     size = int(x.shape[-3] / ratio), int(x.shape[-2] / ratio)
-    resized = module.resize(image, size, method=method, antialias=antialias)
+    resized = resize(image, size, method=method, antialias=antialias)
     return pad_to_bounding_box(resized, (height - size[0]) // 2, (width - size[1]) // 2, height, width)
 
 
@@ -178,7 +178,7 @@ def central_crop(image: Any, central_fraction: float) -> Any:
     """Cuts the middle out, so much of the height and the width. Source: tf.image.central_crop."""
     if not 0 < central_fraction <= 1:
         raise ArgumentError(f"central_fraction must be greater than 0 and at most 1. Received: {central_fraction}.")
-    _, x = picture(image)
+    _, x = check_image(image)
     top, left = (int((s - s * central_fraction) / 2) for s in (x.shape[-3], x.shape[-2]))
     return crop_to_bounding_box(image, top, left, x.shape[-3] - 2 * top, x.shape[-2] - 2 * left)
 
@@ -192,7 +192,7 @@ def _cropped(value: Any, size: Any, draw: Any) -> Any:
     starts = [draw(i, r + 1) for i, r in enumerate(room)]
     if xp is dispatch.HOST and dispatch.library(*starts) is dispatch.HOST:
         at = [int(s) for s in starts]
-        return same(xp, x[tuple(slice(a, a + s) for a, s in zip(at, sizes, strict=True))])
+        return to_tensor(xp, x[tuple(slice(a, a + s) for a, s in zip(at, sizes, strict=True))])
     return jax.lax.dynamic_slice(x, [dispatch.array(dispatch.DEVICE, s) for s in starts], sizes)
 
 
@@ -213,7 +213,7 @@ def stateless_random_crop(value: Any, size: Any, seed: Any, name: str | None = N
 
 def image_gradients(image: Any) -> tuple[Any, Any]:
     """Returns differences to the next pixel below, and to the right. Source: tf.image.image_gradients."""
-    xp, x = picture(image)
+    xp, x = check_image(image)
     down = xp.pad(x[:, 1:] - x[:, :-1], [(0, 0), (0, 1), (0, 0), (0, 0)])
     right = xp.pad(x[:, :, 1:] - x[:, :, :-1], [(0, 0), (0, 0), (0, 1), (0, 0)])
     return dispatch.give(xp, down), dispatch.give(xp, right)
@@ -221,7 +221,7 @@ def image_gradients(image: Any) -> tuple[Any, Any]:
 
 def total_variation(images: Any, name: str | None = None) -> Any:
     """Adds the absolute differences of neighbouring pixels up, for each image. Source: tf.image.total_variation."""
-    xp, x = picture(images)
+    xp, x = check_image(images)
     down = xp.sum(xp.abs(x[..., 1:, :, :] - x[..., :-1, :, :]), axis=(-3, -2, -1))
     right = xp.sum(xp.abs(x[..., 1:, :] - x[..., :-1, :]), axis=(-3, -2, -1))
     return dispatch.give(xp, down + right)
