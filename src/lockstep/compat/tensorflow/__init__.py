@@ -25,9 +25,8 @@ from lockstep.compat.tensorflow._ops import arrays as _arrays
 from lockstep.compat.tensorflow._ops import control as _control
 from lockstep.compat.tensorflow._ops import create as _create
 from lockstep.compat.tensorflow._ops import elementwise as _elementwise
+from lockstep.compat.tensorflow._ops import function as _function
 from lockstep.compat.tensorflow._ops import indexing as _indexing
-from lockstep.compat.tensorflow._ops import mode as _mode
-from lockstep.compat.tensorflow._ops import module as _module
 from lockstep.compat.tensorflow._ops import products as _products
 from lockstep.compat.tensorflow._ops import training as _training
 from lockstep.compat.tensorflow._ops import variable as _variable
@@ -40,10 +39,8 @@ from lockstep.compat.tensorflow._ops.checks import assert_rank as assert_rank
 from lockstep.compat.tensorflow._ops.control import *
 from lockstep.compat.tensorflow._ops.create import *
 from lockstep.compat.tensorflow._ops.elementwise import *
-from lockstep.compat.tensorflow._ops.function import function as function
+from lockstep.compat.tensorflow._ops.function import *
 from lockstep.compat.tensorflow._ops.indexing import *
-from lockstep.compat.tensorflow._ops.mode import *
-from lockstep.compat.tensorflow._ops.module import *
 from lockstep.compat.tensorflow._ops.products import *
 from lockstep.compat.tensorflow._ops.reduce import argmax as argmax
 from lockstep.compat.tensorflow._ops.reduce import argmin as argmin
@@ -132,7 +129,6 @@ __all__ = [
     "assert_rank",
     "constant_initializer",
     "cumsum",
-    "function",
     "is_tensor",
     "newaxis",
     "ones_initializer",
@@ -154,9 +150,8 @@ __all__ += _arrays.__all__
 __all__ += _control.__all__
 __all__ += _create.__all__
 __all__ += _elementwise.__all__
+__all__ += _function.__all__
 __all__ += _indexing.__all__
-__all__ += _mode.__all__
-__all__ += _module.__all__
 __all__ += _products.__all__
 __all__ += _training.__all__
 __all__ += _variable.__all__

@@ -1,4 +1,4 @@
-"""Modules whose names are those of modules of lockstep."""
+"""Module attributes that are forwarded to modules of lockstep."""
 
 from __future__ import annotations
 

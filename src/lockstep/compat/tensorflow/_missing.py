@@ -1,4 +1,4 @@
-"""What TensorFlow has and this package does not: the message says what to use instead."""
+"""Messages for TensorFlow's names that this package does not have: each says what to use instead."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, SupportsIndex, overload
 
+from lockstep.compat.tensorflow._types import ShapeLike
 from lockstep.errors import ArgumentError
 
 __all__ = ["TensorShape"]
@@ -55,7 +56,7 @@ class TensorShape(tuple[Any, ...]):
         return list(self)
 
     def is_fully_defined(self) -> bool:
-        """Whether every size is known."""
+        """Returns whether every size is known."""
         return None not in self
 
     def num_elements(self) -> int | None:
@@ -67,19 +68,19 @@ class TensorShape(tuple[Any, ...]):
             product *= size
         return product
 
-    def is_compatible_with(self, other: Any) -> bool:
-        """Whether a tensor could have both shapes."""
+    def is_compatible_with(self, other: ShapeLike) -> bool:
+        """Returns whether a tensor could have both shapes."""
         other = TensorShape(other)
         return len(self) == len(other) and all(
             a is None or b is None or a == b for a, b in zip(self, other, strict=True)
         )
 
-    def assert_is_compatible_with(self, other: Any) -> None:
+    def assert_is_compatible_with(self, other: ShapeLike) -> None:
         """Raises `ArgumentError` if no tensor could have both shapes."""
         if not self.is_compatible_with(other):
             raise ArgumentError(f"Shapes must be compatible. Received: {self} and {TensorShape(other)}.")
 
-    def concatenate(self, other: Any) -> TensorShape:
+    def concatenate(self, other: ShapeLike) -> TensorShape:
         """Returns the sizes of this shape followed by those of `other`."""
         return TensorShape((*self, *TensorShape(other)))
 
@@ -106,10 +107,10 @@ class TensorShape(tuple[Any, ...]):
     def __hash__(self) -> int:
         return hash(tuple(self))
 
-    def __add__(self, other: Any) -> TensorShape:
+    def __add__(self, other: ShapeLike) -> TensorShape:
         return self.concatenate(other)
 
-    def __radd__(self, other: Any) -> TensorShape:
+    def __radd__(self, other: ShapeLike) -> TensorShape:
         return TensorShape(other).concatenate(self)
 
     def __repr__(self) -> str:

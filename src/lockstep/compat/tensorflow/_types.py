@@ -45,3 +45,9 @@ Initializer: TypeAlias = Any
 
 Argument: TypeAlias = Any
 """An argument that is passed on as it was given."""
+
+Dataset: TypeAlias = Any
+"""A dataset of `lockstep.data` or of this package, or an iterator of one."""
+
+Text: TypeAlias = Any
+"""Text as `str` or as `bytes`."""

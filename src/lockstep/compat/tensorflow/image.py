@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any as _Any
 
 from lockstep.compat.tensorflow import _missing
-from lockstep.compat.tensorflow._bound import bound as _bound
+from lockstep.compat.tensorflow._bound import find_in_data as _find_in_data
 from lockstep.compat.tensorflow._bound import on_host as _on_host
 from lockstep.compat.tensorflow._ops import color as _color
 from lockstep.compat.tensorflow._ops import images as _images
@@ -41,7 +41,7 @@ _other = _missing.getter(__name__)
 
 
 def __getattr__(name: str) -> _Any:
-    found = _on_host(name) if name in _FUNCTIONS else _bound(name) if name in _CLASSES else None
+    found = _on_host(name) if name in _FUNCTIONS else _find_in_data(name) if name in _CLASSES else None
     return _other(name) if found is None else found
 
 

@@ -1,4 +1,4 @@
-"""What to do instead of what is not there."""
+"""Advice about names of tensorflow_datasets that lockstep does not have."""
 
 from __future__ import annotations
 

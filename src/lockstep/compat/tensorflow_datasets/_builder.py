@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lockstep import datasets
-from lockstep.compat.tensorflow_datasets._converted import converted
+from lockstep.compat.tensorflow._types import Argument
+from lockstep.compat.tensorflow_datasets._convert import to_tensorflow
 from lockstep.datasets import DatasetInfo, ReadConfig
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -44,10 +45,10 @@ class DatasetBuilder:
 
     @property
     def info(self) -> DatasetInfo:
-        """What is known of the data set."""
+        """The description of the data set."""
         return self._builder.info
 
-    def download_and_prepare(self, **options: Any) -> None:
+    def download_and_prepare(self, **options: Argument) -> None:
         """Finds the data, in the network if need be; nothing else is prepared.
 
         Raises:
@@ -59,17 +60,17 @@ class DatasetBuilder:
 
     def as_dataset(
         self,
-        split: Any = None,
+        split: Argument = None,
         *,
         batch_size: int | None = None,
         shuffle_files: bool = False,
         read_config: ReadConfig | None = None,
         as_supervised: bool = False,
-        **options: Any,
+        **options: Argument,
     ) -> Any:
         """Returns examples, as `load` does, which describes the arguments."""
         _check_neutral("as_dataset", options, _AS_DATASET)
-        return converted(
+        return to_tensorflow(
             self._builder.as_dataset(
                 split,
                 batch_size=batch_size,
@@ -97,7 +98,7 @@ def builder(name: str, *, data_dir: str | os.PathLike[str] | None = None, try_gc
 
 def load(
     name: str,
-    split: Any = None,
+    split: Argument = None,
     *,
     data_dir: str | os.PathLike[str] | None = None,
     batch_size: int | None = None,
@@ -107,7 +108,7 @@ def load(
     read_config: ReadConfig | None = None,
     with_info: bool = False,
     as_dataset_kwargs: Mapping[str, Any] | None = None,
-    **options: Any,
+    **options: Argument,
 ) -> Any:
     """Returns a data set by name (tfds.load).
 
@@ -143,13 +144,13 @@ def load(
         "shuffle_files": shuffle_files,
         "read_config": read_config,
         "as_supervised": as_supervised,
-        **_known(as_dataset_kwargs or {}),
+        **_check_arguments(as_dataset_kwargs or {}),
     }
-    data = converted(found.as_dataset(**arguments))
+    data = to_tensorflow(found.as_dataset(**arguments))
     return (data, found.info) if with_info else data
 
 
-def _known(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     known = ("split", "batch_size", "shuffle_files", "read_config", "as_supervised")
     _check_neutral("as_dataset", {k: v for k, v in arguments.items() if k not in known}, _AS_DATASET)
     return {k: v for k, v in arguments.items() if k in known}

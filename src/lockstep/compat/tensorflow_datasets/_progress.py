@@ -1,4 +1,4 @@
-"""One switch for two."""
+"""The switch for progress bars."""
 
 from __future__ import annotations
 

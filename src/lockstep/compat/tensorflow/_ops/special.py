@@ -1,4 +1,4 @@
-"""Functions that compute element by element, and that TensorFlow has in `tf.math` only."""
+"""Elementwise functions that TensorFlow has in `tf.math` only."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special as scipy
 
+from lockstep._types import Tensor
 from lockstep.compat.tensorflow._ops import named
 from lockstep.compat.tensorflow._ops.make import binary, unary
+from lockstep.compat.tensorflow._types import Library
 
 __all__ = [
     "bessel_i0",
@@ -109,14 +111,15 @@ xlog1py = _binary("xlog1py", "x * log(1 + y), 0 where x is 0", "xlog1py", scipy.
 zeta = _binary("zeta", "the Hurwitz zeta function", "zeta", scipy.zeta, _js.zeta)
 
 
-def _over(xp: Any, safe_when: str) -> Any:
+def _guard_zero(xp: Library, safe_when: str) -> Any:
     """Divides or multiplies where `y` (or `x`) is not zero, else gives zero."""
 
-    def divide(x: Any, y: Any) -> Any:
+    # The inner where keeps 0 away from the division: NaN in a branch not taken would reach the gradient.
+    def divide(x: Tensor, y: Tensor) -> Any:
         y = xp.asarray(y)
         return xp.where(y == 0, xp.zeros((), y.dtype), xp.divide(x, xp.where(y == 0, xp.ones((), y.dtype), y)))
 
-    def multiply(x: Any, y: Any) -> Any:
+    def multiply(x: Tensor, y: Tensor) -> Any:
         y = xp.asarray(y)
         return xp.where(y == 0, xp.zeros((), y.dtype), xp.multiply(x, y))
 
@@ -124,10 +127,14 @@ def _over(xp: Any, safe_when: str) -> Any:
 
 
 divide_no_nan = _binary(
-    "divide_no_nan", "x / y, 0 where y is 0", "divide_no_nan", _over(np, "divide"), _over(jnp, "divide")
+    "divide_no_nan", "x / y, 0 where y is 0", "divide_no_nan", _guard_zero(np, "divide"), _guard_zero(jnp, "divide")
 )
 multiply_no_nan = _binary(
-    "multiply_no_nan", "x * y, 0 where y is 0", "multiply_no_nan", _over(np, "multiply"), _over(jnp, "multiply")
+    "multiply_no_nan",
+    "x * y, 0 where y is 0",
+    "multiply_no_nan",
+    _guard_zero(np, "multiply"),
+    _guard_zero(jnp, "multiply"),
 )
 xdivy = _binary(
     "xdivy",
@@ -140,12 +147,12 @@ reciprocal_no_nan = _unary(
     "reciprocal_no_nan",
     "1 / x, 0 where x is 0",
     "reciprocal_no_nan",
-    lambda x: _over(np, "divide")(1, x),
-    lambda x: _over(jnp, "divide")(1, x),
+    lambda x: _guard_zero(np, "divide")(1, x),
+    lambda x: _guard_zero(jnp, "divide")(1, x),
 )
 
 
-def betainc(a: Any, b: Any, x: Any, name: str | None = None) -> Any:
+def betainc(a: Tensor, b: Tensor, x: Tensor, name: str | None = None) -> Any:
     """Computes the regularised incomplete beta function. Source: tf.math.betainc."""
     from lockstep.compat.tensorflow._ops import dispatch
 
@@ -153,7 +160,7 @@ def betainc(a: Any, b: Any, x: Any, name: str | None = None) -> Any:
     return dispatch.give(xp, (scipy.betainc if xp is dispatch.HOST else _js.betainc)(a, b, x))
 
 
-def lbeta(x: Any, name: str | None = None) -> Any:
+def lbeta(x: Tensor, name: str | None = None) -> Any:
     """Computes the logarithm of the absolute beta function, over the last dimension. Source: tf.math.lbeta."""
     from lockstep.compat.tensorflow._ops import dispatch
 
@@ -162,4 +169,4 @@ def lbeta(x: Any, name: str | None = None) -> Any:
     return dispatch.give(xp, gammaln(x).sum(-1) - gammaln(x.sum(-1)))
 
 
-named.all_of(globals())
+named.record_names(globals())

@@ -27,5 +27,5 @@ _other = _missing.getter(__name__)
 
 
 def __getattr__(name: str) -> _Any:
-    """What lockstep.distribute.experimental has under TensorFlow's name in later versions."""
+    """Returns a name of lockstep.distribute.experimental."""
     return getattr(_experimental, name) if name in _experimental.__all__ else _other(name)

@@ -1,4 +1,4 @@
-"""Files as a whole, and what bytes mean."""
+"""Whole files, and decoding of bytes and CSV."""
 
 # ruff: noqa: D417
 
@@ -11,9 +11,11 @@ import numpy as np
 from jax.core import Tracer
 
 from lockstep import _decoded_size
+from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype
-from lockstep.compat.tensorflow._ops.strings import each
-from lockstep.compat.tensorflow._tensor import HostTensor, as_host, text
+from lockstep.compat.tensorflow._ops.strings import map_text
+from lockstep.compat.tensorflow._tensor import HostTensor, as_host, to_text
+from lockstep.compat.tensorflow._types import DTypeLike, PathLike, ShapeLike
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError
 
 
@@ -24,11 +26,11 @@ def path_of(name: Any) -> str:
     ):
         raise ArgumentError(f"A file name must be text. Received: {name!r}.")
     if isinstance(name, np.ndarray):
-        name = text(name).item()
+        name = to_text(name).item()
     return name.decode() if isinstance(name, bytes) else str(Path(name))
 
 
-def read_file(filename: Any, name: str | None = None) -> Any:
+def read_file(filename: PathLike, name: str | None = None) -> Any:
     """Returns the content of a file, as text.
 
     Raises:
@@ -43,16 +45,16 @@ def read_file(filename: Any, name: str | None = None) -> Any:
         raise DataNotFoundError(f"The file must exist. Received: {path}.") from None
 
 
-def write_file(filename: Any, contents: Any, name: str | None = None) -> None:
+def write_file(filename: PathLike, contents: Tensor, name: str | None = None) -> None:
     """Writes a file; makes its directory if need be. Source: tf.io.write_file."""
     path = Path(path_of(filename))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text(contents).item())
+    path.write_bytes(to_text(contents).item())
 
 
 def decode_raw(
-    input_bytes: Any,
-    out_type: Any,
+    input_bytes: Tensor,
+    out_type: DTypeLike,
     little_endian: bool = True,
     fixed_length: int | None = None,
     name: str | None = None,
@@ -65,7 +67,7 @@ def decode_raw(
     Source: tf.io.decode_raw.
     """
     kind = np.dtype(as_dtype(out_type).dtype).newbyteorder("<" if little_endian else ">")
-    found = text(input_bytes)
+    found = to_text(input_bytes)
     rows = [r if fixed_length is None else r[:fixed_length].ljust(fixed_length, b"\0") for r in found.ravel()]
     if len({len(r) for r in rows}) > 1 or any(len(r) % kind.itemsize for r in rows):
         raise InputError(
@@ -76,14 +78,14 @@ def decode_raw(
     return as_host(numbers.reshape(*np.shape(found), -1))
 
 
-def decode_compressed(bytes: Any, compression_type: str = "", name: str | None = None) -> HostTensor:
+def decode_compressed(bytes: Tensor, compression_type: str = "", name: str | None = None) -> HostTensor:
     """Unpacks bytes: "" (none), "ZLIB" or "GZIP". Source: tf.io.decode_compressed."""
     if compression_type == "":
-        return each(lambda content: content, bytes)
+        return map_text(lambda content: content, bytes)
     if compression_type not in _decoded_size.WINDOW_BITS:
         raise ArgumentError(f'compression_type must be "", "ZLIB" or "GZIP". Received: {compression_type!r}.')
     bits = _decoded_size.WINDOW_BITS[compression_type]
-    return each(lambda content: _decoded_size.inflated(content, bits, "bytes of decode_compressed"), bytes)
+    return map_text(lambda content: _decoded_size.inflated(content, bits, "bytes of decode_compressed"), bytes)
 
 
 def decode_csv(
@@ -113,7 +115,7 @@ def decode_csv(
     """
     import csv
 
-    lines = text(records)
+    lines = to_text(records)
     rules = [_rule(d) for d in record_defaults]
     quoting = csv.QUOTE_MINIMAL if use_quote_delim else csv.QUOTE_NONE
     rows = [
@@ -135,7 +137,7 @@ def _column(row: list[str], column: int) -> str:
 
 
 def _rule(default: Any) -> tuple[Any, Any]:
-    """The type of a column and its default, `None` if it has none."""
+    """Returns the type of a column and its default, `None` if it has none."""
     if hasattr(default, "is_floating") or isinstance(default, (type, np.dtype)):
         return as_dtype(default), None
     from lockstep.compat.tensorflow._tensor import constant_array
@@ -160,8 +162,8 @@ def _field(value: str, rule: tuple[Any, Any], na_value: str) -> Any:
         raise InputError(f"A field must be a number of type {kind.name}. Received: {value!r}.") from None
 
 
-def _array(values: list[Any], kind: Any, shape: Any) -> Any:
-    found = text(values) if kind.dtype == object else np.array(values, kind.dtype)
+def _array(values: list[Any], kind: Any, shape: ShapeLike) -> Any:
+    found = to_text(values) if kind.dtype == object else np.array(values, kind.dtype)
     return as_host(found.reshape(shape))
 
 
@@ -169,5 +171,5 @@ def matching_files(pattern: Any, name: str | None = None) -> Any:
     """Returns the names of files that match patterns, sorted. Source: tf.io.matching_files."""
     import glob
 
-    found = {p for part in np.atleast_1d(text(pattern)).ravel() for p in glob.glob(part.decode())}
-    return as_host(text(sorted(found)).reshape(-1))
+    found = {p for part in np.atleast_1d(to_text(pattern)).ravel() for p in glob.glob(part.decode())}
+    return as_host(to_text(sorted(found)).reshape(-1))

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from lockstep.compat.tensorflow._types import Argument
 from lockstep.errors import UnsupportedError
 
 __all__ = [
@@ -16,9 +17,9 @@ __all__ = [
 ]
 
 
-def _bound(name: str) -> Callable[..., Any]:
-    def function(*args: Any, **kwargs: Any) -> Any:
-        return _found(name)(*args, **kwargs)
+def _forward(name: str) -> Callable[..., Any]:
+    def function(*args: Argument, **kwargs: Argument) -> Any:
+        return _find(name)(*args, **kwargs)
 
     function.__name__ = name
     function.__doc__ = (
@@ -28,7 +29,7 @@ def _bound(name: str) -> Callable[..., Any]:
     return function
 
 
-def _found(name: str) -> Callable[..., Any]:
+def _find(name: str) -> Callable[..., Any]:
     try:
         return getattr(importlib.import_module("lockstep.data"), name)
     except (ModuleNotFoundError, AttributeError) as error:
@@ -38,7 +39,7 @@ def _found(name: str) -> Callable[..., Any]:
         ) from error
 
 
-audio_dataset_from_directory = _bound("audio_dataset_from_directory")
-image_dataset_from_directory = _bound("image_dataset_from_directory")
-text_dataset_from_directory = _bound("text_dataset_from_directory")
-timeseries_dataset_from_array = _bound("timeseries_dataset_from_array")
+audio_dataset_from_directory = _forward("audio_dataset_from_directory")
+image_dataset_from_directory = _forward("image_dataset_from_directory")
+text_dataset_from_directory = _forward("text_dataset_from_directory")
+timeseries_dataset_from_array = _forward("timeseries_dataset_from_array")

@@ -10,13 +10,15 @@ import h5py
 import keras
 from keras.src.legacy.saving import legacy_h5_format
 
+from lockstep._types import Model
+from lockstep.compat.tensorflow._types import Argument, PathLike
 from lockstep.compat.tensorflow.keras._saves import recover
 from lockstep.errors import ArgumentError, UnsupportedError
 
 __all__ = ["load_model", "save_model"]
 
 
-def save_model(model: Any, filepath: Any, overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
+def save_model(model: Model, filepath: PathLike, overwrite: bool = True, *args: Argument, **kwargs: Argument) -> None:
     """Saves a model to a `.keras` file, an HDF5 file, or a directory; the same as `model.save`.
 
     Source: `tf.keras.models.save_model`.
@@ -28,7 +30,7 @@ def load_model(
     filepath: str | os.PathLike[str],
     custom_objects: dict[str, Any] | None = None,
     compile: bool = True,
-    options: Any = None,
+    options: object = None,
     safe_mode: bool = True,
 ) -> Any:
     """Loads what `model.save` saved: a `.keras` file, an HDF5 file of any name, or a directory.

@@ -1,4 +1,4 @@
-"""For views of modules that Keras 3 has not, or in which nothing is added."""
+"""Views of modules to which this package adds nothing."""
 
 from __future__ import annotations
 

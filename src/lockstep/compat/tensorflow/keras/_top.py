@@ -1,4 +1,4 @@
-"""What stands in `tf.keras` itself."""
+"""Names of `tf.keras` itself."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._data_functions import (
     audio_dataset_from_directory as audio_dataset_from_directory,
 )
@@ -25,7 +26,7 @@ __all__ = [
 ]
 
 
-def multi_gpu_model(*args: Any, **kwargs: Any) -> Any:
+def multi_gpu_model(*args: Argument, **kwargs: Argument) -> Any:
     """Says what replaced it. Source: `tf.keras.utils.multi_gpu_model`, which TensorFlow removed in 2.4.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Modules that show a module of Keras, and what this package has in its place.
+"""Views: modules that show a module of Keras, and this package's names in place of some.
 
 A view holds no copies. It asks, in this order: the module of this package that belongs to it, the module of `keras`,
 and for some `keras._tf_keras.keras`, where Keras keeps old names.
@@ -49,6 +49,7 @@ _OURS = {
 _OLD_NAMES = ("losses", "metrics", "preprocessing.image", "preprocessing.sequence", "preprocessing.text")
 
 
+# No copies: a program, or a test, may replace a function in keras itself (keras.datasets.mnist.load_data).
 class View(ModuleType):
     """A module that looks its names up elsewhere, each time."""
 
@@ -67,6 +68,7 @@ def lookup(inner: str, name: str) -> Any:
     """
     if name == "__all__":
         return [n for n in names(inner) if not n.startswith("_")]
+    # Python asks modules for __path__, __file__ and the like; keras.src is private.
     if (name.startswith("_") and name != "__version__") or name == "src":
         raise AttributeError(f"module {_full(inner)!r} has no attribute {name!r}")
     ours = _ours(inner)
@@ -164,4 +166,5 @@ def _explain(inner: str) -> None:
 def install() -> None:
     """Lets the views be imported, once per process."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        # Last: modules that this package has are found before.
         sys.meta_path.append(_Finder())

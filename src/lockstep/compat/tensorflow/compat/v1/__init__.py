@@ -1,4 +1,4 @@
-"""tf.compat.v1: what programs of TensorFlow 1 use that has a meaning here; other names are those of tf itself."""
+"""tf.compat.v1: names of TensorFlow 1 that have a meaning here; other names are those of tf itself."""
 
 # What is imported late is in __all__, too.
 # pyright: reportUnsupportedDunderAll=false
@@ -173,6 +173,7 @@ _own = _missing.getter(__name__, _LAZY)
 
 
 def __getattr__(name: str) -> _Any:
+    # TensorFlow 1's flags are absl's own module.
     if name == "flags" and _util.find_spec("absl"):
         return _importlib.import_module("absl.flags")
     if name in _SETTINGS:
@@ -180,6 +181,7 @@ def __getattr__(name: str) -> _Any:
     if name in _LAZY or name.startswith("__") or f"tf.compat.v1.{name}" in _missing.ADVICE:
         return _own(name)
     try:
+        # All other names of TensorFlow 2 are in compat.v1, too.
         return _of_tf(_RENAMED.get(name, name))
     except AttributeError:
         if f"tf.{name}" in _missing.ADVICE:

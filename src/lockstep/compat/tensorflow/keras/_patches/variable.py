@@ -7,7 +7,8 @@ from typing import Any
 
 from keras.src.backend.common import KerasVariable
 
-from lockstep.compat.tensorflow._ops.named import running
+from lockstep._types import Variable
+from lockstep.compat.tensorflow._ops.named import model_fn_scope
 from lockstep.compat.tensorflow._shape import TensorShape
 
 
@@ -20,18 +21,18 @@ def install() -> None:
     variable.get_shape = lambda self: TensorShape(self.shape)
 
 
-def _name(variable: Any, otherwise: str) -> str:
+def _name(variable: Variable, otherwise: str) -> str:
     key = _key(variable)
     return otherwise if key is None else f"{key}:0"
 
 
-def _op(self: Any) -> SimpleNamespace:
+def _op(self: Variable) -> SimpleNamespace:
     key = _key(self)
     if key is None:
         raise AttributeError("A variable has an op in a model_fn only. Use its path.")
     return SimpleNamespace(name=key)
 
 
-def _key(variable: Any) -> str | None:
-    scope = running()
+def _key(variable: Variable) -> str | None:
+    scope = model_fn_scope()
     return None if scope is None else scope.known_key_of(variable)

@@ -1,4 +1,4 @@
-"""How models and weights are written to paths that Keras 3 refuses, and found and read again."""
+"""Models and weights under paths that Keras 3 refuses."""
 
 from __future__ import annotations
 

@@ -10,11 +10,12 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 from keras.src.saving import saving_api
 
+from lockstep._types import Model
 from lockstep.checkpoint import _of_tensorflow
+from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._saves.optimizer_state import make_ready, not_to_load
 from lockstep.compat.tensorflow.keras._saves.whole_file import whole_file
 from lockstep.errors import DataNotFoundError, InputError, UnsupportedError
@@ -24,7 +25,7 @@ _FORMAT = {"format": "keras-weights-h5", "written_by": "lockstep"}
 
 
 class Restored:
-    """What `load_weights` of a checkpoint returns: everything was restored, or it would have raised.
+    """Status object that `load_weights` of a checkpoint returns: everything was restored.
 
     Source: the status object of `tf.train.Checkpoint.restore`.
     """
@@ -46,7 +47,7 @@ class Restored:
         return self
 
 
-def write_checkpoint(model: Any, prefix: str | os.PathLike[str]) -> None:
+def write_checkpoint(model: Model, prefix: str | os.PathLike[str]) -> None:
     """Saves the weights of `model`, and its optimizer's state, under `prefix`; it is now the newest there.
 
     Raises:
@@ -56,12 +57,14 @@ def write_checkpoint(model: Any, prefix: str | os.PathLike[str]) -> None:
     _of_tensorflow.refuse_in(target.parent)
     with whole_file(_weights(target), _WEIGHTS) as temporary:
         saving_api.save_weights(model, str(temporary))
+    # After the weights: a program that sees the index finds them whole.
     with whole_file(_index(target)) as temporary:
         temporary.write_text(json.dumps(_FORMAT))
+    # Last, for the same reason: the file names only what is there.
     _make_newest(target)
 
 
-def read_checkpoint(model: Any, prefix: str | os.PathLike[str], **options: Any) -> Restored:
+def read_checkpoint(model: Model, prefix: str | os.PathLike[str], **options: Argument) -> Restored:
     """Loads what `write_checkpoint` saved under `prefix`.
 
     Raises:
@@ -75,7 +78,7 @@ def read_checkpoint(model: Any, prefix: str | os.PathLike[str], **options: Any) 
     return Restored()
 
 
-def load_into(model: Any, weights: Path, **options: Any) -> None:
+def load_into(model: Model, weights: Path, **options: Argument) -> None:
     """Loads weights, and the optimizer's state if it is of this kind of optimizer; Keras 2 ignored another's too."""
     make_ready(model, weights)
     saving_api.load_weights(model, str(weights), objects_to_skip=not_to_load(model, weights), **options)
@@ -119,8 +122,8 @@ def _make_newest(target: Path) -> None:
     state = target.parent / "checkpoint"
     before = [name for name in (_names(state)[1:] if state.exists() else []) if name != target.name]
     kept = [name for name in before if _weights(target.parent / name).exists()]
-    lines = [f'model_checkpoint_path: "{_escaped(target.name)}"']
-    lines += [f'all_model_checkpoint_paths: "{_escaped(name)}"' for name in [*kept, target.name]]
+    lines = [f'model_checkpoint_path: "{_escape(target.name)}"']
+    lines += [f'all_model_checkpoint_paths: "{_escape(name)}"' for name in [*kept, target.name]]
     with whole_file(state) as temporary:
         temporary.write_text("\n".join(lines) + "\n")
 
@@ -132,20 +135,20 @@ def _names(state: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{state} cannot be read ({error}). Remove it, or name the checkpoint yourself.") from error
     found = re.findall(r'^\s*(model_checkpoint_path|all_model_checkpoint_paths):\s*"((?:[^"\\]|\\.)*)"\s*$', text, re.M)
-    newest = [_unescaped(name) for key, name in found if key == "model_checkpoint_path"]
+    newest = [_unescape(name) for key, name in found if key == "model_checkpoint_path"]
     if len(newest) != 1:
         raise InputError(
             f"{state} must name one newest checkpoint (model_checkpoint_path); it names {len(newest)}. Remove the "
             "file, or name the checkpoint yourself."
         )
-    return newest + [_unescaped(name) for key, name in found if key != "model_checkpoint_path"]
+    return newest + [_unescape(name) for key, name in found if key != "model_checkpoint_path"]
 
 
-def _escaped(name: str) -> str:
+def _escape(name: str) -> str:
     return name.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def _unescaped(name: str) -> str:
+def _unescape(name: str) -> str:
     return re.sub(r"\\(.)", r"\1", name)
 
 

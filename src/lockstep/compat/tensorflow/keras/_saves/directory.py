@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import uuid
 from pathlib import Path
-from typing import Any
 
 from keras.src.saving import saving_lib
 
+from lockstep._types import Model
 from lockstep.checkpoint._exchange import remove, take_place
 from lockstep.checkpoint._unwritable import naming
 
@@ -20,12 +20,12 @@ from lockstep.checkpoint._unwritable import naming
 _PARTS = ("assets", "model.weights.h5", "metadata.json", "config.json")
 
 
-def _unfinished(target: Path) -> Path:
+def _staging_path(target: Path) -> Path:
     """Returns a name beside `target`, on the same file system, for what will become it."""
     return target.with_name(f".{target.name}.unfinished-{uuid.uuid4().hex[:8]}")
 
 
-def save_directory(model: Any, path: str | os.PathLike[str]) -> None:
+def save_directory(model: Model, path: str | os.PathLike[str]) -> None:
     """Saves `model`, its optimizer's state included, as the directory `path`.
 
     A model that was saved there before is replaced when the new one is complete; other files in the directory stay.
@@ -34,17 +34,19 @@ def save_directory(model: Any, path: str | os.PathLike[str]) -> None:
         CheckpointError: If it cannot be written.
     """
     target = Path(os.path.abspath(path))
-    staged = _unfinished(target)
+    staged = _staging_path(target)
     with naming(str(target)):
+        # Beside the target, on its file system, where a rename is atomic.
         staged.mkdir(parents=True)
         try:
             saving_lib.save_model(model, str(staged), zipped=False)
-            _put(staged, target)
+            _replace(staged, target)
         finally:
             remove(staged)
 
 
-def _put(staged: Path, target: Path) -> None:
+def _replace(staged: Path, target: Path) -> None:
+    # Other files in the directory (logs, a README) are the user's: the directory itself cannot be exchanged then.
     if target.is_dir() and any(entry.name not in _PARTS for entry in target.iterdir()):
         _replace_parts(staged, target)
     else:

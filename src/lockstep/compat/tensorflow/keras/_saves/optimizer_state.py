@@ -8,8 +8,10 @@ from typing import Any
 
 import h5py
 
+from lockstep._types import Model
 
-def make_ready(model: Any, path: str | os.PathLike[str]) -> None:
+
+def make_ready(model: Model, path: str | os.PathLike[str]) -> None:
     """Creates the variables of the model's optimizer, if the file has values for them.
 
     Keras creates them in the first step, and refuses to load values for variables that are not there. Keras 2 kept the
@@ -20,7 +22,7 @@ def make_ready(model: Any, path: str | os.PathLike[str]) -> None:
         optimizer.build(model.trainable_variables)
 
 
-def not_to_load(model: Any, path: str | os.PathLike[str]) -> list[Any]:
+def not_to_load(model: Model, path: str | os.PathLike[str]) -> list[Any]:
     """Returns the model's optimizer, if the file has the state of another kind of optimizer, or none."""
     optimizer = _optimizer(model)
     if optimizer is None:
@@ -44,6 +46,6 @@ def saved_variables(path: str | os.PathLike[str]) -> int:
         return 0 if group is None else len(group)
 
 
-def _optimizer(model: Any) -> Any:
+def _optimizer(model: Model) -> Any:
     optimizer = getattr(model, "optimizer", None)
     return optimizer if hasattr(optimizer, "variables") else None

@@ -1,4 +1,4 @@
-"""A file that is there whole, or as it was before."""
+"""Atomic replacement of a file."""
 
 from __future__ import annotations
 

@@ -13,8 +13,10 @@ from jax.core import Tracer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
+from lockstep._types import Optimizer, PyTree, Tensor
 from lockstep.compat.tensorflow._missing import GRADIENT
-from lockstep.compat.tensorflow._ops.named import replica_scope, running
+from lockstep.compat.tensorflow._ops.named import model_fn_scope, replica_scope
+from lockstep.compat.tensorflow._types import Argument, LearningRate
 from lockstep.errors import ArgumentError, UnsupportedError
 
 
@@ -38,16 +40,16 @@ def install() -> None:
 
 def _accepting(theirs: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(theirs)
-    def __init__(self: Any, learning_rate: Any = None, *args: Any, **kwargs: Any) -> None:
+    def __init__(self: Optimizer, learning_rate: LearningRate = None, *args: Argument, **kwargs: Argument) -> None:
         rate = kwargs.pop("lr", learning_rate)
         theirs(self, as_rate(rate), *args, **kwargs)
 
     return __init__
 
 
-def as_rate(rate: Any) -> Any:
+def as_rate(rate: LearningRate) -> Any:
     """Returns a learning rate as Keras 3 wants it: numbers as floats, what a model_fn computed as a schedule."""
-    if isinstance(rate, Tracer) and running() is not None:
+    if isinstance(rate, Tracer) and model_fn_scope() is not None:
         from lockstep.train._keras_rule import ComputedRate
 
         return ComputedRate(rate)
@@ -58,18 +60,18 @@ def as_rate(rate: Any) -> Any:
     return rate
 
 
-def _get_learning_rate(self: Any) -> Any:
+def _get_learning_rate(self: Optimizer) -> Any:
     """Returns the variable, which `K.set_value` and `assign` change; of a schedule, its value at this step."""
     rate = self._learning_rate
     return rate if hasattr(rate, "assign") else self.learning_rate
 
 
-def _set_learning_rate(self: Any, rate: Any) -> None:
+def _set_learning_rate(self: Optimizer, rate: LearningRate) -> None:
     self.learning_rate = as_rate(rate)
 
 
 def _minimize(
-    self: Any, loss: Any, var_list: Any = None, grad_loss: Any = None, name: Any = None, tape: Any = None
+    self: Optimizer, loss: Tensor, var_list: PyTree = None, grad_loss: Tensor = None, name: Any = None, tape: Any = None
 ) -> Any:
     """Makes a loss smaller; in a model_fn it returns the update that does. Source: `Optimizer.minimize` of Keras 2.
 
@@ -88,7 +90,7 @@ def _minimize(
     return minimize(loss, self, variables)
 
 
-def _minimize_in_replica(self: Any, loss: Any, variables: Any, tape: Any) -> Any:
+def _minimize_in_replica(self: Optimizer, loss: Tensor, variables: PyTree, tape: Any) -> Any:
     from lockstep.compat.tensorflow._ops.training import GradientTape
 
     if tape is None and not callable(loss):
@@ -103,7 +105,7 @@ def _minimize_in_replica(self: Any, loss: Any, variables: Any, tape: Any) -> Any
     return self.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
 
-def _get_updates(self: Any, loss: Any, params: Any) -> list[Any]:
+def _get_updates(self: Optimizer, loss: Tensor, params: PyTree) -> list[Any]:
     """Returns the updates of a model_fn that make a loss smaller; Source: `Optimizer.get_updates` of Keras 2."""
     return [_minimize(self, loss, params)]
 
@@ -112,9 +114,9 @@ def _in_model_fn(theirs: Callable[..., Any]) -> Callable[..., Any]:
     """In a model_fn gradients are applied by the step, once they are averaged over the replicas."""
 
     @functools.wraps(theirs)
-    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply_gradients(self: Optimizer, grads_and_vars: PyTree, *args: Argument, **kwargs: Argument) -> Any:
         kwargs.pop("name", None)
-        if running() is None:
+        if model_fn_scope() is None:
             with _summing(*_taken(kwargs)):
                 return theirs(self, _scaled_again(self, grads_and_vars), *args, **kwargs)
         if args or kwargs:
@@ -140,12 +142,12 @@ def _summing(aggregates: bool, skips: bool) -> Generator[None]:
         yield
 
 
-def _get_scaled_loss(self: Any, loss: Any) -> Any:
+def _get_scaled_loss(self: Optimizer, loss: Tensor) -> Any:
     """Returns the loss times the scale. Source: `LossScaleOptimizer.get_scaled_loss` of Keras 2."""
     return (lambda: self.scale_loss(loss())) if callable(loss) else self.scale_loss(loss)
 
 
-def _get_unscaled_gradients(self: Any, gradients: Any) -> list[Any]:
+def _get_unscaled_gradients(self: Optimizer, gradients: PyTree) -> list[Any]:
     """Returns the gradients without the scale, such as `apply_gradients` gets them next.
 
     Source: `LossScaleOptimizer.get_unscaled_gradients` of Keras 2.
@@ -154,11 +156,11 @@ def _get_unscaled_gradients(self: Any, gradients: Any) -> list[Any]:
     return [None if g is None else g / self.loss_scale for g in gradients]
 
 
-def _loss_scale(self: Any) -> Any:
+def _loss_scale(self: Optimizer) -> Any:
     return self.dynamic_scale.value if self.built else self.initial_scale
 
 
-def _scaled_again(optimizer: Any, pairs: Any) -> Any:
+def _scaled_again(optimizer: Optimizer, pairs: PyTree) -> Any:
     """Keras 3's `apply` takes the scale from the gradients by itself, and looks whether they are finite."""
     if not getattr(optimizer, "_lockstep_unscaled", False):
         return pairs
@@ -166,9 +168,9 @@ def _scaled_again(optimizer: Any, pairs: Any) -> Any:
     return [(None if g is None else g * optimizer.loss_scale, v) for g, v in pairs]
 
 
-def _set_iterations(self: Any, value: Any) -> None:
+def _set_iterations(self: Optimizer, value: Tensor) -> None:
     """Takes the global step, which counts an optimizer's steps in a model_fn anyway."""
-    scope = running()
+    scope = model_fn_scope()
     if scope is None or value is not scope.global_step:
         raise UnsupportedError(
             "iterations of an optimizer can be set to the global step of a model_fn: "
@@ -178,12 +180,12 @@ def _set_iterations(self: Any, value: Any) -> None:
 
 
 def _demand_model_fn(what: str) -> None:
-    if running() is None:
+    if model_fn_scope() is None:
         raise UnsupportedError(
             f"{what} can be used in a model_fn of an Estimator, and in functions of strategy.run. {GRADIENT}"
         )
 
 
-def _get_weights(self: Any) -> list[np.ndarray]:
+def _get_weights(self: Optimizer) -> list[np.ndarray]:
     """Returns the values of all variables, in the order in which `set_weights` takes them."""
     return [np.asarray(variable) for variable in self.variables]
