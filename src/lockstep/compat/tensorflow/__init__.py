@@ -1,7 +1,7 @@
 """TensorFlow's names, for training programs: `import lockstep.compat.tensorflow as tf`.
 
 Functions compute with numpy on host arrays, with JAX on JAX arrays and when they are compiled, and with keras.ops on
-Keras' symbolic tensors. Importing this package gives JAX's arrays a `numpy()` method. What is covered, and how it
+Keras' symbolic tensors. Modules that import this package see `numpy()` of JAX's arrays. What is covered, and how it
 differs from TensorFlow: docs/tensorflow.md.
 """
 
@@ -72,6 +72,7 @@ if _TYPE_CHECKING:
     from lockstep.compat.tensorflow import keras as keras
 
 newaxis = None
+# Imported when they are used: `import lockstep.compat.tensorflow` itself stays short.
 _PARTS = (
     *(
         "autograph",
@@ -161,4 +162,5 @@ __getattr__ = _missing.getter(__name__, _LAZY)
 __dir__ = _missing.lister(globals(), _LAZY)
 
 # From here on Keras' own classes take Keras 2's ways too, for programs that import keras beside this package.
+# Last, for it needs the names above. README.md lists what it changes.
 from lockstep.compat.tensorflow import keras as keras  # noqa: E402

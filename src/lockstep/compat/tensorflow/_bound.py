@@ -40,9 +40,9 @@ def find_in_data(name: str) -> Any:
     """Returns what lockstep.data has under this name, `None` if this version has nothing."""
     for home in _HOMES:
         module = importlib.import_module(home) if _exists(home) else None
-        found = getattr(module, name, None)
-        if found is not None and not isinstance(found, ModuleType):
-            return found
+        value = getattr(module, name, None)
+        if value is not None and not isinstance(value, ModuleType):
+            return value
     return None
 
 

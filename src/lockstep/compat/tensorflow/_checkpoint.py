@@ -33,7 +33,7 @@ class Checkpoint:
     """
 
     def __init__(self, root: Trackable = None, **kwargs: Argument) -> None:
-        """Makes one.
+        """Creates a checkpoint.
 
         Args:
             root: One object, besides those with names.
@@ -58,6 +58,7 @@ class Checkpoint:
         """Saves under `<file_prefix>-<number>`, which is the newest of its directory then; returns that name."""
         _check_options(options)
         self.save_counter.assign(self.save_counter + 1)
+        # TensorFlow's prefix: a directory, and what the names begin with.
         directory, basename = os.path.split(os.fspath(file_prefix))
         with CheckpointStore(directory or ".", basename, keep_max=None) as store:
             return self.save_to(store, int(self.save_counter.value))
@@ -90,9 +91,9 @@ class Checkpoint:
         _check_options(options)
         if save_path is None:
             return Restored()
-        found = load(save_path)
+        checkpoint = load(save_path)
         for name, value in self._named_parts():
-            _restore(name, value, found.arrays, found.extra)
+            _restore(name, value, checkpoint.arrays, checkpoint.extra)
         return Restored()
 
     read = restore
@@ -131,7 +132,7 @@ class CheckpointManager:
         checkpoint_interval: int | None = None,
         init_fn: Callable[[], object] | None = None,
     ) -> None:
-        """Makes one.
+        """Creates a manager.
 
         Args:
             checkpoint: What it saves.
@@ -163,8 +164,8 @@ class CheckpointManager:
         """The names of those that are kept, the oldest first."""
         from lockstep.checkpoint import get_checkpoint_state
 
-        found = get_checkpoint_state(self.directory)
-        return [] if found is None else list(found.all_model_checkpoint_paths)
+        state = get_checkpoint_state(self.directory)
+        return [] if state is None else list(state.all_model_checkpoint_paths)
 
     @property
     def latest_checkpoint(self) -> str | None:
@@ -193,8 +194,9 @@ class CheckpointManager:
         self._last = step
         counter = self.checkpoint.save_counter
         counter.assign(counter + 1)
-        given = step if checkpoint_number is None else int(checkpoint_number)
-        name = self.checkpoint.save_to(self._store, int(counter.value) if given is None else given)
+        number = step if checkpoint_number is None else int(checkpoint_number)
+        name = self.checkpoint.save_to(self._store, int(counter.value) if number is None else number)
+        # TensorFlow's save returns when the files are there.
         self._store.wait()
         return name
 
@@ -259,6 +261,7 @@ def _assign(name: str, value: Trackable, variables: list[Any], saved: Mapping[st
             f"A model's variables are restored into those it has. Received: {name}, which is not built. Call the model "
             "on one batch, or its build(input_shape), before restore."
         )
+    # By position: names of Keras' layers count up within a process, and differ in the next one.
     there = {f"{name}/{i}": v for i, v in enumerate(variables)}
     for key in [*there, *saved]:
         have, want = there.get(key), saved.get(key)
@@ -268,6 +271,7 @@ def _assign(name: str, value: Trackable, variables: list[Any], saved: Mapping[st
                 f"{None if want is None else want.shape} in the checkpoint, and {None if have is None else have.shape} "
                 f"here ({len(saved)} variables there, {len(there)} here). Make {name} as it was made before saving."
             )
+    # After all have been checked: a checkpoint is restored whole, or not at all.
     for key, variable in there.items():
         _set_value(variable, saved[key])
 

@@ -138,6 +138,7 @@ class DType:
             return self.dtype.type(getattr(ml_dtypes.finfo(self.dtype), which))
         if self.is_integer:
             return getattr(np.iinfo(self.dtype), which)
+        # TensorFlow's limits of truth values.
         if self.is_bool:
             return which == "max"
         raise ArgumentError(f"Only real numbers have limits. Received the {which} of {self!r}.")
@@ -146,6 +147,7 @@ class DType:
         if isinstance(other, DType):
             return self.dtype == other.dtype
         try:
+            # Programs compare types with names, numpy's and Python's types.
             return self.dtype == np.dtype(_names.get(other, other))  # pyright: ignore[reportArgumentType, reportCallIssue]
         except TypeError:
             return NotImplemented
@@ -212,8 +214,9 @@ def as_dtype(type_value: DTypeLike) -> DType:
     if isinstance(type_value, DType):
         return type_value
     try:
-        found = np.dtype(_names.get(type_value, type_value))
-        return string if found.kind in "SU" else _KNOWN[found]
+        dtype = np.dtype(_names.get(type_value, type_value))
+        # Fixed-width text of numpy counts as text.
+        return string if dtype.kind in "SU" else _KNOWN[dtype]
     except (TypeError, KeyError):
         raise ArgumentError(
             f"A dtype must be one of {', '.join(sorted(t.name for t in _KNOWN.values()))}. Received: {type_value!r}."

@@ -28,6 +28,7 @@ def install() -> None:
     """Adds the methods where JAX has none of that name."""
     for cls, numpy in ((ArrayImpl, _numpy), (core.Tracer, _refuse_values)):
         for name, method in (("numpy", numpy), ("get_shape", _get_shape), ("set_shape", check_shape)):
+            # A JAX that gets such a method itself keeps it.
             if not hasattr(cls, name):
                 setattr(cls, name, ExtensionMethod(name, method))
 

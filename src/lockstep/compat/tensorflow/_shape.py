@@ -22,6 +22,7 @@ class TensorShape(tuple[Any, ...]):
 
     __slots__ = ()
 
+    # A tuple, not TensorFlow's class: numpy, JAX and Keras take it as a shape.
     def __new__(cls, dims: Iterable[Any] | int | None) -> TensorShape:
         """Makes a shape.
 
@@ -95,10 +96,12 @@ class TensorShape(tuple[Any, ...]):
     @overload
     def __getitem__(self, key: slice) -> TensorShape: ...
     def __getitem__(self, key: SupportsIndex | slice) -> Any:
-        found = super().__getitem__(key)
-        return TensorShape(found) if isinstance(key, slice) else found
+        # A slice of a shape is a shape; a single size is a number, as in TensorFlow 2.
+        sizes = super().__getitem__(key)
+        return TensorShape(sizes) if isinstance(key, slice) else sizes
 
     def __eq__(self, other: object) -> bool:
+        # A list of sizes equals the shape, too, as programs compare them.
         return tuple(self) == tuple(other) if isinstance(other, (tuple, list)) else NotImplemented  # pyright: ignore[reportUnknownArgumentType]
 
     def __ne__(self, other: object) -> bool:

@@ -17,7 +17,8 @@ class Signature(saved_model.Signature):
     """Signature of a loaded model, as `lockstep.saved_model.Signature`, that returns tensors."""
 
     def __init__(self, plain: saved_model.Signature) -> None:
-        """Makes one of lockstep's own."""
+        """Takes over the state of a loaded signature."""
+        # All state of the loaded signature, without loading it again.
         vars(self).update(vars(plain))
 
     def __call__(self, inputs: Tensor = None, /, **named: Tensor) -> dict[str, Any]:

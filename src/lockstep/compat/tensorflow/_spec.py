@@ -17,19 +17,20 @@ class TensorSpec(_TensorSpec):
     """The shape and type of a tensor. Source: tf.TensorSpec."""
 
     def __init__(self, shape: ShapeLike, dtype: DTypeLike = float32, name: str | None = None) -> None:
-        """Makes one of sizes (`None` where they differ), a type, and a name for messages."""
+        """Creates a spec of sizes (`None` where they differ), a type, and a name for messages."""
         super().__init__(shape, as_dtype(dtype).dtype, name)
         if shape is not None:
+            # The base class is frozen; it keeps a plain tuple.
             object.__setattr__(self, "shape", TensorShape(shape))
 
     @classmethod
     def from_tensor(cls, tensor: Tensor, name: str | None = None) -> TensorSpec:
-        """Returns that of a tensor."""
+        """Returns the spec of a tensor."""
         return cls(tensor.shape, tensor.dtype, name)
 
     @classmethod
     def from_spec(cls, spec: Any, name: str | None = None) -> TensorSpec:
-        """Returns a copy of another."""
+        """Returns a copy of another spec."""
         return cls(spec.shape, spec.dtype, name)
 
 

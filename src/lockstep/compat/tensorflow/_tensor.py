@@ -55,6 +55,7 @@ class HostTensor(np.ndarray):
         check_shape(self, shape)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: ArrayLike, **kwargs: Argument) -> Any:
+        # NotImplemented lets numpy ask the other operand, an array of JAX or a variable.
         if not all(isinstance(i, _HOST) for i in inputs) or "out" in kwargs:
             return NotImplemented
         return from_numpy(getattr(ufunc, method)(*map(_operand, inputs), **kwargs))
@@ -107,11 +108,11 @@ def _operand(value: ArrayLike) -> Any:
 
 def to_text(value: ArrayLike) -> np.ndarray[Any, Any]:
     """Returns text (`str`, `bytes`, lists or arrays of them) as an array of `bytes` objects."""
-    found = _base(value) if isinstance(value, np.ndarray) else np.array(value, object)
-    flat = [e.encode() if isinstance(e, str) else bytes(e) if isinstance(e, bytes) else e for e in found.ravel()]
+    array = _base(value) if isinstance(value, np.ndarray) else np.array(value, object)
+    flat = [e.encode() if isinstance(e, str) else bytes(e) if isinstance(e, bytes) else e for e in array.ravel()]
     result = np.empty(len(flat), object)
     result[:] = flat
-    return result.reshape(np.ndarray.shape.__get__(found))
+    return result.reshape(np.ndarray.shape.__get__(array))
 
 
 def narrow(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -120,6 +121,7 @@ def narrow(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     Raises:
         ArgumentError: If integers do not fit; JAX would wrap them around.
     """
+    # Floats lose digits, as in JAX; integers must fit.
     target = _NARROW.get(value.dtype)
     if target is None or jax.config.read("jax_enable_x64"):
         return value
@@ -138,8 +140,8 @@ def as_host(value: ArrayLike) -> HostTensor:
         return value
     if isinstance(value, (str, bytes)):
         return to_text(value).view(HostTensor)
-    found = np.asarray(value)
-    return (to_text(found) if found.dtype.kind in "SU" else found).view(HostTensor)
+    array = np.asarray(value)
+    return (to_text(array) if array.dtype.kind in "SU" else array).view(HostTensor)
 
 
 def from_numpy(value: ArrayLike) -> Any:
@@ -155,12 +157,12 @@ def constant_array(value: ArrayLike) -> np.ndarray[Any, Any]:
         return to_text(value) if value.dtype.kind in "SU" else _base(value)
     if isinstance(value, np.generic):
         return to_text(value.item()) if value.dtype.kind in "SU" else np.asarray(value)
-    found = _rectangular(value)
-    if found.dtype.kind in "SUO":
-        return to_text(found)
-    if _has_typed_leaf(value) or (found.dtype.kind in "iu" and not _fits(found)):
-        return found
-    return found.astype(_NARROW.get(found.dtype, found.dtype))
+    array = _rectangular(value)
+    if array.dtype.kind in "SUO":
+        return to_text(array)
+    if _has_typed_leaf(value) or (array.dtype.kind in "iu" and not _fits(array)):
+        return array
+    return array.astype(_NARROW.get(array.dtype, array.dtype))
 
 
 def _rectangular(value: ArrayLike) -> np.ndarray[Any, Any]:
@@ -222,6 +224,7 @@ def _add_operators() -> None:
         setattr(HostTensor, f"__{plain}__", _binary(name, reflected=False))
         setattr(HostTensor, f"__r{plain}__", _binary(name, reflected=True))
         setattr(HostTensor, f"__i{plain}__", _binary(name, reflected=False))
+    # Comparisons go element by element, as in TensorFlow 2.
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
         setattr(HostTensor, f"__{name}__", _binary(name, reflected=False))
 

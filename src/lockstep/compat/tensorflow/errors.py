@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# XLA reports memory that has run out by this class.
 from jax.errors import JaxRuntimeError as ResourceExhaustedError
 
 from lockstep.compat.tensorflow._missing import getter as _getter

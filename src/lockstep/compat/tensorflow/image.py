@@ -41,8 +41,8 @@ _other = _missing.getter(__name__)
 
 
 def __getattr__(name: str) -> _Any:
-    found = _on_host(name) if name in _FUNCTIONS else _find_in_data(name) if name in _CLASSES else None
-    return _other(name) if found is None else found
+    value = _on_host(name) if name in _FUNCTIONS else _find_in_data(name) if name in _CLASSES else None
+    return _other(name) if value is None else value
 
 
 __dir__ = _missing.lister(globals(), dict.fromkeys((*_FUNCTIONS, *_CLASSES), ""))

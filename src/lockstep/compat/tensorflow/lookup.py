@@ -82,6 +82,7 @@ class TextFileInitializer(KeyValueTensorInitializer):
         path = _Path(_to_text(filename).item().decode())
         if not path.exists():
             raise _DataNotFoundError(f"The file must exist. Received: {path}.")
+        # Bytes: text is bytes here, and needs no encoding.
         lines = path.read_bytes().splitlines()[:vocab_size]
         keys = _parts(lines, key_index, delimiter, key_dtype)
         super().__init__(keys, _parts(lines, value_index, delimiter, value_dtype), key_dtype, value_dtype)
@@ -90,14 +91,15 @@ class TextFileInitializer(KeyValueTensorInitializer):
 def _parts(lines: list[bytes], index: int, delimiter: str, dtype: _DTypeLike) -> _Any:
     if index == TextFileIndex.LINE_NUMBER:
         return _np.arange(len(lines))
-    found = lines if index == TextFileIndex.WHOLE_LINE else [line.split(delimiter.encode())[index] for line in lines]
-    return found if _as_dtype(dtype).dtype == object else [_as_dtype(dtype).as_numpy_dtype(float(f)) for f in found]
+    texts = lines if index == TextFileIndex.WHOLE_LINE else [line.split(delimiter.encode())[index] for line in lines]
+    return texts if _as_dtype(dtype).dtype == object else [_as_dtype(dtype).as_numpy_dtype(float(f)) for f in texts]
 
 
 def _to_array(values: _Tensor, dtype: _DTypeLike) -> _Any:
-    found = _constant_array(_np.asarray(values) if isinstance(values, _np.ndarray) else values)
+    array = _constant_array(_np.asarray(values) if isinstance(values, _np.ndarray) else values)
+    # 64-bit keys stay: they are compared on the host.
     wanted = None if dtype is None else _as_dtype(dtype).dtype
-    return found.ravel() if wanted is None or wanted == found.dtype else found.ravel().astype(wanted)
+    return array.ravel() if wanted is None or wanted == array.dtype else array.ravel().astype(wanted)
 
 
 class StaticHashTable:
@@ -113,10 +115,12 @@ class StaticHashTable:
         """Makes a table; `default_value` is what a key has that is not in it."""
         self._table = dict(zip(initializer.keys.tolist(), initializer.values.tolist(), strict=True))
         self._dtype = initializer.values.dtype
+        # Text is compared as bytes.
         self._default = _to_text(default_value).item() if self._dtype.kind == "O" else default_value
 
     def lookup(self, keys: _Tensor, name: str | None = None) -> _Any:
         """Returns the values of keys, in a tensor of the same shape."""
+        # The host looks text up before the step, which gets numbers.
         if _named.is_text_of_model(keys):
             return self._look_up_text(keys)
         if _named.model_fn_scope() is not None and self._dtype.kind == "O" and _library(keys) is _DEVICE:
@@ -126,12 +130,12 @@ class StaticHashTable:
             raise _UnsupportedError(
                 f"Tables are on the host. Received {kind}. Use tf.keras.layers.StringLookup or IntegerLookup."
             )
-        found = _constant_array(keys)
+        array = _constant_array(keys)
         # A dict, not numpy's searchsorted: keys may be text.
-        values = _np.empty(found.size, self._dtype)
-        for number, key in enumerate(found.ravel().tolist()):
+        values = _np.empty(array.size, self._dtype)
+        for number, key in enumerate(array.ravel().tolist()):
             values[number] = self._value(key)
-        return _as_host(values.reshape(_np.shape(found)))
+        return _as_host(values.reshape(_np.shape(array)))
 
     def _value(self, key: _Any) -> _Any:
         return self._table.get(key, self._default)
@@ -162,6 +166,7 @@ class StaticHashTable:
                 "In a model_fn the keys of a table of text must be the numbers from 0 up. Received: "
                 f"{list(self._table)[:5]}. Look the text up after predict()."
             )
+        # One number past the end stands for the default.
         inside = (keys >= 0) & (keys < count)
         return words(jnp.where(inside, keys, count), [self._value(number) for number in range(count + 1)])
 
@@ -187,6 +192,7 @@ class StaticVocabularyTable(StaticHashTable):
         name: str | None = None,
     ) -> None:
         """Makes a table of an initializer, with so many numbers for unknown text."""
+        # Without an initializer all text goes to the further numbers.
         super().__init__(initializer or KeyValueTensorInitializer([], [], "string", "int64"), -1)
         self._buckets = num_oov_buckets
 
@@ -200,6 +206,7 @@ class StaticVocabularyTable(StaticHashTable):
 
         if key in self._table:
             return self._table[key]
+        # Numbers for unknown text follow those of the table.
         return len(self._table) + int(to_hash_bucket_fast(key if isinstance(key, bytes) else str(key), self._buckets))
 
 

@@ -52,8 +52,8 @@ def irfft(input_tensor: _Tensor, fft_length: _SizeLike = None, name: str | None 
 
 
 def _length(value: _Tensor) -> _Any:
-    found = _dispatch.to_static(value)
-    return found[0] if isinstance(found, tuple) else found
+    length = _dispatch.to_static(value)
+    return length[0] if isinstance(length, tuple) else length
 
 
 def hann_window(
@@ -95,6 +95,7 @@ def frame(
     count = -(-x.shape[-1] // step) if pad_end else max(0, 1 + (x.shape[-1] - length) // step)
     missing = max(0, (count - 1) * step + length - x.shape[-1]) if pad_end else 0
     x = xp.pad(x, [(0, 0)] * (len(x.shape) - 1) + [(0, missing)], constant_values=pad_value)
+    # Indices known beforehand: one gather for all frames.
     frames = x[..., _np.arange(count)[:, None] * step + _np.arange(length)]
     return _dispatch.give(xp, xp.moveaxis(frames, (-2, -1), (axis - 1, axis)) if axis != -1 else frames)
 

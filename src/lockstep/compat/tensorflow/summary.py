@@ -29,6 +29,7 @@ def create_file_writer(
     from lockstep.compat.tensorflow._summary_writer import SummaryWriter
     from lockstep.summary import FileWriter
 
+    # TensorFlow's default.
     seconds = 120.0 if flush_millis is None else flush_millis / 1000
     return SummaryWriter(FileWriter(logdir, None, max_queue or 10, seconds, None, filename_suffix))
 
@@ -37,6 +38,7 @@ def _is_in_model(step: _Tensor, description: _Any) -> bool:
     from lockstep.compat.tensorflow._ops.named import model_fn_scope
 
     scope = model_fn_scope()
+    # A model_fn's summaries are written for the step that it is called in; another number would be ignored.
     if description is not None or (step is not None and scope is not None and step is not scope.global_step):
         raise _ArgumentError(
             "Summaries have no description, and those of a model_fn are of its global step. Received: "
@@ -69,6 +71,7 @@ def histogram(
     """Shows how values are distributed; `buckets` must be `None`, else as `scalar`. Source: tf.summary.histogram."""
     from lockstep.summary import histogram as add
 
+    # The event file has the values' histogram; TensorBoard draws it.
     if buckets is not None:
         raise _ArgumentError(f"TensorBoard chooses the buckets. Received: buckets={buckets!r}. Leave it out.")
     if not _is_in_model(step, description):

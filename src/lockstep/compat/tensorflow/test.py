@@ -37,6 +37,7 @@ class TestCase(_unittest.TestCase):
     def get_temp_dir(self) -> str:
         """Returns a new directory, removed after the test."""
         directory = _tempfile.TemporaryDirectory()
+        # TensorFlow keeps the directory until the process ends; here no test leaves files behind.
         self.addCleanup(directory.cleanup)
         return directory.name
 

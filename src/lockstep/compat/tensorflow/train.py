@@ -83,9 +83,10 @@ def __getattr__(name: str) -> _Any:
         return getattr(_importlib.import_module("lockstep.compat.tensorflow._checkpoint"), name)
     if name in _CHECKPOINTS:
         return getattr(_importlib.import_module("lockstep.checkpoint"), name)
-    found = _find_in_data(name) if name in _DATA else None
-    if found is not None:
-        return found
+    value = _find_in_data(name) if name in _DATA else None
+    if value is not None:
+        return value
+    # TensorFlow 1's optimizers and hooks are under tf.train in programs of TensorFlow 1.
     older: _Any = None if name in _DATA or name.startswith("__") else _importlib.import_module(_V1)
     return _other(name) if older is None or name not in older.__all__ else getattr(older, name)
 

@@ -6,10 +6,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import lockstep.data
 from lockstep import datasets
+from lockstep._types import Tensor
+from lockstep.compat.tensorflow._tensor import as_tensor
 from lockstep.compat.tensorflow._types import Argument
-from lockstep.compat.tensorflow_datasets._convert import to_tensorflow
-from lockstep.datasets import DatasetInfo, ReadConfig
+from lockstep.compat.tensorflow.data._dataset import from_lockstep
+from lockstep.datasets import DatasetInfo, ReadConfig, disable_progress_bar, enable_progress_bar
 from lockstep.errors import ArgumentError, UnsupportedError
 
 # What tensorflow_datasets accepts, and the values that ask for nothing.
@@ -92,6 +95,7 @@ def builder(name: str, *, data_dir: str | os.PathLike[str] | None = None, try_gc
     Raises:
         ArgumentError: If there is no data set of that name.
     """
+    # Files come from where they are published, not from a bucket.
     _check_neutral("builder", {"try_gcs": try_gcs}, _LOAD)
     return DatasetBuilder(name, data_dir=data_dir)
 
@@ -136,8 +140,9 @@ def load(
         InputError: If a file is damaged; the message names it.
     """
     _check_neutral("load", options, _LOAD)
-    found = datasets.builder(name, data_dir=data_dir)
-    found.download_and_prepare(download=download)
+    data_builder = datasets.builder(name, data_dir=data_dir)
+    # Before the dataset is made, so that missing data is an error of load.
+    data_builder.download_and_prepare(download=download)
     arguments: dict[str, Any] = {
         "split": split,
         "batch_size": batch_size,
@@ -146,8 +151,8 @@ def load(
         "as_supervised": as_supervised,
         **_check_arguments(as_dataset_kwargs or {}),
     }
-    data = to_tensorflow(found.as_dataset(**arguments))
-    return (data, found.info) if with_info else data
+    data = to_tensorflow(data_builder.as_dataset(**arguments))
+    return (data, data_builder.info) if with_info else data
 
 
 def _check_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -160,8 +165,28 @@ def _check_neutral(function: str, options: Mapping[str, Any], neutral: Mapping[s
     for name, value in options.items():
         if name not in neutral:
             raise ArgumentError(f"{function} has no argument {name!r}. Received: {name}={value!r}. Leave it away.")
+        # Arguments that ask for nothing are accepted, for programs give them.
         if value not in (neutral[name], None, {}):
             raise UnsupportedError(
                 f"{function} cannot honour {name!r}: lockstep reads data sets from where they are published. "
                 f"Received: {name}={value!r}. Leave it away."
             )
+
+
+def to_tensorflow(data: Tensor) -> Any:
+    """Returns datasets and arrays, in tuples, lists and dicts, as datasets and tensors of compat.tensorflow."""
+    if isinstance(data, dict):
+        return {key: to_tensorflow(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        # A split may be a list, a tuple or a dict of names, and so is the result.
+        return type(data)(map(to_tensorflow, data))
+    # batch_size=-1 gives arrays instead of a dataset.
+    return from_lockstep(data) if isinstance(data, lockstep.data.Dataset) else as_tensor(data)
+
+
+def display_progress_bar(enable: bool = True) -> None:
+    """Shows the progress of downloads, or does not (tfds.display_progress_bar)."""
+    if enable:
+        enable_progress_bar()
+    else:
+        disable_progress_bar()

@@ -67,7 +67,7 @@ elu = _unary("elu", "x, or exp(x) - 1 where x is negative", _elu, jax.nn.elu)
 selu = _unary("selu", "the scaled elu", _selu, jax.nn.selu)
 
 
-def silu(features: Tensor, beta: float = 1.0) -> Any:
+def silu(features: Tensor, beta: float = 1.0) -> Tensor:
     """Computes x * sigmoid(beta * x). Source: tf.nn.silu."""
     from lockstep.compat.tensorflow._ops.elementwise import multiply, sigmoid
 
@@ -77,7 +77,7 @@ def silu(features: Tensor, beta: float = 1.0) -> Any:
 swish = silu
 
 
-def gelu(features: Tensor, approximate: bool = False, name: str | None = None) -> Any:
+def gelu(features: Tensor, approximate: bool = False, name: str | None = None) -> Tensor:
     """Computes x times the share of a normal distribution below x, or a close formula. Source: tf.nn.gelu."""
     xp, x = dispatch.pick(features)
     if xp is dispatch.SYMBOLIC:
@@ -87,30 +87,30 @@ def gelu(features: Tensor, approximate: bool = False, name: str | None = None) -
 
 def _call_jax(xp: Library, function: Any, *args: Argument, **kwargs: Argument) -> Any:
     """Calls a function of JAX, and returns its result as an array of `xp`."""
-    found = function(*args, **kwargs)
-    return np.asarray(found) if xp is dispatch.HOST else found
+    result = function(*args, **kwargs)
+    return np.asarray(result) if xp is dispatch.HOST else result
 
 
-def leaky_relu(features: Tensor, alpha: float = 0.2, name: str | None = None) -> Any:
+def leaky_relu(features: Tensor, alpha: float = 0.2, name: str | None = None) -> Tensor:
     """Computes max(x, alpha * x). Source: tf.nn.leaky_relu."""
     xp, x = dispatch.pick(features)
     return dispatch.give(xp, xp.maximum(x, x * alpha))
 
 
-def crelu(features: Tensor, axis: int = -1, name: str | None = None) -> Any:
+def crelu(features: Tensor, axis: int = -1, name: str | None = None) -> Tensor:
     """Joins relu(x) and relu(-x). Source: tf.nn.crelu."""
     xp, x = dispatch.pick(features)
     return dispatch.give(xp, xp.concatenate([xp.maximum(x, 0), xp.maximum(-x, 0)], axis=axis))
 
 
-def softmax(logits: Tensor, axis: int | None = None, name: str | None = None) -> Any:
+def softmax(logits: Tensor, axis: int | None = None, name: str | None = None) -> Tensor:
     """Computes exp(x) / sum(exp(x)) along an axis, by default the last. Source: tf.nn.softmax."""
     from lockstep.compat.tensorflow._ops.elementwise import exp
 
     return exp(log_softmax(logits, axis))
 
 
-def log_softmax(logits: Tensor, axis: int | None = None, name: str | None = None) -> Any:
+def log_softmax(logits: Tensor, axis: int | None = None, name: str | None = None) -> Tensor:
     """Computes x - log(sum(exp(x))) along an axis, by default the last. Source: tf.nn.log_softmax."""
     xp, x = dispatch.pick(logits)
     axis = -1 if axis is None else int(axis)
@@ -121,7 +121,9 @@ def log_softmax(logits: Tensor, axis: int | None = None, name: str | None = None
     return dispatch.give(xp, shifted - xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True)))
 
 
-def softmax_cross_entropy_with_logits(labels: Tensor, logits: Tensor, axis: int = -1, name: str | None = None) -> Any:
+def softmax_cross_entropy_with_logits(
+    labels: Tensor, logits: Tensor, axis: int = -1, name: str | None = None
+) -> Tensor:
     """Returns the cross entropy of each example; `labels` are distributions over the axis.
 
     Source: tf.nn.softmax_cross_entropy_with_logits.
@@ -130,7 +132,7 @@ def softmax_cross_entropy_with_logits(labels: Tensor, logits: Tensor, axis: int 
     return dispatch.give(xp, -xp.sum(y * dispatch.to_array(xp, log_softmax(x, axis)), axis=axis))
 
 
-def sparse_softmax_cross_entropy_with_logits(labels: Tensor, logits: Tensor, name: str | None = None) -> Any:
+def sparse_softmax_cross_entropy_with_logits(labels: Tensor, logits: Tensor, name: str | None = None) -> Tensor:
     """Returns the cross entropy of each example; `labels` are numbers of classes. One that is none gives NaN.
 
     Source: tf.nn.sparse_softmax_cross_entropy_with_logits.
@@ -150,7 +152,7 @@ def sparse_softmax_cross_entropy_with_logits(labels: Tensor, logits: Tensor, nam
     return dispatch.give(xp, xp.where(known, loss, xp.asarray(np.nan, loss.dtype)))
 
 
-def sigmoid_cross_entropy_with_logits(labels: Tensor = None, logits: Tensor = None, name: str | None = None) -> Any:
+def sigmoid_cross_entropy_with_logits(labels: Tensor = None, logits: Tensor = None, name: str | None = None) -> Tensor:
     """Returns the cross entropy of each element. Source: tf.nn.sigmoid_cross_entropy_with_logits."""
     xp, y, x = dispatch.pick(labels, logits)
     # TensorFlow's stable form max(x, 0) - x * y + log(1 + exp(-|x|)).
@@ -159,7 +161,7 @@ def sigmoid_cross_entropy_with_logits(labels: Tensor = None, logits: Tensor = No
 
 def weighted_cross_entropy_with_logits(
     labels: Tensor, logits: Tensor, pos_weight: Tensor, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Returns the cross entropy of each element, with a weight on the positive labels.
 
     Source: tf.nn.weighted_cross_entropy_with_logits.
@@ -171,7 +173,7 @@ def weighted_cross_entropy_with_logits(
 
 def log_poisson_loss(
     targets: Tensor, log_input: Tensor, compute_full_loss: bool = False, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Computes exp(log_input) - targets * log_input, or the whole loss by Stirling. Source: tf.nn.log_poisson_loss."""
     xp, y, c = dispatch.pick(targets, log_input)
     loss = xp.exp(c) - c * y
@@ -184,7 +186,7 @@ def log_poisson_loss(
     return dispatch.give(xp, loss)
 
 
-def l2_loss(t: Tensor, name: str | None = None) -> Any:
+def l2_loss(t: Tensor, name: str | None = None) -> Tensor:
     """Computes half of the sum of squares. Source: tf.nn.l2_loss."""
     xp, x = dispatch.pick(t)
     return dispatch.give(xp, xp.sum(xp.square(x)) / 2)
@@ -192,7 +194,7 @@ def l2_loss(t: Tensor, name: str | None = None) -> Any:
 
 def l2_normalize(
     x: Tensor, axis: AxisLike = None, epsilon: float = 1e-12, name: str | None = None, dim: AxisLike = None
-) -> Any:
+) -> Tensor:
     """Divides by the Euclidean norm along the axes. Source: tf.math.l2_normalize."""
     xp, x = dispatch.pick(x)
     axis = dispatch.to_static(dim if axis is None else axis)
@@ -200,7 +202,7 @@ def l2_normalize(
     return dispatch.give(xp, x / xp.sqrt(xp.maximum(total, epsilon)))
 
 
-def bias_add(value: Tensor, bias: Tensor, data_format: str | None = None, name: str | None = None) -> Any:
+def bias_add(value: Tensor, bias: Tensor, data_format: str | None = None, name: str | None = None) -> Tensor:
     """Adds a vector to the last dimension, or with a data format "NC..." to the second. Source: tf.nn.bias_add."""
     xp, x, b = dispatch.pick(value, bias)
     # "NCHW", "NCDHW": channels are the second dimension.
@@ -209,7 +211,9 @@ def bias_add(value: Tensor, bias: Tensor, data_format: str | None = None, name: 
     return dispatch.give(xp, x + b)
 
 
-def moments(x: Tensor, axes: AxisLike, shift: SizeLike = None, keepdims: bool = False, name: str | None = None) -> Any:
+def moments(
+    x: Tensor, axes: AxisLike, shift: SizeLike = None, keepdims: bool = False, name: str | None = None
+) -> tuple[Tensor, Tensor]:
     """Returns means and variances over the axes; `shift` has no effect in TensorFlow and must be `None`.
 
     Source: tf.nn.moments.
@@ -221,7 +225,9 @@ def moments(x: Tensor, axes: AxisLike, shift: SizeLike = None, keepdims: bool = 
     return reduce_mean(x, axes, keepdims), reduce_variance(x, axes, keepdims)
 
 
-def dropout(x: Tensor, rate: Tensor, noise_shape: ShapeLike = None, seed: Seed = None, name: str | None = None) -> Any:
+def dropout(
+    x: Tensor, rate: Tensor, noise_shape: ShapeLike = None, seed: Seed = None, name: str | None = None
+) -> Tensor:
     """Sets a share `rate` of the elements to zero and scales the others up.
 
     Args:
@@ -243,7 +249,7 @@ def dropout(x: Tensor, rate: Tensor, noise_shape: ShapeLike = None, seed: Seed =
     return dispatch.give(xp, xp.where(keep, x / (1 - rate), xp.zeros((), x.dtype)))
 
 
-def embedding_lookup(params: Tensor, ids: Tensor, max_norm: float | None = None, name: str | None = None) -> Any:
+def embedding_lookup(params: Tensor, ids: Tensor, max_norm: float | None = None, name: str | None = None) -> Tensor:
     """Takes rows by their numbers, scaled down to the norm `max_norm` if given. Source: tf.nn.embedding_lookup."""
     from lockstep.compat.tensorflow._ops.indexing import gather
     from lockstep.compat.tensorflow._ops.products import clip_by_norm
@@ -258,7 +264,7 @@ def embedding_lookup(params: Tensor, ids: Tensor, max_norm: float | None = None,
     return rows if max_norm is None else clip_by_norm(rows, max_norm, list(range(first, len(rows.shape))))
 
 
-def in_top_k(targets: Tensor, predictions: Tensor, k: SizeLike, name: str | None = None) -> Any:
+def in_top_k(targets: Tensor, predictions: Tensor, k: SizeLike, name: str | None = None) -> Tensor:
     """Returns whether the target of each example is among the `k` classes predicted highest; ties count.
 
     Source: tf.math.in_top_k.
@@ -274,7 +280,7 @@ def in_top_k(targets: Tensor, predictions: Tensor, k: SizeLike, name: str | None
 
 def compute_average_loss(
     per_example_loss: Tensor, sample_weight: Tensor = None, global_batch_size: SizeLike = None
-) -> Any:
+) -> Tensor:
     """Sums the loss of examples and divides by the global batch.
 
     Args:
@@ -295,7 +301,7 @@ def compute_average_loss(
     return dispatch.give(xp, xp.sum(loss) / dispatch.to_static(size))
 
 
-def scale_regularization_loss(regularization_loss: Tensor) -> Any:
+def scale_regularization_loss(regularization_loss: Tensor) -> Tensor:
     """Divides the sum of a loss by the number of replicas of the strategy. Source: tf.nn.scale_regularization_loss."""
     from lockstep.distribute import get_strategy
 

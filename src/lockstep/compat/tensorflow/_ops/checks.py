@@ -59,6 +59,7 @@ def _read_values(value: Tensor) -> np.ndarray[Any, Any]:
 
 
 def _check(holds: Tensor, rule: str, values: Tensor, message: str | None) -> None:
+    # Arrays of any shape: one false element is enough.
     if not np.all(holds):
         shown = ", ".join(repr(np.asarray(v)) for v in values)
         raise InvalidArgumentError(f"{message + '. ' if message else ''}Elements must be {rule}. Received: {shown}.")
@@ -124,17 +125,18 @@ def Assert(condition: Tensor, data: Tensor, summarize: int | None = None, name: 
         raise InvalidArgumentError(f"The condition must be true. Received: {[np.asarray(d) for d in data]!r}.")
 
 
-def assert_all_finite(x: Tensor, message: str, name: str | None = None) -> Any:
+def assert_all_finite(x: Tensor, message: str, name: str | None = None) -> Tensor:
     """Returns the tensor; raises `InvalidArgumentError` if an element is infinite or NaN.
 
     Source: tf.debugging.assert_all_finite.
     """
     a = _read_values(x)
     _check(np.isfinite(a), "finite", (a,), message)
+    # TensorFlow returns the tensor, so that the check can stand in an expression.
     return as_host(a) if dispatch.library_of(x) is dispatch.HOST else x
 
 
-def check_numerics(tensor: Tensor, message: str, name: str | None = None) -> Any:
+def check_numerics(tensor: Tensor, message: str, name: str | None = None) -> Tensor:
     """Checks that all elements are finite, as `assert_all_finite`. Source: tf.debugging.check_numerics."""
     return assert_all_finite(tensor, message)
 
@@ -144,6 +146,7 @@ def enable_check_numerics(stack_height_limit: int = 30, path_length_limit: int =
 
     Source: tf.debugging.enable_check_numerics.
     """
+    # TensorFlow's defaults.
     if (stack_height_limit, path_length_limit) != (30, 50):
         raise UnsupportedError("JAX shows where a NaN appears by a whole trace. Leave the limits out.")
     jax.config.update("jax_debug_nans", True)
@@ -186,7 +189,7 @@ def assert_rank_at_least(x: Tensor, rank: SizeLike, message: str | None = None, 
         )
 
 
-def assert_scalar(tensor: Tensor, message: str | None = None, name: str | None = None) -> Any:
+def assert_scalar(tensor: Tensor, message: str | None = None, name: str | None = None) -> Tensor:
     """Returns the tensor; raises `InvalidArgumentError` if it has dimensions. Source: tf.debugging.assert_scalar."""
     assert_rank(tensor, 0, message)
     return tensor
@@ -205,25 +208,26 @@ def assert_shapes(
     """
     sizes: dict[Any, Any] = {}
     for tensor, dims in shapes.items() if isinstance(shapes, dict) else shapes:
-        found = _shape(tensor)
-        if len(found) != len(tuple(dims)):
-            raise InvalidArgumentError(f"{message or ''} The shape must be {dims}. Received: {found}.".strip())
-        for size, dim in zip(found, dims, strict=True):
+        shape = _shape(tensor)
+        if len(shape) != len(tuple(dims)):
+            raise InvalidArgumentError(f"{message or ''} The shape must be {dims}. Received: {shape}.".strip())
+        # A size, a letter, "." or None.
+        for size, dim in zip(shape, dims, strict=True):
             # A letter is bound to the first size that it meets; "." is any size.
             wanted = sizes.setdefault(dim, size) if isinstance(dim, str) and dim != "." else dim
             if wanted not in (None, ".", size):
                 raise InvalidArgumentError(
-                    f"{message or ''} Dimension {dim!r} must be {wanted}. Received: {found}.".strip()
+                    f"{message or ''} Dimension {dim!r} must be {wanted}. Received: {shape}.".strip()
                 )
 
 
 def assert_type(tensor: Tensor, tf_type: DTypeLike, message: str | None = None, name: str | None = None) -> None:
     """Raises `InvalidArgumentError` unless the elements are of a type. Source: tf.debugging.assert_type."""
     # Text lies in arrays of objects on the host.
-    found = as_dtype(str(tensor.dtype).replace("object", "string"))
-    if found != as_dtype(tf_type):
+    dtype = as_dtype(str(tensor.dtype).replace("object", "string"))
+    if dtype != as_dtype(tf_type):
         raise InvalidArgumentError(
-            f"{message or ''} Elements must be {as_dtype(tf_type).name}. Received: {found.name}.".strip()
+            f"{message or ''} Elements must be {as_dtype(tf_type).name}. Received: {dtype.name}.".strip()
         )
 
 

@@ -44,7 +44,7 @@ __all__ = [
 _GREY = np.array([0.2989, 0.5870, 0.1140], np.float32)
 
 
-def convert_image_dtype(image: Tensor, dtype: DTypeLike, saturate: bool = False, name: str | None = None) -> Any:
+def convert_image_dtype(image: Tensor, dtype: DTypeLike, saturate: bool = False, name: str | None = None) -> Tensor:
     """Converts to another type and its range: [0, 1) for floating-point numbers, all of it for integers.
 
     `saturate` limits values to the range before.
@@ -87,12 +87,12 @@ def _as_floats(image: Tensor, change: Callable[[Any, Any], Any]) -> Any:
     return changed if old.is_floating else convert_image_dtype(changed, old, saturate=True)
 
 
-def adjust_brightness(image: Tensor, delta: Tensor) -> Any:
+def adjust_brightness(image: Tensor, delta: Tensor) -> Tensor:
     """Adds `delta`, of a range of 1, to all pixels. Source: tf.image.adjust_brightness."""
     return _as_floats(image, lambda xp, x: x + dispatch.to_array(xp, delta))
 
 
-def adjust_contrast(images: Tensor, contrast_factor: Tensor) -> Any:
+def adjust_contrast(images: Tensor, contrast_factor: Tensor) -> Tensor:
     """Moves pixels away from the mean of their channel, by a factor. Source: tf.image.adjust_contrast."""
     check_image(images)
 
@@ -103,22 +103,23 @@ def adjust_contrast(images: Tensor, contrast_factor: Tensor) -> Any:
     return _as_floats(images, change)
 
 
-def adjust_gamma(image: Tensor, gamma: Tensor = 1, gain: Tensor = 1) -> Any:
+def adjust_gamma(image: Tensor, gamma: Tensor = 1, gain: Tensor = 1) -> Tensor:
     """Computes gain * x to the power of gamma. Source: tf.image.adjust_gamma."""
     return _as_floats(image, lambda xp, x: gain * x**gamma)
 
 
-def adjust_saturation(image: Tensor, saturation_factor: Tensor, name: str | None = None) -> Any:
+def adjust_saturation(image: Tensor, saturation_factor: Tensor, name: str | None = None) -> Tensor:
     """Multiplies the saturation. Source: tf.image.adjust_saturation."""
 
     def change(xp: Library, x: Tensor) -> Any:
+        # Through HSV, as TensorFlow's own operation, in float32.
         h, s, v = _to_hsv(xp, x)
         return _to_rgb(xp, h, xp.clip(s * dispatch.to_array(xp, saturation_factor), 0, 1), v)
 
     return _as_floats(image, change)
 
 
-def adjust_hue(image: Tensor, delta: Tensor, name: str | None = None) -> Any:
+def adjust_hue(image: Tensor, delta: Tensor, name: str | None = None) -> Tensor:
     """Turns the hue by `delta`, of a circle of 1. Source: tf.image.adjust_hue."""
 
     def change(xp: Library, x: Tensor) -> Any:
@@ -150,24 +151,24 @@ def _to_rgb(xp: Library, h: Tensor, s: Tensor, v: Tensor) -> Any:
     return xp.stack([((p - 1) * s + 1) * v for p in parts], axis=-1)
 
 
-def rgb_to_hsv(images: Tensor, name: str | None = None) -> Any:
+def rgb_to_hsv(images: Tensor, name: str | None = None) -> Tensor:
     """Converts red, green, blue to hue, saturation, value, all in [0, 1]. Source: tf.image.rgb_to_hsv."""
     xp, x = dispatch.pick(images)
     return dispatch.give(xp, xp.stack(_to_hsv(xp, x), axis=-1))
 
 
-def hsv_to_rgb(images: Tensor, name: str | None = None) -> Any:
+def hsv_to_rgb(images: Tensor, name: str | None = None) -> Tensor:
     """Converts hue, saturation, value to red, green, blue, all in [0, 1]. Source: tf.image.hsv_to_rgb."""
     xp, x = dispatch.pick(images)
     return dispatch.give(xp, _to_rgb(xp, x[..., 0], x[..., 1], x[..., 2]))
 
 
-def rgb_to_grayscale(images: Tensor, name: str | None = None) -> Any:
+def rgb_to_grayscale(images: Tensor, name: str | None = None) -> Tensor:
     """Converts red, green, blue to one channel of grey. Source: tf.image.rgb_to_grayscale."""
     return _as_floats(images, lambda xp, x: xp.sum(x * _GREY, axis=-1, keepdims=True))
 
 
-def grayscale_to_rgb(images: Tensor, name: str | None = None) -> Any:
+def grayscale_to_rgb(images: Tensor, name: str | None = None) -> Tensor:
     """Repeats the one channel three times. Source: tf.image.grayscale_to_rgb."""
     xp, x = dispatch.pick(images)
     if x.shape[-1] != 1:
@@ -175,7 +176,7 @@ def grayscale_to_rgb(images: Tensor, name: str | None = None) -> Any:
     return dispatch.give_exact(xp, xp.repeat(x, 3, axis=-1))
 
 
-def per_image_standardization(image: Tensor) -> Any:
+def per_image_standardization(image: Tensor) -> Tensor:
     """Scales each image to a mean of 0 and a deviation of 1, as float32. Source: tf.image.per_image_standardization."""
     xp, x = check_image(image)
     x = x if as_dtype(np.dtype(str(x.dtype))).is_floating else x.astype("float32")
@@ -189,6 +190,7 @@ def per_image_standardization(image: Tensor) -> Any:
 def _draw(low: Tensor, high: Tensor, seed: Seed) -> Any:
     from lockstep.compat.tensorflow._ops.random import uniform
 
+    # One number for all images of a batch, as in TensorFlow.
     return uniform((), low, high, seed=seed)
 
 
@@ -203,50 +205,50 @@ def _check_range(name: str, value: float, limit: float) -> None:
         raise ArgumentError(f"{name} must be from 0 to {limit}. Received: {value}.")
 
 
-def random_brightness(image: Tensor, max_delta: float, seed: Seed = None) -> Any:
+def random_brightness(image: Tensor, max_delta: float, seed: Seed = None) -> Tensor:
     """Adds something from `-max_delta` to `max_delta`. Source: tf.image.random_brightness."""
     _check_range("max_delta", max_delta, np.inf)
     return adjust_brightness(image, _draw(-max_delta, max_delta, seed))
 
 
-def random_contrast(image: Tensor, lower: float, upper: float, seed: Seed = None) -> Any:
+def random_contrast(image: Tensor, lower: float, upper: float, seed: Seed = None) -> Tensor:
     """Changes the contrast by a factor in a range. Source: tf.image.random_contrast."""
     return adjust_contrast(image, _draw(lower, upper, seed))
 
 
-def random_saturation(image: Tensor, lower: float, upper: float, seed: Seed = None) -> Any:
+def random_saturation(image: Tensor, lower: float, upper: float, seed: Seed = None) -> Tensor:
     """Changes the saturation by a factor in a range. Source: tf.image.random_saturation."""
     return adjust_saturation(image, _draw(lower, upper, seed))
 
 
-def random_hue(image: Tensor, max_delta: float, seed: Seed = None) -> Any:
+def random_hue(image: Tensor, max_delta: float, seed: Seed = None) -> Tensor:
     """Turns the hue by something from `-max_delta` to `max_delta`, at most 0.5. Source: tf.image.random_hue."""
     _check_range("max_delta", max_delta, 0.5)
     return adjust_hue(image, _draw(-max_delta, max_delta, seed))
 
 
-def stateless_random_brightness(image: Tensor, max_delta: float, seed: Seed) -> Any:
+def stateless_random_brightness(image: Tensor, max_delta: float, seed: Seed) -> Tensor:
     """Changes the brightness by a seed of two integers. Source: tf.image.stateless_random_brightness."""
     return adjust_brightness(image, _draw_stateless(-max_delta, max_delta, seed))
 
 
-def stateless_random_contrast(image: Tensor, lower: float, upper: float, seed: Seed) -> Any:
+def stateless_random_contrast(image: Tensor, lower: float, upper: float, seed: Seed) -> Tensor:
     """Changes the contrast by a seed of two integers. Source: tf.image.stateless_random_contrast."""
     return adjust_contrast(image, _draw_stateless(lower, upper, seed))
 
 
-def stateless_random_saturation(image: Tensor, lower: float, upper: float, seed: Seed = None) -> Any:
+def stateless_random_saturation(image: Tensor, lower: float, upper: float, seed: Seed = None) -> Tensor:
     """Changes the saturation by a seed of two integers. Source: tf.image.stateless_random_saturation."""
     return adjust_saturation(image, _draw_stateless(lower, upper, seed))
 
 
-def stateless_random_hue(image: Tensor, max_delta: float, seed: Seed) -> Any:
+def stateless_random_hue(image: Tensor, max_delta: float, seed: Seed) -> Tensor:
     """Turns the hue by a seed of two integers. Source: tf.image.stateless_random_hue."""
     _check_range("max_delta", max_delta, 0.5)
     return adjust_hue(image, _draw_stateless(-max_delta, max_delta, seed))
 
 
-def psnr(a: Tensor, b: Tensor, max_val: Tensor, name: str | None = None) -> Any:
+def psnr(a: Tensor, b: Tensor, max_val: Tensor, name: str | None = None) -> Tensor:
     """Returns the signal-to-noise ratio of image pairs, in decibels. Source: tf.image.psnr."""
     xp, x, y = dispatch.pick(a, b)
     top = _value_range(x, max_val)
@@ -273,7 +275,7 @@ def ssim(
     filter_sigma: float = 1.5,
     k1: float = 0.01,
     k2: float = 0.03,
-) -> Any:
+) -> Tensor:
     """Returns the structural similarity of image pairs, at most 1. Source: tf.image.ssim."""
     from lockstep.compat.tensorflow._ops.windows import depthwise_conv2d
 
@@ -284,13 +286,15 @@ def ssim(
     offsets = np.arange(filter_size, dtype=np.float32) - (filter_size - 1) / 2
     weights = np.exp(-np.square(offsets) / (2 * filter_sigma**2))
     kernel = np.outer(weights, weights) / np.sum(np.outer(weights, weights))
+    # Each channel is smoothed by itself.
     kernel = np.tile(kernel[:, :, None, None], (1, 1, x.shape[-1], 1)).astype(np.float32)
 
     def smooth(v: Tensor) -> Any:
         batch = xp.reshape(v, (-1, *v.shape[-3:]))
-        found = dispatch.to_array(xp, depthwise_conv2d(dispatch.give(xp, batch), kernel, [1, 1, 1, 1], "VALID"))
-        return xp.reshape(found, (*v.shape[:-3], *found.shape[1:]))
+        smoothed = dispatch.to_array(xp, depthwise_conv2d(dispatch.give(xp, batch), kernel, [1, 1, 1, 1], "VALID"))
+        return xp.reshape(smoothed, (*v.shape[:-3], *smoothed.shape[1:]))
 
+    # Wang et al. 2004: constants against division by small numbers.
     c1, c2 = (k1 * top) ** 2, (k2 * top) ** 2
     mx, my = smooth(x), smooth(y)
     luminance = (2 * mx * my + c1) / (mx * mx + my * my + c1)

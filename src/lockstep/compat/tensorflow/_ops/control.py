@@ -43,6 +43,7 @@ __all__ = [
     "while_loop",
 ]
 
+# jax.tree sorts the keys of dicts, which does not matter to leaves; map_structure keeps them.
 _leaves: Any = jax.tree.leaves
 _map: Any = map_structure
 
@@ -55,7 +56,7 @@ def _value(x: Tensor) -> Any:
     return dispatch.pick(x)[1]
 
 
-def cond(pred: Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any], name: str | None = None) -> Any:
+def cond(pred: Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any], name: str | None = None) -> PyTree:
     """Calls one of two functions, whichever `pred` says; under JAX's compilation both are compiled. Source: tf.cond."""
     if _is_traced(pred):
         # JAX sorts a dict's keys; packed structures bring their order back.
@@ -69,7 +70,7 @@ def _on_device(tree: PyTree) -> Any:
 
 def switch_case(
     branch_index: Tensor, branch_fns: Any, default: Callable[[], Any] | None = None, name: str | None = None
-) -> Any:
+) -> PyTree:
     """Calls the function of a list or dict that `branch_index` selects, or else `default`. Source: tf.switch_case."""
     pairs = branch_fns.items() if isinstance(branch_fns, dict) else _numbered_pairs(branch_fns)
     functions = dict(pairs)
@@ -98,7 +99,7 @@ def case(
     exclusive: bool = False,
     strict: bool = False,
     name: str | None = None,
-) -> Any:
+) -> PyTree:
     """Calls the function of the first true condition, or else `default`. Source: tf.case.
 
     `exclusive` checks that no other is true, on the host only; `strict` is refused.
@@ -106,6 +107,7 @@ def case(
     if strict:
         raise ArgumentError("strict=True builds a graph of TensorFlow; leave it out.")
     pairs = list(pred_fn_pairs.items() if isinstance(pred_fn_pairs, dict) else pred_fn_pairs)
+    # Traced conditions are not known, and TensorFlow too checks when it runs.
     if exclusive and not _is_traced([p for p, _ in pairs]) and sum(bool(_value(p)) for p, _ in pairs) > 1:
         raise ArgumentError("exclusive=True allows one true condition. Received more.")
     # TensorFlow's rule: without a default the last function is the default.
@@ -130,7 +132,7 @@ def while_loop(
     swap_memory: bool = False,
     maximum_iterations: SizeLike = None,
     name: str | None = None,
-) -> Any:
+) -> PyTree:
     """Calls `body` as long as `cond` is true; both take the variables as their arguments.
 
     Args:
@@ -164,8 +166,8 @@ def while_loop(
     count, limit = 0, dispatch.to_static(maximum_iterations)
     variables = _map(as_tensor, variables)
     while (limit is None or count < limit) and bool(_value(cond(*variables))):
-        found = body(*variables)
-        variables = _tuple(found) if isinstance(found, (list, _tuple)) else (found,)
+        updated = body(*variables)
+        variables = _tuple(updated) if isinstance(updated, (list, _tuple)) else (updated,)
         count += 1
     return list(variables) if isinstance(loop_vars, list) else variables
 
@@ -180,7 +182,7 @@ def map_fn(
     parallel_iterations: Any = None,
     fn_output_signature: DTypeLike = None,
     name: str | None = None,
-) -> Any:
+) -> PyTree:
     """Calls `fn` with each slice of `elems` along the first dimension and stacks the results.
 
     `elems` may be a nested structure of tensors. `fn_output_signature`, or its old name `dtype`, gives the type of the
@@ -190,6 +192,7 @@ def map_fn(
     """
     if parallel_iterations is not None:
         raise ArgumentError("parallel_iterations has no meaning here: JAX computes the slices together. Leave it out.")
+    # The new name goes first, as in TensorFlow.
     wanted = fn_output_signature if fn_output_signature is not None else dtype
     xp = dispatch.library_of(*_leaves(elems))
     arrays = _map(lambda e: dispatch.to_array(xp, e), elems)
@@ -209,7 +212,7 @@ def _cast_result(result: Tensor, dtype: DTypeLike) -> Any:
 
 def vectorized_map(
     fn: Callable[[Any], Any], elems: PyTree, fallback_to_while_loop: bool = True, warn: bool = True
-) -> Any:
+) -> PyTree:
     """Calls `fn` with all slices of `elems` at once, through jax.vmap, which always can.
 
     Source: tf.vectorized_map.
@@ -219,7 +222,7 @@ def vectorized_map(
 
 def foldl(
     fn: Callable[[Any, Any], Any], elems: PyTree, initializer: Initializer = None, name: str | None = None
-) -> Any:
+) -> PyTree:
     """Combines slices from first to last: `fn(accumulated, slice)`. Source: tf.foldl."""
     # A loop of Python: compiled code unrolls it, as long as the first dimension is.
     parts = _slices(elems)
@@ -231,7 +234,7 @@ def foldl(
 
 def foldr(
     fn: Callable[[Any, Any], Any], elems: PyTree, initializer: Initializer = None, name: str | None = None
-) -> Any:
+) -> PyTree:
     """Combines slices from last to first: `fn(accumulated, slice)`. Source: tf.foldr."""
     return foldl(fn, _stacked_reverse(elems), initializer)
 
@@ -242,7 +245,7 @@ def scan(
     initializer: Initializer = None,
     reverse: bool = False,
     name: str | None = None,
-) -> Any:
+) -> PyTree:
     """Combines slices one after the other and stacks what there is after each. Source: tf.scan."""
     parts = _slices(elems)
     parts = parts[::-1] if reverse else parts
@@ -272,7 +275,9 @@ def _stacked_reverse(elems: PyTree) -> Any:
     return _map(lambda e: reverse(e, [0]), elems)
 
 
-def py_function(func: Callable[..., Any], inp: Tensor = None, Tout: DTypeLike = None, name: str | None = None) -> Any:
+def py_function(
+    func: Callable[..., Any], inp: Tensor = None, Tout: DTypeLike = None, name: str | None = None
+) -> PyTree:
     """Calls a Python function with tensors of the host, and returns its results as types `Tout`.
 
     Inside of code that JAX compiles the function cannot be called: as map function of a data set it runs per element.
@@ -284,7 +289,7 @@ def py_function(func: Callable[..., Any], inp: Tensor = None, Tout: DTypeLike = 
 
 def numpy_function(
     func: Callable[..., Any], inp: Tensor = None, Tout: DTypeLike = None, stateful: bool = True, name: str | None = None
-) -> Any:
+) -> PyTree:
     """Calls a Python function with numpy arrays; numbers and text of no dimensions come as scalars.
 
     Source: tf.numpy_function.
@@ -308,15 +313,16 @@ def _to_host(value: Tensor) -> Any:
 def _call_python(function: Callable[..., Any], arguments: list[Any], types: DTypeLike) -> Any:
     from lockstep.compat.tensorflow._ops.create import convert_to_tensor
 
-    found = function(*arguments)
+    result = function(*arguments)
+    # A list in Tout means a list of results, even of one.
     if isinstance(types, (list, _tuple)):
-        results = found if isinstance(found, (list, _tuple)) else [found]
+        results = result if isinstance(result, (list, _tuple)) else [result]
         if len(results) != len(types):
             raise ArgumentError(
                 f"The function must return {len(types)} values, as Tout says. Received: {len(results)}."
             )
         return [convert_to_tensor(r, t) for r, t in zip(results, types, strict=True)]
-    return None if types is None or found is None else convert_to_tensor(found, getattr(types, "dtype", types))
+    return None if types is None or result is None else convert_to_tensor(result, getattr(types, "dtype", types))
 
 
 def print(
@@ -356,6 +362,7 @@ def _fill_in(inputs: PyTree, values: list[Any]) -> list[Any]:
 def _write(values: list[Any], stream: Any, sep: str, end: str, summarize: int) -> None:
     line = sep.join(format_value(v, summarize) for v in values) + end
     if isinstance(stream, str):
+        # Opened for each line: other processes may append to it.
         with open(stream.removeprefix("file://"), "a") as file:
             file.write(line)
         return
@@ -365,19 +372,20 @@ def _write(values: list[Any], stream: Any, sep: str, end: str, summarize: int) -
 
 def format_value(value: Tensor, summarize: int) -> str:
     if isinstance(value, (jax.Array, keras.Variable, np.ndarray, np.generic)):
-        found = np.asarray(value)
-        if found.ndim == 0:
-            item = found.item()
-            return item.decode(errors="replace") if isinstance(item, bytes) else str(found)
+        array = np.asarray(value)
+        if array.ndim == 0:
+            # No quotes and no b"": TensorFlow prints text as it is.
+            item = array.item()
+            return item.decode(errors="replace") if isinstance(item, bytes) else str(array)
         # TensorFlow's summarize counts elements at each end, which numpy calls edgeitems.
         limits: Any = {"threshold": sys.maxsize} if summarize < 0 else {"threshold": 0, "edgeitems": summarize}
-        return np.array2string(found, **limits)
+        return np.array2string(array, **limits)
     if isinstance(value, (list, _tuple)):
         return f"[{', '.join(format_value(v, summarize) for v in value)}]"
     return str(value)
 
 
-def tuple(tensors: Tensor, control_inputs: PyTree = None, name: str | None = None) -> list[Any]:
+def tuple(tensors: Tensor, control_inputs: PyTree = None, name: str | None = None) -> list[Tensor]:
     """Returns the tensors of a list; what they wait for has been carried out. Source: tf.tuple."""
     return [as_tensor(t) for t in tensors]
 
@@ -418,7 +426,7 @@ def no_gradient(op_type: str) -> None:
     raise ArgumentError(f"JAX has no registry of gradients of operations. Received: {op_type!r}. Use tf.stop_gradient.")
 
 
-def timestamp(name: str | None = None) -> Any:
+def timestamp(name: str | None = None) -> Tensor:
     """Returns the seconds since 1970, as float64. Source: tf.timestamp."""
     import time
 

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-def constant(value: Tensor, dtype: DTypeLike = None, shape: ShapeLike = None, name: str | None = None) -> Any:
+def constant(value: Tensor, dtype: DTypeLike = None, shape: ShapeLike = None, name: str | None = None) -> Tensor:
     """Makes a tensor of Python values or an array.
 
     Args:
@@ -54,13 +54,13 @@ def constant(value: Tensor, dtype: DTypeLike = None, shape: ShapeLike = None, na
     xp = dispatch.library_of(tensor)
     sizes = dispatch.to_static(shape)
     # TensorFlow repeats a single value, and arranges several.
-    made = xp.broadcast_to if tensor.size == 1 else xp.reshape
-    return as_host(made(np.asarray(tensor), sizes)) if xp is dispatch.HOST else made(tensor, sizes)
+    arrange = xp.broadcast_to if tensor.size == 1 else xp.reshape
+    return as_host(arrange(np.asarray(tensor), sizes)) if xp is dispatch.HOST else arrange(tensor, sizes)
 
 
 def convert_to_tensor(
     value: Tensor, dtype: DTypeLike = None, dtype_hint: DTypeLike = None, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Makes a tensor of Python values, an array or a variable.
 
     `dtype_hint` is the type of Python numbers for which `dtype` is not given.
@@ -81,7 +81,7 @@ def convert_to_tensor(
     return as_host(to_text(tensor) if wanted.dtype == object else tensor.astype(wanted.dtype))
 
 
-def cast(x: Tensor, dtype: DTypeLike, name: str | None = None) -> Any:
+def cast(x: Tensor, dtype: DTypeLike, name: str | None = None) -> Tensor:
     """Converts elements to another type; 64 bits to 32 unless `jax_enable_x64` is set. Source: tf.cast."""
     xp, x = dispatch.pick(x)
     if xp is dispatch.SYMBOLIC:
@@ -103,40 +103,40 @@ def _cast_quietly(x: Tensor, wanted: DTypeLike) -> Any:
         return x.astype(wanted)
 
 
-def bitcast(input: Tensor, type: DTypeLike, name: str | None = None) -> Any:
+def bitcast(input: Tensor, type: DTypeLike, name: str | None = None) -> Tensor:
     """Reads the same bytes as elements of another type. Source: tf.bitcast."""
     xp, x = dispatch.pick(input)
     return as_host(x.view(as_dtype(type).dtype)) if xp is dispatch.HOST else x.view(dispatch.usable_dtype(xp, type))
 
 
-def identity(input: Tensor, name: str | None = None) -> Any:
+def identity(input: Tensor, name: str | None = None) -> Tensor:
     """Returns the tensor. Source: tf.identity."""
     return convert_to_tensor(input)
 
 
-def identity_n(input: Tensor, name: str | None = None) -> list[Any]:
+def identity_n(input: Tensor, name: str | None = None) -> list[Tensor]:
     """Returns the tensors of a list. Source: tf.identity_n."""
     return [convert_to_tensor(i) for i in input]
 
 
-def stop_gradient(input: Tensor, name: str | None = None) -> Any:
+def stop_gradient(input: Tensor, name: str | None = None) -> Tensor:
     """Returns the tensor, which derivatives take for a constant. Source: tf.stop_gradient."""
     xp, x = dispatch.pick(input)
     return as_host(x) if xp is dispatch.HOST else keras.ops.stop_gradient(x)
 
 
-def zeros(shape: ShapeLike, dtype: DTypeLike = float32, name: str | None = None) -> Any:
+def zeros(shape: ShapeLike, dtype: DTypeLike = float32, name: str | None = None) -> Tensor:
     """Makes a tensor of zeros; of text: of empty bytes. Source: tf.zeros."""
     # TensorFlow's zero of text is the empty one.
     return fill(shape, b"" if as_dtype(dtype).dtype == object else np.zeros((), as_dtype(dtype).dtype))
 
 
-def ones(shape: ShapeLike, dtype: DTypeLike = float32, name: str | None = None) -> Any:
+def ones(shape: ShapeLike, dtype: DTypeLike = float32, name: str | None = None) -> Tensor:
     """Makes a tensor of ones. Source: tf.ones."""
     return fill(shape, np.ones((), as_dtype(dtype).dtype))
 
 
-def fill(dims: ShapeLike, value: Tensor, name: str | None = None) -> Any:
+def fill(dims: ShapeLike, value: Tensor, name: str | None = None) -> Tensor:
     """Makes a tensor of shape `dims` with `value` everywhere. Source: tf.fill."""
     xp, x = dispatch.pick(value)
     filled = xp.broadcast_to(x, _shape_of(dims))
@@ -149,20 +149,20 @@ def _shape_of(shape: ShapeLike) -> Any:
     return (sizes,) if isinstance(sizes, int) else sizes
 
 
-def zeros_like(input: Tensor, dtype: DTypeLike = None, name: str | None = None) -> Any:
+def zeros_like(input: Tensor, dtype: DTypeLike = None, name: str | None = None) -> Tensor:
     """Makes a tensor of zeros of the shape of another. Source: tf.zeros_like."""
     return _fill_like("zeros_like", input, dtype)
 
 
-def ones_like(input: Tensor, dtype: DTypeLike = None, name: str | None = None) -> Any:
+def ones_like(input: Tensor, dtype: DTypeLike = None, name: str | None = None) -> Tensor:
     """Makes a tensor of ones of the shape of another. Source: tf.ones_like."""
     return _fill_like("ones_like", input, dtype)
 
 
 def _fill_like(function: str, value: Tensor, dtype: DTypeLike) -> Any:
     xp, x = dispatch.pick(value)
-    made = getattr(xp, function)(x, dtype=None if dtype is None else dispatch.usable_dtype(xp, dtype))
-    return as_host(made) if xp is dispatch.HOST else made
+    filled = getattr(xp, function)(x, dtype=None if dtype is None else dispatch.usable_dtype(xp, dtype))
+    return as_host(filled) if xp is dispatch.HOST else filled
 
 
 def eye(
@@ -171,8 +171,9 @@ def eye(
     batch_shape: ShapeLike = None,
     dtype: DTypeLike = float32,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Makes identity matrices, of shape `[*batch_shape, num_rows, num_columns]`. Source: tf.eye."""
+    # Made on the host: sizes are known, and JAX takes it as a constant.
     matrix = np.eye(dispatch.to_static(num_rows), dispatch.to_static(num_columns), dtype=as_dtype(dtype).dtype)
     return as_host(
         np.broadcast_to(matrix, (*(_shape_of(batch_shape) if batch_shape is not None else ()), *matrix.shape))
@@ -181,11 +182,12 @@ def eye(
 
 def range(
     start: Tensor, limit: Tensor = None, delta: Tensor = 1, dtype: DTypeLike = None, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Makes `[start, start + delta, ...]` up to but without `limit`; with one argument it is the limit.
 
     Source: tf.range.
     """
+    # With one argument it is the limit, as Python's range.
     if limit is None:
         start, limit = 0, start
     ends: list[Any] = [np.asarray(v)[()] for v in (start, limit, delta)]
@@ -195,7 +197,7 @@ def range(
     return as_host(np.arange(*ends).astype(as_dtype(dtype).dtype))
 
 
-def linspace(start: Tensor, stop: Tensor, num: SizeLike, name: str | None = None, axis: int = 0) -> Any:
+def linspace(start: Tensor, stop: Tensor, num: SizeLike, name: str | None = None, axis: int = 0) -> Tensor:
     """Makes `num` numbers at equal distances, from `start` to `stop`, both included. Source: tf.linspace."""
     xp, start, stop = dispatch.pick(start, stop)
     return dispatch.give(xp, xp.linspace(start, stop, dispatch.to_static(num), axis=axis))
@@ -209,7 +211,7 @@ def one_hot(
     axis: int | None = None,
     dtype: DTypeLike = None,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Makes vectors of `depth` elements: `on_value` (1) at the index, `off_value` (0) elsewhere.
 
     Args:
@@ -232,8 +234,8 @@ def one_hot(
     classes = dispatch.to_static(depth)
     # A comparison: an index out of range gives a row of off_value, as in TensorFlow.
     hits = xp.expand_dims(indices, -1) == xp.arange(classes)
-    made = xp.where(hits, xp.asarray(_or_default(on, 1), wanted), xp.asarray(_or_default(off, 0), wanted))
-    return dispatch.give(xp, xp.moveaxis(made, -1, axis))
+    rows = xp.where(hits, xp.asarray(_or_default(on, 1), wanted), xp.asarray(_or_default(off, 0), wanted))
+    return dispatch.give(xp, xp.moveaxis(rows, -1, axis))
 
 
 def _or_default(value: Tensor, default: Any) -> Any:
@@ -244,7 +246,7 @@ def _value_type(on: Tensor, off: Tensor) -> Any:
     return next((v.dtype for v in (on, off) if v is not None), float32)
 
 
-def sequence_mask(lengths: Tensor, maxlen: SizeLike = None, dtype: DTypeLike = bool, name: str | None = None) -> Any:
+def sequence_mask(lengths: Tensor, maxlen: SizeLike = None, dtype: DTypeLike = bool, name: str | None = None) -> Tensor:
     """Makes rows of `maxlen` elements of which the first ones, as many as `lengths` says, are true.
 
     Args:
@@ -254,6 +256,7 @@ def sequence_mask(lengths: Tensor, maxlen: SizeLike = None, dtype: DTypeLike = b
     Source: tf.sequence_mask.
     """
     xp, lengths = dispatch.pick(lengths)
+    # The greatest length decides the shape, so that it has to be known.
     size = dispatch.to_static(maxlen if maxlen is not None else lengths.max())
     positions = xp.arange(size) if xp is not dispatch.SYMBOLIC else jnp.arange(size)
     mask = positions < xp.expand_dims(lengths, -1)

@@ -35,7 +35,7 @@ _PLAIN = {np.ndarray, _tensor.HostTensor, float, int, bool, str, bytes, type(Non
 
 def library_of(*values: Tensor) -> Any:
     """Returns numpy, jax.numpy or keras.ops, whichever computes with these values, nested in lists or not."""
-    found = HOST
+    library = HOST
     for value in values:
         if type(value) in _PLAIN:
             continue
@@ -43,13 +43,13 @@ def library_of(*values: Tensor) -> Any:
         if isinstance(value, keras.KerasTensor):
             return SYMBOLIC
         if isinstance(value, (jax.Array, keras.Variable)):
-            found = DEVICE
+            library = DEVICE
         elif isinstance(value, (list, tuple)):
             inner = library_of(*value)
             if inner is SYMBOLIC:
                 return inner
-            found = found if inner is HOST else inner
-    return found
+            library = library if inner is HOST else inner
+    return library
 
 
 def is_traced() -> bool:
@@ -91,7 +91,7 @@ def to_array(xp: Library, value: Tensor) -> Any:
     """Returns `value` as an array that `xp` computes with; `None` stays."""
     if value is None or isinstance(value, keras.KerasTensor):
         return value
-    # `value` is the traced one inside of a step; np.asarray(variable) would read the state from before it.
+    # `value` follows the scope of a step, in which a variable stands for a traced array.
     if isinstance(value, keras.Variable):
         value = value.value
     if xp is HOST:
@@ -138,8 +138,8 @@ def usable_dtype(xp: Library, dtype: DTypeLike) -> Any:
     wanted = dtype.dtype if isinstance(dtype, DType) else as_dtype(dtype).dtype
     if wanted.kind == "O":
         return wanted
-    found = jax.dtypes.canonicalize_dtype(wanted)
-    return found.name if xp is SYMBOLIC else found
+    canonical = jax.dtypes.canonicalize_dtype(wanted)
+    return canonical.name if xp is SYMBOLIC else canonical
 
 
 def to_static(value: Tensor) -> Any:

@@ -96,6 +96,7 @@ logical_not = unary("tf.logical_not", "negations of truth values", "logical_not"
 negative = unary("tf.negative", "the elements with the opposite sign", "negative", floats=False)
 real = unary("tf.math.real", "real parts", "real", floats=False)
 round = unary("tf.round", "the nearest integers, halves to even ones", "round", floats=False)
+# numpy has none; JAX's is one instruction.
 rsqrt = unary(
     "tf.math.rsqrt", "reciprocals of square roots", "rsqrt", host=lambda x: 1 / np.sqrt(x), device=jax.lax.rsqrt
 )
@@ -111,6 +112,7 @@ tanh = unary("tf.tanh", "hyperbolic tangents", "tanh")
 add = binary("tf.add", "sums", "add")
 atan2 = binary("tf.atan2", "the angles of points, given y and x, in radians", "arctan2", floats=True)
 divide = binary("tf.divide", "quotients, of integers as floating-point numbers", "divide")
+# numpy compares text, too.
 equal = binary("tf.equal", "whether elements are equal", "equal", host=np.equal)
 greater = binary("tf.greater", "whether elements of x are greater", "greater")
 greater_equal = binary("tf.greater_equal", "whether elements of x are not less", "greater_equal")
@@ -137,23 +139,24 @@ def _host_sigmoid(x: Tensor) -> Any:
         )
 
 
-def add_n(inputs: Tensor, name: str | None = None) -> Any:
+def add_n(inputs: Tensor, name: str | None = None) -> Tensor:
     """Adds the tensors of a list, all of one shape. Source: tf.add_n."""
     xp, tensors = dispatch.pick_list(inputs)
+    # One by one: stacking would need memory for all of them.
     total = tensors[0]
     for tensor in tensors[1:]:
         total = total + tensor
     return dispatch.give(xp, total)
 
 
-def complex(real: Tensor, imag: Tensor, name: str | None = None) -> Any:
+def complex(real: Tensor, imag: Tensor, name: str | None = None) -> Tensor:
     """Makes complex64 numbers of real and imaginary parts. Source: tf.complex."""
     xp, real, imag = dispatch.pick(real, imag)
     # A complex64 unit: Python's 1j would make complex128 of float32.
     return dispatch.give(xp, real + imag * (np.complex64(1j) if xp is dispatch.HOST else jnp.complex64(1j)))
 
 
-def saturate_cast(value: Tensor, dtype: DTypeLike, name: str | None = None) -> Any:
+def saturate_cast(value: Tensor, dtype: DTypeLike, name: str | None = None) -> Tensor:
     """Converts to another type, values out of its range to its limits. Source: tf.saturate_cast."""
     from lockstep.compat.tensorflow._dtypes import as_dtype
     from lockstep.compat.tensorflow._ops.create import cast

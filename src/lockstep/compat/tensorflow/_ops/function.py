@@ -115,9 +115,9 @@ class _Function:
             return self
         # Each access binds the method anew; the record of its calls belongs to the function.
         bound = self.python_function.__get__(instance, owner)
-        found = _Function(bound, self.input_signature, self._compiled is not None)
-        found._found = self._found
-        return found
+        method = _Function(bound, self.input_signature, self._compiled is not None)
+        method._found = self._found
+        return method
 
     def _fit_arguments(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(args) != len(self.input_signature):

@@ -83,7 +83,7 @@ def gather(
     axis: AxisLike = None,
     batch_dims: SizeLike = 0,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Takes slices along `axis` by their indices.
 
     Args:
@@ -150,7 +150,7 @@ def _check_indices(indices: Tensor, size: int) -> None:
         raise ArgumentError(f"An index must be in the range [0, {size}). Received: {bad}.")
 
 
-def gather_nd(params: Tensor, indices: Tensor, batch_dims: SizeLike = 0, name: str | None = None) -> Any:
+def gather_nd(params: Tensor, indices: Tensor, batch_dims: SizeLike = 0, name: str | None = None) -> Tensor:
     """Takes elements or slices by index vectors, the last dimension of `indices`. Source: tf.gather_nd."""
     xp, x, i = dispatch.pick(params, indices)
     if dispatch.to_static(batch_dims):
@@ -166,11 +166,12 @@ def gather_nd(params: Tensor, indices: Tensor, batch_dims: SizeLike = 0, name: s
     return dispatch.give_exact(xp, x[tuple(xp.moveaxis(i, -1, 0))])
 
 
-def where(condition: Tensor, x: Tensor = None, y: Tensor = None, name: str | None = None) -> Any:
+def where(condition: Tensor, x: Tensor = None, y: Tensor = None, name: str | None = None) -> Tensor:
     """Returns elements of `x` where the condition is true, else of `y`; without them, the indices of what is true.
 
     Source: tf.where.
     """
+    # TensorFlow's rule.
     if (x is None) != (y is None):
         raise ArgumentError("tf.where takes both x and y, or neither.")
     if x is None:
@@ -184,39 +185,41 @@ def where(condition: Tensor, x: Tensor = None, y: Tensor = None, name: str | Non
 
 def _match_types(a: Tensor, b: Tensor) -> tuple[Any, Any]:
     """Returns two values of the host, of which a plain number takes the other's type."""
+    # Two plain numbers have no array to take the type of.
     if not isinstance(a, np.ndarray) and not isinstance(b, np.ndarray):
         return dispatch.to_array(dispatch.HOST, a), dispatch.to_array(dispatch.HOST, b)
     return a, b
 
 
-def boolean_mask(tensor: Tensor, mask: Tensor, axis: AxisLike = None, name: str = "boolean_mask") -> Any:
+def boolean_mask(tensor: Tensor, mask: Tensor, axis: AxisLike = None, name: str = "boolean_mask") -> Tensor:
     """Keeps what `mask` is true for. Source: tf.boolean_mask."""
     xp, x, m = dispatch.pick(tensor, mask)
     keep, axis = _read_values("tf.boolean_mask", x if xp is dispatch.SYMBOLIC else m), dispatch.to_static(axis) or 0
     return dispatch.give_exact(xp, x[(*[slice(None)] * axis, keep)])
 
 
-def dynamic_partition(data: Tensor, partitions: Tensor, num_partitions: int, name: str | None = None) -> list[Any]:
+def dynamic_partition(data: Tensor, partitions: Tensor, num_partitions: int, name: str | None = None) -> list[Tensor]:
     """Sorts slices into `num_partitions` tensors. Source: tf.dynamic_partition."""
     xp, x, p = dispatch.pick(data, partitions)
     known = _read_values("tf.dynamic_partition", p)
     return [dispatch.give_exact(xp, x[known == n]) for n in range(num_partitions)]
 
 
-def dynamic_stitch(indices: Tensor, data: Tensor, name: str | None = None) -> Any:
+def dynamic_stitch(indices: Tensor, data: Tensor, name: str | None = None) -> Tensor:
     """Puts slices of several tensors in the order of their indices. Source: tf.dynamic_stitch."""
     xp, parts = dispatch.pick_list(data)
-    places = [np.asarray(i) for i in indices]
-    count = max(int(p.max(initial=-1)) for p in places) + 1
-    rest = parts[0].shape[places[0].ndim :]
+    # The size of the result depends on the indices, so that they are known.
+    positions = [np.asarray(i) for i in indices]
+    count = max(int(p.max(initial=-1)) for p in positions) + 1
+    rest = parts[0].shape[positions[0].ndim :]
     flat = xp.concatenate([p.reshape(-1, *rest) for p in parts])
     order = np.zeros(count, np.int64)
     # Of equal indices the last one wins, as in TensorFlow.
-    order[np.concatenate([p.ravel() for p in places])] = np.arange(flat.shape[0])
+    order[np.concatenate([p.ravel() for p in positions])] = np.arange(flat.shape[0])
     return dispatch.give_exact(xp, flat[order])
 
 
-def scatter_nd(indices: Tensor, updates: Tensor, shape: ShapeLike, name: str | None = None) -> Any:
+def scatter_nd(indices: Tensor, updates: Tensor, shape: ShapeLike, name: str | None = None) -> Tensor:
     """Makes zeros of `shape` and adds `updates` at the index vectors. Source: tf.scatter_nd."""
     xp, i, u = dispatch.pick(indices, updates)
     if xp is dispatch.SYMBOLIC:
@@ -224,28 +227,28 @@ def scatter_nd(indices: Tensor, updates: Tensor, shape: ShapeLike, name: str | N
     return _scatter("add", xp.zeros(dispatch.to_static(shape), u.dtype), i, u)
 
 
-def tensor_scatter_nd_update(tensor: Tensor, indices: Tensor, updates: Tensor, name: str | None = None) -> Any:
+def tensor_scatter_nd_update(tensor: Tensor, indices: Tensor, updates: Tensor, name: str | None = None) -> Tensor:
     """Returns the tensor with `updates` at the index vectors. Source: tf.tensor_scatter_nd_update."""
     return _scatter("set", tensor, indices, updates)
 
 
-def tensor_scatter_nd_add(tensor: Tensor, indices: Tensor, updates: Tensor, name: str | None = None) -> Any:
+def tensor_scatter_nd_add(tensor: Tensor, indices: Tensor, updates: Tensor, name: str | None = None) -> Tensor:
     """Returns the tensor with `updates` added at the index vectors. Source: tf.tensor_scatter_nd_add."""
     return _scatter("add", tensor, indices, updates)
 
 
-def tensor_scatter_nd_sub(tensor: Tensor, indices: Tensor, updates: Tensor, name: str | None = None) -> Any:
+def tensor_scatter_nd_sub(tensor: Tensor, indices: Tensor, updates: Tensor, name: str | None = None) -> Tensor:
     """Returns the tensor with `updates` subtracted at the index vectors. Source: tf.tensor_scatter_nd_sub."""
     xp, u = dispatch.pick(updates)
     return _scatter("add", tensor, indices, dispatch.give(xp, -u))
 
 
-def tensor_scatter_nd_max(tensor: Tensor, indices: Tensor, updates: Tensor, name: str | None = None) -> Any:
+def tensor_scatter_nd_max(tensor: Tensor, indices: Tensor, updates: Tensor, name: str | None = None) -> Tensor:
     """Returns the tensor with the greater of its elements and `updates`. Source: tf.tensor_scatter_nd_max."""
     return _scatter("max", tensor, indices, updates)
 
 
-def tensor_scatter_nd_min(tensor: Tensor, indices: Tensor, updates: Tensor, name: str | None = None) -> Any:
+def tensor_scatter_nd_min(tensor: Tensor, indices: Tensor, updates: Tensor, name: str | None = None) -> Tensor:
     """Returns the tensor with the lesser of its elements and `updates`. Source: tf.tensor_scatter_nd_min."""
     return _scatter("min", tensor, indices, updates)
 
@@ -259,6 +262,7 @@ def _scatter(how: str, tensor: Tensor, indices: Tensor, updates: Tensor) -> Any:
         raise UnsupportedError(
             "Scattering takes no symbolic tensors. Put it in the call method of a keras.layers.Layer."
         )
+    # The last dimension of indices holds the coordinates.
     at = tuple(xp.moveaxis(i, -1, 0))
     if xp is dispatch.DEVICE:
         return getattr(x.at[at], how)(u)
@@ -277,7 +281,7 @@ def _is_descending(direction: str) -> bool:
     return direction == "DESCENDING"
 
 
-def sort(values: Tensor, axis: int = -1, direction: str = "ASCENDING", name: str | None = None) -> Any:
+def sort(values: Tensor, axis: int = -1, direction: str = "ASCENDING", name: str | None = None) -> Tensor:
     """Sorts along an axis, "ASCENDING" or "DESCENDING". Source: tf.sort."""
     xp, x = dispatch.pick(values)
     ordered = xp.sort(x, axis=axis)
@@ -286,7 +290,7 @@ def sort(values: Tensor, axis: int = -1, direction: str = "ASCENDING", name: str
 
 def argsort(
     values: Tensor, axis: int = -1, direction: str = "ASCENDING", stable: bool = False, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Returns the indices that sort along an axis; equal elements stay in order, `stable` or not.
 
     Source: tf.argsort.
@@ -322,15 +326,15 @@ def top_k(
 
 def searchsorted(
     sorted_sequence: Tensor, values: Tensor, side: str = "left", out_type: DTypeLike = int32, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Returns where values belong in sorted rows; both may have leading dimensions in common.
 
     Source: tf.searchsorted.
     """
     xp, rows, x = dispatch.pick(sorted_sequence, values)
     if len(rows.shape) == 1:
-        found = xp.searchsorted(rows, x, side=side)
-        return dispatch.give(xp, found.astype(dispatch.usable_dtype(xp, out_type)))
+        positions = xp.searchsorted(rows, x, side=side)
+        return dispatch.give(xp, positions.astype(dispatch.usable_dtype(xp, out_type)))
     parts = [searchsorted(r, v, side, out_type) for r, v in zip(rows, x, strict=True)]
     return dispatch.give_exact(xp, xp.stack([dispatch.to_array(xp, p) for p in parts]))
 
@@ -353,7 +357,7 @@ def unique_with_counts(x: Tensor, out_idx: DTypeLike = int32, name: str | None =
     )
 
 
-def invert_permutation(x: Tensor, name: str | None = None) -> Any:
+def invert_permutation(x: Tensor, name: str | None = None) -> Tensor:
     """Returns the permutation that undoes another. Source: tf.math.invert_permutation."""
     xp, x = dispatch.pick(x)
     return dispatch.give_exact(xp, xp.argsort(x).astype(x.dtype))
@@ -361,7 +365,7 @@ def invert_permutation(x: Tensor, name: str | None = None) -> Any:
 
 def histogram_fixed_width(
     values: Tensor, value_range: Tensor, nbins: SizeLike = 100, dtype: DTypeLike = int32, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Counts values in `nbins` bins of equal width; those out of the range in the first and last.
 
     Source: tf.histogram_fixed_width.

@@ -40,7 +40,7 @@ def unary(
         return dispatch.give(xp, choose(xp)(dispatch.to_floats(xp, x) if floats else x))
 
     choose = _make_chooser(name, host, device)
-    return _describe(function, tf_name, what)
+    return describe(function, tf_name, f"Computes {what}")
 
 
 def binary(
@@ -61,7 +61,7 @@ def binary(
         return dispatch.give(xp, choose(xp)(x, y))
 
     choose = _make_chooser(name, host, device)
-    return _describe(function, tf_name, what)
+    return describe(function, tf_name, f"Computes {what}")
 
 
 def _floating(xp: Library, value: Tensor) -> Any:
@@ -74,7 +74,7 @@ def _make_chooser(name: str, host: Function | None, device: Function | None) -> 
             return host
         if xp is dispatch.DEVICE and device is not None:
             return device
-        # keras.ops has no Bessel functions, lgamma and others.
+        # keras.ops lacks some of the functions, such as the Bessel functions.
         if xp is dispatch.SYMBOLIC and not hasattr(keras.ops, name):
             return lambda *xs: symbolic(device or getattr(dispatch.DEVICE, name), *xs)
         return getattr(xp, name)
@@ -92,9 +92,10 @@ def symbolic(function: Function, *tensors: Tensor) -> Any:
     return keras.layers.Lambda(call)(list(tensors))
 
 
-def _describe(function: Function, tf_name: str, what: str) -> Function:
+def describe(function: Function, tf_name: str, summary: str) -> Function:
+    """Returns a function under TensorFlow's name, with a docstring of a summary and its source."""
     function.__name__ = function.__qualname__ = tf_name.rpartition(".")[2]
     # help() and tracebacks show TensorFlow's name instead of this factory's.
     function.__module__ = "lockstep.compat.tensorflow"
-    function.__doc__ = f"Computes {what}.\n\nSource: {tf_name}."
+    function.__doc__ = f"{summary}.\n\nSource: {tf_name}."
     return function

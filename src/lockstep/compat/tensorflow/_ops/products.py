@@ -34,9 +34,10 @@ def matmul(
     adjoint_a: bool = False,
     adjoint_b: bool = False,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Multiplies matrices, the last two dimensions; each may be transposed, or adjoint, first. Source: tf.matmul."""
     xp, a, b = dispatch.pick(a, b)
+    # TensorFlow's rule.
     if (transpose_a and adjoint_a) or (transpose_b and adjoint_b):
         raise ArgumentError("A matrix is either transposed or adjoint. Received both.")
     a = _transpose(xp, a, transpose_a, adjoint_a)
@@ -49,20 +50,20 @@ def _transpose(xp: Library, x: Tensor, transposed: bool, adjoint: bool) -> Any:
     return xp.conj(turned) if adjoint else turned
 
 
-def matvec(a: Tensor, b: Tensor, transpose_a: bool = False, adjoint_a: bool = False, name: str | None = None) -> Any:
+def matvec(a: Tensor, b: Tensor, transpose_a: bool = False, adjoint_a: bool = False, name: str | None = None) -> Tensor:
     """Multiplies matrices and vectors, the last dimensions. Source: tf.linalg.matvec."""
     xp, a, b = dispatch.pick(a, b)
     a = _transpose(xp, a, transpose_a, adjoint_a)
     return dispatch.give(xp, xp.squeeze(xp.matmul(a, xp.expand_dims(b, -1)), -1))
 
 
-def tensordot(a: Tensor, b: Tensor, axes: AxisLike, name: str | None = None) -> Any:
+def tensordot(a: Tensor, b: Tensor, axes: AxisLike, name: str | None = None) -> Tensor:
     """Sums products over the axes, of `a` and of `b`. Source: tf.tensordot."""
     xp, a, b = dispatch.pick(a, b)
     return dispatch.give(xp, xp.tensordot(a, b, axes=dispatch.to_static(axes)))
 
 
-def einsum(equation: str, *inputs: Tensor, name: str | None = None) -> Any:
+def einsum(equation: str, *inputs: Tensor, name: str | None = None) -> Tensor:
     """Sums products as the equation says. Source: tf.einsum."""
     xp, *tensors = dispatch.pick(*inputs)
     return dispatch.give(xp, xp.einsum(equation, *tensors))
@@ -70,7 +71,7 @@ def einsum(equation: str, *inputs: Tensor, name: str | None = None) -> Any:
 
 def norm(
     tensor: Tensor, ord: Any = "euclidean", axis: AxisLike = None, keepdims: bool = False, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Computes norms.
 
     Args:
@@ -87,18 +88,18 @@ def norm(
     kind = 2 if ord == "euclidean" and not isinstance(axis, tuple) else "fro" if ord == "euclidean" else ord
     if axis is None:
         flat = xp.reshape(x, (-1,))
-        found = xp.linalg.norm(flat, ord=2 if kind == "fro" else kind)
-        return dispatch.give(xp, xp.reshape(found, (1,) * len(x.shape)) if keepdims else found)
+        length = xp.linalg.norm(flat, ord=2 if kind == "fro" else kind)
+        return dispatch.give(xp, xp.reshape(length, (1,) * len(x.shape)) if keepdims else length)
     return dispatch.give(xp, xp.linalg.norm(x, ord=kind, axis=axis, keepdims=keepdims))
 
 
-def clip_by_value(t: Tensor, clip_value_min: Tensor, clip_value_max: Tensor, name: str | None = None) -> Any:
+def clip_by_value(t: Tensor, clip_value_min: Tensor, clip_value_max: Tensor, name: str | None = None) -> Tensor:
     """Limits elements to a range. Source: tf.clip_by_value."""
     xp, x, low, high = dispatch.pick_loose(t, clip_value_min, clip_value_max)
     return dispatch.give(xp, xp.minimum(xp.maximum(x, low), high))
 
 
-def clip_by_norm(t: Tensor, clip_norm: Tensor, axes: AxisLike = None, name: str | None = None) -> Any:
+def clip_by_norm(t: Tensor, clip_norm: Tensor, axes: AxisLike = None, name: str | None = None) -> Tensor:
     """Scales a tensor down so that its Euclidean norm is at most `clip_norm`. Source: tf.clip_by_norm."""
     xp, x, limit = dispatch.pick_loose(t, clip_norm)
     length = xp.sqrt(xp.sum(xp.square(x), axis=dispatch.to_static(axes), keepdims=True))
@@ -106,18 +107,19 @@ def clip_by_norm(t: Tensor, clip_norm: Tensor, axes: AxisLike = None, name: str 
     return dispatch.give(xp, x * (limit / xp.maximum(length, limit)))
 
 
-def global_norm(t_list: PyTree, name: str | None = None) -> Any:
+def global_norm(t_list: PyTree, name: str | None = None) -> Tensor:
     """Computes the Euclidean norm of all tensors of a list together; `None`s are left out.
 
     Source: tf.linalg.global_norm.
     """
+    # Variables without a gradient have None.
     xp, tensors = dispatch.pick_list([t for t in t_list if t is not None])
     return dispatch.give(xp, xp.sqrt(sum(xp.sum(xp.square(t)) for t in tensors)))
 
 
 def clip_by_global_norm(
     t_list: PyTree, clip_norm: Tensor, use_norm: Tensor = None, name: str | None = None
-) -> tuple[list[Any], Any]:
+) -> tuple[list[Tensor], Tensor]:
     """Scales all tensors of a list so that their norm together is at most `clip_norm`.
 
     Returns:

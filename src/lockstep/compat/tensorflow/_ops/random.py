@@ -36,6 +36,7 @@ __all__ = [
     "uniform",
 ]
 
+# Map functions of datasets draw on several threads.
 _lock = threading.Lock()
 _state: dict[Any, Any] = {}
 
@@ -51,6 +52,7 @@ def set_seed(seed: int) -> None:
     number = dispatch.to_static(seed)
     # Keras and lockstep.data draw their first seeds from these two generators.
     _python_random.seed(number)
+    # numpy's old generator takes 32 bits.
     np.random.seed(number % 2**32)
     _forget_keras_generator()
     random_in_model.start_anew()
@@ -60,6 +62,7 @@ def set_seed(seed: int) -> None:
 
 def _forget_keras_generator() -> None:
     """Keras makes its global generator when it is first used, with a seed out of Python's generator."""
+    # Keras has no public way to drop its generator.
     from keras.src.backend.common import global_state
     from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
@@ -88,6 +91,7 @@ def _generator(seed: Seed = None) -> np.random.Generator:
         raise _unsteady_error()
     with _lock:
         if "generator" not in _state:
+            # From Python's generator: random.seed() alone makes a program repeatable.
             _state["generator"] = np.random.default_rng(_python_random.getrandbits(64))
         if seed is None:
             return _state["generator"]
@@ -114,7 +118,7 @@ def uniform(
     dtype: DTypeLike = float32,
     seed: Seed = None,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Draws uniformly from `minval` up to but without `maxval` (1; integers need one). Source: tf.random.uniform."""
     kind = as_dtype(dtype)
     low, high = _check_limits(minval, maxval, kind)
@@ -134,6 +138,7 @@ def _check_limits(minval: Tensor, maxval: Tensor, kind: DTypeLike) -> tuple[Any,
     if maxval is None and kind.is_integer:
         raise ArgumentError("Integers are drawn below a maxval, which must be given. Received none.")
     low, high = np.asarray(minval, kind.dtype), np.asarray(1 if maxval is None else maxval, kind.dtype)
+    # numpy's own error names its arguments, not TensorFlow's.
     if kind.is_integer and np.any(low >= high):
         raise ArgumentError(f"maxval must be greater than minval. Received: {minval} and {maxval}.")
     return low, high
@@ -147,7 +152,7 @@ def normal(
     dtype: DTypeLike = float32,
     seed: Seed = None,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Draws from normal distributions. Source: tf.random.normal."""
     drawn = _generator(seed).standard_normal(_shape(shape), np.float32)
     return _to_floats(drawn * np.asarray(stddev) + np.asarray(mean), dtype)
@@ -161,7 +166,7 @@ def truncated_normal(
     dtype: DTypeLike = float32,
     seed: Seed = None,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Draws from normal distributions, only what lies within two deviations. Source: tf.random.truncated_normal."""
     from scipy import special
 
@@ -179,7 +184,7 @@ def gamma(
     dtype: DTypeLike = float32,
     seed: Seed = None,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Draws `shape` samples from each gamma distribution. Source: tf.random.gamma."""
     a = np.asarray(alpha, np.float64)
     drawn = _generator(seed).gamma(
@@ -191,7 +196,7 @@ def gamma(
 @random_in_model.redirect
 def poisson(
     shape: ShapeLike, lam: Tensor, dtype: DTypeLike = float32, seed: Seed = None, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Draws `shape` samples from each Poisson distribution. Source: tf.random.poisson."""
     return _to_floats(_generator(seed).poisson(np.asarray(lam), (*_shape(shape), *np.shape(lam))), dtype)
 
@@ -199,7 +204,7 @@ def poisson(
 @random_in_model.redirect
 def categorical(
     logits: Tensor, num_samples: SizeLike, dtype: DTypeLike = int64, seed: Seed = None, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Draws `num_samples` classes for each row of logits. Source: tf.random.categorical."""
     rows = np.asarray(
         dispatch.to_array(dispatch.HOST, logits) if dispatch.library_of(logits) is dispatch.HOST else logits
@@ -210,7 +215,7 @@ def categorical(
 
 
 @random_in_model.redirect
-def shuffle(value: Tensor, seed: Seed = None, name: str | None = None) -> Any:
+def shuffle(value: Tensor, seed: Seed = None, name: str | None = None) -> Tensor:
     """Reorders the slices along the first dimension. Source: tf.random.shuffle."""
     xp, x = dispatch.pick(value)
     order = _generator(seed).permutation(x.shape[0])
@@ -230,8 +235,8 @@ def _make_key(seed: Seed) -> tuple[Any, bool]:
 
 def _draw_stateless(seed: Seed, draw: Any) -> Any:
     key, known = _make_key(seed)
-    found = draw(key)
-    return as_host(np.asarray(found)) if known and not isinstance(found, Tracer) else found
+    numbers = draw(key)
+    return as_host(np.asarray(numbers)) if known and not isinstance(numbers, Tracer) else numbers
 
 
 def stateless_uniform(
@@ -242,12 +247,13 @@ def stateless_uniform(
     dtype: DTypeLike = float32,
     name: str | None = None,
     alg: str = "auto_select",
-) -> Any:
+) -> Tensor:
     """Draws uniformly, the same for the same seed (two integers); `alg` must stay "auto_select": JAX has one.
 
     Source: tf.random.stateless_uniform.
     """
     _check_algorithm(alg)
+    # JAX computes these on the host, too: the same seed gives the same numbers in compiled code.
     kind, wanted = as_dtype(dtype), dispatch.usable_dtype(dispatch.DEVICE, dtype)
     top = 1 if maxval is None else maxval
     if kind.is_integer:
@@ -265,7 +271,7 @@ def stateless_normal(
     dtype: DTypeLike = float32,
     name: str | None = None,
     alg: str = "auto_select",
-) -> Any:
+) -> Tensor:
     """Draws from normal distributions, the same for the same seed. Source: tf.random.stateless_normal."""
     _check_algorithm(alg)
     wanted = dispatch.usable_dtype(dispatch.DEVICE, dtype)
@@ -280,7 +286,7 @@ def stateless_truncated_normal(
     dtype: DTypeLike = float32,
     name: str | None = None,
     alg: str = "auto_select",
-) -> Any:
+) -> Tensor:
     """Draws from normal distributions cut off at two deviations. Source: tf.random.stateless_truncated_normal."""
     _check_algorithm(alg)
     wanted = dispatch.usable_dtype(dispatch.DEVICE, dtype)
@@ -292,7 +298,7 @@ def stateless_truncated_normal(
 
 def stateless_categorical(
     logits: Tensor, num_samples: SizeLike, seed: Seed, dtype: DTypeLike = int64, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Draws classes for each row of logits, the same for the same seed. Source: tf.random.stateless_categorical."""
     wanted = dispatch.usable_dtype(dispatch.DEVICE, dtype)
     rows = jnp.asarray(dispatch.pick(logits)[1])
@@ -302,7 +308,7 @@ def stateless_categorical(
     )
 
 
-def stateless_shuffle(value: Tensor, seed: Seed, alg: str = "auto_select", name: str | None = None) -> Any:
+def stateless_shuffle(value: Tensor, seed: Seed, alg: str = "auto_select", name: str | None = None) -> Tensor:
     """Reorders the slices of the first dimension, the same for the same seed.
 
     Source: tf.random.experimental.stateless_shuffle.
@@ -325,18 +331,18 @@ class Generator:
     """A source of random numbers with a state of its own. Source: tf.random.Generator."""
 
     def __init__(self, seed: int | None = None) -> None:
-        """Makes one of a seed; `None` takes one that nobody knows."""
+        """Creates a generator of a seed; `None` takes a random one."""
         self._rng = np.random.default_rng(seed)
 
     @classmethod
     def from_seed(cls, seed: int, alg: str | None = None) -> Generator:
-        """Makes one of a seed; `alg` must be `None`."""
+        """Creates a generator of a seed; `alg` must be `None`."""
         _check_algorithm("auto_select" if alg is None else alg)
         return cls(dispatch.to_static(seed))
 
     @classmethod
     def from_non_deterministic_state(cls, alg: str | None = None) -> Generator:
-        """Makes one of a seed that nobody knows; `alg` must be `None`."""
+        """Creates a generator of a random seed; `alg` must be `None`."""
         _check_algorithm("auto_select" if alg is None else alg)
         return cls()
 
@@ -347,7 +353,7 @@ class Generator:
         maxval: Tensor = None,
         dtype: DTypeLike = float32,
         name: str | None = None,
-    ) -> Any:
+    ) -> Tensor:
         """Draws uniformly, as `tf.random.uniform`."""
         kind = as_dtype(dtype)
         low, high = _check_limits(minval, maxval, kind)
@@ -362,7 +368,7 @@ class Generator:
         stddev: Tensor = 1.0,
         dtype: DTypeLike = float32,
         name: str | None = None,
-    ) -> Any:
+    ) -> Tensor:
         """Draws from normal distributions."""
         return _to_floats(self._drawing().normal(mean, stddev, _shape(shape)), dtype)
 
@@ -378,6 +384,7 @@ class Generator:
 
 def get_global_generator() -> Generator:
     """Returns the generator that the functions without a seed draw from. Source: tf.random.get_global_generator."""
+    # The very generator that the functions draw from: both share one sequence.
     generator = Generator()
     generator._rng = _generator()  # pyright: ignore[reportPrivateUsage]
     return generator

@@ -42,16 +42,16 @@ def redirect(function: Callable[..., Any]) -> Callable[..., Any]:
         scope = model_fn_scope()
         if not dispatch.is_traced() or (scope is None and not is_of_replica()):
             return function(*args, **kwargs)
-        given = signature.bind(*args, **kwargs).arguments
-        given.pop("name", None)
-        seed = given.pop("seed", None)
+        arguments = signature.bind(*args, **kwargs).arguments
+        arguments.pop("name", None)
+        seed = arguments.pop("seed", None)
         if scope is None:
-            return here(draw_seed(_generator_of(None if seed is None else dispatch.to_static(seed))), **given)
+            return here(draw_seed(_generator_of(None if seed is None else dispatch.to_static(seed))), **arguments)
         # A generator of its own, which the model_fn makes anew, and by that finds again, in each call.
         generator = keras.random.SeedGenerator(None if seed is None else dispatch.to_static(seed))
-        value = here(draw_seed(generator), **given)
+        value = here(draw_seed(generator), **arguments)
         # A tf.Variable made of this value, a tracer, has to draw it again in its initializer.
-        again = functools.partial(here, **given)
+        again = functools.partial(here, **arguments)
         scope.collections.setdefault(_DRAWN, []).append((value, seed, again))
         return value
 

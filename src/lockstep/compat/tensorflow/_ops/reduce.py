@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from scipy import special as scipy
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, int64
 from lockstep.compat.tensorflow._ops import dispatch, named
+from lockstep.compat.tensorflow._ops.make import describe
 from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.compat.tensorflow._types import AxisLike, DTypeLike, Library, ShapeLike, SizeLike
 
@@ -43,13 +45,6 @@ __all__ = [
 ]
 
 
-def _reduce(function: str, x: Tensor, axis: AxisLike, keepdims: bool, floats: bool = False) -> Any:
-    xp, x = dispatch.pick(x)
-    if floats:
-        x = dispatch.to_floats(xp, x)
-    return dispatch.give(xp, getattr(xp, function)(x, axis=dispatch.to_static(axis), keepdims=keepdims))
-
-
 def _keep_integer_type(xp: Library, x: Tensor, result: Tensor) -> Any:
     """Returns sums and products of integers in the type of the elements."""
     # numpy sums int32 in int64, JAX uint8 in uint32. TensorFlow stays in the type, and wraps around.
@@ -57,58 +52,43 @@ def _keep_integer_type(xp: Library, x: Tensor, result: Tensor) -> Any:
     return result.astype(x.dtype) if keep else result
 
 
-def reduce_sum(input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None) -> Any:
+def reduce_sum(input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None) -> Tensor:
     """Adds elements, all or along the axes. Source: tf.reduce_sum."""
     xp, x = dispatch.pick(input_tensor)
     return dispatch.give(xp, _keep_integer_type(xp, x, xp.sum(x, axis=dispatch.to_static(axis), keepdims=keepdims)))
 
 
-def reduce_prod(input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None) -> Any:
+def reduce_prod(input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None) -> Tensor:
     """Multiplies elements, all or along the axes. Source: tf.reduce_prod."""
     xp, x = dispatch.pick(input_tensor)
     return dispatch.give(xp, _keep_integer_type(xp, x, xp.prod(x, axis=dispatch.to_static(axis), keepdims=keepdims)))
 
 
-def reduce_mean(input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None) -> Any:
-    """Takes means, of all or along the axes; those of integers are float32, not rounded. Source: tf.reduce_mean."""
-    return _reduce("mean", input_tensor, axis, keepdims, floats=True)
+def _reduction(function: str, tf_name: str, summary: str, floats: bool = False) -> Callable[..., Any]:
+    """Returns a function that reduces all elements, or the axes, by a function that all three libraries have."""
+
+    def reduce(input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None) -> Any:
+        xp, x = dispatch.pick(input_tensor)
+        x = dispatch.to_floats(xp, x) if floats else x
+        return dispatch.give(xp, getattr(xp, function)(x, axis=dispatch.to_static(axis), keepdims=keepdims))
+
+    return describe(reduce, tf_name, summary)
 
 
-def reduce_max(input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None) -> Any:
-    """Returns the greatest elements, of all or along the axes. Source: tf.reduce_max."""
-    return _reduce("max", input_tensor, axis, keepdims)
-
-
-def reduce_min(input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None) -> Any:
-    """Returns the least elements, of all or along the axes. Source: tf.reduce_min."""
-    return _reduce("min", input_tensor, axis, keepdims)
-
-
-def reduce_all(input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None) -> Any:
-    """Returns whether all are true, of all or along the axes. Source: tf.reduce_all."""
-    return _reduce("all", input_tensor, axis, keepdims)
-
-
-def reduce_any(input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None) -> Any:
-    """Returns whether any is true, of all or along the axes. Source: tf.reduce_any."""
-    return _reduce("any", input_tensor, axis, keepdims)
-
-
-def reduce_std(input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None) -> Any:
-    """Takes standard deviations (of the whole, not of a sample). Source: tf.math.reduce_std."""
-    return _reduce("std", input_tensor, axis, keepdims, floats=True)
-
-
-def reduce_variance(
-    input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None
-) -> Any:
-    """Takes variances (of the whole, not of a sample). Source: tf.math.reduce_variance."""
-    return _reduce("var", input_tensor, axis, keepdims, floats=True)
+# Means of integers are float32: TensorFlow would round them.
+reduce_mean = _reduction("mean", "tf.reduce_mean", "Takes means, of all or along the axes", floats=True)
+reduce_max = _reduction("max", "tf.reduce_max", "Returns the greatest elements, of all or along the axes")
+reduce_min = _reduction("min", "tf.reduce_min", "Returns the least elements, of all or along the axes")
+reduce_all = _reduction("all", "tf.reduce_all", "Returns whether all are true, of all or along the axes")
+reduce_any = _reduction("any", "tf.reduce_any", "Returns whether any is true, of all or along the axes")
+# Of the whole, not of a sample: TensorFlow divides by n, as numpy does.
+reduce_std = _reduction("std", "tf.math.reduce_std", "Takes standard deviations of the whole", floats=True)
+reduce_variance = _reduction("var", "tf.math.reduce_variance", "Takes variances of the whole", floats=True)
 
 
 def reduce_logsumexp(
     input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Computes log(sum(exp(x))) without overflow. Source: tf.reduce_logsumexp."""
     xp, x = dispatch.pick(input_tensor)
     # numpy has no logsumexp.
@@ -118,7 +98,7 @@ def reduce_logsumexp(
 
 def reduce_euclidean_norm(
     input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Computes square roots of sums of squares. Source: tf.math.reduce_euclidean_norm."""
     xp, x = dispatch.pick(input_tensor)
     x = dispatch.to_floats(xp, x)
@@ -127,7 +107,7 @@ def reduce_euclidean_norm(
 
 def accumulate_n(
     inputs: Tensor, shape: ShapeLike = None, tensor_dtype: DTypeLike = None, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Adds the tensors of a list; checks their shape and type if given. Source: tf.math.accumulate_n."""
     from lockstep.compat.tensorflow._ops.arrays import ensure_shape
     from lockstep.compat.tensorflow._ops.create import cast
@@ -139,9 +119,10 @@ def accumulate_n(
 
 def count_nonzero(
     input: Tensor, axis: AxisLike = None, keepdims: bool = False, dtype: DTypeLike = int64, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Counts the elements that are not zero; of text: not empty. Source: tf.math.count_nonzero."""
     xp, x = dispatch.pick(input)
+    # Text counts where it is not empty.
     hits = x != (b"" if x.dtype == object else 0)
     counted = xp.sum(
         xp.cast(hits, "int32") if xp is dispatch.SYMBOLIC else hits.astype("int32"),
@@ -155,18 +136,18 @@ def count_nonzero(
     )
 
 
-def zero_fraction(value: Tensor, name: str | None = None) -> Any:
+def zero_fraction(value: Tensor, name: str | None = None) -> Tensor:
     """Returns the share of elements that are zero. Source: tf.math.zero_fraction."""
     xp, x = dispatch.pick(value)
     return dispatch.give(xp, xp.mean((x == 0).astype("float32")))
 
 
-def argmax(input: Tensor, axis: AxisLike = None, output_type: DTypeLike = int64, name: str | None = None) -> Any:
+def argmax(input: Tensor, axis: AxisLike = None, output_type: DTypeLike = int64, name: str | None = None) -> Tensor:
     """Returns the index of the greatest element along `axis` (0). Source: tf.argmax."""
     return _arg("argmax", input, axis, output_type)
 
 
-def argmin(input: Tensor, axis: AxisLike = None, output_type: DTypeLike = int64, name: str | None = None) -> Any:
+def argmin(input: Tensor, axis: AxisLike = None, output_type: DTypeLike = int64, name: str | None = None) -> Tensor:
     """Returns the index of the least element along `axis` (0). Source: tf.argmin."""
     return _arg("argmin", input, axis, output_type)
 
@@ -174,15 +155,15 @@ def argmin(input: Tensor, axis: AxisLike = None, output_type: DTypeLike = int64,
 def _arg(function: str, value: Tensor, axis: AxisLike, dtype: DTypeLike) -> Any:
     xp, x = dispatch.pick(value)
     # TensorFlow's default is axis 0, numpy's all elements.
-    found = getattr(xp, function)(x, axis=0 if axis is None else dispatch.to_static(axis))
+    index = getattr(xp, function)(x, axis=0 if axis is None else dispatch.to_static(axis))
     if xp is dispatch.HOST:
-        return as_host(np.asarray(found, as_dtype(dtype).dtype))
-    return keras.ops.cast(found, as_dtype(dispatch.usable_dtype(dispatch.DEVICE, dtype)).name)
+        return as_host(np.asarray(index, as_dtype(dtype).dtype))
+    return keras.ops.cast(index, as_dtype(dispatch.usable_dtype(dispatch.DEVICE, dtype)).name)
 
 
 def cumsum(
     x: Tensor, axis: AxisLike = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Adds up along an axis; `exclusive` leaves the element itself out, `reverse` goes from the end.
 
     Source: tf.cumsum.
@@ -192,7 +173,7 @@ def cumsum(
 
 def cumprod(
     x: Tensor, axis: AxisLike = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Multiplies up along an axis; arguments as of `cumsum`. Source: tf.math.cumprod."""
     return _scan("cumprod", x, axis, exclusive, reverse)
 
@@ -220,7 +201,7 @@ def _drop_last(xp: Library, x: Tensor, axis: int) -> Any:
 
 def cumulative_logsumexp(
     x: Tensor, axis: AxisLike = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Computes log(cumsum(exp(x))) without overflow. Source: tf.math.cumulative_logsumexp."""
     xp, x = dispatch.pick(x)
     axis = dispatch.to_static(axis)
@@ -240,7 +221,7 @@ def bincount(
     name: str | None = None,
     axis: int | None = None,
     binary_output: bool = False,
-) -> Any:
+) -> Tensor:
     """Counts how often each integer from 0 up occurs, or adds its weights up.
 
     Args:
@@ -252,6 +233,7 @@ def bincount(
     Source: tf.math.bincount.
     """
     xp, x, w = dispatch.pick(arr, weights)
+    # One count for each row: all rows have the bins of the greatest.
     if axis == -1 and len(x.shape) > 1:
         size = _bins(x, minlength, maxlength)
         rows = [
@@ -270,6 +252,7 @@ def bincount(
 def _bins(x: Tensor, minlength: SizeLike, maxlength: SizeLike) -> int:
     if isinstance(x, Tracer):
         return dispatch.to_static(maxlength if maxlength is not None else minlength)
+    # Known values decide the number of bins, which compiled code cannot.
     size = int(jnp.max(x)) + 1 if isinstance(x, jax.Array) else int(x.max(initial=-1)) + 1
     size = max(size, dispatch.to_static(minlength) or 0)
     return size if maxlength is None else min(size, dispatch.to_static(maxlength))

@@ -71,6 +71,7 @@ digamma = _unary("digamma", "the derivative of lgamma", "digamma", scipy.digamma
 erf = _unary("erf", "the error function", "erf", scipy.erf, _js.erf)
 erfc = _unary("erfc", "1 - erf(x)", "erfc", scipy.erfc, _js.erfc)
 erfinv = _unary("erfinv", "the inverse of erf", "erfinv", scipy.erfinv, _js.erfinv)
+# By erfinv: erfc(x) = 1 - erf(x).
 erfcinv = _unary("erfcinv", "the inverse of erfc", "erfcinv", scipy.erfcinv, lambda x: _js.erfinv(1 - x))
 is_finite = unary("tf.math.is_finite", "whether elements are neither infinite nor NaN", "isfinite", floats=False)
 is_inf = unary("tf.math.is_inf", "whether elements are infinite", "isinf", floats=False)
@@ -85,6 +86,7 @@ rint = unary("tf.math.rint", "the nearest integers, halves to even ones", "rint"
 softplus = _unary("softplus", "log(1 + exp(x))", "softplus", lambda x: np.logaddexp(x, 0), jax.nn.softplus)
 softsign = _unary("softsign", "x / (1 + |x|)", "softsign", lambda x: x / (1 + np.abs(x)), jax.nn.soft_sign)
 
+# As Python's operators, also for negative numbers.
 floordiv = binary("tf.math.floordiv", "quotients, rounded down", "floor_divide")
 floormod = binary("tf.math.floormod", "remainders that have the sign of y", "mod")
 igamma = _binary("igamma", "the lower regularised incomplete gamma function", "igamma", scipy.gammainc, _js.gammainc)
@@ -92,6 +94,7 @@ igammac = _binary(
     "igammac", "the upper regularised incomplete gamma function", "igammac", scipy.gammaincc, _js.gammaincc
 )
 nextafter = binary("tf.math.nextafter", "the next number after x towards y", "nextafter", floats=True)
+# JAX wants the order as integers; TensorFlow's has the type of x.
 polygamma = _binary(
     "polygamma",
     "the polygamma function",
@@ -99,6 +102,7 @@ polygamma = _binary(
     scipy.polygamma,
     lambda n, x: _js.polygamma(jnp.asarray(n, "int32"), x),
 )
+# numpy and JAX have no such function; keras.ops neither, so that symbolic tensors get a Lambda layer.
 squared_difference = binary(
     "tf.math.squared_difference",
     "(x - y) squared",
@@ -136,6 +140,7 @@ multiply_no_nan = _binary(
     _guard_zero(np, "multiply"),
     _guard_zero(jnp, "multiply"),
 )
+# The inner where keeps 0 / 0 out, whose NaN would reach the gradient.
 xdivy = _binary(
     "xdivy",
     "x / y, 0 where x is 0",
@@ -152,7 +157,7 @@ reciprocal_no_nan = _unary(
 )
 
 
-def betainc(a: Tensor, b: Tensor, x: Tensor, name: str | None = None) -> Any:
+def betainc(a: Tensor, b: Tensor, x: Tensor, name: str | None = None) -> Tensor:
     """Computes the regularised incomplete beta function. Source: tf.math.betainc."""
     from lockstep.compat.tensorflow._ops import dispatch
 
@@ -160,12 +165,13 @@ def betainc(a: Tensor, b: Tensor, x: Tensor, name: str | None = None) -> Any:
     return dispatch.give(xp, (scipy.betainc if xp is dispatch.HOST else _js.betainc)(a, b, x))
 
 
-def lbeta(x: Tensor, name: str | None = None) -> Any:
+def lbeta(x: Tensor, name: str | None = None) -> Tensor:
     """Computes the logarithm of the absolute beta function, over the last dimension. Source: tf.math.lbeta."""
     from lockstep.compat.tensorflow._ops import dispatch
 
     xp, x = dispatch.pick(x)
     gammaln = scipy.gammaln if xp is dispatch.HOST else _js.gammaln
+    # By logarithms: the gamma function itself overflows above 35 in float32.
     return dispatch.give(xp, gammaln(x).sum(-1) - gammaln(x.sum(-1)))
 
 

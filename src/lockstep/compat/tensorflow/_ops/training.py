@@ -23,6 +23,7 @@ from lockstep.errors import ArgumentError, UnsupportedError
 
 __all__ = ["GradientTape", "control_dependencies", "gradients", "group", "no_op"]
 
+# A model_fn and a replica's function may be traced on different threads.
 _open = threading.local()
 
 
@@ -65,14 +66,14 @@ def _pending_updates() -> list[Any]:
     return getattr(_open, "updates", [])
 
 
-def _find_updates(given: PyTree) -> list[Any]:
+def _find_updates(structure: PyTree) -> list[Any]:
     """Returns the updates in a structure, which holds tensors and variables besides."""
     from lockstep._model_fn.records import TrainOp
 
-    if isinstance(given, TrainOp):
-        return [given]
-    if isinstance(given, (list, tuple)):
-        return [update for one in given for update in _find_updates(one)]
+    if isinstance(structure, TrainOp):
+        return [structure]
+    if isinstance(structure, (list, tuple)):
+        return [update for one in structure for update in _find_updates(one)]
     return []
 
 
@@ -85,7 +86,7 @@ def gradients(
     aggregation_method: object = None,
     stop_gradients: object = None,
     unconnected_gradients: str = "none",
-) -> list[Any]:
+) -> list[Tensor]:
     """Returns the derivatives of the sum of `ys` by each variable in `xs`; only in a model_fn.
 
     They are averaged over the replicas. That of a variable that `ys` do not depend on is zero, not `None`.
@@ -101,11 +102,11 @@ def gradients(
 
     Source: tf.gradients.
     """
-    given = (grad_ys, gate_gradients or None, aggregation_method, stop_gradients)
-    if any(option is not None for option in given):
+    options = (grad_ys, gate_gradients or None, aggregation_method, stop_gradients)
+    if any(option is not None for option in options):
         raise ArgumentError(
             "tf.gradients takes ys, xs, name and unconnected_gradients: multiply ys instead of grad_ys, use "
-            f"tf.stop_gradient instead of stop_gradients. Received: {given!r}."
+            f"tf.stop_gradient instead of stop_gradients. Received: {options!r}."
         )
     return _derivatives("tf.gradients", ys, xs if isinstance(xs, (list, tuple)) else [xs])
 
@@ -114,6 +115,7 @@ def _derivatives(what: str, ys: Tensor, variables: Any) -> list[Any]:
     scope = model_fn_scope()
     if scope is None:
         raise UnsupportedError(f"{what} can be used in a model_fn of an Estimator only. {GRADIENT}")
+    # The derivatives are taken of the step as a function of its variables; other tensors are inside of it.
     others = [x for x in variables if not isinstance(x, keras.Variable)]
     if others:
         raise UnsupportedError(
@@ -139,7 +141,7 @@ class GradientTape:
     """
 
     def __init__(self, persistent: bool = False, watch_accessed_variables: bool = True) -> None:
-        """Makes one.
+        """Opens a tape.
 
         Args:
             persistent: Either: derivatives may be taken any number of times.
@@ -148,6 +150,7 @@ class GradientTape:
         Raises:
             UnsupportedError: Outside of a model_fn and of a function that `strategy.run` or `tf.function` compiles.
         """
+        # A model_fn takes derivatives by its own scope, which watches all trainable variables.
         self._tape = None if model_fn_scope() is not None else _new_tape(watch_accessed_variables)
 
     def __enter__(self) -> GradientTape:
@@ -183,10 +186,12 @@ class GradientTape:
         leaves, structure = flatten(sources)
         if self._tape is not None:
             total = _sum_target(target, output_gradients)
-            found = self._tape.gradient(total, leaves)
+            derivatives = self._tape.gradient(total, leaves)
             if str(unconnected_gradients) == "zero":
-                found = [jnp.zeros(s.shape, s.dtype) if g is None else g for g, s in zip(found, leaves, strict=True)]
-            return structure.unflatten(found)
+                derivatives = [
+                    jnp.zeros(s.shape, s.dtype) if g is None else g for g, s in zip(derivatives, leaves, strict=True)
+                ]
+            return structure.unflatten(derivatives)
         if output_gradients is not None:
             raise ArgumentError("output_gradients must be None: multiply target instead. Received some.")
         return structure.unflatten(_derivatives("GradientTape.gradient", target, leaves))
@@ -198,6 +203,7 @@ class GradientTape:
         raise AttributeError(f"'GradientTape' object has no attribute {name!r}")
 
 
+# A Jacobian needs the function; a tape has seen one result of it.
 _JACOBIAN = "Write the function of the tensor and use jax.jacrev(function)(tensor), under jax.vmap for a batch."
 _OF_TAPE = {
     "jacobian": _JACOBIAN,
@@ -222,5 +228,6 @@ def _sum_target(target: PyTree, weights: PyTree) -> Any:
     if not all(jnp.issubdtype(array.dtype, jnp.inexact) for array in arrays):
         raise ArgumentError(f"A target of derivatives has floats. Received: {[str(a.dtype) for a in arrays]}.")
     if weights is not None:
+        # Weights of the elements, before the sum.
         arrays = [a * w for a, w in zip(arrays, jax.tree.leaves(weights), strict=True)]
     return sum(array.sum() for array in arrays)

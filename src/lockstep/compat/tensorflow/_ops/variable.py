@@ -63,7 +63,7 @@ class Variable(keras.Variable):
         aggregation: str | None = None,
         shape: ShapeLike = None,
     ) -> None:
-        """Makes a variable.
+        """Creates a variable.
 
         Args:
             initial_value: Numbers, an array, or a function of no arguments that returns them. No text.
@@ -81,6 +81,7 @@ class Variable(keras.Variable):
 
         Raises UnsupportedError if it would hold text, or change its shape.
         """
+        # Refused, not ignored: a shape that changes, or another device, would give another result.
         _refuse(not validate_shape, caching_device, variable_def, import_scope)
         value = initial_value() if callable(initial_value) else initial_value
         # In a model_fn a random first value is a tracer; the variable gets an initializer that draws it.
@@ -91,19 +92,22 @@ class Variable(keras.Variable):
         super().__init__(
             array if drawn is None else drawn,
             None if drawn is None else tuple(array.shape),
+            # The name: Keras keeps text, and saves it.
             dtype=dispatch.usable_dtype(xp, array.dtype if dtype is None else dtype).name,
             trainable=trainable is not False,
             aggregation=aggregation,
             synchronization=synchronization,
             name=name,
         )
+        # TensorFlow may leave sizes open in shape=; Keras' variables have fixed ones.
         if shape is not None and tuple(shape) != tuple(self.shape):
             raise ArgumentError(f"shape must be that of the value, {tuple(self.shape)}. Received: {tuple(shape)}.")
+        # Keras sets it after the first value, to which it does not apply.
         if constraint is not None:
             self.constraint = constraint
 
     @classmethod
-    def made_by(
+    def from_initializer(
         cls,
         initializer: Initializer,
         shape: tuple[int, ...],
@@ -113,7 +117,7 @@ class Variable(keras.Variable):
         synchronization: str,
         aggregation: str,
     ) -> Variable:
-        """Makes one by an initializer of Keras; the other arguments are as for the constructor."""
+        """Creates a variable by an initializer of Keras; the other arguments are as for the constructor."""
         # The constructor takes TensorFlow's arguments, and would compute a first value.
         variable = cls.__new__(cls)
         super(Variable, variable).__init__(
@@ -184,6 +188,7 @@ def _refuse(*options: object) -> None:
 
 
 def _number(value: Tensor, dtype: DTypeLike) -> Any:
+    # Numbers of the host take the variable's type, so that a float may be set to 1.
     _, array = dispatch.pick(value)
     return array.astype(as_dtype(dtype).dtype) if isinstance(array, np.ndarray) else array
 
@@ -196,12 +201,13 @@ class Module:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the module."""
         return self._name
 
     @property
     def variables(self) -> tuple[Any, ...]:
         """The variables of its attributes, in the order of their names, each once."""
+        # A variable in two attributes counts once.
         return tuple({id(v): v for part in _parts_of(self) for v in _variables_of(part)}.values())
 
     @property
@@ -238,6 +244,7 @@ def _parts_of(module: Module) -> Iterator[Any]:
 
 
 def _find_parts(value: Trackable) -> Iterator[Any]:
+    # In the order of keys: the order of variables must not depend on that of insertion.
     if isinstance(value, Mapping):
         value = [value[key] for key in sorted(value, key=str)]
     if isinstance(value, (list, tuple)):

@@ -18,6 +18,7 @@ __all__ = ["as_bytes", "as_str", "as_str_any", "as_text", "path_to_str", "v1", "
 
 def as_bytes(bytes_or_text: _Text, encoding: str = "utf-8") -> bytes:
     """Returns text as bytes. Source: tf.compat.as_bytes."""
+    # bytes(bytes) is no copy.
     if isinstance(bytes_or_text, (bytes, bytearray)):
         return bytes(bytes_or_text)
     if isinstance(bytes_or_text, str):

@@ -51,6 +51,7 @@ def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice
 
     Source: tf.config.list_physical_devices.
     """
+    # Only GPUs are counted without starting JAX; TPUs are known once it has started.
     counts = {"CPU": 1, "GPU": _count("GPU"), "TPU": _count("TPU")}
     return [
         PhysicalDevice(f"/physical_device:{k}:{i}", k) for k in _selected_kinds(device_type) for i in range(counts[k])
@@ -134,6 +135,7 @@ def get_visible_devices(device_type: str | None = None) -> list[PhysicalDevice]:
     """Returns the devices of this machine that are not hidden. Source: tf.config.get_visible_devices."""
     import jax
 
+    # All GPUs are hidden by JAX's platform, some by the list of devices.
     hidden = jax.config.read("jax_platforms") == "cpu"
     chosen = jax.config.read("jax_cuda_visible_devices")
     numbers = None if chosen in (None, "", "all") else set(str(chosen).split(","))
@@ -172,6 +174,7 @@ def set_memory_growth(device: Any, enable: bool) -> None:
     """
     if device.device_type != "GPU":
         raise ArgumentError(f"Memory growth is a setting of GPUs. Received: {device}.")
+    # Setting what is set already is no error after JAX has started, as programs set it for each GPU.
     if get_memory_growth(device) != bool(enable):
         _check_not_started("Memory growth is set")
         # The allocator reads it when JAX starts; there is no setting of jax.config for it.

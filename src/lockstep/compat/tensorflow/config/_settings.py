@@ -43,6 +43,7 @@ def set_jit(enabled: Any) -> None:
 
     Source: tf.config.optimizer.set_jit.
     """
+    # TensorFlow 2.15 takes both.
     if enabled not in (True, "autoclustering"):
         raise UnsupportedError("XLA compiles whatever JAX compiles. Leave the call out.")
 

@@ -72,7 +72,7 @@ def _to_numpy(leaf: PyTree) -> Any:
 
 
 @functools.cache
-def of_kind(name: str) -> Any:
+def find_dataset_class(name: str) -> Any:
     """Returns the class of `lockstep.data` of that name as a kind of `Dataset`, or `None` if there is no such class."""
     base = getattr(_data, name, None)
     if base is None:

@@ -44,6 +44,7 @@ __all__ = [
     "unbatch",
 ]
 
+# What Dataset.apply takes.
 _Transformation = _Callable[[_Any], _Any]
 
 
@@ -110,6 +111,7 @@ def map_and_batch(
 
     Source: tf.data.experimental.map_and_batch.
     """
+    # The older argument counted batches; both only say how much is computed at once.
     calls = num_parallel_calls if num_parallel_batches is None else num_parallel_batches
     return lambda dataset: dataset.map(map_func, num_parallel_calls=calls).batch(batch_size, drop_remainder)
 
@@ -121,6 +123,7 @@ def parallel_interleave(
 
     Source: tf.data.experimental.parallel_interleave.
     """
+    # Results in their order are allowed where sloppy permits another one; not the other way round.
     return lambda dataset: dataset.interleave(map_func, cycle_length, block_length, deterministic=not sloppy)
 
 
@@ -131,6 +134,7 @@ def scan(initial_state: _PyTree, scan_func: _Callable[..., _Any]) -> _Transforma
 
 def shuffle_and_repeat(buffer_size: int, count: int | None = None, seed: int | None = None) -> _Transformation:
     """Shuffles and repeats, for `apply`. Source: tf.data.experimental.shuffle_and_repeat."""
+    # TensorFlow shuffles each pass by itself, then repeats.
     return lambda dataset: dataset.shuffle(buffer_size, seed).repeat(count)
 
 

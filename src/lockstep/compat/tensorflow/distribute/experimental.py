@@ -12,6 +12,7 @@ from lockstep.distribute.experimental import CommunicationOptions as Communicati
 from lockstep.distribute.experimental import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
 from lockstep.distribute.experimental import ValueContext as ValueContext
 
+# TensorFlow 2.4 renamed the class.
 CollectiveHints = CommunicationOptions
 
 __all__ = [

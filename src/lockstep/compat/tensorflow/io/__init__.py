@@ -73,6 +73,7 @@ def _parse_example(
 
     Source: tf.io.parse_example.
     """
+    # Placeholders exist only while a model is exported, which imports that module.
     export: _Any = _sys.modules.get("lockstep.estimator._export.placeholders")
     if export and isinstance(serialized, (export.Placeholder, export.TextPlaceholder, export.ParsedText)):
         return export.parse_example(serialized, features)
@@ -83,8 +84,8 @@ def _parse_example(
 def __getattr__(name: str) -> _Any:
     if name == "parse_example":
         return _parse_example
-    found = _on_host(name) if name in _FUNCTIONS else _find_in_data(name) if name in _CLASSES else None
-    return _other(name) if found is None else found
+    value = _on_host(name) if name in _FUNCTIONS else _find_in_data(name) if name in _CLASSES else None
+    return _other(name) if value is None else value
 
 
 __dir__ = _missing.lister(globals(), {**_LAZY, **dict.fromkeys((*_FUNCTIONS, *_CLASSES), "")})

@@ -21,6 +21,7 @@ from lockstep.errors import ArgumentError, DataNotFoundError, InputError
 
 def path_of(name: Any) -> str:
     """Returns a path out of text: `str`, `bytes`, a path, or a tensor of one of them."""
+    # Path(tracer) would say nothing of the cause.
     if isinstance(name, Tracer) or (
         isinstance(name, np.ndarray) and name.dtype != object and name.dtype.kind not in "SU"
     ):
@@ -67,15 +68,18 @@ def decode_raw(
     Source: tf.io.decode_raw.
     """
     kind = np.dtype(as_dtype(out_type).dtype).newbyteorder("<" if little_endian else ">")
-    found = to_text(input_bytes)
-    rows = [r if fixed_length is None else r[:fixed_length].ljust(fixed_length, b"\0") for r in found.ravel()]
+    texts = to_text(input_bytes)
+    # TensorFlow's rule: cut, or filled with zero bytes.
+    rows = [r if fixed_length is None else r[:fixed_length].ljust(fixed_length, b"\0") for r in texts.ravel()]
+    # Rows of one tensor are as long as each other.
     if len({len(r) for r in rows}) > 1 or any(len(r) % kind.itemsize for r in rows):
         raise InputError(
             f"Bytes of {kind.itemsize} per element must come in whole elements, as many in each text. Received lengths "
             f"{sorted({len(r) for r in rows})}."
         )
+    # One copy for all rows; astype brings the byte order of this machine.
     numbers = np.frombuffer(b"".join(rows), kind).astype(as_dtype(out_type).dtype)
-    return as_host(numbers.reshape(*np.shape(found), -1))
+    return as_host(numbers.reshape(*np.shape(texts), -1))
 
 
 def decode_compressed(bytes: Tensor, compression_type: str = "", name: str | None = None) -> HostTensor:
@@ -119,6 +123,7 @@ def decode_csv(
     rules = [_rule(d) for d in record_defaults]
     quoting = csv.QUOTE_MINIMAL if use_quote_delim else csv.QUOTE_NONE
     rows = [
+        # A record is one line for TensorFlow; an empty line is one empty field.
         next(csv.reader([b.decode().rstrip("\r\n")], delimiter=field_delim, quoting=quoting), [""])
         for b in lines.ravel()
     ]
@@ -138,12 +143,13 @@ def _column(row: list[str], column: int) -> str:
 
 def _rule(default: Any) -> tuple[Any, Any]:
     """Returns the type of a column and its default, `None` if it has none."""
+    # A type alone: the column has no default, and must have a value.
     if hasattr(default, "is_floating") or isinstance(default, (type, np.dtype)):
         return as_dtype(default), None
     from lockstep.compat.tensorflow._tensor import constant_array
 
-    found = np.atleast_1d(constant_array(default))
-    return as_dtype(found.dtype), found[0] if found.size else None
+    default_array = np.atleast_1d(constant_array(default))
+    return as_dtype(default_array.dtype), default_array[0] if default_array.size else None
 
 
 def _field(value: str, rule: tuple[Any, Any], na_value: str) -> Any:
@@ -163,13 +169,14 @@ def _field(value: str, rule: tuple[Any, Any], na_value: str) -> Any:
 
 
 def _array(values: list[Any], kind: Any, shape: ShapeLike) -> Any:
-    found = to_text(values) if kind.dtype == object else np.array(values, kind.dtype)
-    return as_host(found.reshape(shape))
+    array = to_text(values) if kind.dtype == object else np.array(values, kind.dtype)
+    return as_host(array.reshape(shape))
 
 
 def matching_files(pattern: Any, name: str | None = None) -> Any:
     """Returns the names of files that match patterns, sorted. Source: tf.io.matching_files."""
     import glob
 
-    found = {p for part in np.atleast_1d(to_text(pattern)).ravel() for p in glob.glob(part.decode())}
-    return as_host(to_text(sorted(found)).reshape(-1))
+    # A set: patterns may match the same file.
+    names = {p for part in np.atleast_1d(to_text(pattern)).ravel() for p in glob.glob(part.decode())}
+    return as_host(to_text(sorted(names)).reshape(-1))

@@ -42,6 +42,7 @@ def GFile(name: _PathLike, mode: str = "r") -> _IO[_Any]:
         DataNotFoundError: If it is to be read and is not there.
     """
     try:
+        # Python's own file: readers that want bytes give "rb", as TensorFlow's do.
         return open(_path_of(name), mode)
     except FileNotFoundError:
         raise _DataNotFoundError(f"The file must exist. Received: {_path_of(name)}.") from None
@@ -64,6 +65,7 @@ def isfile(path: _PathLike) -> bool:
 
 def glob(pattern: _PathLike) -> list[str]:
     """Returns what matches a pattern, or a list of patterns, sorted. Source: tf.io.gfile.glob."""
+    # TensorFlow takes one pattern or several.
     patterns = pattern if isinstance(pattern, (list, tuple)) else [pattern]
     return [p for part in patterns for p in sorted(_glob.glob(_path_of(part)))]
 
@@ -75,6 +77,7 @@ def listdir(path: _PathLike) -> list[str]:
 
 def makedirs(path: _PathLike) -> None:
     """Makes a directory, and those above it; it may be there already. Source: tf.io.gfile.makedirs."""
+    # TensorFlow's succeeds if the directory is there.
     _os.makedirs(_path_of(path), exist_ok=True)
 
 
@@ -105,10 +108,12 @@ def rename(src: _PathLike, dst: _PathLike, overwrite: bool = False) -> None:
     Source: tf.io.gfile.rename.
     """
     _refuse_existing(dst, overwrite)
+    # os.rename would fail on Windows if the target is there.
     _os.replace(_path_of(src), _path_of(dst))
 
 
 def _refuse_existing(path: _PathLike, overwrite: bool) -> None:
+    # TensorFlow's AlreadyExistsError is FileExistsError here.
     if not overwrite and exists(path):
         raise FileExistsError(f"{_path_of(path)} exists. Give overwrite=True to replace it.")
 

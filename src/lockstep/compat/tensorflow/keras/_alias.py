@@ -25,6 +25,7 @@ class _Alias(type):
         if "_lockstep_translate" not in vars(cls):
             return super().__call__(*args, **kwargs)
         named = _name_arguments(cls._lockstep_behind, args, kwargs)
+        # An object of Keras' class: what is saved loads without this package.
         return cls._lockstep_behind(**vars(cls)["_lockstep_translate"](cls.__name__, named))
 
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -66,6 +67,7 @@ def alias(behind: type, translate: Translate, name: str | None = None) -> Any:
         {
             "__init__": __init__,
             "__doc__": behind.__doc__,
+            # Programs that print a class, or register it by its module, see Keras' own.
             "__module__": behind.__module__,
             "_lockstep_behind": behind,
             "_lockstep_translate": staticmethod(translate),

@@ -71,6 +71,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
             initial_value_threshold=initial_value_threshold,
         )
         self.filepath = os.fspath(filepath)
+        # Keras 2 counted epochs since the last save; save_freq="epoch" of Keras 3 saves after each one.
         self.period = period
         self._epochs_since_saving = 0
 
@@ -84,6 +85,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
     def _save_model(self, epoch: int, batch: int | None, logs: dict[str, float] | None) -> None:
         if batch is None:
             self._epochs_since_saving += 1
+            # batch is None at the end of an epoch.
             if self._epochs_since_saving < self.period:
                 return
             self._epochs_since_saving = 0
@@ -135,7 +137,7 @@ class BackupAndRestore(_BackupAndRestore):
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Restores a model of no strategy; others are by now."""
         # `_run` is set by a strategy's fit, which backs up by itself.
-        self._plain = None if self._run is not None else self._of_keras()
+        self._plain = None if self._run is not None else self._make_keras_callback()
         if self._plain is not None:
             self._plain.on_train_begin(logs)
 
@@ -159,14 +161,15 @@ class BackupAndRestore(_BackupAndRestore):
         if self._plain is not None:
             self._plain.on_train_end(logs)
 
-    def _of_keras(self) -> Any:
+    def _make_keras_callback(self) -> Any:
         if self.save_before_preemption or self.save_freq is False:
             raise UnsupportedError(
                 "save_before_preemption, and save_freq=False, need a model that belongs to a strategy. Received: a "
                 "model of plain Keras. Create it in a scope: with tf.distribute.MirroredStrategy().scope(): ..., or "
                 "give save_freq= a number of batches."
             )
-        found = keras.callbacks.BackupAndRestore(self.backup_dir, self.save_freq, False, self.delete_checkpoint)
-        found.set_model(self.model)
-        found.set_params(self.params)
-        return found
+        callback = keras.callbacks.BackupAndRestore(self.backup_dir, self.save_freq, False, self.delete_checkpoint)
+        # Keras calls these for the callbacks of fit; this one is not in its list.
+        callback.set_model(self.model)
+        callback.set_params(self.params)
+        return callback

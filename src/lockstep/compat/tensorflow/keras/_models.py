@@ -23,6 +23,7 @@ def save_model(model: Model, filepath: PathLike, overwrite: bool = True, *args: 
 
     Source: `tf.keras.models.save_model`.
     """
+    # The method has the formats of Keras 2 (see _patches/saving.py).
     model.save(filepath, overwrite, *args, **kwargs)
 
 
@@ -51,6 +52,7 @@ def load_model(
     """
     if options is not None:
         raise ArgumentError(f"load_model takes no options: received {options!r}. Leave options= out.")
+    # A process that ended between two renames has left the model aside.
     recover(filepath)
     path = Path(filepath)
     if (path / "saved_model.pb").exists() and not (path / "config.json").exists():
@@ -58,6 +60,7 @@ def load_model(
             f"{path} is a SavedModel of TensorFlow, which only TensorFlow runs. Load it there, save it with "
             "model.save('name.keras') or model.save('name.h5'), and load that file here."
         )
+    # Keras chooses the format by the ending, Keras 2 by the content.
     if _is_nameless_hdf5(path):
         return legacy_h5_format.load_model_from_hdf5(str(path), custom_objects, compile, safe_mode=safe_mode)
     return keras.models.load_model(filepath, custom_objects=custom_objects, compile=compile, safe_mode=safe_mode)

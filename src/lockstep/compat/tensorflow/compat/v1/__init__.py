@@ -169,7 +169,7 @@ __all__ = [
 ]
 __all__ += _RENAMED  # pyright: ignore[reportUnsupportedDunderAll]
 
-_own = _missing.getter(__name__, _LAZY)
+_missing_name = _missing.getter(__name__, _LAZY)
 
 
 def __getattr__(name: str) -> _Any:
@@ -179,21 +179,21 @@ def __getattr__(name: str) -> _Any:
     if name in _SETTINGS:
         return getattr(_importlib.import_module("lockstep.estimator._session_config"), name)
     if name in _LAZY or name.startswith("__") or f"tf.compat.v1.{name}" in _missing.ADVICE:
-        return _own(name)
+        return _missing_name(name)
     try:
         # All other names of TensorFlow 2 are in compat.v1, too.
-        return _of_tf(_RENAMED.get(name, name))
+        return _find_in_tf(_RENAMED.get(name, name))
     except AttributeError:
         if f"tf.{name}" in _missing.ADVICE:
             raise
-    return _own(name)
+    return _missing_name(name)
 
 
-def _of_tf(path: str) -> _Any:
-    found: _Any = _importlib.import_module(_ROOT)
+def _find_in_tf(path: str) -> _Any:
+    value: _Any = _importlib.import_module(_ROOT)
     for part in path.split("."):
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 __dir__ = _missing.lister(globals(), {**_LAZY, **_RENAMED, **dict.fromkeys(_SETTINGS, "")})

@@ -16,6 +16,7 @@ def _check(dtype: DTypeLike, **others: Argument) -> None:
     """Raises `ArgumentError` for options that Keras' initializers do not have."""
     if not as_dtype(dtype).is_floating:
         raise ArgumentError(f"An initializer makes floating-point numbers. Received: dtype={dtype!r}.")
+    # verify_shape=False would let a constant of another shape pass.
     wrong = {name: value for name, value in others.items() if value is not True}
     if wrong:
         raise ArgumentError(f"Initializers check shapes. Received: {wrong!r}. Leave it out.")
@@ -91,5 +92,6 @@ def variance_scaling_initializer(
     Source: tf.compat.v1.variance_scaling_initializer.
     """
     _check(dtype)
+    # TensorFlow 1's "normal" was truncated, which TensorFlow 2 says in the name.
     kind = {"normal": "truncated_normal"}.get(distribution, distribution)
     return keras.initializers.VarianceScaling(scale, mode, kind, seed)

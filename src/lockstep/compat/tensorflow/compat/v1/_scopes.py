@@ -23,9 +23,11 @@ from lockstep.compat.tensorflow.compat.v1 import _initializers
 from lockstep.errors import ArgumentError, UnsupportedError
 
 _STORE = "lockstep.compat/variables"
+# Input pipelines and the model_fn may run on different threads.
 _open = threading.local()
 
 
+# Neither True nor False: a value of its own, as in TensorFlow.
 class _AutoReuse:
     def __repr__(self) -> str:
         return "tf.compat.v1.AUTO_REUSE"
@@ -94,8 +96,8 @@ def variable_scope(
 
     Source: tf.compat.v1.variable_scope.
     """
-    given = (caching_device, partitioner, custom_getter, constraint)
-    if any(option is not None for option in given) or not auxiliary_name_scope:
+    refused = (caching_device, partitioner, custom_getter, constraint)
+    if any(option is not None for option in refused) or not auxiliary_name_scope:
         raise UnsupportedError(
             "Variables are whole, and JAX places them. caching_device, partitioner, custom_getter, constraint and "
             "auxiliary_name_scope=False of variable_scope are TensorFlow's alone; leave them out."
@@ -131,13 +133,14 @@ def _name_scope(name_or_scope: Any, default_name: str | None) -> Any:
 
 def _unique_name(name: str) -> str:
     """Returns a name that no scope of this call of the model_fn has yet."""
+    # default_name is numbered within a call of the model_fn, so that each call makes the same names.
     used = _store().setdefault("scopes", set())
-    found, number = name, 0
-    while (current_path(), found) in used:
+    unique, number = name, 0
+    while (current_path(), unique) in used:
         number += 1
-        found = f"{name}_{number}"
-    used.add((current_path(), found))
-    return found
+        unique = f"{name}_{number}"
+    used.add((current_path(), unique))
+    return unique
 
 
 def _store() -> dict[str, Any]:
@@ -163,6 +166,7 @@ def find_or_make(kind: str, name: str, reuse: Any, make: Any) -> Any:
     full = f"{path}/{name}" if path else name
     # The store belongs to one call of the model_fn: the next call makes and finds its variables anew.
     store, wanted = _store().setdefault(kind, {}), get_variable_scope().reuse if reuse is None else reuse
+    # TensorFlow 1's rule, which finds names that were meant to be different.
     if full in store and not wanted:
         raise ArgumentError(
             f"{kind} {full} already exists. Did you mean to set reuse=True or reuse=tf.compat.v1.AUTO_REUSE in "
@@ -228,16 +232,16 @@ def get_variable(
         first = scope.initializer if initializer is None else initializer
         kind = as_dtype(dtype or getattr(first, "dtype", None) or scope.dtype)
         chosen, sizes = _initializer(first, shape, kind)
-        made = Variable.made_by(chosen, sizes, kind, trainable, name, synchronization, aggregation)
-        made.regularizer = scope.regularizer if regularizer is None else regularizer
-        made.constraint = constraint
-        return made
+        variable = Variable.from_initializer(chosen, sizes, kind, trainable, name, synchronization, aggregation)
+        variable.regularizer = scope.regularizer if regularizer is None else regularizer
+        variable.constraint = constraint
+        return variable
 
     # A variable is made once; its type and initializer are then what they were.
-    found = find_or_make("Variable", name, None, make)
-    if shape is not None and tuple(found.shape) != _sizes(shape):
-        raise ArgumentError(f"{name} has shape {tuple(found.shape)}. Received: shape={shape!r}.")
-    return found
+    shared = find_or_make("Variable", name, None, make)
+    if shape is not None and tuple(shared.shape) != _sizes(shape):
+        raise ArgumentError(f"{name} has shape {tuple(shared.shape)}. Received: shape={shape!r}.")
+    return shared
 
 
 def _sizes(shape: ShapeLike) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from lockstep.compat.tensorflow._types import Argument, DTypeLike, ShapeLike
 from lockstep.errors import ArgumentError, UnsupportedError
 
 
+# TensorFlow's values: programs write the text, too.
 class GraphKeys:
     """Names of collections. Source: tf.compat.v1.GraphKeys."""
 
@@ -55,6 +56,7 @@ def _with_prefix(variables: list[Any], scope: str | None) -> list[Any]:
     if scope is None:
         return variables
     key_of = _model_fn_scope("tf.compat.v1.get_collection").key_of
+    # TensorFlow matches from the beginning of the name.
     return [v for v in variables if re.match(scope, key_of(v))]
 
 
@@ -117,6 +119,7 @@ def add_to_collection(name: str, value: Tensor) -> None:
         UnsupportedError: For variables and updates, which are not chosen by collections.
     """
     refused = (GraphKeys.TRAINABLE_VARIABLES, GraphKeys.GLOBAL_VARIABLES, GraphKeys.GLOBAL_STEP, GraphKeys.TRAIN_OP)
+    # These follow from what the model_fn does; an entry by hand would have no effect.
     if name in refused:
         raise UnsupportedError(
             f"What is in the collection {name!r} follows from the model_fn. Received: {value!r}. Leave the call out; "
@@ -173,6 +176,7 @@ def _variable(ref: Tensor, what: str) -> Any:
 
 
 def _make_no_op(name: str, why: str) -> Any:
+    # Any arguments: variables, a name.
     def no_op(*args: Argument, **kwargs: Argument) -> Any:
         return group()
 

@@ -28,6 +28,7 @@ def make_one_shot_iterator(dataset: _Dataset) -> _Any:
     """
     from lockstep.estimator._inputs.returned import OneShotIterator
 
+    # Estimator takes the dataset out of it: nothing is read while the input_fn runs.
     return OneShotIterator(dataset)
 
 

@@ -44,6 +44,7 @@ def _apply(kind: str, inputs: _Tensor, name: str | None, reuse: _Argument, optio
     def make() -> _Any:
         return getattr(_keras.layers, kind)(name=name, **options)
 
+    # Without a name each call makes a layer, as in TensorFlow 1.
     layer = make() if name is None else _scopes.find_or_make("Layer", name, reuse, make)
     return layer(_dispatch.to_array(_dispatch.DEVICE, inputs))
 
@@ -61,6 +62,7 @@ def _function(kind: str, tf_name: str, what: str, arguments: tuple[str, ...]) ->
     def function(
         inputs: _Tensor, *args: _Argument, name: str | None = None, reuse: _Argument = None, **kwargs: _Argument
     ) -> _Any:
+        # TensorFlow 1's order of arguments, as far as Keras has them.
         if len(args) > len(arguments):
             raise _ArgumentError(
                 f"{tf_name} takes inputs, {', '.join(arguments)} by position. Received {len(args)} besides inputs. "
@@ -87,11 +89,13 @@ _CONVOLUTION = (
     "activation",
     "use_bias",
 )
+# Transposed convolutions have no dilation_rate in TensorFlow 1's order.
 _TRANSPOSED = ("filters", "kernel_size", "strides", "padding", "data_format", "activation", "use_bias")
 _SEPARABLE = (
     *("filters", "kernel_size", "strides", "padding", "data_format", "dilation_rate", "depth_multiplier"),
     *("activation", "use_bias"),
 )
+# As in tf.layers, whose pooling functions want strides.
 _POOLING = ("pool_size", "strides", "padding", "data_format")
 
 dense = _function("Dense", "dense", "Multiplies by a matrix", ("units", "activation", "use_bias"))
@@ -126,6 +130,7 @@ def dropout(
 
     Source: tf.compat.v1.layers.dropout.
     """
+    # A new layer draws its own numbers.
     layer = _keras.layers.Dropout(rate, noise_shape, seed, name=name)
     return layer(_dispatch.to_array(_dispatch.DEVICE, inputs), training=bool(training))
 
@@ -154,6 +159,7 @@ def batch_normalization(
     Source: tf.compat.v1.layers.batch_normalization.
     """
     options: dict[str, _Any] = {
+        # By name: Keras has moved its arguments since.
         "axis": axis,
         "momentum": momentum,
         "epsilon": epsilon,

@@ -32,6 +32,7 @@ __all__ = [
     "warning",
 ]
 
+# For log_every_n.
 _counts: dict[str, int] = {}
 
 
@@ -70,6 +71,7 @@ def error(msg: str, *args: _Argument, **kwargs: _Argument) -> None:
 
 def fatal(msg: str, *args: _Argument, **kwargs: _Argument) -> None:
     """Logs at level FATAL, and goes on. Source: tf.compat.v1.logging.fatal."""
+    # absl would end the process; TensorFlow 1 did not.
     _get_logger().critical(msg, *args, **kwargs)
 
 
@@ -80,6 +82,7 @@ def log(level: int, msg: str, *args: _Argument, **kwargs: _Argument) -> None:
 
 def log_every_n(level: int, msg: str, n: int, *args: _Argument) -> None:
     """Logs the first and then each `n`-th time the message is given. Source: tf.compat.v1.logging.log_every_n."""
+    # By the text, before its arguments are filled in.
     count = _counts.get(msg, 0)
     _counts[msg] = count + 1
     if count % n == 0:

@@ -33,6 +33,7 @@ def dropout(
     """
     if (keep_prob is None) == (rate is None):
         raise _ArgumentError(f"One of keep_prob and rate must be given. Received: {keep_prob!r} and {rate!r}.")
+    # TensorFlow 1 says what is kept, TensorFlow 2 what is dropped.
     return _nn.dropout(x, rate=1 - keep_prob if rate is None else rate, noise_shape=noise_shape, seed=seed, name=name)
 
 
@@ -66,12 +67,17 @@ def softmax_cross_entropy_with_logits(
 
     Source: tf.compat.v1.nn.softmax_cross_entropy_with_logits.
     """
+    # TensorFlow 1 takes labels and logits by name alone, for it once had them in the other order.
     if _sentinel is not None or labels is None or logits is None:
         raise _ArgumentError("labels and logits must be given by name, for their order differs. Received other ones.")
     from lockstep.compat.tensorflow._ops.create import stop_gradient
 
     return _nn.softmax_cross_entropy_with_logits(
-        stop_gradient(labels), logits, axis=dim if axis is None else axis, name=name
+        # TensorFlow 1's first version takes no derivative by the labels, the second one does.
+        stop_gradient(labels),
+        logits,
+        axis=dim if axis is None else axis,
+        name=name,
     )
 
 

@@ -13,6 +13,7 @@ _ROOT = "lockstep.compat.tensorflow.saved_model"
 __all__ = ["load_v2", "signature_constants", "tag_constants"]
 
 
+# Modules in TensorFlow; programs only read constants of them.
 class signature_constants:
     """Names of signatures, and of their inputs and outputs. Source: tf.compat.v1.saved_model.signature_constants."""
 
@@ -46,5 +47,5 @@ _other = _missing.getter(__name__)
 
 def __getattr__(name: str) -> _Any:
     """Returns a name of tf.saved_model, except `load`, which takes a session in TensorFlow 1."""
-    found = _importlib.import_module(_ROOT)
-    return getattr(found, name) if name in found.__all__ and name != "load" else _other(name)
+    module = _importlib.import_module(_ROOT)
+    return getattr(module, name) if name in module.__all__ and name != "load" else _other(name)

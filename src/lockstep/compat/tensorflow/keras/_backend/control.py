@@ -23,12 +23,14 @@ def switch(condition: Tensor, then_expression: Tensor, else_expression: Tensor) 
         else_expression: Likewise, of the same shape.
     """
     chosen: Any = ops.cast(condition, "bool")
+    # One condition and two functions: only the chosen one runs.
     if not chosen.shape and callable(then_expression) and callable(else_expression):
         return ops.cond(chosen, then_expression, else_expression)
     then = then_expression() if callable(then_expression) else then_expression
     other = else_expression() if callable(else_expression) else else_expression
     rank = len(getattr(then, "shape", ()))
     if 1 < len(chosen.shape) < rank:
+        # A condition for the first axes is spread over the others.
         chosen = ops.reshape(chosen, (*chosen.shape, *[1] * (rank - len(chosen.shape))))
     return ops.where(chosen, then, other)
 
@@ -39,6 +41,7 @@ def in_train_phase(x: Tensor, alt: Tensor, training: Any = None) -> Any:
     Raises:
         UnsupportedError: If `training` is None.
     """
+    # Keras 2 asked its global learning phase, which the error is about.
     if training is None:
         learning_phase()
     if isinstance(training, (bool, int, np.bool_)):
@@ -82,8 +85,9 @@ def function(
     model = keras.Model(inputs if isinstance(inputs, (list, tuple)) else [inputs], outputs, name=name)
 
     def call(values: Tensor) -> Any:
-        given = list(values) if isinstance(values, (list, tuple)) else [values]
-        computed = model([ops.convert_to_tensor(value) for value in given], training=False)
+        tensors = list(values) if isinstance(values, (list, tuple)) else [values]
+        # training=False: K.function without a learning phase computed the test phase.
+        computed = model([ops.convert_to_tensor(value) for value in tensors], training=False)
         return keras.tree.map_structure(ops.convert_to_numpy, computed)
 
     return call

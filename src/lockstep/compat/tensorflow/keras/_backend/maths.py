@@ -58,7 +58,7 @@ def var(x: Tensor, axis: AxisLike = None, keepdims: bool = False) -> Any:
 
 
 def _as_float(x: Tensor) -> Any:
-    # keras.ops.mean of truth values would be of another type on JAX.
+    # Truth values are averaged in the default type, as in Keras 2.
     return ops.cast(x, keras.config.floatx()) if keras.backend.standardize_dtype(x.dtype) == "bool" else x
 
 
@@ -110,9 +110,9 @@ def batch_dot(x: Tensor, y: Tensor, axes: AxisLike = None) -> Any:
     in_y = ["a", *(next(letters) for _ in y.shape[1:])]
     in_y[y_axis] = in_x[x_axis]
     # The summed letter is left out of both; einsum does the rest.
-    kept = [letter for letter in in_x[1:] + in_y[1:] if letter != in_x[x_axis]]
-    product = ops.einsum(f"{''.join(in_x)},{''.join(in_y)}->a{''.join(kept)}", x, y)
-    return product if kept else ops.expand_dims(product, 1)
+    remaining = [letter for letter in in_x[1:] + in_y[1:] if letter != in_x[x_axis]]
+    product = ops.einsum(f"{''.join(in_x)},{''.join(in_y)}->a{''.join(remaining)}", x, y)
+    return product if remaining else ops.expand_dims(product, 1)
 
 
 def _dot_axes(x_rank: int, y_rank: int, axes: AxisLike) -> tuple[int, int]:

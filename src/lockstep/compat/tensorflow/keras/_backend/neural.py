@@ -46,6 +46,7 @@ def sparse_categorical_crossentropy(
     target: Tensor, output: Tensor, from_logits: bool = False, axis: int = -1, ignore_class: int | None = None
 ) -> Any:
     """Returns the cross entropy of each example, whose target is the number of its class."""
+    # keras.ops has no ignore_class.
     return keras.losses.sparse_categorical_crossentropy(
         target, output, from_logits=from_logits, axis=axis, ignore_class=ignore_class
     )
@@ -59,9 +60,11 @@ def in_top_k(predictions: Tensor, targets: Tensor, k: int) -> Any:
 def bias_add(x: Tensor, bias: Tensor, data_format: str | None = None) -> Any:
     """Adds one value for each channel, or one for each place and channel."""
     rank = len(x.shape)
+    # Keras 2 asks the process's default.
     first = (data_format or keras.config.image_data_format()) == "channels_first" and rank > 2
     shape = tuple(bias.shape)
     if len(shape) == 1:
+        # One value for each channel, in either layout.
         shape = shape + (1,) * (rank - 2) if first else shape
     elif first:
         bias, shape = ops.moveaxis(bias, -1, 0), (shape[-1], *shape[:-1])
@@ -72,8 +75,10 @@ def batch_normalization(
     x: Tensor, mean: Tensor, var: Tensor, beta: Tensor, gamma: Tensor, axis: int = -1, epsilon: float = 1e-3
 ) -> Any:
     """Normalises with given statistics."""
+    # keras.ops takes statistics of one axis; others broadcast.
     if len(getattr(mean, "shape", ())) == 1:
         return ops.batch_normalization(x, mean, var, axis, offset=beta, scale=gamma, epsilon=epsilon)
+    # Statistics that broadcast, of several axes.
     scaled = (x - mean) * ops.rsqrt(var + epsilon)
     scaled = scaled if gamma is None else scaled * gamma
     return scaled if beta is None else scaled + beta

@@ -20,6 +20,7 @@ def cast(x: Tensor, dtype: DTypeLike) -> Any:
 
 def cast_to_floatx(x: Tensor) -> Any:
     """Changes the type of the values to the default one."""
+    # Arrays of numpy stay numpy's, as in Keras 2.
     if ops.is_tensor(x) or isinstance(x, keras.KerasTensor):
         return ops.cast(x, keras.config.floatx())
     return np.asarray(x, dtype=keras.config.floatx())
@@ -43,6 +44,7 @@ def int_shape(x: Tensor) -> tuple[int | None, ...] | None:
 
 def shape(x: Tensor) -> Any:
     """Returns the shape. Inside of a compiled step all sizes are known, so that they are numbers, not tensors."""
+    # Keras gives numbers here, and None where a symbolic size is open.
     return ops.shape(x)
 
 
@@ -53,6 +55,7 @@ def flatten(x: Tensor) -> Any:
 
 def batch_flatten(x: Tensor) -> Any:
     """Makes one axis of all but the first."""
+    # The size of the batch may be open: -1 stands for it.
     return ops.reshape(x, (-1, math.prod(x.shape[1:])))
 
 
@@ -83,6 +86,7 @@ def transpose(x: Tensor) -> Any:
 
 def repeat(x: Tensor, n: int) -> Any:
     """Makes (batch, n, width) of (batch, width)."""
+    # Keras 2's RepeatVector.
     return ops.repeat(ops.expand_dims(x, 1), n, axis=1)
 
 
@@ -144,6 +148,7 @@ def resize_images(
     x: Tensor, height_factor: int, width_factor: int, data_format: str, interpolation: str = "nearest"
 ) -> Any:
     """Makes pictures larger by whole factors."""
+    # Keras 3 has no function of whole factors; the layer has no weights.
     layer = keras.layers.UpSampling2D((height_factor, width_factor), data_format, interpolation)
     return layer(x)
 

@@ -17,15 +17,15 @@ def variable(
     value: Tensor, dtype: DTypeLike = None, name: str | None = None, constraint: Initializer = None
 ) -> keras.Variable:
     """Returns a variable, of the default type unless another is given."""
-    made = keras.Variable(np.asarray(value), dtype=dtype or keras.config.floatx(), name=name)
-    made.constraint = constraint
-    return made
+    result = keras.Variable(np.asarray(value), dtype=dtype or keras.config.floatx(), name=name)
+    result.constraint = constraint
+    return result
 
 
 def constant(value: Tensor, dtype: DTypeLike = None, shape: ShapeLike = None, name: str | None = None) -> Any:
     """Returns an array, of the default type unless another is given."""
-    made = ops.convert_to_tensor(value, dtype=dtype or keras.config.floatx())
-    return made if shape is None else ops.broadcast_to(made, shape)
+    array = ops.convert_to_tensor(value, dtype=dtype or keras.config.floatx())
+    return array if shape is None else ops.broadcast_to(array, shape)
 
 
 def zeros(shape: ShapeLike, dtype: DTypeLike = None, name: str | None = None) -> Any:
@@ -40,6 +40,7 @@ def ones(shape: ShapeLike, dtype: DTypeLike = None, name: str | None = None) -> 
 
 def eye(size: SizeLike, dtype: DTypeLike = None, name: str | None = None) -> Any:
     """Returns an identity matrix."""
+    # Keras 2 takes a shape of two, too.
     rows, columns = size if isinstance(size, (tuple, list)) else (size, size)
     return ops.eye(rows, columns, dtype=dtype)
 
@@ -56,6 +57,7 @@ def ones_like(x: Tensor, dtype: DTypeLike = None, name: str | None = None) -> An
 
 def get_value(x: Tensor) -> Any:
     """Returns the value of a variable or an array as numpy's; a number as it is."""
+    # [()] makes a scalar of an array without dimensions, as Keras 2 returned.
     return x if isinstance(x, (int, float)) else np.asarray(ops.convert_to_numpy(x))[()]
 
 
@@ -64,6 +66,7 @@ eval = get_value
 
 def set_value(x: Tensor, value: Tensor) -> None:
     """Gives a variable a value."""
+    # Keras converts the type; a list becomes an array here.
     x.assign(np.asarray(value))
 
 
@@ -100,6 +103,7 @@ def update_sub(x: Tensor, decrement: Tensor) -> Any:
 
 def moving_average_update(x: Tensor, value: Tensor, momentum: float) -> Any:
     """Moves a variable towards a value."""
+    # As Keras 2 under TensorFlow 2, without zero debias.
     return x.assign(x * momentum + value * (1 - momentum))
 
 
@@ -119,10 +123,12 @@ def random_uniform(
 
 def random_bernoulli(shape: ShapeLike, p: float = 0.0, dtype: DTypeLike = None, seed: Seed = None) -> Any:
     """Returns ones with a probability, else zeros."""
+    # keras.random.binomial needs counts; one trial is a comparison.
     drawn = keras.random.uniform(shape, seed=seed)
     return ops.cast(ops.less_equal(drawn, p), dtype or keras.config.floatx())
 
 
+# Keras 2's older name.
 random_binomial = random_bernoulli
 
 

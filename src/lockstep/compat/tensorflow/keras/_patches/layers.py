@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras.src import tree
 
-from lockstep._types import Layer, Model, PyTree, Tensor
+from lockstep._types import Layer, Model, PyTree
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.errors import UnsupportedError
 
@@ -23,12 +23,11 @@ def install() -> None:
 
 
 def _install_layer() -> None:
-    """Completes `keras.layers.Layer`."""
     layer: Any = keras.layers.Layer
-    layer.__init__ = _accepting(layer.__init__)
-    layer.add_weight = _naming_first(layer.add_weight)
-    layer.input_shape = _OfCall("input")
-    layer.output_shape = _OfCall("output")
+    layer.__init__ = _with_keras2_arguments(layer.__init__)
+    layer.add_weight = _with_name_first(layer.add_weight)
+    layer.input_shape = _ShapeOfCall("input")
+    layer.output_shape = _ShapeOfCall("output")
     layer.get_input_at = _tensors_at("input_tensors")
     layer.get_output_at = _tensors_at("output_tensors")
     layer.get_input_shape_at = _shapes_at("input_tensors")
@@ -36,17 +35,19 @@ def _install_layer() -> None:
     layer.reset_states = _reset_states
 
 
-def _accepting(theirs: Callable[..., None]) -> Callable[..., None]:
+def _with_keras2_arguments(original: Callable[..., None]) -> Callable[..., None]:
     # Keras compares the signature with the argument list, and this is the argument list it has.
-    @functools.wraps(theirs)
+    @functools.wraps(original)
     def __init__(self: Layer, **kwargs: Argument) -> None:
         if kwargs.pop("dynamic", False):
             raise UnsupportedError(
                 "Layers are compiled: dynamic=True was given. Write call() with keras.ops and leave dynamic out."
             )
+        # Keras warns about input_shape=, for its examples begin with Input. Programs of Keras 2 do not, so it is taken
+        # out here.
         initial = kwargs.pop("weights", None)
         shape, batch_shape = _shapes_of(kwargs)
-        theirs(self, **kwargs)
+        original(self, **kwargs)
         if shape is not None:
             self._input_shape_arg = shape
         if batch_shape is not None:
@@ -58,7 +59,7 @@ def _accepting(theirs: Callable[..., None]) -> Callable[..., None]:
 
 
 def _shapes_of(kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """Takes the shape of one example, and of a batch if its size is fixed, out of a layer's arguments."""
+    """Removes the shapes from a layer's arguments; returns that of an example, and of a batch if its size is fixed."""
     batch_shape = kwargs.pop("batch_input_shape", None)
     shape = kwargs.pop("input_shape", None)
     width = kwargs.pop("input_dim", None)
@@ -82,24 +83,26 @@ def _set_when_built(layer: Layer, initial: PyTree) -> None:
     if layer.built:
         layer.set_weights(initial)
     else:
+        # On the instance: build is called once, when the shapes are known, and the class stays as it is.
         layer.build = build_and_set
 
 
-def _naming_first(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """Keras 2's first arguments are name, shape, dtype, initializer; Keras 3's are shape, initializer, dtype."""
+def _with_name_first(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets `add_weight` take its arguments in Keras 2's order, which begins with the name."""
 
-    @functools.wraps(theirs)
+    @functools.wraps(original)
     def add_weight(self: Layer, *args: Argument, **kwargs: Argument) -> Any:
+        # Keras 3's first argument is a shape, so that text or None can only be a name: no call for Keras 3 looks so.
         if args and (args[0] is None or isinstance(args[0], str)):
             names = ("name", "shape", "dtype", "initializer", "regularizer", "trainable", "constraint")
             kwargs, args = {**dict(zip(names, args, strict=False)), **kwargs}, args[len(names) :]
-        return theirs(self, *args, **kwargs)
+        return original(self, *args, **kwargs)
 
     return add_weight
 
 
-class _OfCall:
-    """The shape of what a layer was called with, or returned; a class that has its own attribute keeps it."""
+class _ShapeOfCall:
+    """Descriptor of the shape that a layer was called with, or returned."""
 
     def __init__(self, side: str) -> None:
         self._side = side
@@ -109,6 +112,7 @@ class _OfCall:
             return self
         if _shapes_are_hidden():
             raise AttributeError(f"{self._side}_shape")
+        # Keras 2 has one answer for a layer that is called once, and asks for the index otherwise.
         if len({str(_shapes(node, self._side)) for node in layer._inbound_nodes}) > 1:
             raise AttributeError(
                 f"The layer {layer.name!r} was called with several shapes: ask get_{self._side}_shape_at(index)."
@@ -138,6 +142,7 @@ def _shapes_at(attribute: str) -> Callable[[Any, int], Any]:
 
 def _reset_states(self: Layer) -> None:
     """Resets the state of this layer, or of all layers of this model, that carry one from batch to batch."""
+    # Keras 3 has it on stateful layers only.
     if hasattr(self, "reset_state"):
         self.reset_state()
         return
@@ -147,44 +152,46 @@ def _reset_states(self: Layer) -> None:
 
 
 def _install_sequential() -> None:
-    """Completes `keras.Sequential`."""
     sequential: Any = keras.Sequential
     sequential.add = _with_batch_shape(sequential.add)
-    sequential.input = _of_first_call("input")
-    sequential.output = _of_first_call("output")
-    sequential._maybe_rebuild = _as_in_keras(sequential._maybe_rebuild)
+    sequential.input = _make_tensor_property("input")
+    sequential.output = _make_tensor_property("output")
+    sequential._maybe_rebuild = _without_shapes(sequential._maybe_rebuild)
 
 
-def _with_batch_shape(theirs: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(theirs)
+def _with_batch_shape(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
     def add(self: Model, layer: Layer, *args: Argument, **kwargs: Argument) -> None:
         is_layer = isinstance(layer, keras.layers.Layer)
+        # Keras 2 fixes the size of the batch by the first layer; in Keras 3 only an InputLayer can.
         shape = _get_untracked(layer, _BATCH_SHAPE) if is_layer and not self._layers else None
         if shape is not None:
-            theirs(self, keras.layers.InputLayer(batch_shape=shape))
-        theirs(self, layer, *args, **kwargs)
+            original(self, keras.layers.InputLayer(batch_shape=shape))
+        original(self, layer, *args, **kwargs)
 
     return add
 
 
-def _of_first_call(side: str) -> property:
-    """The tensor that the model was built with; Keras 3 has it only once the model is called."""
-    theirs: Any = getattr(keras.Sequential, side)
+def _make_tensor_property(side: str) -> property:
+    """Returns the property that has the tensor with which a model was built."""
+    original: Any = getattr(keras.Sequential, side)
 
     def get(self: Model) -> Any:
+        # Keras 3 has input and output only once the model is called as a layer.
         is_built = not self._inbound_nodes and self._functional is not None
-        return getattr(self._functional, side) if is_built else theirs.fget(self)
+        return getattr(self._functional, side) if is_built else original.fget(self)
 
-    return property(get, doc=theirs.__doc__)
+    return property(get, doc=original.__doc__)
 
 
-def _as_in_keras(theirs: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Keras builds a model at once if its first layer has an `input_shape`, by which it means a functional model."""
+def _without_shapes(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Hides the shapes of plain layers from Keras while it decides whether to build a model."""
 
-    @functools.wraps(theirs)
+    @functools.wraps(original)
     def maybe_rebuild(self: Model) -> None:
+        # Keras builds a model at once if its first layer has an `input_shape`, by which it knows a functional model.
         with _hiding_shapes():
-            theirs(self)
+            original(self)
 
     return maybe_rebuild
 
@@ -194,19 +201,21 @@ _BATCH_SHAPE = "_lockstep_batch_shape"
 _local = threading.local()
 
 
-def _set_untracked(owner: Any, name: str, value: Tensor) -> None:
+def _set_untracked(owner: Layer, name: str, value: object) -> None:
     """Sets an attribute that Keras does not track."""
+    # Keras' __setattr__ would track it, and save it.
     object.__setattr__(owner, name, value)
 
 
-def _get_untracked(owner: Any, name: str) -> Any:
-    """Returns what was `put`, or None."""
+def _get_untracked(owner: Layer, name: str) -> Any:
+    """Returns an attribute that Keras does not track, or None."""
     return vars(owner).get(name)
 
 
 @contextlib.contextmanager
 def _hiding_shapes() -> Generator[None]:
-    """While open, `input_shape` and `output_shape` of plain layers are as absent as they are in Keras 3."""
+    """Hides `input_shape` and `output_shape` of plain layers while it is open."""
+    # Sequential models may contain others.
     before = _shapes_are_hidden()
     _local.hides = True
     try:
@@ -216,5 +225,5 @@ def _hiding_shapes() -> Generator[None]:
 
 
 def _shapes_are_hidden() -> bool:
-    """Whether Keras is asking a question that it decides by the absence of these attributes."""
+    """Returns whether Keras is asking by the absence of these attributes."""
     return getattr(_local, "hides", False)

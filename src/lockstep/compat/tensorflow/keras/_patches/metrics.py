@@ -20,22 +20,22 @@ def install() -> None:
 
 
 def _install_metric() -> None:
-    """Completes `keras.metrics.Metric`."""
     metric: Any = keras.metrics.Metric
-    metric.__init__ = _accepting_name(metric.__init__)
+    metric.__init__ = _with_name_before_dtype(metric.__init__)
     metric.reset_states = _reset_states
-    metric.add_weight = _accepting_name_first(metric.add_weight)
+    metric.add_weight = _with_name_first(metric.add_weight)
 
 
-def _accepting_name(theirs: Callable[..., None]) -> Callable[..., None]:
-    """Keras 2's arguments are name and dtype, Keras 3's dtype and name."""
+def _with_name_before_dtype(original: Callable[..., None]) -> Callable[..., None]:
+    """Lets the constructor take Keras 2's arguments, name and dtype; Keras 3's are dtype and name."""
 
-    @functools.wraps(theirs)
+    @functools.wraps(original)
     def __init__(self: Metric, *args: Argument, **kwargs: Argument) -> None:
+        # "float32" as first argument is Keras 3's dtype; any other text is a name.
         if args and isinstance(args[0], str) and not _is_dtype(args[0]):
             kwargs = {**dict(zip(("name", "dtype"), args, strict=False)), **kwargs}
             args = args[2:]
-        theirs(self, *args, **kwargs)
+        original(self, *args, **kwargs)
 
     return __init__
 
@@ -49,32 +49,33 @@ def _is_dtype(name: str) -> bool:
 
 
 def _reset_states(self: Metric) -> None:
-    """Keras 2's first name of `reset_state`."""
+    """Resets the state, as `reset_state` of Keras 3."""
     self.reset_state()
 
 
-def _accepting_name_first(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """Keras 2's first argument is the name, then shape, aggregation, synchronization, initializer, dtype."""
+def _with_name_first(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets `add_weight` take the name first, and Keras 2's options of replicas."""
 
-    @functools.wraps(theirs)
+    @functools.wraps(original)
     def add_weight(self: Metric, *args: Argument, **kwargs: Argument) -> Any:
+        # A metric's state is summed over the replicas whatever these two say.
         kwargs.pop("synchronization", None)
         kwargs.pop("aggregation", None)
         if args and isinstance(args[0], str):
             kwargs["name"], args = args[0], args[1:2]
-        return theirs(self, *args, **kwargs)
+        return original(self, *args, **kwargs)
 
     return add_weight
 
 
 def _install_loss() -> None:
-    """Completes what `keras.losses.Loss` takes as a reduction."""
+    # A function of the module: every loss asks it, also those that Keras makes of a configuration.
     module: Any = keras_loss
-    theirs = module.standardize_reduction
+    original = module.standardize_reduction
 
-    @functools.wraps(theirs)
-    def standardize_reduction(reduction: Any) -> Any:
+    @functools.wraps(original)
+    def standardize_reduction(reduction: str | None) -> Any:
         # Keras 2 chose by context. In compile and fit, and outside of a strategy, it chose this one.
-        return theirs("sum_over_batch_size" if reduction == "auto" else reduction)
+        return original("sum_over_batch_size" if reduction == "auto" else reduction)
 
     module.standardize_reduction = standardize_reduction

@@ -1,4 +1,4 @@
-"""Models with the arguments of Keras 2 for compile, fit and pictures, and its methods that answer questions."""
+"""Models with the arguments of Keras 2 for compile, fit, evaluate and predict, and its methods."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from keras.src.legacy.preprocessing import image
 from keras.src.trainers.compile_utils import CompileMetrics
 from keras.src.trainers.trainer import Trainer
 
-from lockstep._types import Metric, Model, Tensor
+from lockstep._types import Model, PyTree, Tensor
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._warn import warn_once
 from lockstep.errors import UnsupportedError
 
 # What Keras 2 took, and what it must be here, because nothing else can be honoured.
+# Arguments of Keras 2 that would change the result: an error instead of another result.
 _ADVICE = {
     "sample_weight_mode": "Give fit a sample_weight of shape (batch, time) instead.",
     "target_tensors": "Give fit the targets as y.",
     "distribute": "Create and compile the model under strategy.scope().",
     "pss_evaluation_shards": "Leave it out.",
 }
+# Switches of TensorFlow's own machinery.
 _WITHOUT_EFFECT = ("experimental_run_tf_function", "is_legacy_optimizer", "from_serialized")
 
 
@@ -33,28 +35,28 @@ def install() -> None:
     """Changes `keras.Model`, and the globals of `ImageDataGenerator`."""
     _install_compile()
     _install_reading()
-    _install_questions()
-    _install_pictures()
+    _install_methods()
+    _install_scipy()
 
 
 def _install_compile() -> None:
-    """Completes `keras.Model.compile`, and gives `metrics_names` Keras 2's meaning."""
     trainer: Any = Trainer
-    trainer.compile = _accepting(trainer.compile)
+    trainer.compile = _with_keras2_arguments(trainer.compile)
     trainer.metrics_names = property(_metrics_names)
 
 
-def _accepting(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(theirs)
+def _with_keras2_arguments(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
     def compile(self: Model, *args: Argument, **kwargs: Argument) -> Any:
         _drop_arguments(kwargs)
         older = kwargs.pop("experimental_steps_per_execution", None)
         if older is not None:
             kwargs["steps_per_execution"] = older
+        # None is Keras 2's default of these; Keras 3 refuses it.
         for name, default in (("steps_per_execution", 1), ("run_eagerly", False), ("jit_compile", "auto")):
             if name in kwargs and kwargs[name] is None:
                 kwargs[name] = default
-        return theirs(self, *args, **kwargs)
+        return original(self, *args, **kwargs)
 
     return compile
 
@@ -73,6 +75,7 @@ def _metrics_names(self: Model) -> list[str]:
 
     The names of metrics that fit or evaluate has yet to build are those that were given to compile.
     """
+    # Keras 3 builds compiled metrics on the first batch; until then only what the user gave is known.
     if all(metric.built for metric in self.metrics if isinstance(metric, CompileMetrics)):
         ordered = self._flatten_metrics_in_order({name: name for name in self.get_metrics_result()})
         return [ordered] if isinstance(ordered, str) else ordered
@@ -83,19 +86,19 @@ def _metrics_names(self: Model) -> list[str]:
 
 
 def _user_names(metrics: Any) -> list[str]:
-    given: Any = [metrics._user_metrics, metrics._user_weighted_metrics]
-    return [_metric_name(one) for some in given for one in _flatten(some)]
+    compiled: Any = [metrics._user_metrics, metrics._user_weighted_metrics]
+    return [_metric_name(one) for some in compiled for one in _flatten(some)]
 
 
-def _flatten(some: Any) -> list[Any]:
-    if isinstance(some, dict):
-        some = list(some.values())
-    if not isinstance(some, (list, tuple)):
-        return [] if some is None else [some]
-    return [one for part in some for one in _flatten(part)]
+def _flatten(metrics: PyTree) -> list[Any]:
+    if isinstance(metrics, dict):
+        metrics = list(metrics.values())
+    if not isinstance(metrics, (list, tuple)):
+        return [] if metrics is None else [metrics]
+    return [metric for part in metrics for metric in _flatten(part)]
 
 
-def _metric_name(metric: Metric) -> str:
+def _metric_name(metric: str | Callable[..., Any]) -> str:
     return metric if isinstance(metric, str) else getattr(metric, "name", None) or metric.__name__
 
 
@@ -103,10 +106,6 @@ _READING = {"workers": 1, "use_multiprocessing": False, "max_queue_size": 10}
 
 
 def _install_reading() -> None:
-    """Completes `keras.Model`.
-
-    The methods look their own base method up in each call: a strategy replaces it when its first scope is opened.
-    """
     model: Any = keras.Model
     for name in ("fit", "evaluate", "predict"):
         setattr(model, name, _with_reading_arguments(name))
@@ -116,11 +115,12 @@ def _install_reading() -> None:
 
 
 def _with_reading_arguments(name: str) -> Callable[..., Any]:
-    theirs = getattr(keras.Model, name)
+    original = getattr(keras.Model, name)
 
-    @functools.wraps(theirs)
+    @functools.wraps(original)
     def method(self: Model, *args: Argument, **kwargs: Argument) -> Any:
         asked = {key: kwargs.pop(key) for key in _READING if key in kwargs}
+        # x is the first argument of all three methods.
         source = args[0] if args else kwargs.get("x")
         for data in (source, kwargs.get("validation_data")):
             _prepare_sequence(data, asked)
@@ -129,6 +129,7 @@ def _with_reading_arguments(name: str) -> Callable[..., Any]:
                 f"{', '.join(asked)} of {name}() set how a keras.utils.Sequence is read; data of type "
                 f"{type(source).__name__} is read ahead by one thread."
             )
+        # Looked up in each call: a strategy replaces the base method when its first scope is opened.
         return getattr(super(keras.Model, self), name)(*args, **kwargs)
 
     return method
@@ -139,9 +140,10 @@ def _is_sequence(data: Tensor) -> bool:
 
 
 def _prepare_sequence(data: Tensor, asked: dict[str, Any]) -> None:
-    """Tells a sequence how it is to be read; one written for Keras 2 has not called its base class."""
+    """Sets how a sequence is read."""
     if not _is_sequence(data):
         return
+    # A sequence written for Keras 2 has not called super().__init__(), which Keras 3 demands.
     if not hasattr(data, "_workers"):
         keras.utils.PyDataset.__init__(data)
     for name, value in asked.items():
@@ -182,8 +184,7 @@ _POSITIONAL = {
 }
 
 
-def _install_questions() -> None:
-    """Completes `keras.Model` and `keras.Sequential`."""
+def _install_methods() -> None:
     model: Any = keras.Model
     model.state_updates = property(_no_updates)
     model.updates = property(_no_updates)
@@ -207,7 +208,7 @@ def _losses_for(self: Model, inputs: Tensor) -> list[Any]:
 def _predict_proba(
     self: Model, x: Tensor, batch_size: int | None = None, verbose: Argument = 0, steps: int | None = None
 ) -> Any:
-    """Keras 2's older name of `predict`."""
+    """Returns `predict`, whose older name it is."""
     return self.predict(x, batch_size=batch_size, verbose=verbose, steps=steps)
 
 
@@ -215,13 +216,14 @@ def _predict_classes(
     self: Model, x: Tensor, batch_size: int | None = None, verbose: Argument = 0, steps: int | None = None
 ) -> np.ndarray:
     """Returns the most probable class of each example; of a single output, whether it exceeds one half."""
-    said = np.asarray(self.predict(x, batch_size=batch_size, verbose=verbose, steps=steps))
-    return said.argmax(axis=-1) if said.shape[-1] > 1 else (said > 0.5).astype("int32")
+    probabilities = np.asarray(self.predict(x, batch_size=batch_size, verbose=verbose, steps=steps))
+    return probabilities.argmax(axis=-1) if probabilities.shape[-1] > 1 else (probabilities > 0.5).astype("int32")
 
 
-def _install_pictures() -> None:
-    """Gives Keras' old picture functions the place where the function is now; SciPy is imported when it is called."""
+def _install_scipy() -> None:
+    """Lets `ImageDataGenerator` find the functions that SciPy has moved."""
     module: Any = image
+    # Keras' module calls scipy.ndimage.interpolation through this global. SciPy itself is imported at the first call.
     module.scipy = _SciPy()
 
 

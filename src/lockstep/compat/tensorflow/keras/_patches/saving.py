@@ -26,6 +26,7 @@ from lockstep.compat.tensorflow.keras._saves import (
 )
 from lockstep.errors import ArgumentError, DataNotFoundError, UnsupportedError
 
+# Endings that Keras 2 writes as HDF5.
 _HDF5 = (".h5", ".hdf5")
 _FORMATS = (None, "tf", "h5", "keras")
 
@@ -37,23 +38,22 @@ def install() -> None:
 
 
 def _install_save() -> None:
-    """Completes `keras.Model.save`."""
     model: Any = keras.Model
     model.save = _with_formats(model.save)
 
 
-def _with_formats(theirs: Callable[..., None]) -> Callable[..., None]:
+def _with_formats(original: Callable[..., None]) -> Callable[..., None]:
     writers = {
         "directory": _write_directory,
         "HDF5 file": _write_model_hdf5,
-        "file": functools.partial(_write_as_keras, theirs),
+        "file": functools.partial(_write_as_keras, original),
     }
 
-    @functools.wraps(theirs)
+    @functools.wraps(original)
     def save(self: Model, filepath: PathLike, overwrite: bool = True, *args: Argument, **kwargs: Argument) -> None:
         form = _choose_writer(filepath, args, kwargs)
         if form is None:
-            theirs(self, filepath, overwrite, *args, **kwargs)
+            original(self, filepath, overwrite, *args, **kwargs)
             return
         with_optimizer = kwargs.pop("include_optimizer", True)
         if kwargs:
@@ -65,7 +65,7 @@ def _with_formats(theirs: Callable[..., None]) -> Callable[..., None]:
 
 
 def _choose_writer(filepath: PathLike, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """Returns which of our writers is to write, or None for Keras' own; takes Keras 2's arguments out of `kwargs`."""
+    """Returns which writer here is to write, or None for Keras' own; removes Keras 2's arguments from `kwargs`."""
     asked = kwargs.pop("save_format", None)
     if asked not in _FORMATS:
         raise ArgumentError(f"save_format is 'tf', 'h5' or 'keras': received {asked!r}.")
@@ -74,19 +74,21 @@ def _choose_writer(filepath: PathLike, args: tuple[Any, ...], kwargs: dict[str, 
         if kwargs.pop(name, None) is not None:
             raise UnsupportedError(f"model.save() writes no SavedModel: {name}= was given. Use model.export().")
     path = os.fspath(filepath) if isinstance(filepath, os.PathLike) else filepath
+    # Keras' own: its newer arguments, and remote paths, which are no files that could be replaced.
     if args or kwargs.get("zipped") is not None or not isinstance(path, str) or "://" in path:
         return None
     if path.endswith(_HDF5) or (path.endswith(".keras") and asked in (None, "keras")):
         return "file"
+    # No ending: Keras 3 refuses it, Keras 2 writes a directory.
     return {"keras": None, "h5": "HDF5 file"}.get(str(asked), "directory")
 
 
-def _write_as_keras(theirs: Callable[..., None], model: Model, filepath: str, with_optimizer: bool) -> None:
+def _write_as_keras(original: Callable[..., None], model: Model, filepath: str, with_optimizer: bool) -> None:
     with (
         contextlib.nullcontext() if with_optimizer else _without_optimizer(model),
         whole_file(Path(filepath), Path(filepath).suffix) as temporary,
     ):
-        theirs(model, temporary)
+        original(model, temporary)
 
 
 def _write_directory(model: Model, filepath: str, with_optimizer: bool) -> None:
@@ -101,7 +103,8 @@ def _write_model_hdf5(model: Model, filepath: str, with_optimizer: bool) -> None
 
 @contextlib.contextmanager
 def _without_optimizer(model: Model) -> Generator[None]:
-    """While open, `model` looks as if it were not compiled."""
+    """Hides that `model` is compiled while it is open."""
+    # Through the instance's dict: Keras' __setattr__ would track the optimizer anew.
     held = vars(model)
     before = {name: held[name] for name in ("optimizer", "compiled") if name in held}
     held.update(optimizer=None, compiled=False)
@@ -112,22 +115,22 @@ def _without_optimizer(model: Model) -> Generator[None]:
         held.update(before)
 
 
+# Endings that Keras 3 writes by itself.
 _KERAS_3 = (".weights.h5", ".weights.json", ".keras")
 
 
 def _install_weights() -> None:
-    """Completes `keras.Model`."""
     model: Any = keras.Model
-    model.save_weights = _saving_weights(model.save_weights)
-    model.load_weights = _loading_weights(model.load_weights)
+    model.save_weights = _with_prefixes(model.save_weights)
+    model.load_weights = _with_older_weights(model.load_weights)
 
 
-def _saving_weights(theirs: Callable[..., None]) -> Callable[..., None]:
+def _with_prefixes(original: Callable[..., None]) -> Callable[..., None]:
     def as_keras(model: Model, path: str) -> None:
         with whole_file(Path(os.path.abspath(path)), ".weights.h5") as temporary:
-            theirs(model, temporary)
+            original(model, temporary)
 
-    @functools.wraps(theirs)
+    @functools.wraps(original)
     def save_weights(
         self: Model, filepath: PathLike, overwrite: bool = True, *args: Argument, **kwargs: Argument
     ) -> None:
@@ -135,7 +138,7 @@ def _saving_weights(theirs: Callable[..., None]) -> Callable[..., None]:
         path = os.fspath(filepath)
         is_file = path.endswith(".weights.h5")
         if args or kwargs or "://" in path or (path.endswith(_KERAS_3) and not is_file):
-            theirs(self, filepath, overwrite, *args, **kwargs)
+            original(self, filepath, overwrite, *args, **kwargs)
             return
         is_hdf5 = asked in ("h5", "keras") or path.endswith(_HDF5)
         there = Path(path if is_hdf5 else f"{path}.index")
@@ -146,8 +149,9 @@ def _saving_weights(theirs: Callable[..., None]) -> Callable[..., None]:
 
 
 def _take_format(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], str | None]:
-    """Takes Keras 2's arguments out; its third one is the format, Keras 3's a size."""
+    """Removes Keras 2's arguments; returns the others and the format."""
     asked = kwargs.pop("save_format", None)
+    # Keras 2's third argument is the format, Keras 3's a size.
     if args and isinstance(args[0], str):
         asked, args = args[0], args[1:]
     if asked not in (None, "tf", "h5", "keras"):
@@ -166,13 +170,14 @@ def _write_weights_hdf5(model: Model, path: str) -> None:
         legacy_h5_format.save_weights_to_hdf5_group(file, model)
 
 
-def _loading_weights(theirs: Callable[..., None]) -> Callable[..., Any]:
-    @functools.wraps(theirs)
+def _with_older_weights(original: Callable[..., None]) -> Callable[..., Any]:
+    @functools.wraps(original)
     def load_weights(
         self: Model, filepath: PathLike, skip_mismatch: bool = False, *args: Argument, **kwargs: Argument
     ) -> Any:
         _check_options(kwargs)
         if args:
+            # Keras 2's second argument.
             kwargs["by_name"], args = args[0], args[1:]
         if not kwargs.get("by_name", True):
             del kwargs["by_name"]
@@ -184,8 +189,9 @@ def _loading_weights(theirs: Callable[..., None]) -> Callable[..., Any]:
             return read_checkpoint(self, path, skip_mismatch=skip_mismatch, **kwargs)
         if not path.exists() and not path.name.endswith((*_KERAS_3, *_HDF5)) and "://" not in str(filepath):
             raise DataNotFoundError(f"No weights were saved at {path}: neither a file nor {path.name}.index is there.")
+        # Keras refuses an optimizer's values before the first step; Keras 2 kept them until then.
         if path.name.endswith(".weights.h5") and path.exists():
             make_ready(self, path)
-        return theirs(self, filepath, skip_mismatch, *args, **kwargs)
+        return original(self, filepath, skip_mismatch, *args, **kwargs)
 
     return load_weights

@@ -15,8 +15,9 @@ from lockstep.compat.tensorflow._shape import TensorShape
 def install() -> None:
     """Completes `keras.Variable`."""
     variable: Any = KerasVariable
-    theirs: Any = variable.name
-    variable.name = property(lambda self: _name(self, theirs.fget(self)), doc=theirs.__doc__)
+    original: Any = variable.name
+    # Programs of TensorFlow 1 choose variables by name: [v for v in trainable_variables() if "bias" in v.name].
+    variable.name = property(lambda self: _name(self, original.fget(self)), doc=original.__doc__)
     variable.op = property(_op, doc="What has the name without `:0`, in a model_fn.")
     variable.get_shape = lambda self: TensorShape(self.shape)
 
@@ -34,5 +35,6 @@ def _op(self: Variable) -> SimpleNamespace:
 
 
 def _key(variable: Variable) -> str | None:
+    # Outside of a model_fn a variable keeps the name that Keras 3 gives it.
     scope = model_fn_scope()
     return None if scope is None else scope.known_key_of(variable)

@@ -6,13 +6,16 @@ that `keras.models.load_model` reads it everywhere, without this package.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
+from collections.abc import Generator
 from pathlib import Path
 
 from keras.src.saving import saving_lib
 
 from lockstep._types import Model
+from lockstep.checkpoint import _atomic
 from lockstep.checkpoint._exchange import remove, take_place
 from lockstep.checkpoint._unwritable import naming
 
@@ -70,3 +73,21 @@ def recover(path: str | os.PathLike[str]) -> None:
 
 def _aside(target: Path) -> Path:
     return target.with_name(f".{target.name}.previous")
+
+
+@contextlib.contextmanager
+def whole_file(target: Path, suffix: str = "") -> Generator[Path]:
+    """Gives a path to write to; when the block ends well, what was written becomes `target` in one step.
+
+    Args:
+        target: The file. Its directory is created.
+        suffix: What the name of the temporary file ends in, for writers that look at it.
+
+    Raises:
+        CheckpointError: If it cannot be written.
+    """
+    with naming(str(target)):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _atomic.remove_leftovers(str(target.parent), suffix)
+    with naming(str(target)), _atomic.replaced(str(target), suffix) as temporary:
+        yield Path(temporary)
