@@ -72,6 +72,16 @@ def refused(function, *arguments, **named):
     except Exception as error:
         return type(error).__name__ + ": " + str(error)
 
+class Scaled(keras.layers.Layer):
+    def build(self, shape):
+        self.scale = self.add_weight(None, "ones")
+        self.shift = self.add_weight((3,), "zeros", name="shift")
+
+    def call(self, x):
+        return x * self.scale + self.shift
+
+layer = Scaled()
+scaled = layer(x)
 classes = [keras.Model, keras.Sequential, keras.layers.Layer, keras.layers.Dense, keras.optimizers.Optimizer,
            keras.optimizers.Adam, keras.metrics.Metric, keras.losses.Loss, keras.Variable]
 methods = ["__init__", "fit", "evaluate", "predict", "compile", "save", "save_weights", "load_weights", "add_weight",
@@ -83,6 +93,7 @@ print(json.dumps({
     "loaded": loaded.predict(x, verbose=0).tolist(),
     "config": config,
     "weights": [(v.path, v.name, np.asarray(v).tolist()) for v in [*model.variables, *model.optimizer.variables]],
+    "scaled": [np.asarray(scaled).tolist(), [(v.path, list(v.shape)) for v in layer.weights]],
     "iterations": int(model.optimizer.iterations),
     "shapes": [model.input_shape, model.output_shape, str(model.inputs), str(model.outputs)],
     "refusals": [refused(keras.layers.Dense, 2, bogus=1), refused(keras.optimizers.Adam, bogus=1),
@@ -127,8 +138,16 @@ def test_plain_keras_is_as_it_was(tmp_path: Path) -> None:
 
 def test_modules_that_import_compat_see_tensorflows_methods() -> None:
     assert hasattr(jnp.ones(1), "numpy")
-    for text in ("from lockstep.compat.tensorflow import constant", "import lockstep.compat.tensorflow.keras as k"):
-        names: dict[str, Any] = {"__name__": "a_program", "x": jnp.ones(1)}
+    for number, text in enumerate(
+        (
+            "from lockstep.compat.tensorflow import constant",
+            "from lockstep.compat.tensorflow import float32",
+            "import lockstep.compat.tensorflow.keras as k",
+            "from lockstep.compat.tensorflow.keras import Model",
+            "from lockstep.compat.tensorflow.keras.layers import Dense",
+        )
+    ):
+        names: dict[str, Any] = {"__name__": f"a_program_{number}", "x": jnp.ones(1)}
         exec(f"{text}\nvalue = x.numpy()", names)
         assert names["value"] == 1
     within: dict[str, Any] = {"__name__": "a_program", "x": jnp.ones(1)}

@@ -22,6 +22,7 @@ from lockstep.compat.tensorflow._tensor import check_shape
 from lockstep.errors import UnsupportedError
 
 _PACKAGE = "lockstep.compat"
+_importers: set[str] = set()
 
 
 def install() -> None:
@@ -57,7 +58,18 @@ class ExtensionMethod:
         return self.method if array is None else self.method.__get__(array)
 
 
+def note_import(frame: FrameType) -> None:
+    """Remembers that a module has imported a name of Keras through this package.
+
+    `from lockstep.compat.tensorflow.keras.layers import Dense` leaves Keras' own class in the module, which does not
+    tell where it has come from.
+    """
+    _importers.add(frame.f_globals.get("__name__", ""))
+
+
 def _imports_compat(frame: FrameType) -> bool:
+    if frame.f_globals.get("__name__") in _importers:
+        return True
     # The scan takes 10 to 30 microseconds, as much as the copy from the device that follows. Of a function's own names
     # modules alone count: JAX's frames hold the functions of this package that they trace.
     homes = (v.__name__ for v in [*frame.f_locals.values()] if isinstance(v, ModuleType))
@@ -68,7 +80,7 @@ def _home(value: object) -> str:
     """Returns the module that a module's global is, or comes from."""
     if isinstance(value, ModuleType):
         return value.__name__
-    return str(value.__module__) if isinstance(value, (type, FunctionType)) else ""
+    return str((value if isinstance(value, (type, FunctionType)) else type(value)).__module__)
 
 
 def _is_compat(module: str) -> bool:

@@ -212,7 +212,7 @@ def bias_add(value: Tensor, bias: Tensor, data_format: str | None = None, name: 
 
 
 def moments(
-    x: Tensor, axes: AxisLike, shift: SizeLike = None, keepdims: bool = False, name: str | None = None
+    x: Tensor, axes: AxisLike, shift: object = None, keepdims: bool = False, name: str | None = None
 ) -> tuple[Tensor, Tensor]:
     """Returns means and variances over the axes; `shift` has no effect in TensorFlow and must be `None`.
 

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from jax.core import Tracer
 
-from lockstep._types import Tensor
+from lockstep._types import PyTree, Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._tensor import as_host
@@ -196,8 +196,8 @@ def assert_scalar(tensor: Tensor, message: str | None = None, name: str | None =
 
 
 def assert_shapes(
-    shapes: ShapeLike,
-    data: Tensor = None,
+    shapes: PyTree,
+    data: PyTree = None,
     summarize: int | None = None,
     message: str | None = None,
     name: str | None = None,

@@ -276,7 +276,7 @@ def _stacked_reverse(elems: PyTree) -> Any:
 
 
 def py_function(
-    func: Callable[..., Any], inp: Tensor = None, Tout: DTypeLike = None, name: str | None = None
+    func: Callable[..., Any], inp: PyTree = None, Tout: DTypeLike = None, name: str | None = None
 ) -> PyTree:
     """Calls a Python function with tensors of the host, and returns its results as types `Tout`.
 
@@ -288,7 +288,7 @@ def py_function(
 
 
 def numpy_function(
-    func: Callable[..., Any], inp: Tensor = None, Tout: DTypeLike = None, stateful: bool = True, name: str | None = None
+    func: Callable[..., Any], inp: PyTree = None, Tout: DTypeLike = None, stateful: bool = True, name: str | None = None
 ) -> PyTree:
     """Calls a Python function with numpy arrays; numbers and text of no dimensions come as scalars.
 

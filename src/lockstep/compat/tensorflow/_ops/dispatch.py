@@ -124,7 +124,7 @@ def to_floats(xp: Library, value: Tensor) -> Any:
 
 
 def give(xp: Library, value: Tensor) -> Any:
-    """Returns a result of `xp` to the program: numpy's as tensors of ours."""
+    """Returns a result of `xp` to the program: numpy's as host tensors of 32 bits."""
     return _tensor.from_numpy(value) if xp is HOST else value
 
 

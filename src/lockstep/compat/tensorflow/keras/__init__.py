@@ -12,8 +12,10 @@ Source: `tf.keras` of TensorFlow 2.15.
 
 from __future__ import annotations
 
+import sys as _sys
 from typing import Any as _Any
 
+from lockstep.compat.tensorflow import _jax_methods
 from lockstep.compat.tensorflow.keras import _patches
 from lockstep.compat.tensorflow.keras import _views as _views
 from lockstep.compat.tensorflow.keras._saves import latest_checkpoint as latest_checkpoint
@@ -23,6 +25,7 @@ _views.install()
 
 
 def __getattr__(name: str) -> _Any:
+    _jax_methods.note_import(_sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
     return _views.lookup("", name)
 
 

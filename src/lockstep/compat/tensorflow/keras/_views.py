@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
+from lockstep.compat.tensorflow import _jax_methods
 from lockstep.compat.tensorflow.keras._absent import advice
 
 _HERE = "lockstep.compat.tensorflow.keras"
@@ -73,6 +74,7 @@ class View(ModuleType):
     """A module that looks its names up elsewhere, each time."""
 
     def __getattr__(self, name: str) -> Any:
+        _jax_methods.note_import(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         return lookup(_inner(self.__name__), name)
 
     def __dir__(self) -> list[str]:

@@ -43,9 +43,8 @@ def _with_keras2_arguments(original: Callable[..., None]) -> Callable[..., None]
             raise UnsupportedError(
                 "Layers are compiled: dynamic=True was given. Write call() with keras.ops and leave dynamic out."
             )
-        # Keras warns about input_shape=, for its examples begin with Input. Programs of Keras 2 do not, so it is taken
-        # out here.
         initial = kwargs.pop("weights", None)
+        # Keras 3 takes input_shape=, too, but warns that a model should begin with an Input.
         shape, batch_shape = _shapes_of(kwargs)
         original(self, **kwargs)
         if shape is not None:
@@ -92,13 +91,19 @@ def _with_name_first(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def add_weight(self: Layer, *args: Argument, **kwargs: Argument) -> Any:
-        # Keras 3's first argument is a shape, so that text or None can only be a name: no call for Keras 3 looks so.
-        if args and (args[0] is None or isinstance(args[0], str)):
+        if _begins_with_name(args):
             names = ("name", "shape", "dtype", "initializer", "regularizer", "trainable", "constraint")
             kwargs, args = {**dict(zip(names, args, strict=False)), **kwargs}, args[len(names) :]
         return original(self, *args, **kwargs)
 
     return add_weight
+
+
+def _begins_with_name(args: tuple[Any, ...]) -> bool:
+    # Keras 3's first argument is a shape, of which None is one: add_weight(None, "ones") makes a scalar. Keras 2's is
+    # the name, None for none, and then the shape.
+    first, second = (*args, None, None)[:2] if args else (None, None)
+    return isinstance(first, str) or (first is None and isinstance(second, (tuple, list, int)))
 
 
 class _ShapeOfCall:

@@ -19,7 +19,6 @@ from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._warn import warn_once
 from lockstep.errors import UnsupportedError
 
-# What Keras 2 took, and what it must be here, because nothing else can be honoured.
 # Arguments of Keras 2 that would change the result: an error instead of another result.
 _ADVICE = {
     "sample_weight_mode": "Give fit a sample_weight of shape (batch, time) instead.",
