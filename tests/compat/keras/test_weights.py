@@ -80,7 +80,7 @@ def test_a_damaged_state_file_is_named(content: bytes, tmp_path: Path) -> None:
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0\n\r"), min_size=1))
 def test_names_survive_the_state_file(name: str) -> None:
-    assert checkpoints._unescaped(checkpoints._escaped(name)) == name
+    assert checkpoints._unescape(checkpoints._escape(name)) == name
 
 
 @pytest.mark.parametrize("name", ["w.h5", "w.hdf5", "w.weights.h5"])

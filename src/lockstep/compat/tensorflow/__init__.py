@@ -1,7 +1,7 @@
 """TensorFlow's names, for training programs: `import lockstep.compat.tensorflow as tf`.
 
 Functions compute with numpy on host arrays, with JAX on JAX arrays and when they are compiled, and with keras.ops on
-Keras' symbolic tensors. Importing this package gives JAX's arrays a `numpy()` method. What is covered, and how it
+Keras' symbolic tensors. Modules that import this package see `numpy()` of JAX's arrays. What is covered, and how it
 differs from TensorFlow: docs/tensorflow.md.
 """
 
@@ -25,9 +25,8 @@ from lockstep.compat.tensorflow._ops import arrays as _arrays
 from lockstep.compat.tensorflow._ops import control as _control
 from lockstep.compat.tensorflow._ops import create as _create
 from lockstep.compat.tensorflow._ops import elementwise as _elementwise
+from lockstep.compat.tensorflow._ops import function as _function
 from lockstep.compat.tensorflow._ops import indexing as _indexing
-from lockstep.compat.tensorflow._ops import mode as _mode
-from lockstep.compat.tensorflow._ops import module as _module
 from lockstep.compat.tensorflow._ops import products as _products
 from lockstep.compat.tensorflow._ops import training as _training
 from lockstep.compat.tensorflow._ops import variable as _variable
@@ -40,10 +39,8 @@ from lockstep.compat.tensorflow._ops.checks import assert_rank as assert_rank
 from lockstep.compat.tensorflow._ops.control import *
 from lockstep.compat.tensorflow._ops.create import *
 from lockstep.compat.tensorflow._ops.elementwise import *
-from lockstep.compat.tensorflow._ops.function import function as function
+from lockstep.compat.tensorflow._ops.function import *
 from lockstep.compat.tensorflow._ops.indexing import *
-from lockstep.compat.tensorflow._ops.mode import *
-from lockstep.compat.tensorflow._ops.module import *
 from lockstep.compat.tensorflow._ops.products import *
 from lockstep.compat.tensorflow._ops.reduce import argmax as argmax
 from lockstep.compat.tensorflow._ops.reduce import argmin as argmin
@@ -75,6 +72,7 @@ if _TYPE_CHECKING:
     from lockstep.compat.tensorflow import keras as keras
 
 newaxis = None
+# Imported when they are used: `import lockstep.compat.tensorflow` itself stays short.
 _PARTS = (
     *(
         "autograph",
@@ -132,7 +130,6 @@ __all__ = [
     "assert_rank",
     "constant_initializer",
     "cumsum",
-    "function",
     "is_tensor",
     "newaxis",
     "ones_initializer",
@@ -154,9 +151,8 @@ __all__ += _arrays.__all__
 __all__ += _control.__all__
 __all__ += _create.__all__
 __all__ += _elementwise.__all__
+__all__ += _function.__all__
 __all__ += _indexing.__all__
-__all__ += _mode.__all__
-__all__ += _module.__all__
 __all__ += _products.__all__
 __all__ += _training.__all__
 __all__ += _variable.__all__
@@ -166,4 +162,5 @@ __getattr__ = _missing.getter(__name__, _LAZY)
 __dir__ = _missing.lister(globals(), _LAZY)
 
 # From here on Keras' own classes take Keras 2's ways too, for programs that import keras beside this package.
+# Last, for it needs the names above. README.md lists what it changes.
 from lockstep.compat.tensorflow import keras as keras  # noqa: E402

@@ -13,10 +13,13 @@ import keras
 import numpy as np
 
 from lockstep._nest import map_structure
+from lockstep._types import PyTree
 from lockstep.compat.tensorflow._tensor import HostTensor, as_tensor
+from lockstep.compat.tensorflow._types import Argument
 from lockstep.errors import UnsupportedError
 
 # Where lockstep.data keeps them.
+# In this order: a public name of lockstep.data goes first.
 _HOMES = (
     "lockstep.data",
     "lockstep.data._example.features",
@@ -33,13 +36,13 @@ _HOMES = (
 )
 
 
-def bound(name: str) -> Any:
+def find_in_data(name: str) -> Any:
     """Returns what lockstep.data has under this name, `None` if this version has nothing."""
     for home in _HOMES:
         module = importlib.import_module(home) if _exists(home) else None
-        found = getattr(module, name, None)
-        if found is not None and not isinstance(found, ModuleType):
-            return found
+        value = getattr(module, name, None)
+        if value is not None and not isinstance(value, ModuleType):
+            return value
     return None
 
 
@@ -50,22 +53,23 @@ def _exists(module: str) -> bool:
         return False
 
 
+# One wrapper for each name, so that tf.io.decode_jpeg is the same object each time.
 @functools.cache
 def on_host(name: str) -> Callable[..., Any] | None:
     """Returns the function of lockstep.data of that name, that takes and gives tensors; `None` if there is none."""
-    function = bound(name)
+    function = find_in_data(name)
     if function is None:
         return None
 
     @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = map_structure(_plain, (args, kwargs))
+    def call(*args: Argument, **kwargs: Argument) -> Any:
+        args, kwargs = map_structure(_to_numpy, (args, kwargs))
         return map_structure(as_tensor, function(*args, **kwargs))
 
-    return called
+    return call
 
 
-def _plain(leaf: Any) -> Any:
+def _to_numpy(leaf: PyTree) -> Any:
     """Tensors as numpy arrays, or as `bytes` where they are one text."""
     if isinstance(leaf, HostTensor):
         value = leaf.view(np.ndarray)

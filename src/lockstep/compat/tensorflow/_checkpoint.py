@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -11,10 +11,12 @@ import numpy as np
 from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
+from lockstep._types import ArrayLike, Optimizer, Variable
 from lockstep.checkpoint import CheckpointStore, load
 from lockstep.checkpoint._names import file_of
 from lockstep.checkpoint._writing import write
-from lockstep.compat.tensorflow._ops.module import Module
+from lockstep.compat.tensorflow._ops.variable import Module
+from lockstep.compat.tensorflow._types import Argument, PathLike, SizeLike, Trackable
 from lockstep.compat.tensorflow.keras._saves.checkpoints import Restored
 from lockstep.errors import ArgumentError, CheckpointError, StartupOrderError
 
@@ -30,8 +32,8 @@ class Checkpoint:
     Source: tf.train.Checkpoint.
     """
 
-    def __init__(self, root: Any = None, **kwargs: Any) -> None:
-        """Makes one.
+    def __init__(self, root: Trackable = None, **kwargs: Argument) -> None:
+        """Creates a checkpoint.
 
         Args:
             root: One object, besides those with names.
@@ -48,32 +50,34 @@ class Checkpoint:
                     "A Checkpoint holds models, layers, optimizers, metrics, variables, iterators of datasets, and "
                     f"lists and dicts of them. Received: {name}={value!r:.80}. Put numbers into a tf.Variable."
                 )
+        # Objects are attributes under their names, as in TensorFlow: checkpoint.model.
         self.__dict__.update(kwargs)
         self.save_counter = keras.Variable(0, dtype="int32", trainable=False, name=_COUNTER)
 
-    def save(self, file_prefix: Any, options: Any = None) -> str:
+    def save(self, file_prefix: PathLike, options: object = None) -> str:
         """Saves under `<file_prefix>-<number>`, which is the newest of its directory then; returns that name."""
-        _refuse(options)
+        _check_options(options)
         self.save_counter.assign(self.save_counter + 1)
+        # TensorFlow's prefix: a directory, and what the names begin with.
         directory, basename = os.path.split(os.fspath(file_prefix))
         with CheckpointStore(directory or ".", basename, keep_max=None) as store:
-            return self.put(store, int(self.save_counter.value))
+            return self.save_to(store, int(self.save_counter.value))
 
-    def put(self, store: CheckpointStore, number: int) -> str:
+    def save_to(self, store: CheckpointStore, number: int) -> str:
         """Saves into a store, under a number; returns the name, before all is on the disk."""
         arrays, extra = self._state()
         return store.save(number, arrays, extra)
 
-    def write(self, file_prefix: Any, options: Any = None) -> str:
+    def write(self, file_prefix: PathLike, options: object = None) -> str:
         """Saves under this very name, and counts nothing; returns it."""
-        _refuse(options)
+        _check_options(options)
         prefix = os.fspath(file_prefix)
         os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
         arrays, extra = self._state()
         write(file_of(prefix), int(self.save_counter.value), arrays, extra)
         return prefix
 
-    def restore(self, save_path: Any, options: Any = None) -> Restored:
+    def restore(self, save_path: PathLike, options: object = None) -> Restored:
         """Gives everything the values that were saved; the variables of an optimizer not yet built when it is.
 
         Args:
@@ -84,29 +88,31 @@ class Checkpoint:
             CheckpointError: If it is not there, damaged, or does not hold what this checkpoint has.
             StartupOrderError: If a model has no variables yet.
         """
-        _refuse(options)
+        _check_options(options)
         if save_path is None:
             return Restored()
-        found = load(save_path)
-        for name, value in self._named():
-            _restore(name, value, found.arrays, found.extra)
+        checkpoint = load(save_path)
+        for name, value in self._named_parts():
+            _restore(name, value, checkpoint.arrays, checkpoint.extra)
         return Restored()
 
     read = restore
 
-    def _named(self) -> Iterator[tuple[str, Any]]:
+    def _named_parts(self) -> Iterator[tuple[str, Any]]:
         for name, value in vars(self).items():
             yield from _parts(name, value)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays: dict[str, Any] = {}
         extra: dict[str, Any] = {}
-        for name, value in self._named():
+        for name, value in self._named_parts():
             variables = _variables(value)
             if variables is None:
                 extra[name] = value.get_state()
                 continue
             arrays |= {f"{name}/{i}": np.asarray(v) for i, v in enumerate(variables)}
+            # State that was restored and waits for its optimizer to be built must not be lost by a save before the
+            # first step.
             waiting = getattr(value, "_lockstep_waiting", {})
             arrays |= {key: array for key, array in waiting.items() if key not in arrays}
         return arrays, extra
@@ -118,15 +124,15 @@ class CheckpointManager:
     def __init__(
         self,
         checkpoint: Checkpoint,
-        directory: Any,
+        directory: PathLike,
         max_to_keep: int | None,
         keep_checkpoint_every_n_hours: float | None = None,
         checkpoint_name: str = "ckpt",
-        step_counter: Any = None,
+        step_counter: Variable = None,
         checkpoint_interval: int | None = None,
-        init_fn: Any = None,
+        init_fn: Callable[[], object] | None = None,
     ) -> None:
-        """Makes one.
+        """Creates a manager.
 
         Args:
             checkpoint: What it saves.
@@ -149,6 +155,7 @@ class CheckpointManager:
         self._counter = step_counter
         self._init = init_fn
         self._last: int | None = None
+        # TensorFlow's default of the same argument in v1.train.Saver: practically never.
         hours = 10000.0 if keep_checkpoint_every_n_hours is None else keep_checkpoint_every_n_hours
         self._store = CheckpointStore(self.directory, checkpoint_name, max_to_keep, hours)
 
@@ -157,8 +164,8 @@ class CheckpointManager:
         """The names of those that are kept, the oldest first."""
         from lockstep.checkpoint import get_checkpoint_state
 
-        found = get_checkpoint_state(self.directory)
-        return [] if found is None else list(found.all_model_checkpoint_paths)
+        state = get_checkpoint_state(self.directory)
+        return [] if state is None else list(state.all_model_checkpoint_paths)
 
     @property
     def latest_checkpoint(self) -> str | None:
@@ -167,7 +174,9 @@ class CheckpointManager:
 
         return latest_checkpoint(self.directory)
 
-    def save(self, checkpoint_number: Any = None, check_interval: bool = True, options: Any = None) -> str | None:
+    def save(
+        self, checkpoint_number: SizeLike = None, check_interval: bool = True, options: object = None
+    ) -> str | None:
         """Saves, and removes what is too old.
 
         Args:
@@ -178,15 +187,16 @@ class CheckpointManager:
         Returns:
             Its name; `None` if it is not yet time.
         """
-        _refuse(options)
+        _check_options(options)
         step = None if self._counter is None else int(self._counter)
         if step is not None and check_interval and not self._is_due(step):
             return None
         self._last = step
         counter = self.checkpoint.save_counter
         counter.assign(counter + 1)
-        given = step if checkpoint_number is None else int(checkpoint_number)
-        name = self.checkpoint.put(self._store, int(counter.value) if given is None else given)
+        number = step if checkpoint_number is None else int(checkpoint_number)
+        name = self.checkpoint.save_to(self._store, int(counter.value) if number is None else number)
+        # TensorFlow's save returns when the files are there.
         self._store.wait()
         return name
 
@@ -204,8 +214,8 @@ class CheckpointManager:
         return newest
 
 
-def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The objects in a structure."""
+def _parts(name: str, value: Trackable) -> Iterator[tuple[str, Any]]:
+    """Yields the objects of a structure with their names."""
     if isinstance(value, Checkpoint):
         value = vars(value)
     if isinstance(value, Mapping):
@@ -219,12 +229,12 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from _parts(f"{name}/{key}", part)
 
 
-def _holds_state(value: Any) -> bool:
+def _holds_state(value: Trackable) -> bool:
     return all(_variables(part) is not None or hasattr(part, "set_state") for _, part in _parts("", value))
 
 
-def _variables(value: Any) -> list[Any] | None:
-    """The variables of an object; `None` if it is none that has any."""
+def _variables(value: Trackable) -> list[Any] | None:
+    """Returns the variables of an object; `None` if it is of no kind that has variables."""
     if isinstance(value, keras.Variable):
         return [value]
     if isinstance(value, (keras.layers.Layer, BaseOptimizer, keras.metrics.Metric, Module)):
@@ -232,25 +242,26 @@ def _variables(value: Any) -> list[Any] | None:
     return None
 
 
-def _restore(name: str, value: Any, arrays: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
+def _restore(name: str, value: Trackable, arrays: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
     saved = {key: array for key, array in arrays.items() if key.startswith(f"{name}/")}
     variables = _variables(value)
     if variables is None and name in extra:
         value.set_state(extra[name])
     elif variables is None or not saved:
-        raise _not_there(name, arrays, extra)
+        raise _missing_error(name, arrays, extra)
     elif isinstance(value, BaseOptimizer) and not value.built and len(saved) > len(variables):
         _when_built(value, name, saved)
     else:
         _assign(name, value, variables, saved)
 
 
-def _assign(name: str, value: Any, variables: list[Any], saved: Mapping[str, Any]) -> None:
+def _assign(name: str, value: Trackable, variables: list[Any], saved: Mapping[str, Any]) -> None:
     if isinstance(value, keras.layers.Layer) and len(variables) < len(saved) and not value.built:
         raise StartupOrderError(
             f"A model's variables are restored into those it has. Received: {name}, which is not built. Call the model "
             "on one batch, or its build(input_shape), before restore."
         )
+    # By position: names of Keras' layers count up within a process, and differ in the next one.
     there = {f"{name}/{i}": v for i, v in enumerate(variables)}
     for key in [*there, *saved]:
         have, want = there.get(key), saved.get(key)
@@ -260,36 +271,40 @@ def _assign(name: str, value: Any, variables: list[Any], saved: Mapping[str, Any
                 f"{None if want is None else want.shape} in the checkpoint, and {None if have is None else have.shape} "
                 f"here ({len(saved)} variables there, {len(there)} here). Make {name} as it was made before saving."
             )
+    # After all have been checked: a checkpoint is restored whole, or not at all.
     for key, variable in there.items():
-        _give(variable, saved[key])
+        _set_value(variable, saved[key])
 
 
-def _give(variable: Any, array: Any) -> None:
+def _set_value(variable: Variable, array: ArrayLike) -> None:
     """Gives a variable its value; one that has none yet, its first."""
+    # A variable of a functional scope that is not initialized yet takes it as its first value.
     if variable._value is None:
         variable._initializer = lambda *_, **__: array
     elif get_stateless_scope() is None:
         variable.assign(array)
     else:
+        # In a stateless scope assign would record an update that is dropped when the scope ends.
         variable._direct_assign(array)
 
 
-def _when_built(optimizer: Any, name: str, saved: Mapping[str, Any]) -> None:
+def _when_built(optimizer: Optimizer, name: str, saved: Mapping[str, Any]) -> None:
     """Restores an optimizer now as far as it is there, and the rest once it is built."""
+    # The class's method: the instance may have one that waits for another restore.
     build = type(optimizer).build.__get__(optimizer)
     for i, variable in enumerate(optimizer.variables):
-        _give(variable, saved[f"{name}/{i}"])
+        _set_value(variable, saved[f"{name}/{i}"])
     optimizer._lockstep_waiting = dict(saved)
 
-    def built(variables: Any) -> None:
+    def build_and_restore(variables: Any) -> None:
         del optimizer.build, optimizer._lockstep_waiting
         build(variables)
         _assign(name, optimizer, list(optimizer.variables), saved)
 
-    optimizer.build = built
+    optimizer.build = build_and_restore
 
 
-def _not_there(name: str, arrays: Mapping[str, Any], extra: Mapping[str, Any]) -> CheckpointError:
+def _missing_error(name: str, arrays: Mapping[str, Any], extra: Mapping[str, Any]) -> CheckpointError:
     names = sorted({key.split("/")[0] for key in (*arrays, *extra)})
     return CheckpointError(
         f"A checkpoint holds what it was saved with. Received: a request for {name!r}; it has {', '.join(names)}. "
@@ -297,6 +312,6 @@ def _not_there(name: str, arrays: Mapping[str, Any], extra: Mapping[str, Any]) -
     )
 
 
-def _refuse(options: Any) -> None:
+def _check_options(options: object) -> None:
     if options is not None:
         raise ArgumentError(f"options must be None: a file is written whole. Received: {options!r}.")

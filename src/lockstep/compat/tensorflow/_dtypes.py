@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from lockstep.compat.tensorflow._types import DTypeLike
 from lockstep.errors import ArgumentError
 
 __all__ = [
@@ -47,7 +48,7 @@ class DType:
 
     __slots__ = ("_name", "dtype")
 
-    def __init__(self, dtype: Any, name: str | None = None) -> None:
+    def __init__(self, dtype: DTypeLike, name: str | None = None) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self._name = name or self.dtype.name
 
@@ -57,6 +58,7 @@ class DType:
         return self._name
 
     @property
+    # Keras reads the name of a type here.
     def __name__(self) -> str:
         return self._name
 
@@ -77,32 +79,33 @@ class DType:
 
     @property
     def is_floating(self) -> _Bool:
-        """Whether it is a real floating-point type."""
+        """Tells whether it is a real floating-point type."""
+        # numpy does not count ml_dtypes' bfloat16 among the floating types.
         return self.dtype == _BFLOAT16 or np.issubdtype(self.dtype, np.floating)
 
     @property
     def is_integer(self) -> _Bool:
-        """Whether it is a type of integers, signed or not."""
+        """Tells whether it is a type of integers, signed or not."""
         return np.issubdtype(self.dtype, np.integer)
 
     @property
     def is_unsigned(self) -> _Bool:
-        """Whether it is a type of integers from 0 up."""
+        """Tells whether it is a type of unsigned integers."""
         return np.issubdtype(self.dtype, np.unsignedinteger)
 
     @property
     def is_complex(self) -> _Bool:
-        """Whether it is a type of complex numbers."""
+        """Tells whether it is a type of complex numbers."""
         return np.issubdtype(self.dtype, np.complexfloating)
 
     @property
     def is_bool(self) -> _Bool:
-        """Whether it is the type of truth values."""
+        """Tells whether it is the type of truth values."""
         return self.dtype == np.bool_
 
     @property
     def is_numeric(self) -> _Bool:
-        """Whether it is a type of numbers; truth values are none."""
+        """Tells whether it is a type of numbers; truth values are none."""
         return self.is_floating or self.is_integer or self.is_complex
 
     @property
@@ -125,15 +128,17 @@ class DType:
         """The smallest and the largest value."""
         return self.min, self.max
 
-    def is_compatible_with(self, other: Any) -> _Bool:
-        """Whether `other` is the same type."""
+    def is_compatible_with(self, other: DTypeLike) -> _Bool:
+        """Returns whether `other` is the same type."""
         return self == as_dtype(other)
 
     def _limit(self, which: str) -> Any:
         if self.is_floating:
+            # numpy's finfo does not know bfloat16.
             return self.dtype.type(getattr(ml_dtypes.finfo(self.dtype), which))
         if self.is_integer:
             return getattr(np.iinfo(self.dtype), which)
+        # TensorFlow's limits of truth values.
         if self.is_bool:
             return which == "max"
         raise ArgumentError(f"Only real numbers have limits. Received the {which} of {self!r}.")
@@ -142,6 +147,7 @@ class DType:
         if isinstance(other, DType):
             return self.dtype == other.dtype
         try:
+            # Programs compare types with names, numpy's and Python's types.
             return self.dtype == np.dtype(_names.get(other, other))  # pyright: ignore[reportArgumentType, reportCallIssue]
         except TypeError:
             return NotImplemented
@@ -195,7 +201,7 @@ _KNOWN = {
 }
 
 
-def as_dtype(type_value: Any) -> DType:
+def as_dtype(type_value: DTypeLike) -> DType:
     """Returns the type that `type_value` (a `DType`, a numpy or Python type, or a name) means.
 
     As in TensorFlow, Python's `float` and `int` mean 32 bits.
@@ -208,8 +214,9 @@ def as_dtype(type_value: Any) -> DType:
     if isinstance(type_value, DType):
         return type_value
     try:
-        found = np.dtype(_names.get(type_value, type_value))
-        return string if found.kind in "SU" else _KNOWN[found]
+        dtype = np.dtype(_names.get(type_value, type_value))
+        # Fixed-width text of numpy counts as text.
+        return string if dtype.kind in "SU" else _KNOWN[dtype]
     except (TypeError, KeyError):
         raise ArgumentError(
             f"A dtype must be one of {', '.join(sorted(t.name for t in _KNOWN.values()))}. Received: {type_value!r}."

@@ -1,4 +1,4 @@
-"""Modules whose names are those of modules of lockstep."""
+"""Module attributes that are forwarded to modules of lockstep."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def getter(module: str, homes: Iterable[str], only: Iterable[str] | None = None)
     allowed = None if only is None else frozenset(only)
 
     def __getattr__(name: str) -> Any:
+        # Imported when a name is used: programs without Estimators need none of lockstep.estimator.
         for home in homes if allowed is None or name in allowed else ():
-            found = importlib.import_module(home)
-            if name in found.__all__:
-                return getattr(found, name)
+            home_module = importlib.import_module(home)
+            if name in home_module.__all__:
+                return getattr(home_module, name)
         return other(name)
 
     return __getattr__

@@ -1,4 +1,4 @@
-"""What TensorFlow has and this package does not: the message says what to use instead."""
+"""Messages for TensorFlow's names that this package does not have: each says what to use instead."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 ROOT = "lockstep.compat.tensorflow"
+# For names that nobody has written advice for.
 _DEFAULT = "lockstep.compat.tensorflow covers what training programs use; see docs/tensorflow.md."
 _GRAPH = (
     "There are no graphs and sessions: operations are carried out where they are written, and JAX compiles Keras' fit, "
@@ -42,6 +43,7 @@ _LITE = (
     "It serves models and does not train them. Save with model.export(path) and convert where TensorFlow is installed."
 )
 
+# By TensorFlow's full names, as programs write them.
 ADVICE: dict[str, str] = {
     "tf.hessians": GRADIENT,
     "tf.AggregationMethod": GRADIENT,
@@ -133,12 +135,14 @@ ADVICE: dict[str, str] = {
 for _name in ("Classifier", "Regressor", "Estimator"):
     ADVICE[f"tf.estimator.BoostedTrees{_name}"] = _TREES
     ADVICE[f"tf.compat.v1.estimator.BoostedTrees{_name}"] = _TREES
+# The same names are missing in compat.v1, which looks for its own advice first.
 for _name in ("Session", "Graph", "get_default_graph"):
     ADVICE.setdefault(f"tf.compat.v1.{_name}", ADVICE[f"tf.{_name}"])
 
 
 def describe(name: str) -> str:
     """Returns the message for TensorFlow's name, such as "tf.Session", that is not there."""
+    # Hooks and optimizers are what programs look for there.
     default = _V1_TRAIN if name.startswith("tf.compat.v1.train.") else _DEFAULT
     return f"{name} is not available. {ADVICE.get(name, default)}"
 
@@ -152,8 +156,10 @@ def getter(module: str, lazy: Mapping[str, str] | None = None) -> Callable[[str]
     """
 
     def __getattr__(name: str) -> Any:
+        # importlib puts the module into its parent, so that this is asked once.
         if lazy and name in lazy:
             return importlib.import_module(lazy[name])
+        # Python and tools ask modules for names such as __path__: no advice for those.
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         raise AttributeError(describe(f"tf{module.removeprefix(ROOT)}.{name}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, SupportsIndex, overload
 
+from lockstep.compat.tensorflow._types import ShapeLike
 from lockstep.errors import ArgumentError
 
 __all__ = ["TensorShape"]
@@ -21,6 +22,7 @@ class TensorShape(tuple[Any, ...]):
 
     __slots__ = ()
 
+    # A tuple, not TensorFlow's class: numpy, JAX and Keras take it as a shape.
     def __new__(cls, dims: Iterable[Any] | int | None) -> TensorShape:
         """Makes a shape.
 
@@ -55,7 +57,7 @@ class TensorShape(tuple[Any, ...]):
         return list(self)
 
     def is_fully_defined(self) -> bool:
-        """Whether every size is known."""
+        """Returns whether every size is known."""
         return None not in self
 
     def num_elements(self) -> int | None:
@@ -67,19 +69,19 @@ class TensorShape(tuple[Any, ...]):
             product *= size
         return product
 
-    def is_compatible_with(self, other: Any) -> bool:
-        """Whether a tensor could have both shapes."""
+    def is_compatible_with(self, other: ShapeLike) -> bool:
+        """Returns whether a tensor could have both shapes."""
         other = TensorShape(other)
         return len(self) == len(other) and all(
             a is None or b is None or a == b for a, b in zip(self, other, strict=True)
         )
 
-    def assert_is_compatible_with(self, other: Any) -> None:
+    def assert_is_compatible_with(self, other: ShapeLike) -> None:
         """Raises `ArgumentError` if no tensor could have both shapes."""
         if not self.is_compatible_with(other):
             raise ArgumentError(f"Shapes must be compatible. Received: {self} and {TensorShape(other)}.")
 
-    def concatenate(self, other: Any) -> TensorShape:
+    def concatenate(self, other: ShapeLike) -> TensorShape:
         """Returns the sizes of this shape followed by those of `other`."""
         return TensorShape((*self, *TensorShape(other)))
 
@@ -94,10 +96,12 @@ class TensorShape(tuple[Any, ...]):
     @overload
     def __getitem__(self, key: slice) -> TensorShape: ...
     def __getitem__(self, key: SupportsIndex | slice) -> Any:
-        found = super().__getitem__(key)
-        return TensorShape(found) if isinstance(key, slice) else found
+        # A slice of a shape is a shape; a single size is a number, as in TensorFlow 2.
+        sizes = super().__getitem__(key)
+        return TensorShape(sizes) if isinstance(key, slice) else sizes
 
     def __eq__(self, other: object) -> bool:
+        # A list of sizes equals the shape, too, as programs compare them.
         return tuple(self) == tuple(other) if isinstance(other, (tuple, list)) else NotImplemented  # pyright: ignore[reportUnknownArgumentType]
 
     def __ne__(self, other: object) -> bool:
@@ -106,10 +110,10 @@ class TensorShape(tuple[Any, ...]):
     def __hash__(self) -> int:
         return hash(tuple(self))
 
-    def __add__(self, other: Any) -> TensorShape:
+    def __add__(self, other: ShapeLike) -> TensorShape:
         return self.concatenate(other)
 
-    def __radd__(self, other: Any) -> TensorShape:
+    def __radd__(self, other: ShapeLike) -> TensorShape:
         return TensorShape(other).concatenate(self)
 
     def __repr__(self) -> str:

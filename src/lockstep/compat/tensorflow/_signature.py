@@ -7,30 +7,32 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lockstep import saved_model
+from lockstep._types import Tensor
 from lockstep.compat.tensorflow._spec import TensorSpec
 from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.errors import UnsupportedError
 
 
 class Signature(saved_model.Signature):
-    """One way to call a loaded model, as `lockstep.saved_model.Signature`; what it returns has `numpy()`."""
+    """Signature of a loaded model, as `lockstep.saved_model.Signature`, that returns tensors."""
 
     def __init__(self, plain: saved_model.Signature) -> None:
-        """Makes one of lockstep's own."""
+        """Takes over the state of a loaded signature."""
+        # All state of the loaded signature, without loading it again.
         vars(self).update(vars(plain))
 
-    def __call__(self, inputs: Any = None, /, **named: Any) -> dict[str, Any]:
+    def __call__(self, inputs: Tensor = None, /, **named: Tensor) -> dict[str, Any]:
         """Computes the outputs for some examples."""
         return {name: as_host(value) for name, value in super().__call__(inputs, **named).items()}
 
     @property
     def structured_input_signature(self) -> tuple[tuple[()], dict[str, TensorSpec]]:
-        """No positional inputs, and the named ones. Source: tf.types.experimental.ConcreteFunction."""
+        """Specs of the positional inputs, of which there are none, and of the named ones."""
         return (), _specs(self.inputs)
 
     @property
     def structured_outputs(self) -> dict[str, TensorSpec]:
-        """What is returned. Source: tf.types.experimental.ConcreteFunction."""
+        """Specs of the outputs."""
         return _specs(self.outputs)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lockstep._model_fn.records import SummaryOp
+from lockstep._types import Tensor
 from lockstep.errors import ArgumentError, StartupOrderError, UnsupportedError
 from lockstep.summary import FileWriter
 
@@ -27,6 +28,7 @@ class SummaryWriter:
     @contextlib.contextmanager
     def as_default(self, step: Any = None) -> Generator[SummaryWriter]:
         """Makes it the one that summaries are written by, on this thread; `step` is that of those which have none."""
+        # Writers nest, as contexts; each thread has its own.
         before = _default()
         _open.writer = self, step
         try:
@@ -39,7 +41,7 @@ class SummaryWriter:
         """Makes it the one that summaries are written by, from now on."""
         _open.writer = self, step
 
-    def put(self, op: SummaryOp, step: Any) -> None:
+    def write(self, op: SummaryOp, step: Any) -> None:
         """Writes a summary."""
         self._file.add_summary(op, int(np.asarray(step)))
 
@@ -52,7 +54,7 @@ class SummaryWriter:
         self._file.close()
 
 
-def write(kind: Any, name: str, data: Any, step: Any, max_outputs: int = 3) -> bool:
+def write(kind: Any, name: str, data: Tensor, step: Any, max_outputs: int = 3) -> bool:
     """Writes a summary by the default writer.
 
     Raises:
@@ -68,6 +70,7 @@ def write(kind: Any, name: str, data: Any, step: Any, max_outputs: int = 3) -> b
             f"{kind}({name!r}, step={step!r}) {'without a writer' if writer is None else ''}. Write: with "
             "tf.summary.create_file_writer(logdir).as_default(step=step): ..."
         )
+    # A file cannot be written from compiled code, where this line runs once.
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((data, at))):
         raise UnsupportedError(
             f"Summaries are written outside of what is compiled. Received: tf.summary.{kind}({name!r}) in a function "
@@ -76,7 +79,7 @@ def write(kind: Any, name: str, data: Any, step: Any, max_outputs: int = 3) -> b
     value = data if kind == "text" else np.asarray(data)
     if kind == "scalar" and np.ndim(value):
         raise ArgumentError(f"tf.summary.scalar shows one number. Received: {name!r} of shape {np.shape(value)}.")
-    writer.put(SummaryOp(kind, name, value, max_outputs), at)
+    writer.write(SummaryOp(kind, name, value, max_outputs), at)
     return True
 
 

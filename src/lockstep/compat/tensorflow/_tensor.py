@@ -9,10 +9,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from lockstep._types import ArrayLike
 from lockstep.compat.tensorflow._shape import TensorShape
+from lockstep.compat.tensorflow._types import Argument, ShapeLike
 from lockstep.errors import ArgumentError
 
+# JAX's rule without jax_enable_x64. The host follows it, so that a function gives the same types compiled or not.
 _NARROW = {np.dtype(w): np.dtype(n) for w, n in (("f8", "f4"), ("i8", "i4"), ("u8", "u4"), ("c16", "c8"))}
+# With an operand of another class the operator is left to that class: JAX's arrays, Keras' variables.
 _HOST = (np.ndarray, np.generic, bool, int, float, complex, str, bytes, list, tuple)
 
 
@@ -27,10 +31,11 @@ class HostTensor(np.ndarray):
     @property
     def shape(self) -> TensorShape:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The size of each dimension."""
+        # Through ndarray's descriptor: `self.shape` would ask this property again.
         return TensorShape(np.ndarray.shape.__get__(self))
 
     @shape.setter
-    def shape(self, value: Any) -> None:
+    def shape(self, value: ArrayLike) -> None:
         np.ndarray.shape.__set__(self, value)  # pyright: ignore[reportDeprecated]
 
     def numpy(self) -> Any:
@@ -41,7 +46,7 @@ class HostTensor(np.ndarray):
         """Returns the shape."""
         return self.shape
 
-    def set_shape(self, shape: Any) -> None:
+    def set_shape(self, shape: ShapeLike) -> None:
         """Checks that the tensor has this shape, of which `None` sizes are not checked.
 
         Raises:
@@ -49,15 +54,17 @@ class HostTensor(np.ndarray):
         """
         check_shape(self, shape)
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: ArrayLike, **kwargs: Argument) -> Any:
+        # NotImplemented lets numpy ask the other operand, an array of JAX or a variable.
         if not all(isinstance(i, _HOST) for i in inputs) or "out" in kwargs:
             return NotImplemented
-        return host(getattr(ufunc, method)(*map(_operand, inputs), **kwargs))
+        return from_numpy(getattr(ufunc, method)(*map(_operand, inputs), **kwargs))
 
-    def __getitem__(self, key: Any) -> HostTensor:
+    def __getitem__(self, key: ArrayLike) -> HostTensor:
         return as_host(_base(self)[_key(key)])
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    # TensorFlow's tensors are immutable, and JAX may share the memory of this one.
+    def __setitem__(self, key: ArrayLike, value: ArrayLike) -> None:
         raise TypeError("A tensor cannot be changed. Use tf.tensor_scatter_nd_update, tf.where, or a numpy array.")
 
     def __iter__(self) -> Iterator[Any]:
@@ -83,29 +90,29 @@ def _base(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return value.view(np.ndarray)
 
 
-def _key(key: Any) -> Any:
-    """An index without tensors of ours, whose class would slow numpy down."""
+def _key(key: ArrayLike) -> Any:
+    """Returns an index as plain arrays."""
     if isinstance(key, tuple):
         return tuple(map(_key, key))
     return _base(key) if isinstance(key, HostTensor) else key
 
 
-def _operand(value: Any) -> Any:
-    """What a ufunc of numpy computes with; text becomes bytes."""
+def _operand(value: ArrayLike) -> Any:
+    """Returns an operand as numpy computes with it; text becomes bytes."""
     if isinstance(value, np.ndarray):
-        return text(value) if value.dtype.kind in "SU" else _base(value)
+        return to_text(value) if value.dtype.kind in "SU" else _base(value)
     if isinstance(value, (str, bytes)):
-        return text(value)
+        return to_text(value)
     return constant_array(value) if isinstance(value, (list, tuple)) else value
 
 
-def text(value: Any) -> np.ndarray[Any, Any]:
+def to_text(value: ArrayLike) -> np.ndarray[Any, Any]:
     """Returns text (`str`, `bytes`, lists or arrays of them) as an array of `bytes` objects."""
-    found = _base(value) if isinstance(value, np.ndarray) else np.array(value, object)
-    flat = [e.encode() if isinstance(e, str) else bytes(e) if isinstance(e, bytes) else e for e in found.ravel()]
+    array = _base(value) if isinstance(value, np.ndarray) else np.array(value, object)
+    flat = [e.encode() if isinstance(e, str) else bytes(e) if isinstance(e, bytes) else e for e in array.ravel()]
     result = np.empty(len(flat), object)
     result[:] = flat
-    return result.reshape(np.ndarray.shape.__get__(found))
+    return result.reshape(np.ndarray.shape.__get__(array))
 
 
 def narrow(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -114,6 +121,7 @@ def narrow(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     Raises:
         ArgumentError: If integers do not fit; JAX would wrap them around.
     """
+    # Floats lose digits, as in JAX; integers must fit.
     target = _NARROW.get(value.dtype)
     if target is None or jax.config.read("jax_enable_x64"):
         return value
@@ -126,38 +134,38 @@ def narrow(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return result
 
 
-def as_host(value: Any) -> HostTensor:
+def as_host(value: ArrayLike) -> HostTensor:
     """Returns `value` (an array, a number, `bytes`) as a tensor of the same type; an array is not copied."""
     if isinstance(value, HostTensor):
         return value
     if isinstance(value, (str, bytes)):
-        return text(value).view(HostTensor)
-    found = np.asarray(value)
-    return (text(found) if found.dtype.kind in "SU" else found).view(HostTensor)
+        return to_text(value).view(HostTensor)
+    array = np.asarray(value)
+    return (to_text(array) if array.dtype.kind in "SU" else array).view(HostTensor)
 
 
-def host(value: Any) -> Any:
+def from_numpy(value: ArrayLike) -> Any:
     """Returns what numpy computed (an array, or a tuple or list of them) as tensors of 32 bits."""
     if isinstance(value, (tuple, list)):
-        return type(value)([host(v) for v in value])
+        return type(value)([from_numpy(v) for v in value])
     return as_host(narrow(np.asarray(value)))
 
 
-def constant_array(value: Any) -> np.ndarray[Any, Any]:
+def constant_array(value: ArrayLike) -> np.ndarray[Any, Any]:
     """Returns Python values as an array of TensorFlow's types: float32, int32, bool, text; arrays keep theirs."""
     if isinstance(value, np.ndarray):
-        return text(value) if value.dtype.kind in "SU" else _base(value)
+        return to_text(value) if value.dtype.kind in "SU" else _base(value)
     if isinstance(value, np.generic):
-        return text(value.item()) if value.dtype.kind in "SU" else np.asarray(value)
-    found = _rectangular(value)
-    if found.dtype.kind in "SUO":
-        return text(found)
-    if _first_leaf_is_typed(value) or (found.dtype.kind in "iu" and not _fits(found)):
-        return found
-    return found.astype(_NARROW.get(found.dtype, found.dtype))
+        return to_text(value.item()) if value.dtype.kind in "SU" else np.asarray(value)
+    array = _rectangular(value)
+    if array.dtype.kind in "SUO":
+        return to_text(array)
+    if _has_typed_leaf(value) or (array.dtype.kind in "iu" and not _fits(array)):
+        return array
+    return array.astype(_NARROW.get(array.dtype, array.dtype))
 
 
-def _rectangular(value: Any) -> np.ndarray[Any, Any]:
+def _rectangular(value: ArrayLike) -> np.ndarray[Any, Any]:
     if isinstance(value, (str, bytes)) or _first_leaf(value).__class__ in (str, bytes):
         return np.array(value, object)  # Its own type would cut trailing zero bytes off.
     try:
@@ -166,13 +174,13 @@ def _rectangular(value: Any) -> np.ndarray[Any, Any]:
         raise ArgumentError(f"A tensor must be rectangular: {error}. Received: {value!r}.") from error
 
 
-def _first_leaf(value: Any) -> Any:
+def _first_leaf(value: ArrayLike) -> Any:
     while isinstance(value, (list, tuple)) and value:
         value = value[0]
     return value
 
 
-def _first_leaf_is_typed(value: Any) -> bool:
+def _has_typed_leaf(value: ArrayLike) -> bool:
     return isinstance(_first_leaf(value), (np.ndarray, np.generic))
 
 
@@ -180,14 +188,14 @@ def _fits(value: np.ndarray[Any, Any]) -> bool:
     return value.size == 0 or (value.min() >= -(2**31) and value.max() < 2**31)
 
 
-def as_tensor(value: Any) -> Any:
+def as_tensor(value: ArrayLike) -> Any:
     """Views an array or a single value of the host as a tensor that has TensorFlow's methods; others pass unchanged."""
     if isinstance(value, (np.ndarray, np.generic, str, bytes)):
         return as_host(value)
     return as_host(constant_array(value)) if isinstance(value, (bool, int, float, complex)) else value
 
 
-def check_shape(value: Any, shape: Any) -> None:
+def check_shape(value: ArrayLike, shape: ShapeLike) -> None:
     """Raises `ArgumentError` unless `value` can have `shape`; `None` instead of a shape fits everything."""
     if shape is None:
         return
@@ -199,11 +207,11 @@ def check_shape(value: Any, shape: Any) -> None:
 def _binary(name: str, reflected: bool) -> Callable[[Any, Any], Any]:
     function = getattr(operator, name)
 
-    def method(self: Any, other: Any) -> Any:
+    def method(self: Any, other: ArrayLike) -> Any:
         if not isinstance(other, _HOST):
             return NotImplemented
         a, b = _operand(self), _operand(other)
-        return host(function(b, a) if reflected else function(a, b))
+        return from_numpy(function(b, a) if reflected else function(a, b))
 
     method.__doc__ = f"Computes `operator.{name}` element by element."
     return method
@@ -216,6 +224,7 @@ def _add_operators() -> None:
         setattr(HostTensor, f"__{plain}__", _binary(name, reflected=False))
         setattr(HostTensor, f"__r{plain}__", _binary(name, reflected=True))
         setattr(HostTensor, f"__i{plain}__", _binary(name, reflected=False))
+    # Comparisons go element by element, as in TensorFlow 2.
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
         setattr(HostTensor, f"__{name}__", _binary(name, reflected=False))
 
@@ -229,11 +238,11 @@ class _TensorType(type):
 
 
 class Tensor(metaclass=_TensorType):
-    """What `isinstance(x, tf.Tensor)` asks for: arrays of JAX, and tensors on the host. Source: tf.Tensor."""
+    """Class of JAX's arrays and of tensors on the host, for `isinstance(x, tf.Tensor)`. Source: tf.Tensor."""
 
 
-def is_tensor(x: Any) -> bool:
-    """Whether `x` is a tensor, a variable or a symbolic tensor of Keras. Source: tf.is_tensor."""
+def is_tensor(x: ArrayLike) -> bool:
+    """Returns whether `x` is a tensor, a variable or a symbolic tensor of Keras. Source: tf.is_tensor."""
     import keras
 
     return isinstance(x, (Tensor, keras.KerasTensor, keras.Variable))

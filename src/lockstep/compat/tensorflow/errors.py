@@ -1,7 +1,8 @@
-"""tf.errors: what programs catch. lockstep raises its own errors, of which `InvalidArgumentError` is one."""
+"""tf.errors: lockstep's own errors, under the names that programs catch."""
 
 from __future__ import annotations
 
+# XLA reports memory that has run out by this class.
 from jax.errors import JaxRuntimeError as ResourceExhaustedError
 
 from lockstep.compat.tensorflow._missing import getter as _getter
@@ -42,15 +43,15 @@ AbortedError = UnavailableError
 
 
 class CancelledError(OpError):
-    """For `except` clauses: lockstep never raises it. Source: tf.errors.CancelledError."""
+    """Error for `except` clauses: lockstep never raises it. Source: tf.errors.CancelledError."""
 
 
 class InternalError(OpError):
-    """For `except` clauses: lockstep never raises it. Source: tf.errors.InternalError."""
+    """Error for `except` clauses: lockstep never raises it. Source: tf.errors.InternalError."""
 
 
 class UnknownError(OpError):
-    """For `except` clauses: lockstep never raises it. Source: tf.errors.UnknownError."""
+    """Error for `except` clauses: lockstep never raises it. Source: tf.errors.UnknownError."""
 
 
 __getattr__ = _getter(__name__)

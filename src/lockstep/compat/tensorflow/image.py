@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Any as _Any
 
 from lockstep.compat.tensorflow import _missing
-from lockstep.compat.tensorflow._bound import bound as _bound
+from lockstep.compat.tensorflow._bound import find_in_data as _find_in_data
 from lockstep.compat.tensorflow._bound import on_host as _on_host
-from lockstep.compat.tensorflow._ops import colours as _colours
-from lockstep.compat.tensorflow._ops import pictures as _pictures
-from lockstep.compat.tensorflow._ops.colours import *
-from lockstep.compat.tensorflow._ops.pictures import *
+from lockstep.compat.tensorflow._ops import color as _color
+from lockstep.compat.tensorflow._ops import images as _images
+from lockstep.compat.tensorflow._ops.color import *
+from lockstep.compat.tensorflow._ops.images import *
 
 # lockstep.data's functions, which get and give tensors here.
 _FUNCTIONS = (
@@ -34,15 +34,15 @@ __all__ = [
     "encode_png",
     "resize",
 ]
-__all__ += _pictures.__all__
-__all__ += _colours.__all__
+__all__ += _images.__all__
+__all__ += _color.__all__
 
 _other = _missing.getter(__name__)
 
 
 def __getattr__(name: str) -> _Any:
-    found = _on_host(name) if name in _FUNCTIONS else _bound(name) if name in _CLASSES else None
-    return _other(name) if found is None else found
+    value = _on_host(name) if name in _FUNCTIONS else _find_in_data(name) if name in _CLASSES else None
+    return _other(name) if value is None else value
 
 
 __dir__ = _missing.lister(globals(), dict.fromkeys((*_FUNCTIONS, *_CLASSES), ""))

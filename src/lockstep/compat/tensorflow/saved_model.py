@@ -1,4 +1,4 @@
-"""tf.saved_model: what lockstep.saved_model has under TensorFlow's names."""
+"""tf.saved_model: lockstep.saved_model under TensorFlow's names."""
 
 # ruff: noqa: F822
 

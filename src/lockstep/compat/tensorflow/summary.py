@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any as _Any
 
+from lockstep._types import Tensor as _Tensor
 from lockstep.compat.tensorflow._missing import getter as _getter
 from lockstep.errors import ArgumentError as _ArgumentError
 
@@ -28,14 +29,16 @@ def create_file_writer(
     from lockstep.compat.tensorflow._summary_writer import SummaryWriter
     from lockstep.summary import FileWriter
 
+    # TensorFlow's default.
     seconds = 120.0 if flush_millis is None else flush_millis / 1000
     return SummaryWriter(FileWriter(logdir, None, max_queue or 10, seconds, None, filename_suffix))
 
 
-def _is_in_model(step: _Any, description: _Any) -> bool:
-    from lockstep.compat.tensorflow._ops.named import running
+def _is_in_model(step: _Tensor, description: _Any) -> bool:
+    from lockstep.compat.tensorflow._ops.named import model_fn_scope
 
-    scope = running()
+    scope = model_fn_scope()
+    # A model_fn's summaries are written for the step that it is called in; another number would be ignored.
     if description is not None or (step is not None and scope is not None and step is not scope.global_step):
         raise _ArgumentError(
             "Summaries have no description, and those of a model_fn are of its global step. Received: "
@@ -44,7 +47,7 @@ def _is_in_model(step: _Any, description: _Any) -> bool:
     return scope is not None
 
 
-def scalar(name: str, data: _Any, step: _Any = None, description: str | None = None) -> None:
+def scalar(name: str, data: _Tensor, step: _Tensor = None, description: str | None = None) -> None:
     """Shows a number: of a model_fn every `RunConfig.save_summary_steps` steps, in a loop by the default writer.
 
     Args:
@@ -63,11 +66,12 @@ def scalar(name: str, data: _Any, step: _Any = None, description: str | None = N
 
 
 def histogram(
-    name: str, data: _Any, step: _Any = None, buckets: int | None = None, description: str | None = None
+    name: str, data: _Tensor, step: _Tensor = None, buckets: int | None = None, description: str | None = None
 ) -> None:
     """Shows how values are distributed; `buckets` must be `None`, else as `scalar`. Source: tf.summary.histogram."""
     from lockstep.summary import histogram as add
 
+    # The event file has the values' histogram; TensorBoard draws it.
     if buckets is not None:
         raise _ArgumentError(f"TensorBoard chooses the buckets. Received: buckets={buckets!r}. Leave it out.")
     if not _is_in_model(step, description):
@@ -75,7 +79,7 @@ def histogram(
     add(name, data)
 
 
-def image(name: str, data: _Any, step: _Any = None, max_outputs: int = 3, description: str | None = None) -> None:
+def image(name: str, data: _Tensor, step: _Tensor = None, max_outputs: int = 3, description: str | None = None) -> None:
     """Shows the first images of a batch; else as `scalar`. Source: tf.summary.image."""
     from lockstep.summary import image as add
 
@@ -84,7 +88,7 @@ def image(name: str, data: _Any, step: _Any = None, max_outputs: int = 3, descri
     add(name, data, max_outputs)
 
 
-def text(name: str, data: _Any, step: _Any = None, description: str | None = None) -> None:
+def text(name: str, data: _Tensor, step: _Tensor = None, description: str | None = None) -> None:
     """Shows text that does not change; else as `scalar`. Source: tf.summary.text."""
     from lockstep.summary import text as add
 
@@ -93,7 +97,7 @@ def text(name: str, data: _Any, step: _Any = None, description: str | None = Non
     add(name, data)
 
 
-def _write(kind: str, name: str, data: _Any, step: _Any, max_outputs: int = 3) -> None:
+def _write(kind: str, name: str, data: _Tensor, step: _Tensor, max_outputs: int = 3) -> None:
     from lockstep.compat.tensorflow._summary_writer import write
 
     write(kind, name, data, step, max_outputs)

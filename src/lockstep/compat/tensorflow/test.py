@@ -9,6 +9,7 @@ from typing import Any as _Any
 
 import numpy as _np
 
+from lockstep._types import Tensor as _Tensor
 from lockstep.compat.tensorflow._missing import getter as _getter
 
 __all__ = ["TestCase", "get_temp_dir", "gpu_device_name", "is_built_with_cuda", "is_gpu_available", "main"]
@@ -19,11 +20,13 @@ main = _unittest.main
 class TestCase(_unittest.TestCase):
     """unittest's, with comparisons of tensors. Source: tf.test.TestCase."""
 
-    def assertAllClose(self, a: _Any, b: _Any, rtol: float = 1e-6, atol: float = 1e-6, msg: str | None = None) -> None:
+    def assertAllClose(
+        self, a: _Tensor, b: _Tensor, rtol: float = 1e-6, atol: float = 1e-6, msg: str | None = None
+    ) -> None:
         """Fails unless elements are close."""
         _np.testing.assert_allclose(_np.asarray(a), _np.asarray(b), rtol=rtol, atol=atol, err_msg=msg or "")
 
-    def assertAllEqual(self, a: _Any, b: _Any, msg: str | None = None) -> None:
+    def assertAllEqual(self, a: _Tensor, b: _Tensor, msg: str | None = None) -> None:
         """Fails unless elements are equal."""
         _np.testing.assert_array_equal(_np.asarray(a), _np.asarray(b), err_msg=msg or "")
 
@@ -34,6 +37,7 @@ class TestCase(_unittest.TestCase):
     def get_temp_dir(self) -> str:
         """Returns a new directory, removed after the test."""
         directory = _tempfile.TemporaryDirectory()
+        # TensorFlow keeps the directory until the process ends; here no test leaves files behind.
         self.addCleanup(directory.cleanup)
         return directory.name
 
@@ -44,12 +48,13 @@ def get_temp_dir() -> str:
 
 
 def is_built_with_cuda() -> bool:
-    """Whether JAX has a plugin for CUDA. Source: tf.test.is_built_with_cuda."""
+    """Returns whether JAX has a plugin for CUDA. Source: tf.test.is_built_with_cuda."""
+    # Asking JAX for its devices would start it, and TensorFlow's function does not.
     return any(_find_spec(p) is not None for p in ("jax_cuda12_plugin", "jax_cuda13_plugin"))
 
 
 def is_gpu_available() -> bool:
-    """Whether there is a GPU that JAX can use. Source: tf.test.is_gpu_available."""
+    """Returns whether there is a GPU that JAX can use. Source: tf.test.is_gpu_available."""
     from lockstep.compat.tensorflow.config import list_physical_devices
 
     return bool(list_physical_devices("GPU"))

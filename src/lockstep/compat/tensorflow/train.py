@@ -13,7 +13,7 @@ from typing import Any as _Any
 
 from lockstep.cluster_resolver import ClusterSpec as ClusterSpec
 from lockstep.compat.tensorflow import _missing
-from lockstep.compat.tensorflow._bound import bound as _bound
+from lockstep.compat.tensorflow._bound import find_in_data as _find_in_data
 from lockstep.errors import InputError as _InputError
 
 # What lockstep.data has under the same names.
@@ -67,6 +67,7 @@ def latest_checkpoint(checkpoint_dir: str | _os.PathLike[str], latest_filename: 
     from lockstep.checkpoint import latest_checkpoint as of_estimator
     from lockstep.compat.tensorflow.keras._saves import latest_checkpoint as of_keras
 
+    # Both keep a file `checkpoint`. Keras' reader raises for an Estimator's, which is of another form.
     try:
         weights = of_keras(checkpoint_dir, latest_filename)
     except _InputError:
@@ -82,9 +83,10 @@ def __getattr__(name: str) -> _Any:
         return getattr(_importlib.import_module("lockstep.compat.tensorflow._checkpoint"), name)
     if name in _CHECKPOINTS:
         return getattr(_importlib.import_module("lockstep.checkpoint"), name)
-    found = _bound(name) if name in _DATA else None
-    if found is not None:
-        return found
+    value = _find_in_data(name) if name in _DATA else None
+    if value is not None:
+        return value
+    # TensorFlow 1's optimizers and hooks are under tf.train in programs of TensorFlow 1.
     older: _Any = None if name in _DATA or name.startswith("__") else _importlib.import_module(_V1)
     return _other(name) if older is None or name not in older.__all__ else getattr(older, name)
 

@@ -6,9 +6,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import lockstep.data
 from lockstep import datasets
-from lockstep.compat.tensorflow_datasets._converted import converted
-from lockstep.datasets import DatasetInfo, ReadConfig
+from lockstep._types import Tensor
+from lockstep.compat.tensorflow._tensor import as_tensor
+from lockstep.compat.tensorflow._types import Argument
+from lockstep.compat.tensorflow.data._dataset import from_lockstep
+from lockstep.datasets import DatasetInfo, ReadConfig, disable_progress_bar, enable_progress_bar
 from lockstep.errors import ArgumentError, UnsupportedError
 
 # What tensorflow_datasets accepts, and the values that ask for nothing.
@@ -44,10 +48,10 @@ class DatasetBuilder:
 
     @property
     def info(self) -> DatasetInfo:
-        """What is known of the data set."""
+        """The description of the data set."""
         return self._builder.info
 
-    def download_and_prepare(self, **options: Any) -> None:
+    def download_and_prepare(self, **options: Argument) -> None:
         """Finds the data, in the network if need be; nothing else is prepared.
 
         Raises:
@@ -59,17 +63,17 @@ class DatasetBuilder:
 
     def as_dataset(
         self,
-        split: Any = None,
+        split: Argument = None,
         *,
         batch_size: int | None = None,
         shuffle_files: bool = False,
         read_config: ReadConfig | None = None,
         as_supervised: bool = False,
-        **options: Any,
+        **options: Argument,
     ) -> Any:
         """Returns examples, as `load` does, which describes the arguments."""
         _check_neutral("as_dataset", options, _AS_DATASET)
-        return converted(
+        return to_tensorflow(
             self._builder.as_dataset(
                 split,
                 batch_size=batch_size,
@@ -91,13 +95,14 @@ def builder(name: str, *, data_dir: str | os.PathLike[str] | None = None, try_gc
     Raises:
         ArgumentError: If there is no data set of that name.
     """
+    # Files come from where they are published, not from a bucket.
     _check_neutral("builder", {"try_gcs": try_gcs}, _LOAD)
     return DatasetBuilder(name, data_dir=data_dir)
 
 
 def load(
     name: str,
-    split: Any = None,
+    split: Argument = None,
     *,
     data_dir: str | os.PathLike[str] | None = None,
     batch_size: int | None = None,
@@ -107,7 +112,7 @@ def load(
     read_config: ReadConfig | None = None,
     with_info: bool = False,
     as_dataset_kwargs: Mapping[str, Any] | None = None,
-    **options: Any,
+    **options: Argument,
 ) -> Any:
     """Returns a data set by name (tfds.load).
 
@@ -135,21 +140,22 @@ def load(
         InputError: If a file is damaged; the message names it.
     """
     _check_neutral("load", options, _LOAD)
-    found = datasets.builder(name, data_dir=data_dir)
-    found.download_and_prepare(download=download)
+    data_builder = datasets.builder(name, data_dir=data_dir)
+    # Before the dataset is made, so that missing data is an error of load.
+    data_builder.download_and_prepare(download=download)
     arguments: dict[str, Any] = {
         "split": split,
         "batch_size": batch_size,
         "shuffle_files": shuffle_files,
         "read_config": read_config,
         "as_supervised": as_supervised,
-        **_known(as_dataset_kwargs or {}),
+        **_check_arguments(as_dataset_kwargs or {}),
     }
-    data = converted(found.as_dataset(**arguments))
-    return (data, found.info) if with_info else data
+    data = to_tensorflow(data_builder.as_dataset(**arguments))
+    return (data, data_builder.info) if with_info else data
 
 
-def _known(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     known = ("split", "batch_size", "shuffle_files", "read_config", "as_supervised")
     _check_neutral("as_dataset", {k: v for k, v in arguments.items() if k not in known}, _AS_DATASET)
     return {k: v for k, v in arguments.items() if k in known}
@@ -159,8 +165,28 @@ def _check_neutral(function: str, options: Mapping[str, Any], neutral: Mapping[s
     for name, value in options.items():
         if name not in neutral:
             raise ArgumentError(f"{function} has no argument {name!r}. Received: {name}={value!r}. Leave it away.")
+        # Arguments that ask for nothing are accepted, for programs give them.
         if value not in (neutral[name], None, {}):
             raise UnsupportedError(
                 f"{function} cannot honour {name!r}: lockstep reads data sets from where they are published. "
                 f"Received: {name}={value!r}. Leave it away."
             )
+
+
+def to_tensorflow(data: Tensor) -> Any:
+    """Returns datasets and arrays, in tuples, lists and dicts, as datasets and tensors of compat.tensorflow."""
+    if isinstance(data, dict):
+        return {key: to_tensorflow(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        # A split may be a list, a tuple or a dict of names, and so is the result.
+        return type(data)(map(to_tensorflow, data))
+    # batch_size=-1 gives arrays instead of a dataset.
+    return from_lockstep(data) if isinstance(data, lockstep.data.Dataset) else as_tensor(data)
+
+
+def display_progress_bar(enable: bool = True) -> None:
+    """Shows the progress of downloads, or does not (tfds.display_progress_bar)."""
+    if enable:
+        enable_progress_bar()
+    else:
+        disable_progress_bar()

@@ -1,4 +1,4 @@
-"""What the elements of data sets hold (tfds.features)."""
+"""Features of data sets' elements (tfds.features)."""
 
 from __future__ import annotations
 

@@ -10,9 +10,11 @@ import keras
 import numpy as np
 from jax.core import Tracer
 
+from lockstep._types import PyTree, Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._tensor import as_host
+from lockstep.compat.tensorflow._types import DTypeLike, ShapeLike, SizeLike
 from lockstep.compat.tensorflow.errors import InvalidArgumentError
 from lockstep.errors import UnsupportedError
 
@@ -44,8 +46,10 @@ __all__ = [
 ]
 
 
-def _known(value: Any) -> np.ndarray[Any, Any]:
+def _read_values(value: Tensor) -> np.ndarray[Any, Any]:
     xp, x = dispatch.pick(value)
+    # TensorFlow would put the check into its graph. JAX's checkify changes what a function returns, so it cannot be put
+    # in unseen.
     if xp is dispatch.SYMBOLIC or isinstance(x, Tracer):
         raise UnsupportedError(
             "Values are checked where they are known, and here JAX is compiling. Check before, or in a data set's map "
@@ -54,17 +58,18 @@ def _known(value: Any) -> np.ndarray[Any, Any]:
     return np.asarray(x)
 
 
-def _check(holds: Any, rule: str, values: Any, message: str | None) -> None:
+def _check(holds: Tensor, rule: str, values: Tensor, message: str | None) -> None:
+    # Arrays of any shape: one false element is enough.
     if not np.all(holds):
         shown = ", ".join(repr(np.asarray(v)) for v in values)
         raise InvalidArgumentError(f"{message + '. ' if message else ''}Elements must be {rule}. Received: {shown}.")
 
 
-def _pairwise(name: str, rule: str, compare: Callable[..., Any]) -> Any:
+def _make_pair_check(name: str, rule: str, compare: Callable[..., Any]) -> Any:
     def check(
-        x: Any, y: Any, message: str | None = None, summarize: int | None = None, name: str | None = None
+        x: Tensor, y: Tensor, message: str | None = None, summarize: int | None = None, name: str | None = None
     ) -> None:
-        a, b = _known(x), _known(y)
+        a, b = _read_values(x), _read_values(y)
         _check(compare(a, b), rule, (a, b), message)
 
     check.__name__ = check.__qualname__ = name
@@ -72,9 +77,9 @@ def _pairwise(name: str, rule: str, compare: Callable[..., Any]) -> Any:
     return check
 
 
-def _single(name: str, rule: str, compare: Callable[..., Any]) -> Any:
-    def check(x: Any, message: str | None = None, summarize: int | None = None, name: str | None = None) -> None:
-        a = _known(x)
+def _make_check(name: str, rule: str, compare: Callable[..., Any]) -> Any:
+    def check(x: Tensor, message: str | None = None, summarize: int | None = None, name: str | None = None) -> None:
+        a = _read_values(x)
         _check(compare(a), rule, (a,), message)
 
     check.__name__ = check.__qualname__ = name
@@ -82,23 +87,23 @@ def _single(name: str, rule: str, compare: Callable[..., Any]) -> Any:
     return check
 
 
-assert_equal = _pairwise("assert_equal", "equal", np.equal)
-assert_none_equal = _pairwise("assert_none_equal", "different", np.not_equal)
-assert_greater = _pairwise("assert_greater", "greater in the first", np.greater)
-assert_greater_equal = _pairwise("assert_greater_equal", "not less in the first", np.greater_equal)
-assert_less = _pairwise("assert_less", "less in the first", np.less)
-assert_less_equal = _pairwise("assert_less_equal", "not greater in the first", np.less_equal)
-assert_positive = _single("assert_positive", "positive", lambda x: x > 0)
-assert_negative = _single("assert_negative", "negative", lambda x: x < 0)
-assert_non_negative = _single("assert_non_negative", "not negative", lambda x: x >= 0)
-assert_non_positive = _single("assert_non_positive", "not positive", lambda x: x <= 0)
+assert_equal = _make_pair_check("assert_equal", "equal", np.equal)
+assert_none_equal = _make_pair_check("assert_none_equal", "different", np.not_equal)
+assert_greater = _make_pair_check("assert_greater", "greater in the first", np.greater)
+assert_greater_equal = _make_pair_check("assert_greater_equal", "not less in the first", np.greater_equal)
+assert_less = _make_pair_check("assert_less", "less in the first", np.less)
+assert_less_equal = _make_pair_check("assert_less_equal", "not greater in the first", np.less_equal)
+assert_positive = _make_check("assert_positive", "positive", lambda x: x > 0)
+assert_negative = _make_check("assert_negative", "negative", lambda x: x < 0)
+assert_non_negative = _make_check("assert_non_negative", "not negative", lambda x: x >= 0)
+assert_non_positive = _make_check("assert_non_positive", "not positive", lambda x: x <= 0)
 
 
 def assert_near(
-    x: Any,
-    y: Any,
-    rtol: Any = None,
-    atol: Any = None,
+    x: Tensor,
+    y: Tensor,
+    rtol: Tensor = None,
+    atol: Tensor = None,
     message: str | None = None,
     summarize: int | None = None,
     name: str | None = None,
@@ -107,30 +112,32 @@ def assert_near(
 
     Source: tf.debugging.assert_near.
     """
-    a, b = _known(x), _known(y)
+    a, b = _read_values(x), _read_values(y)
+    # TensorFlow's default for both tolerances.
     tolerance = 10 * float(np.finfo(a.dtype).eps)
     r, t = (tolerance if v is None else v for v in (rtol, atol))
     _check(np.abs(a - b) <= t + r * np.abs(b), "close", (a, b), message)
 
 
-def Assert(condition: Any, data: Any, summarize: int | None = None, name: str | None = None) -> None:
+def Assert(condition: Tensor, data: Tensor, summarize: int | None = None, name: str | None = None) -> None:
     """Raises `InvalidArgumentError` with `data` unless the condition is true. Source: tf.debugging.Assert."""
-    if not bool(_known(condition)):
+    if not bool(_read_values(condition)):
         raise InvalidArgumentError(f"The condition must be true. Received: {[np.asarray(d) for d in data]!r}.")
 
 
-def assert_all_finite(x: Any, message: str, name: str | None = None) -> Any:
+def assert_all_finite(x: Tensor, message: str, name: str | None = None) -> Tensor:
     """Returns the tensor; raises `InvalidArgumentError` if an element is infinite or NaN.
 
     Source: tf.debugging.assert_all_finite.
     """
-    a = _known(x)
+    a = _read_values(x)
     _check(np.isfinite(a), "finite", (a,), message)
-    return as_host(a) if dispatch.library(x) is dispatch.HOST else x
+    # TensorFlow returns the tensor, so that the check can stand in an expression.
+    return as_host(a) if dispatch.library_of(x) is dispatch.HOST else x
 
 
-def check_numerics(tensor: Any, message: str, name: str | None = None) -> Any:
-    """As `assert_all_finite`. Source: tf.debugging.check_numerics."""
+def check_numerics(tensor: Tensor, message: str, name: str | None = None) -> Tensor:
+    """Checks that all elements are finite, as `assert_all_finite`. Source: tf.debugging.check_numerics."""
     return assert_all_finite(tensor, message)
 
 
@@ -139,6 +146,7 @@ def enable_check_numerics(stack_height_limit: int = 30, path_length_limit: int =
 
     Source: tf.debugging.enable_check_numerics.
     """
+    # TensorFlow's defaults.
     if (stack_height_limit, path_length_limit) != (30, 50):
         raise UnsupportedError("JAX shows where a NaN appears by a whole trace. Leave the limits out.")
     jax.config.update("jax_debug_nans", True)
@@ -149,16 +157,17 @@ def disable_check_numerics() -> None:
     jax.config.update("jax_debug_nans", False)
 
 
-def _shape(x: Any) -> Any:
+def _shape(x: Tensor) -> Any:
+    # np.shape would copy a variable to the host, and cannot read a symbolic tensor.
     return tuple(x.shape) if isinstance(x, (keras.KerasTensor, jax.Array, keras.Variable)) else np.shape(x)
 
 
-def assert_rank(x: Any, rank: Any, message: str | None = None, name: str | None = None) -> None:
+def assert_rank(x: Tensor, rank: SizeLike, message: str | None = None, name: str | None = None) -> None:
     """Raises `InvalidArgumentError` unless the tensor has so many dimensions. Source: tf.debugging.assert_rank."""
-    assert_rank_in(x, [dispatch.static(rank)], message)
+    assert_rank_in(x, [dispatch.to_static(rank)], message)
 
 
-def assert_rank_in(x: Any, ranks: Any, message: str | None = None, name: str | None = None) -> None:
+def assert_rank_in(x: Tensor, ranks: ShapeLike, message: str | None = None, name: str | None = None) -> None:
     """Raises `InvalidArgumentError` unless the number of dimensions is one of these.
 
     Source: tf.debugging.assert_rank_in.
@@ -169,25 +178,29 @@ def assert_rank_in(x: Any, ranks: Any, message: str | None = None, name: str | N
         )
 
 
-def assert_rank_at_least(x: Any, rank: Any, message: str | None = None, name: str | None = None) -> None:
+def assert_rank_at_least(x: Tensor, rank: SizeLike, message: str | None = None, name: str | None = None) -> None:
     """Raises `InvalidArgumentError` unless there are at least so many dimensions.
 
     Source: tf.debugging.assert_rank_at_least.
     """
-    if len(_shape(x)) < dispatch.static(rank):
+    if len(_shape(x)) < dispatch.to_static(rank):
         raise InvalidArgumentError(
             f"{message or ''} There must be {rank} dimensions or more. Received: {_shape(x)}.".strip()
         )
 
 
-def assert_scalar(tensor: Any, message: str | None = None, name: str | None = None) -> Any:
+def assert_scalar(tensor: Tensor, message: str | None = None, name: str | None = None) -> Tensor:
     """Returns the tensor; raises `InvalidArgumentError` if it has dimensions. Source: tf.debugging.assert_scalar."""
     assert_rank(tensor, 0, message)
     return tensor
 
 
 def assert_shapes(
-    shapes: Any, data: Any = None, summarize: int | None = None, message: str | None = None, name: str | None = None
+    shapes: PyTree,
+    data: PyTree = None,
+    summarize: int | None = None,
+    message: str | None = None,
+    name: str | None = None,
 ) -> None:
     """Raises `InvalidArgumentError` unless tensors have their shapes; a name is the same size everywhere.
 
@@ -195,34 +208,37 @@ def assert_shapes(
     """
     sizes: dict[Any, Any] = {}
     for tensor, dims in shapes.items() if isinstance(shapes, dict) else shapes:
-        found = _shape(tensor)
-        if len(found) != len(tuple(dims)):
-            raise InvalidArgumentError(f"{message or ''} The shape must be {dims}. Received: {found}.".strip())
-        for size, dim in zip(found, dims, strict=True):
+        shape = _shape(tensor)
+        if len(shape) != len(tuple(dims)):
+            raise InvalidArgumentError(f"{message or ''} The shape must be {dims}. Received: {shape}.".strip())
+        # A size, a letter, "." or None.
+        for size, dim in zip(shape, dims, strict=True):
+            # A letter is bound to the first size that it meets; "." is any size.
             wanted = sizes.setdefault(dim, size) if isinstance(dim, str) and dim != "." else dim
             if wanted not in (None, ".", size):
                 raise InvalidArgumentError(
-                    f"{message or ''} Dimension {dim!r} must be {wanted}. Received: {found}.".strip()
+                    f"{message or ''} Dimension {dim!r} must be {wanted}. Received: {shape}.".strip()
                 )
 
 
-def assert_type(tensor: Any, tf_type: Any, message: str | None = None, name: str | None = None) -> None:
+def assert_type(tensor: Tensor, tf_type: DTypeLike, message: str | None = None, name: str | None = None) -> None:
     """Raises `InvalidArgumentError` unless the elements are of a type. Source: tf.debugging.assert_type."""
-    found = as_dtype(str(tensor.dtype).replace("object", "string"))
-    if found != as_dtype(tf_type):
+    # Text lies in arrays of objects on the host.
+    dtype = as_dtype(str(tensor.dtype).replace("object", "string"))
+    if dtype != as_dtype(tf_type):
         raise InvalidArgumentError(
-            f"{message or ''} Elements must be {as_dtype(tf_type).name}. Received: {found.name}.".strip()
+            f"{message or ''} Elements must be {as_dtype(tf_type).name}. Received: {dtype.name}.".strip()
         )
 
 
-def assert_integer(x: Any, message: str | None = None, name: str | None = None) -> None:
+def assert_integer(x: Tensor, message: str | None = None, name: str | None = None) -> None:
     """Raises `InvalidArgumentError` unless the elements are integers. Source: tf.debugging.assert_integer."""
     if not as_dtype(str(dispatch.pick(x)[1].dtype).replace("object", "string")).is_integer:
         raise InvalidArgumentError(f"{message or ''} Elements must be integers. Received: {x!r}.".strip())
 
 
-def is_numeric_tensor(tensor: Any) -> bool:
-    """Whether it is a tensor of numbers. Source: tf.debugging.is_numeric_tensor."""
+def is_numeric_tensor(tensor: Tensor) -> bool:
+    """Returns whether it is a tensor of numbers. Source: tf.debugging.is_numeric_tensor."""
     from lockstep.compat.tensorflow._tensor import is_tensor
 
     return is_tensor(tensor) and as_dtype(str(tensor.dtype).replace("object", "string")).is_numeric

@@ -16,8 +16,10 @@ import numpy as np
 from jax.core import Tracer
 
 from lockstep._nest import map_structure, opened, packed
+from lockstep._types import PyTree, Tensor
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._tensor import as_host, as_tensor
+from lockstep.compat.tensorflow._types import DTypeLike, Initializer, SizeLike
 from lockstep.errors import ArgumentError
 
 __all__ = [
@@ -41,49 +43,53 @@ __all__ = [
     "while_loop",
 ]
 
+# jax.tree sorts the keys of dicts, which does not matter to leaves; map_structure keeps them.
 _leaves: Any = jax.tree.leaves
 _map: Any = map_structure
 
 
-def _traced(*trees: Any) -> bool:
+def _is_traced(*trees: PyTree) -> bool:
     return any(isinstance(leaf, Tracer) for leaf in _leaves(trees))
 
 
-def _value(x: Any) -> Any:
+def _value(x: Tensor) -> Any:
     return dispatch.pick(x)[1]
 
 
-def cond(pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any], name: str | None = None) -> Any:
+def cond(pred: Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any], name: str | None = None) -> PyTree:
     """Calls one of two functions, whichever `pred` says; under JAX's compilation both are compiled. Source: tf.cond."""
-    if _traced(pred):
-        return opened(keras.ops.cond(pred, _deferred(true_fn), _deferred(false_fn)))
+    if _is_traced(pred):
+        # JAX sorts a dict's keys; packed structures bring their order back.
+        return opened(keras.ops.cond(pred, _wrap_for_jax(true_fn), _wrap_for_jax(false_fn)))
     return true_fn() if bool(_value(pred)) else false_fn()
 
 
-def _on_device(tree: Any) -> Any:
-    return _map(lambda leaf: dispatch.array(dispatch.DEVICE, leaf), tree)
+def _on_device(tree: PyTree) -> Any:
+    return _map(lambda leaf: dispatch.to_array(dispatch.DEVICE, leaf), tree)
 
 
 def switch_case(
-    branch_index: Any, branch_fns: Any, default: Callable[[], Any] | None = None, name: str | None = None
-) -> Any:
+    branch_index: Tensor, branch_fns: Any, default: Callable[[], Any] | None = None, name: str | None = None
+) -> PyTree:
     """Calls the function of a list or dict that `branch_index` selects, or else `default`. Source: tf.switch_case."""
-    pairs = branch_fns.items() if isinstance(branch_fns, dict) else _pairs(branch_fns)
+    pairs = branch_fns.items() if isinstance(branch_fns, dict) else _numbered_pairs(branch_fns)
     functions = dict(pairs)
+    # TensorFlow takes the last function for an index out of range if there is no default.
     fallback = default or functions[max(functions)]
-    if not _traced(branch_index):
+    if not _is_traced(branch_index):
         return functions.get(int(_value(branch_index)), fallback)()
+    # lax.switch clamps its index, so that those out of range get an entry of their own, the last.
     table = [functions.get(i, fallback) for i in range(max(functions) + 1)] + [fallback]
     inside = (branch_index >= 0) & (branch_index < len(table))
-    return opened(jax.lax.switch(jnp.where(inside, branch_index, len(table) - 1), [_deferred(f) for f in table]))
+    return opened(jax.lax.switch(jnp.where(inside, branch_index, len(table) - 1), [_wrap_for_jax(f) for f in table]))
 
 
-def _pairs(branches: Any) -> Any:
+def _numbered_pairs(branches: Any) -> Any:
     return branches if branches and isinstance(branches[0], (list, _tuple)) else enumerate(branches)
 
 
-def _deferred(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function as JAX calls it: of packed structures, which keep the order of keys."""
+def _wrap_for_jax(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a function for JAX, which calls it with packed structures."""
     return lambda *args: packed(_on_device(function(*opened(args))))
 
 
@@ -93,7 +99,7 @@ def case(
     exclusive: bool = False,
     strict: bool = False,
     name: str | None = None,
-) -> Any:
+) -> PyTree:
     """Calls the function of the first true condition, or else `default`. Source: tf.case.
 
     `exclusive` checks that no other is true, on the host only; `strict` is refused.
@@ -101,30 +107,32 @@ def case(
     if strict:
         raise ArgumentError("strict=True builds a graph of TensorFlow; leave it out.")
     pairs = list(pred_fn_pairs.items() if isinstance(pred_fn_pairs, dict) else pred_fn_pairs)
-    if exclusive and not _traced([p for p, _ in pairs]) and sum(bool(_value(p)) for p, _ in pairs) > 1:
+    # Traced conditions are not known, and TensorFlow too checks when it runs.
+    if exclusive and not _is_traced([p for p, _ in pairs]) and sum(bool(_value(p)) for p, _ in pairs) > 1:
         raise ArgumentError("exclusive=True allows one true condition. Received more.")
+    # TensorFlow's rule: without a default the last function is the default.
     *others, (last, last_fn) = pairs
     rest: Callable[[], Any] = (lambda: cond(last, last_fn, default)) if default else last_fn
     for predicate, function in reversed(others):
-        rest = _either(predicate, function, rest)
+        rest = _make_branch(predicate, function, rest)
     return rest()
 
 
-def _either(predicate: Any, function: Callable[[], Any], rest: Callable[[], Any]) -> Callable[[], Any]:
+def _make_branch(predicate: Tensor, function: Callable[[], Any], rest: Callable[[], Any]) -> Callable[[], Any]:
     return lambda: cond(predicate, function, rest)
 
 
 def while_loop(
     cond: Callable[..., Any],
     body: Callable[..., Any],
-    loop_vars: Any,
-    shape_invariants: Any = None,
+    loop_vars: PyTree,
+    shape_invariants: object = None,
     parallel_iterations: int = 10,
     back_prop: bool = True,
     swap_memory: bool = False,
-    maximum_iterations: Any = None,
+    maximum_iterations: SizeLike = None,
     name: str | None = None,
-) -> Any:
+) -> PyTree:
     """Calls `body` as long as `cond` is true; both take the variables as their arguments.
 
     Args:
@@ -145,7 +153,8 @@ def while_loop(
             "Use tf.stop_gradient instead of back_prop=False."
         )
     variables = _tuple(loop_vars)
-    if _traced(variables) or dispatch.is_traced():
+    # In a trace the body is traced once. Elsewhere Python's loop needs no compilation, and body may print.
+    if _is_traced(variables) or dispatch.is_traced():
         first, goes_on = packed(_on_device(variables)), lambda *now: cond(*opened(now))
         done = opened(
             dispatch.SYMBOLIC.while_loop(
@@ -153,11 +162,12 @@ def while_loop(
             )
         )
         return type(loop_vars)(done) if isinstance(loop_vars, (list, _tuple)) else done
-    count, limit = 0, dispatch.static(maximum_iterations)
+    # On the host the condition is known after each turn.
+    count, limit = 0, dispatch.to_static(maximum_iterations)
     variables = _map(as_tensor, variables)
     while (limit is None or count < limit) and bool(_value(cond(*variables))):
-        found = body(*variables)
-        variables = _tuple(found) if isinstance(found, (list, _tuple)) else (found,)
+        updated = body(*variables)
+        variables = _tuple(updated) if isinstance(updated, (list, _tuple)) else (updated,)
         count += 1
     return list(variables) if isinstance(loop_vars, list) else variables
 
@@ -167,12 +177,12 @@ _tuple = tuple  # The name is taken below, as TensorFlow's.
 
 def map_fn(
     fn: Callable[[Any], Any],
-    elems: Any,
-    dtype: Any = None,
+    elems: PyTree,
+    dtype: DTypeLike = None,
     parallel_iterations: Any = None,
-    fn_output_signature: Any = None,
+    fn_output_signature: DTypeLike = None,
     name: str | None = None,
-) -> Any:
+) -> PyTree:
     """Calls `fn` with each slice of `elems` along the first dimension and stacks the results.
 
     `elems` may be a nested structure of tensors. `fn_output_signature`, or its old name `dtype`, gives the type of the
@@ -182,24 +192,27 @@ def map_fn(
     """
     if parallel_iterations is not None:
         raise ArgumentError("parallel_iterations has no meaning here: JAX computes the slices together. Leave it out.")
+    # The new name goes first, as in TensorFlow.
     wanted = fn_output_signature if fn_output_signature is not None else dtype
-    xp = dispatch.library(*_leaves(elems))
-    arrays = _map(lambda e: dispatch.array(xp, e), elems)
+    xp = dispatch.library_of(*_leaves(elems))
+    arrays = _map(lambda e: dispatch.to_array(xp, e), elems)
     if xp is dispatch.DEVICE:
-        return _retyped(opened(jax.lax.map(_deferred(fn), packed(arrays))), wanted)
+        return _cast_result(opened(jax.lax.map(_wrap_for_jax(fn), packed(arrays))), wanted)
     slices = [fn(_map(lambda e: as_host(e[i]), arrays)) for i in range(_leaves(arrays)[0].shape[0])]  # noqa: B023
-    stacked = _map(lambda *s: dispatch.give(xp, np.stack([dispatch.array(xp, e) for e in s])), *slices)
-    return _retyped(stacked, wanted)
+    stacked = _map(lambda *s: dispatch.give(xp, np.stack([dispatch.to_array(xp, e) for e in s])), *slices)
+    return _cast_result(stacked, wanted)
 
 
-def _retyped(result: Any, dtype: Any) -> Any:
+def _cast_result(result: Tensor, dtype: DTypeLike) -> Any:
     from lockstep.compat.tensorflow._ops.create import cast
 
     wanted = getattr(dtype, "dtype", dtype)
     return result if wanted is None or isinstance(result, (dict, list, _tuple)) else cast(result, wanted)
 
 
-def vectorized_map(fn: Callable[[Any], Any], elems: Any, fallback_to_while_loop: bool = True, warn: bool = True) -> Any:
+def vectorized_map(
+    fn: Callable[[Any], Any], elems: PyTree, fallback_to_while_loop: bool = True, warn: bool = True
+) -> PyTree:
     """Calls `fn` with all slices of `elems` at once, through jax.vmap, which always can.
 
     Source: tf.vectorized_map.
@@ -207,8 +220,11 @@ def vectorized_map(fn: Callable[[Any], Any], elems: Any, fallback_to_while_loop:
     return opened(jax.vmap(lambda e: packed(fn(opened(e))))(packed(_on_device(elems))))
 
 
-def foldl(fn: Callable[[Any, Any], Any], elems: Any, initializer: Any = None, name: str | None = None) -> Any:
+def foldl(
+    fn: Callable[[Any, Any], Any], elems: PyTree, initializer: Initializer = None, name: str | None = None
+) -> PyTree:
     """Combines slices from first to last: `fn(accumulated, slice)`. Source: tf.foldl."""
+    # A loop of Python: compiled code unrolls it, as long as the first dimension is.
     parts = _slices(elems)
     total = parts.pop(0) if initializer is None else initializer
     for part in parts:
@@ -216,14 +232,20 @@ def foldl(fn: Callable[[Any, Any], Any], elems: Any, initializer: Any = None, na
     return total
 
 
-def foldr(fn: Callable[[Any, Any], Any], elems: Any, initializer: Any = None, name: str | None = None) -> Any:
+def foldr(
+    fn: Callable[[Any, Any], Any], elems: PyTree, initializer: Initializer = None, name: str | None = None
+) -> PyTree:
     """Combines slices from last to first: `fn(accumulated, slice)`. Source: tf.foldr."""
     return foldl(fn, _stacked_reverse(elems), initializer)
 
 
 def scan(
-    fn: Callable[[Any, Any], Any], elems: Any, initializer: Any = None, reverse: bool = False, name: str | None = None
-) -> Any:
+    fn: Callable[[Any, Any], Any],
+    elems: PyTree,
+    initializer: Initializer = None,
+    reverse: bool = False,
+    name: str | None = None,
+) -> PyTree:
     """Combines slices one after the other and stacks what there is after each. Source: tf.scan."""
     parts = _slices(elems)
     parts = parts[::-1] if reverse else parts
@@ -235,71 +257,76 @@ def scan(
     return _map(lambda *r: _stack(r), *(results[::-1] if reverse else results))
 
 
-def _stack(values: Any) -> Any:
+def _stack(values: Tensor) -> Any:
     from lockstep.compat.tensorflow._ops.arrays import stack
 
     return stack(list(values))
 
 
-def _slices(elems: Any) -> list[Any]:
-    xp = dispatch.library(*_leaves(elems))
-    arrays = _map(lambda e: dispatch.array(xp, e), elems)
+def _slices(elems: PyTree) -> list[Any]:
+    xp = dispatch.library_of(*_leaves(elems))
+    arrays = _map(lambda e: dispatch.to_array(xp, e), elems)
     return [_map(lambda e: dispatch.give(xp, e[i]), arrays) for i in range(_leaves(arrays)[0].shape[0])]  # noqa: B023
 
 
-def _stacked_reverse(elems: Any) -> Any:
+def _stacked_reverse(elems: PyTree) -> Any:
     from lockstep.compat.tensorflow._ops.arrays import reverse
 
     return _map(lambda e: reverse(e, [0]), elems)
 
 
-def py_function(func: Callable[..., Any], inp: Any = None, Tout: Any = None, name: str | None = None) -> Any:
+def py_function(
+    func: Callable[..., Any], inp: PyTree = None, Tout: DTypeLike = None, name: str | None = None
+) -> PyTree:
     """Calls a Python function with tensors of the host, and returns its results as types `Tout`.
 
     Inside of code that JAX compiles the function cannot be called: as map function of a data set it runs per element.
 
     Source: tf.py_function.
     """
-    return _call_python(func, [as_host(_host_only(i)) for i in inp or ()], Tout)
+    return _call_python(func, [as_host(_to_host(i)) for i in inp or ()], Tout)
 
 
 def numpy_function(
-    func: Callable[..., Any], inp: Any = None, Tout: Any = None, stateful: bool = True, name: str | None = None
-) -> Any:
-    """As `py_function`, with numpy arrays; numbers and text of no dimensions come as scalars.
+    func: Callable[..., Any], inp: PyTree = None, Tout: DTypeLike = None, stateful: bool = True, name: str | None = None
+) -> PyTree:
+    """Calls a Python function with numpy arrays; numbers and text of no dimensions come as scalars.
 
     Source: tf.numpy_function.
     """
-    return _call_python(func, [np.asarray(_host_only(i))[()] for i in inp or ()], Tout)
+    return _call_python(func, [np.asarray(_to_host(i))[()] for i in inp or ()], Tout)
 
 
-def _host_only(value: Any) -> Any:
-    if _traced(value):
+def _to_host(value: Tensor) -> Any:
+    if _is_traced(value):
         from lockstep.errors import UnsupportedError
 
         raise UnsupportedError(
             "A Python function needs values, which do not exist while JAX compiles. Call it outside, or use "
             "jax.pure_callback for a pure function of numpy."
         )
-    return np.asarray(value) if isinstance(value, (jax.Array, keras.Variable)) else dispatch.array(dispatch.HOST, value)
+    return (
+        np.asarray(value) if isinstance(value, (jax.Array, keras.Variable)) else dispatch.to_array(dispatch.HOST, value)
+    )
 
 
-def _call_python(function: Callable[..., Any], arguments: list[Any], types: Any) -> Any:
+def _call_python(function: Callable[..., Any], arguments: list[Any], types: DTypeLike) -> Any:
     from lockstep.compat.tensorflow._ops.create import convert_to_tensor
 
-    found = function(*arguments)
+    result = function(*arguments)
+    # A list in Tout means a list of results, even of one.
     if isinstance(types, (list, _tuple)):
-        results = found if isinstance(found, (list, _tuple)) else [found]
+        results = result if isinstance(result, (list, _tuple)) else [result]
         if len(results) != len(types):
             raise ArgumentError(
                 f"The function must return {len(types)} values, as Tout says. Received: {len(results)}."
             )
         return [convert_to_tensor(r, t) for r, t in zip(results, types, strict=True)]
-    return None if types is None or found is None else convert_to_tensor(found, getattr(types, "dtype", types))
+    return None if types is None or result is None else convert_to_tensor(result, getattr(types, "dtype", types))
 
 
 def print(
-    *inputs: Any,
+    *inputs: Tensor,
     output_stream: Any = sys.stderr,
     sep: str = " ",
     end: str = "\n",
@@ -312,28 +339,30 @@ def print(
 
     Source: tf.print.
     """
-    if _traced(inputs):
+    # Traced values are printed by a callback at run time. Known ones stay out of it, for text cannot go in.
+    if _is_traced(inputs):
         parts = [_pattern(i) for i in inputs]
         jax.debug.callback(
-            lambda values: _write(_filled(inputs, values), output_stream, sep, end, summarize),
+            lambda values: _write(_fill_in(inputs, values), output_stream, sep, end, summarize),
             [i for i, p in zip(inputs, parts, strict=True) if p],
         )
         return
     _write(list(inputs), output_stream, sep, end, summarize)
 
 
-def _pattern(value: Any) -> bool:
-    return _traced(value)
+def _pattern(value: Tensor) -> bool:
+    return _is_traced(value)
 
 
-def _filled(inputs: Any, values: list[Any]) -> list[Any]:
+def _fill_in(inputs: PyTree, values: list[Any]) -> list[Any]:
     waiting = iter(values)
     return [next(waiting) if _pattern(i) else i for i in inputs]
 
 
 def _write(values: list[Any], stream: Any, sep: str, end: str, summarize: int) -> None:
-    line = sep.join(shown(v, summarize) for v in values) + end
+    line = sep.join(format_value(v, summarize) for v in values) + end
     if isinstance(stream, str):
+        # Opened for each line: other processes may append to it.
         with open(stream.removeprefix("file://"), "a") as file:
             file.write(line)
         return
@@ -341,20 +370,22 @@ def _write(values: list[Any], stream: Any, sep: str, end: str, summarize: int) -
     stream.flush()
 
 
-def shown(value: Any, summarize: int) -> str:
+def format_value(value: Tensor, summarize: int) -> str:
     if isinstance(value, (jax.Array, keras.Variable, np.ndarray, np.generic)):
-        found = np.asarray(value)
-        if found.ndim == 0:
-            item = found.item()
-            return item.decode(errors="replace") if isinstance(item, bytes) else str(found)
+        array = np.asarray(value)
+        if array.ndim == 0:
+            # No quotes and no b"": TensorFlow prints text as it is.
+            item = array.item()
+            return item.decode(errors="replace") if isinstance(item, bytes) else str(array)
+        # TensorFlow's summarize counts elements at each end, which numpy calls edgeitems.
         limits: Any = {"threshold": sys.maxsize} if summarize < 0 else {"threshold": 0, "edgeitems": summarize}
-        return np.array2string(found, **limits)
+        return np.array2string(array, **limits)
     if isinstance(value, (list, _tuple)):
-        return f"[{', '.join(shown(v, summarize) for v in value)}]"
+        return f"[{', '.join(format_value(v, summarize) for v in value)}]"
     return str(value)
 
 
-def tuple(tensors: Any, control_inputs: Any = None, name: str | None = None) -> list[Any]:
+def tuple(tensors: Tensor, control_inputs: PyTree = None, name: str | None = None) -> list[Tensor]:
     """Returns the tensors of a list; what they wait for has been carried out. Source: tf.tuple."""
     return [as_tensor(t) for t in tensors]
 
@@ -391,11 +422,11 @@ def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def no_gradient(op_type: str) -> None:
-    """Has no meaning without TensorFlow's operations; raises `ArgumentError`. Source: tf.no_gradient."""
+    """Raises `ArgumentError`: JAX has no operations to register gradients for. Source: tf.no_gradient."""
     raise ArgumentError(f"JAX has no registry of gradients of operations. Received: {op_type!r}. Use tf.stop_gradient.")
 
 
-def timestamp(name: str | None = None) -> Any:
+def timestamp(name: str | None = None) -> Tensor:
     """Returns the seconds since 1970, as float64. Source: tf.timestamp."""
     import time
 

@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
+from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32
 from lockstep.compat.tensorflow._ops import dispatch, named
-from lockstep.compat.tensorflow._tensor import as_host, text
+from lockstep.compat.tensorflow._tensor import as_host, to_text
+from lockstep.compat.tensorflow._types import DTypeLike, ShapeLike, SizeLike
 from lockstep.errors import ArgumentError
 
 __all__ = [
@@ -36,7 +38,7 @@ __all__ = [
 ]
 
 
-def constant(value: Any, dtype: Any = None, shape: Any = None, name: str | None = None) -> Any:
+def constant(value: Tensor, dtype: DTypeLike = None, shape: ShapeLike = None, name: str | None = None) -> Tensor:
     """Makes a tensor of Python values or an array.
 
     Args:
@@ -49,19 +51,23 @@ def constant(value: Any, dtype: Any = None, shape: Any = None, name: str | None 
     tensor = convert_to_tensor(value, dtype)
     if shape is None:
         return tensor
-    xp = dispatch.library(tensor)
-    sizes = dispatch.static(shape)
-    made = xp.broadcast_to if tensor.size == 1 else xp.reshape
-    return as_host(made(np.asarray(tensor), sizes)) if xp is dispatch.HOST else made(tensor, sizes)
+    xp = dispatch.library_of(tensor)
+    sizes = dispatch.to_static(shape)
+    # TensorFlow repeats a single value, and arranges several.
+    arrange = xp.broadcast_to if tensor.size == 1 else xp.reshape
+    return as_host(arrange(np.asarray(tensor), sizes)) if xp is dispatch.HOST else arrange(tensor, sizes)
 
 
-def convert_to_tensor(value: Any, dtype: Any = None, dtype_hint: Any = None, name: str | None = None) -> Any:
+def convert_to_tensor(
+    value: Tensor, dtype: DTypeLike = None, dtype_hint: DTypeLike = None, name: str | None = None
+) -> Tensor:
     """Makes a tensor of Python values, an array or a variable.
 
     `dtype_hint` is the type of Python numbers for which `dtype` is not given.
 
     Source: tf.convert_to_tensor.
     """
+    # A hint is for Python's values; an array has its type.
     if dtype is None and isinstance(value, (int, float, list, tuple)):
         dtype = dtype_hint
     xp, tensor = dispatch.pick(value)
@@ -72,126 +78,140 @@ def convert_to_tensor(value: Any, dtype: Any = None, dtype_hint: Any = None, nam
     wanted = as_dtype(dtype)
     if (wanted.dtype == object) != (tensor.dtype == object):
         raise ArgumentError(f"A tensor of {wanted.name} must be made of such values. Received: {value!r}.")
-    return as_host(text(tensor) if wanted.dtype == object else tensor.astype(wanted.dtype))
+    return as_host(to_text(tensor) if wanted.dtype == object else tensor.astype(wanted.dtype))
 
 
-def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
+def cast(x: Tensor, dtype: DTypeLike, name: str | None = None) -> Tensor:
     """Converts elements to another type; 64 bits to 32 unless `jax_enable_x64` is set. Source: tf.cast."""
     xp, x = dispatch.pick(x)
     if xp is dispatch.SYMBOLIC:
-        return keras.ops.cast(x, dispatch.usable(xp, dtype))
-    wanted = dispatch.usable(xp, dtype)
+        return keras.ops.cast(x, dispatch.usable_dtype(xp, dtype))
+    wanted = dispatch.usable_dtype(xp, dtype)
     if (wanted.kind == "O") != (x.dtype.kind == "O"):
         raise ArgumentError(
             f"Numbers and text are not cast to each other. Received: {x.dtype} to {as_dtype(dtype).name}. Use "
             "tf.strings.to_number or tf.strings.as_string."
         )
+    # TensorFlow drops the imaginary part; numpy would warn.
     if np.issubdtype(x.dtype, np.complexfloating) and not np.issubdtype(wanted, np.complexfloating):
         x = x.real
-    return dispatch.give(xp, _astype(x, wanted))
+    return dispatch.give(xp, _cast_quietly(x, wanted))
 
 
-def _astype(x: Any, wanted: Any) -> Any:
+def _cast_quietly(x: Tensor, wanted: DTypeLike) -> Any:
     with np.errstate(invalid="ignore"):  # TensorFlow converts NaN to an integer in silence.
         return x.astype(wanted)
 
 
-def bitcast(input: Any, type: Any, name: str | None = None) -> Any:
+def bitcast(input: Tensor, type: DTypeLike, name: str | None = None) -> Tensor:
     """Reads the same bytes as elements of another type. Source: tf.bitcast."""
     xp, x = dispatch.pick(input)
-    return as_host(x.view(as_dtype(type).dtype)) if xp is dispatch.HOST else x.view(dispatch.usable(xp, type))
+    return as_host(x.view(as_dtype(type).dtype)) if xp is dispatch.HOST else x.view(dispatch.usable_dtype(xp, type))
 
 
-def identity(input: Any, name: str | None = None) -> Any:
+def identity(input: Tensor, name: str | None = None) -> Tensor:
     """Returns the tensor. Source: tf.identity."""
     return convert_to_tensor(input)
 
 
-def identity_n(input: Any, name: str | None = None) -> list[Any]:
+def identity_n(input: Tensor, name: str | None = None) -> list[Tensor]:
     """Returns the tensors of a list. Source: tf.identity_n."""
     return [convert_to_tensor(i) for i in input]
 
 
-def stop_gradient(input: Any, name: str | None = None) -> Any:
+def stop_gradient(input: Tensor, name: str | None = None) -> Tensor:
     """Returns the tensor, which derivatives take for a constant. Source: tf.stop_gradient."""
     xp, x = dispatch.pick(input)
     return as_host(x) if xp is dispatch.HOST else keras.ops.stop_gradient(x)
 
 
-def zeros(shape: Any, dtype: Any = float32, name: str | None = None) -> Any:
+def zeros(shape: ShapeLike, dtype: DTypeLike = float32, name: str | None = None) -> Tensor:
     """Makes a tensor of zeros; of text: of empty bytes. Source: tf.zeros."""
+    # TensorFlow's zero of text is the empty one.
     return fill(shape, b"" if as_dtype(dtype).dtype == object else np.zeros((), as_dtype(dtype).dtype))
 
 
-def ones(shape: Any, dtype: Any = float32, name: str | None = None) -> Any:
+def ones(shape: ShapeLike, dtype: DTypeLike = float32, name: str | None = None) -> Tensor:
     """Makes a tensor of ones. Source: tf.ones."""
     return fill(shape, np.ones((), as_dtype(dtype).dtype))
 
 
-def fill(dims: Any, value: Any, name: str | None = None) -> Any:
+def fill(dims: ShapeLike, value: Tensor, name: str | None = None) -> Tensor:
     """Makes a tensor of shape `dims` with `value` everywhere. Source: tf.fill."""
     xp, x = dispatch.pick(value)
-    filled = xp.broadcast_to(x, _sizes(dims))
+    filled = xp.broadcast_to(x, _shape_of(dims))
+    # All elements of a broadcast view are the same memory.
     return as_host(filled.copy()) if xp is dispatch.HOST else filled
 
 
-def _sizes(shape: Any) -> Any:
-    sizes = dispatch.static(shape)
+def _shape_of(shape: ShapeLike) -> Any:
+    sizes = dispatch.to_static(shape)
     return (sizes,) if isinstance(sizes, int) else sizes
 
 
-def zeros_like(input: Any, dtype: Any = None, name: str | None = None) -> Any:
+def zeros_like(input: Tensor, dtype: DTypeLike = None, name: str | None = None) -> Tensor:
     """Makes a tensor of zeros of the shape of another. Source: tf.zeros_like."""
-    return _like("zeros_like", input, dtype)
+    return _fill_like("zeros_like", input, dtype)
 
 
-def ones_like(input: Any, dtype: Any = None, name: str | None = None) -> Any:
+def ones_like(input: Tensor, dtype: DTypeLike = None, name: str | None = None) -> Tensor:
     """Makes a tensor of ones of the shape of another. Source: tf.ones_like."""
-    return _like("ones_like", input, dtype)
+    return _fill_like("ones_like", input, dtype)
 
 
-def _like(function: str, value: Any, dtype: Any) -> Any:
+def _fill_like(function: str, value: Tensor, dtype: DTypeLike) -> Any:
     xp, x = dispatch.pick(value)
-    made = getattr(xp, function)(x, dtype=None if dtype is None else dispatch.usable(xp, dtype))
-    return as_host(made) if xp is dispatch.HOST else made
+    filled = getattr(xp, function)(x, dtype=None if dtype is None else dispatch.usable_dtype(xp, dtype))
+    return as_host(filled) if xp is dispatch.HOST else filled
 
 
 def eye(
-    num_rows: Any, num_columns: Any = None, batch_shape: Any = None, dtype: Any = float32, name: str | None = None
-) -> Any:
+    num_rows: SizeLike,
+    num_columns: SizeLike = None,
+    batch_shape: ShapeLike = None,
+    dtype: DTypeLike = float32,
+    name: str | None = None,
+) -> Tensor:
     """Makes identity matrices, of shape `[*batch_shape, num_rows, num_columns]`. Source: tf.eye."""
-    matrix = np.eye(dispatch.static(num_rows), dispatch.static(num_columns), dtype=as_dtype(dtype).dtype)
-    return as_host(np.broadcast_to(matrix, (*(_sizes(batch_shape) if batch_shape is not None else ()), *matrix.shape)))
+    # Made on the host: sizes are known, and JAX takes it as a constant.
+    matrix = np.eye(dispatch.to_static(num_rows), dispatch.to_static(num_columns), dtype=as_dtype(dtype).dtype)
+    return as_host(
+        np.broadcast_to(matrix, (*(_shape_of(batch_shape) if batch_shape is not None else ()), *matrix.shape))
+    )
 
 
-def range(start: Any, limit: Any = None, delta: Any = 1, dtype: Any = None, name: str | None = None) -> Any:
+def range(
+    start: Tensor, limit: Tensor = None, delta: Tensor = 1, dtype: DTypeLike = None, name: str | None = None
+) -> Tensor:
     """Makes `[start, start + delta, ...]` up to but without `limit`; with one argument it is the limit.
 
     Source: tf.range.
     """
+    # With one argument it is the limit, as Python's range.
     if limit is None:
         start, limit = 0, start
     ends: list[Any] = [np.asarray(v)[()] for v in (start, limit, delta)]
     if dtype is None:
-        dtype = np.result_type(*(np.asarray(dispatch.array(dispatch.HOST, v)).dtype for v in (start, limit, delta)))
+        # TensorFlow's rule: the type that start, limit and delta have in common.
+        dtype = np.result_type(*(np.asarray(dispatch.to_array(dispatch.HOST, v)).dtype for v in (start, limit, delta)))
     return as_host(np.arange(*ends).astype(as_dtype(dtype).dtype))
 
 
-def linspace(start: Any, stop: Any, num: Any, name: str | None = None, axis: int = 0) -> Any:
+def linspace(start: Tensor, stop: Tensor, num: SizeLike, name: str | None = None, axis: int = 0) -> Tensor:
     """Makes `num` numbers at equal distances, from `start` to `stop`, both included. Source: tf.linspace."""
     xp, start, stop = dispatch.pick(start, stop)
-    return dispatch.give(xp, xp.linspace(start, stop, dispatch.static(num), axis=axis))
+    return dispatch.give(xp, xp.linspace(start, stop, dispatch.to_static(num), axis=axis))
 
 
 def one_hot(
-    indices: Any,
-    depth: Any,
-    on_value: Any = None,
-    off_value: Any = None,
+    indices: Tensor,
+    depth: SizeLike,
+    on_value: Tensor = None,
+    off_value: Tensor = None,
     axis: int | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike = None,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Makes vectors of `depth` elements: `on_value` (1) at the index, `off_value` (0) elsewhere.
 
     Args:
@@ -203,25 +223,30 @@ def one_hot(
     """
     xp, indices, on, off = dispatch.pick(indices, on_value, off_value)
     axis = -1 if axis is None else axis
-    wanted = dispatch.usable(xp, dtype or _value_type(on, off))
+    wanted = dispatch.usable_dtype(xp, dtype or _value_type(on, off))
     if xp is dispatch.SYMBOLIC:
-        hot = keras.ops.one_hot(indices, dispatch.static(depth), axis=axis, dtype=wanted)
-        return hot if on is None and off is None else hot * (_or(on, 1) - _or(off, 0)) + _or(off, 0)
-    classes = dispatch.static(depth)
+        hot = keras.ops.one_hot(indices, dispatch.to_static(depth), axis=axis, dtype=wanted)
+        return (
+            hot
+            if on is None and off is None
+            else hot * (_or_default(on, 1) - _or_default(off, 0)) + _or_default(off, 0)
+        )
+    classes = dispatch.to_static(depth)
+    # A comparison: an index out of range gives a row of off_value, as in TensorFlow.
     hits = xp.expand_dims(indices, -1) == xp.arange(classes)
-    made = xp.where(hits, xp.asarray(_or(on, 1), wanted), xp.asarray(_or(off, 0), wanted))
-    return dispatch.give(xp, xp.moveaxis(made, -1, axis))
+    rows = xp.where(hits, xp.asarray(_or_default(on, 1), wanted), xp.asarray(_or_default(off, 0), wanted))
+    return dispatch.give(xp, xp.moveaxis(rows, -1, axis))
 
 
-def _or(value: Any, default: Any) -> Any:
+def _or_default(value: Tensor, default: Any) -> Any:
     return default if value is None else value
 
 
-def _value_type(on: Any, off: Any) -> Any:
+def _value_type(on: Tensor, off: Tensor) -> Any:
     return next((v.dtype for v in (on, off) if v is not None), float32)
 
 
-def sequence_mask(lengths: Any, maxlen: Any = None, dtype: Any = bool, name: str | None = None) -> Any:
+def sequence_mask(lengths: Tensor, maxlen: SizeLike = None, dtype: DTypeLike = bool, name: str | None = None) -> Tensor:
     """Makes rows of `maxlen` elements of which the first ones, as many as `lengths` says, are true.
 
     Args:
@@ -231,10 +256,11 @@ def sequence_mask(lengths: Any, maxlen: Any = None, dtype: Any = bool, name: str
     Source: tf.sequence_mask.
     """
     xp, lengths = dispatch.pick(lengths)
-    size = dispatch.static(maxlen if maxlen is not None else lengths.max())
+    # The greatest length decides the shape, so that it has to be known.
+    size = dispatch.to_static(maxlen if maxlen is not None else lengths.max())
     positions = xp.arange(size) if xp is not dispatch.SYMBOLIC else jnp.arange(size)
     mask = positions < xp.expand_dims(lengths, -1)
     return cast(dispatch.give(xp, mask), dtype)
 
 
-named.all_of(globals())
+named.record_names(globals())

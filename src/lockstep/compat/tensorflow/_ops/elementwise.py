@@ -1,4 +1,4 @@
-"""Functions that compute element by element, and that TensorFlow has in `tf` as well as in `tf.math`."""
+"""Elementwise functions that TensorFlow has in `tf` as well as in `tf.math`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._types import Tensor
 from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._ops.make import binary, unary
+from lockstep.compat.tensorflow._types import DTypeLike
 
 __all__ = [
     "abs",
@@ -67,12 +69,13 @@ __all__ = [
 ]
 
 
-def _abs(x: Any) -> Any:
-    """Its gradient at 0 is 0, as TensorFlow's is; that of jax.numpy's is 1."""
+def _device_abs(x: Tensor) -> Any:
+    """Computes absolute values whose gradient at 0 is 0."""
+    # The gradient of jax.numpy.abs at 0 is 1, TensorFlow's is sign(0) = 0: an L1 penalty must leave zeros alone.
     return x * jnp.sign(x) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.abs(x)
 
 
-abs = unary("tf.abs", "absolute values", "abs", device=_abs, floats=False)
+abs = unary("tf.abs", "absolute values", "abs", device=_device_abs, floats=False)
 acos = unary("tf.acos", "arc cosines, in radians", "arccos")
 acosh = unary("tf.acosh", "inverse hyperbolic cosines", "arccosh")
 asin = unary("tf.asin", "arc sines, in radians", "arcsin")
@@ -93,10 +96,11 @@ logical_not = unary("tf.logical_not", "negations of truth values", "logical_not"
 negative = unary("tf.negative", "the elements with the opposite sign", "negative", floats=False)
 real = unary("tf.math.real", "real parts", "real", floats=False)
 round = unary("tf.round", "the nearest integers, halves to even ones", "round", floats=False)
+# numpy has none; JAX's is one instruction.
 rsqrt = unary(
     "tf.math.rsqrt", "reciprocals of square roots", "rsqrt", host=lambda x: 1 / np.sqrt(x), device=jax.lax.rsqrt
 )
-sigmoid = unary("tf.sigmoid", "1 / (1 + exp(-x))", "sigmoid", host=lambda x: _sigmoid(x), device=jax.nn.sigmoid)
+sigmoid = unary("tf.sigmoid", "1 / (1 + exp(-x))", "sigmoid", host=lambda x: _host_sigmoid(x), device=jax.nn.sigmoid)
 sign = unary("tf.sign", "signs: -1, 0 or 1", "sign", floats=False)
 sin = unary("tf.sin", "sines of radians", "sin")
 sinh = unary("tf.sinh", "hyperbolic sines", "sinh")
@@ -108,6 +112,7 @@ tanh = unary("tf.tanh", "hyperbolic tangents", "tanh")
 add = binary("tf.add", "sums", "add")
 atan2 = binary("tf.atan2", "the angles of points, given y and x, in radians", "arctan2", floats=True)
 divide = binary("tf.divide", "quotients, of integers as floating-point numbers", "divide")
+# numpy compares text, too.
 equal = binary("tf.equal", "whether elements are equal", "equal", host=np.equal)
 greater = binary("tf.greater", "whether elements of x are greater", "greater")
 greater_equal = binary("tf.greater_equal", "whether elements of x are not less", "greater_equal")
@@ -126,29 +131,32 @@ subtract = binary("tf.subtract", "differences", "subtract")
 truediv = binary("tf.truediv", "quotients, of integers as floating-point numbers", "divide")
 
 
-def _sigmoid(x: Any) -> Any:
+def _host_sigmoid(x: Tensor) -> Any:
+    # Both forms are computed for all elements. exp of a large number overflows in the one that is not taken.
     with np.errstate(over="ignore"):
         return np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x)))).astype(
             x.dtype
         )
 
 
-def add_n(inputs: Any, name: str | None = None) -> Any:
+def add_n(inputs: Tensor, name: str | None = None) -> Tensor:
     """Adds the tensors of a list, all of one shape. Source: tf.add_n."""
     xp, tensors = dispatch.pick_list(inputs)
+    # One by one: stacking would need memory for all of them.
     total = tensors[0]
     for tensor in tensors[1:]:
         total = total + tensor
     return dispatch.give(xp, total)
 
 
-def complex(real: Any, imag: Any, name: str | None = None) -> Any:
+def complex(real: Tensor, imag: Tensor, name: str | None = None) -> Tensor:
     """Makes complex64 numbers of real and imaginary parts. Source: tf.complex."""
     xp, real, imag = dispatch.pick(real, imag)
+    # A complex64 unit: Python's 1j would make complex128 of float32.
     return dispatch.give(xp, real + imag * (np.complex64(1j) if xp is dispatch.HOST else jnp.complex64(1j)))
 
 
-def saturate_cast(value: Any, dtype: Any, name: str | None = None) -> Any:
+def saturate_cast(value: Tensor, dtype: DTypeLike, name: str | None = None) -> Tensor:
     """Converts to another type, values out of its range to its limits. Source: tf.saturate_cast."""
     from lockstep.compat.tensorflow._dtypes import as_dtype
     from lockstep.compat.tensorflow._ops.create import cast
@@ -156,9 +164,10 @@ def saturate_cast(value: Any, dtype: Any, name: str | None = None) -> Any:
     xp, value = dispatch.pick(value)
     low, high = as_dtype(dtype).limits
     if as_dtype(dtype).is_integer and xp is not dispatch.SYMBOLIC and np.issubdtype(value.dtype, np.integer):
+        # numpy refuses limits that the type of the elements cannot hold.
         info = np.iinfo(value.dtype)
         low, high = max(int(low), int(info.min)), min(int(high), int(info.max))
     return cast(dispatch.give(xp, xp.clip(value, low, high)), dtype)
 
 
-named.all_of(globals())
+named.record_names(globals())

@@ -1,23 +1,27 @@
-"""tf.function: a function as it is, checked against its signature, compiled where that cannot change anything."""
+"""tf.function, and the questions about eager and compiled code."""
 
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import keras
+from jax.core import Tracer
 
+from lockstep._types import PyTree, Tensor, Variable
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.create import convert_to_tensor
 from lockstep.compat.tensorflow._ops.training import NotRecordedError
 from lockstep.compat.tensorflow._tensor import check_shape
+from lockstep.compat.tensorflow._types import Argument
 from lockstep.distribute import get_strategy, has_strategy
 from lockstep.distribute._context import default
 from lockstep.errors import ArgumentError
 
-__all__ = ["function"]
+__all__ = ["executing_eagerly", "function", "get_logger", "inside_function", "is_symbolic_tensor"]
 
 
 def function(
@@ -27,8 +31,8 @@ def function(
     jit_compile: bool | None = None,
     reduce_retracing: bool = False,
     experimental_implements: str | None = None,
-    experimental_autograph_options: Any = None,
-    experimental_attributes: Any = None,
+    experimental_autograph_options: object = None,
+    experimental_attributes: object = None,
     experimental_relax_shapes: bool | None = None,
     experimental_compile: bool | None = None,
     experimental_follow_type_hints: bool | None = None,
@@ -73,7 +77,7 @@ def function(
 
 
 class _Found:
-    """What calls of a function have shown."""
+    """Record of a function's calls, shared by all methods that are bound to it."""
 
     takes_derivatives = False
 
@@ -88,15 +92,18 @@ class _Function:
         self._compiled = jax.jit(python_function) if compiled else None
         self._found = _Found()  # Of all methods that are bound to this function.
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Argument, **kwargs: Argument) -> Any:
         if self.input_signature is not None:
-            args = self._checked(args)
+            args = self._fit_arguments(args)
+        # An earlier call has met a tape.
         if self._found.takes_derivatives and not dispatch.is_traced():
             return default().run(self.python_function, args, kwargs)
         if self._compiled is not None and _is_pure(self.python_function, args, kwargs):
             return self._compiled(*args, **kwargs)
         try:
             return self.python_function(*args, **kwargs)
+        # A tape needs compiled code, which the strategy of one device makes. What the function did before it opened the
+        # tape has happened already, and happens again.
         except NotRecordedError:
             if dispatch.is_traced() or (has_strategy() and get_strategy().num_replicas_in_sync > 1):
                 raise
@@ -106,24 +113,25 @@ class _Function:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
             return self
+        # Each access binds the method anew; the record of its calls belongs to the function.
         bound = self.python_function.__get__(instance, owner)
-        found = _Function(bound, self.input_signature, self._compiled is not None)
-        found._found = self._found
-        return found
+        method = _Function(bound, self.input_signature, self._compiled is not None)
+        method._found = self._found
+        return method
 
-    def _checked(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _fit_arguments(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(args) != len(self.input_signature):
             raise ArgumentError(
                 f"input_signature has {len(self.input_signature)} entries. Received {len(args)} arguments."
             )
-        return tuple(map(_fitted, self.input_signature, args))
+        return tuple(map(_fit_argument, self.input_signature, args))
 
-    def get_concrete_function(self, *args: Any, **kwargs: Any) -> Any:
+    def get_concrete_function(self, *args: Argument, **kwargs: Argument) -> Any:
         """Returns the function itself: there is no graph of it. Source: tf.function."""
         return self
 
 
-def _fitted(spec: Any, value: Any) -> Any:
+def _fit_argument(spec: Any, value: Tensor) -> Any:
     if not hasattr(spec, "shape") or not hasattr(spec, "dtype"):
         raise ArgumentError(f"input_signature must be a flat list of tf.TensorSpec. Received: {spec!r}.")
     tensor = convert_to_tensor(value, None if hasattr(value, "dtype") else spec.dtype)
@@ -136,18 +144,39 @@ class _ReadsVariableError(Exception):
 
 
 class _NoVariables(keras.StatelessScope):
-    def get_current_value(self, variable: Any) -> Any:
+    def get_current_value(self, variable: Variable) -> Any:
         raise _ReadsVariableError
 
-    def add_update(self, update: Any) -> None:
+    def add_update(self, update: Argument) -> None:
         raise _ReadsVariableError
 
 
-def _is_pure(function: Callable[..., Any], args: Any, kwargs: Any) -> bool:
-    """Whether JAX can trace the function, and it touches no variable, whose value would be compiled in."""
+def _is_pure(function: Callable[..., Any], args: PyTree, kwargs: PyTree) -> bool:
+    """Returns whether JAX can trace the function, and it touches no variable."""
     try:
+        # jax.jit would compile the value of a variable in, and never see another.
         with _NoVariables():
             jax.eval_shape(function, *args, **kwargs)
     except (_ReadsVariableError, TypeError, ValueError, jax.errors.JAXTypeError, jax.errors.JAXIndexError):
         return False
     return True
+
+
+def executing_eagerly() -> bool:
+    """Returns whether values are known here: not while JAX compiles. Source: tf.executing_eagerly."""
+    return not dispatch.is_traced()
+
+
+def inside_function() -> bool:
+    """Returns whether JAX is compiling this code. Source: tf.inside_function."""
+    return dispatch.is_traced()
+
+
+def is_symbolic_tensor(tensor: Tensor) -> bool:
+    """Returns whether the tensor stands for values to come. Source: tf.is_symbolic_tensor."""
+    return isinstance(tensor, (Tracer, keras.KerasTensor))
+
+
+def get_logger() -> logging.Logger:
+    """Returns lockstep's logger. Source: tf.get_logger."""
+    return logging.getLogger("lockstep")

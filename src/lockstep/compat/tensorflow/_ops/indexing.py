@@ -12,9 +12,11 @@ import keras
 import numpy as np
 from jax.core import Tracer
 
+from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, int32
 from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._tensor import as_host
+from lockstep.compat.tensorflow._types import AxisLike, DTypeLike, ShapeLike, SizeLike
 from lockstep.errors import ArgumentError, UnsupportedError
 
 __all__ = [
@@ -56,19 +58,15 @@ class Unique(NamedTuple):
 
 
 class UniqueWithCounts(NamedTuple):
-    """As `Unique`, and how often each occurs."""
+    """Distinct elements, indices into them, and how often each occurs."""
 
     y: Any
     idx: Any
     count: Any
 
 
-def _same(xp: Any, value: Any) -> Any:
-    return as_host(value) if xp is dispatch.HOST else value
-
-
-def _known(function: str, x: Any) -> np.ndarray[Any, Any]:
-    """The values, for a function whose result's shape depends on them."""
+def _read_values(function: str, x: Tensor) -> np.ndarray[Any, Any]:
+    """Returns values on which the shape of a function's result depends."""
     if isinstance(x, (Tracer, keras.KerasTensor)):
         raise UnsupportedError(
             f"The shape of what {function} returns depends on values, which are not known when JAX "
@@ -79,13 +77,13 @@ def _known(function: str, x: Any) -> np.ndarray[Any, Any]:
 
 
 def gather(
-    params: Any,
-    indices: Any,
-    validate_indices: Any = None,
-    axis: Any = None,
-    batch_dims: Any = 0,
+    params: Tensor,
+    indices: Tensor,
+    validate_indices: object = None,
+    axis: AxisLike = None,
+    batch_dims: SizeLike = 0,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Takes slices along `axis` by their indices.
 
     Args:
@@ -102,17 +100,19 @@ def gather(
             f"validate_indices has no effect in TensorFlow; leave it out. Received: {validate_indices!r}."
         )
     xp, x, i = dispatch.pick(params, indices)
-    batch, axis = dispatch.static(batch_dims), dispatch.static(axis)
+    batch, axis = dispatch.to_static(batch_dims), dispatch.to_static(axis)
     axis = batch if axis is None else axis
     axis = axis + len(x.shape) if axis < 0 else axis
     batch = batch + len(i.shape) if batch < 0 else batch
     if xp is dispatch.SYMBOLIC:
         return _symbolic_gather(x, i, axis, batch)
     if xp is dispatch.HOST:
+        # TensorFlow raises on the CPU. Compiled code cannot: it gives NaN, or 0 for integers.
         _check_indices(i, x.shape[axis])
     take = (lambda a, b: xp.take(a, b, axis=axis - batch)) if xp is dispatch.HOST else _device_take(axis - batch)
     if not batch:
-        return _same(xp, take(x, i))
+        return dispatch.give_exact(xp, take(x, i))
+    # Batch dimensions become one, over which slices are gathered one by one.
     flat_x = x.reshape(-1, *x.shape[batch:])
     flat_i = i.reshape(-1, *i.shape[batch:])
     rows = (
@@ -120,7 +120,7 @@ def gather(
         if xp is dispatch.HOST
         else jax.vmap(take)(flat_x, flat_i)
     )
-    return _same(xp, rows.reshape(*x.shape[:batch], *rows.shape[1:]))
+    return dispatch.give_exact(xp, rows.reshape(*x.shape[:batch], *rows.shape[1:]))
 
 
 def _device_take(axis: int) -> Any:
@@ -129,9 +129,10 @@ def _device_take(axis: int) -> Any:
     )
 
 
-def _symbolic_gather(x: Any, i: Any, axis: int, batch: int) -> Any:
+def _symbolic_gather(x: Tensor, i: Tensor, axis: int, batch: int) -> Any:
     if not batch:
         return keras.ops.take(x, i, axis=axis)
+    # keras.ops has no batch_dims; take_along_axis serves one dimension of indices.
     if axis == batch == len(i.shape) - 1:
         steps = len(x.shape) - len(i.shape)
         wide = keras.ops.reshape(i, (-1, *i.shape[1:], *(1,) * steps)) if steps else i
@@ -143,107 +144,111 @@ def _symbolic_gather(x: Any, i: Any, axis: int, batch: int) -> Any:
     )
 
 
-def _check_indices(indices: Any, size: int) -> None:
+def _check_indices(indices: Tensor, size: int) -> None:
     if indices.size and (indices.min() < 0 or indices.max() >= size):
         bad = indices[(indices < 0) | (indices >= size)].ravel()[0]
         raise ArgumentError(f"An index must be in the range [0, {size}). Received: {bad}.")
 
 
-def gather_nd(params: Any, indices: Any, batch_dims: Any = 0, name: str | None = None) -> Any:
+def gather_nd(params: Tensor, indices: Tensor, batch_dims: SizeLike = 0, name: str | None = None) -> Tensor:
     """Takes elements or slices by index vectors, the last dimension of `indices`. Source: tf.gather_nd."""
     xp, x, i = dispatch.pick(params, indices)
-    if dispatch.static(batch_dims):
-        batch = dispatch.static(batch_dims)
+    if dispatch.to_static(batch_dims):
+        batch = dispatch.to_static(batch_dims)
         rows = [gather_nd(a, b, batch - 1) for a, b in zip(x, i, strict=True)]
-        return _same(xp, xp.stack([dispatch.array(xp, r) for r in rows]))
+        return dispatch.give_exact(xp, xp.stack([dispatch.to_array(xp, r) for r in rows]))
     if xp is dispatch.SYMBOLIC:
         raise UnsupportedError(
             "tf.gather_nd takes no symbolic tensors. Put it in the call method of a keras.layers.Layer."
         )
     for axis in range(i.shape[-1] if xp is dispatch.HOST else 0):
         _check_indices(i[..., axis], x.shape[axis])
-    return _same(xp, x[tuple(xp.moveaxis(i, -1, 0))])
+    return dispatch.give_exact(xp, x[tuple(xp.moveaxis(i, -1, 0))])
 
 
-def where(condition: Any, x: Any = None, y: Any = None, name: str | None = None) -> Any:
+def where(condition: Tensor, x: Tensor = None, y: Tensor = None, name: str | None = None) -> Tensor:
     """Returns elements of `x` where the condition is true, else of `y`; without them, the indices of what is true.
 
     Source: tf.where.
     """
+    # TensorFlow's rule.
     if (x is None) != (y is None):
         raise ArgumentError("tf.where takes both x and y, or neither.")
     if x is None:
-        return as_host(np.argwhere(_known("tf.where with one argument", dispatch.pick(condition)[1])))
+        return as_host(np.argwhere(_read_values("tf.where with one argument", dispatch.pick(condition)[1])))
     xp, c, a, b = dispatch.pick_loose(condition, x, y)
     c = xp.asarray(c) if xp is not dispatch.SYMBOLIC else c
     if xp is dispatch.HOST:
-        return as_host(np.where(c, *_matched(a, b)))
+        return as_host(np.where(c, *_match_types(a, b)))
     return xp.where(c, a, b)
 
 
-def _matched(a: Any, b: Any) -> tuple[Any, Any]:
-    """Two values of the host of which a plain number takes the other's type."""
+def _match_types(a: Tensor, b: Tensor) -> tuple[Any, Any]:
+    """Returns two values of the host, of which a plain number takes the other's type."""
+    # Two plain numbers have no array to take the type of.
     if not isinstance(a, np.ndarray) and not isinstance(b, np.ndarray):
-        return dispatch.array(dispatch.HOST, a), dispatch.array(dispatch.HOST, b)
+        return dispatch.to_array(dispatch.HOST, a), dispatch.to_array(dispatch.HOST, b)
     return a, b
 
 
-def boolean_mask(tensor: Any, mask: Any, axis: Any = None, name: str = "boolean_mask") -> Any:
+def boolean_mask(tensor: Tensor, mask: Tensor, axis: AxisLike = None, name: str = "boolean_mask") -> Tensor:
     """Keeps what `mask` is true for. Source: tf.boolean_mask."""
     xp, x, m = dispatch.pick(tensor, mask)
-    keep, axis = _known("tf.boolean_mask", x if xp is dispatch.SYMBOLIC else m), dispatch.static(axis) or 0
-    return _same(xp, x[(*[slice(None)] * axis, keep)])
+    keep, axis = _read_values("tf.boolean_mask", x if xp is dispatch.SYMBOLIC else m), dispatch.to_static(axis) or 0
+    return dispatch.give_exact(xp, x[(*[slice(None)] * axis, keep)])
 
 
-def dynamic_partition(data: Any, partitions: Any, num_partitions: int, name: str | None = None) -> list[Any]:
+def dynamic_partition(data: Tensor, partitions: Tensor, num_partitions: int, name: str | None = None) -> list[Tensor]:
     """Sorts slices into `num_partitions` tensors. Source: tf.dynamic_partition."""
     xp, x, p = dispatch.pick(data, partitions)
-    known = _known("tf.dynamic_partition", p)
-    return [_same(xp, x[known == n]) for n in range(num_partitions)]
+    known = _read_values("tf.dynamic_partition", p)
+    return [dispatch.give_exact(xp, x[known == n]) for n in range(num_partitions)]
 
 
-def dynamic_stitch(indices: Any, data: Any, name: str | None = None) -> Any:
+def dynamic_stitch(indices: Tensor, data: Tensor, name: str | None = None) -> Tensor:
     """Puts slices of several tensors in the order of their indices. Source: tf.dynamic_stitch."""
     xp, parts = dispatch.pick_list(data)
-    places = [np.asarray(i) for i in indices]
-    count = max(int(p.max(initial=-1)) for p in places) + 1
-    rest = parts[0].shape[places[0].ndim :]
+    # The size of the result depends on the indices, so that they are known.
+    positions = [np.asarray(i) for i in indices]
+    count = max(int(p.max(initial=-1)) for p in positions) + 1
+    rest = parts[0].shape[positions[0].ndim :]
     flat = xp.concatenate([p.reshape(-1, *rest) for p in parts])
     order = np.zeros(count, np.int64)
-    order[np.concatenate([p.ravel() for p in places])] = np.arange(flat.shape[0])
-    return _same(xp, flat[order])
+    # Of equal indices the last one wins, as in TensorFlow.
+    order[np.concatenate([p.ravel() for p in positions])] = np.arange(flat.shape[0])
+    return dispatch.give_exact(xp, flat[order])
 
 
-def scatter_nd(indices: Any, updates: Any, shape: Any, name: str | None = None) -> Any:
+def scatter_nd(indices: Tensor, updates: Tensor, shape: ShapeLike, name: str | None = None) -> Tensor:
     """Makes zeros of `shape` and adds `updates` at the index vectors. Source: tf.scatter_nd."""
     xp, i, u = dispatch.pick(indices, updates)
     if xp is dispatch.SYMBOLIC:
-        return keras.ops.scatter(i, u, dispatch.static(shape))
-    return _scatter("add", xp.zeros(dispatch.static(shape), u.dtype), i, u)
+        return keras.ops.scatter(i, u, dispatch.to_static(shape))
+    return _scatter("add", xp.zeros(dispatch.to_static(shape), u.dtype), i, u)
 
 
-def tensor_scatter_nd_update(tensor: Any, indices: Any, updates: Any, name: str | None = None) -> Any:
+def tensor_scatter_nd_update(tensor: Tensor, indices: Tensor, updates: Tensor, name: str | None = None) -> Tensor:
     """Returns the tensor with `updates` at the index vectors. Source: tf.tensor_scatter_nd_update."""
     return _scatter("set", tensor, indices, updates)
 
 
-def tensor_scatter_nd_add(tensor: Any, indices: Any, updates: Any, name: str | None = None) -> Any:
+def tensor_scatter_nd_add(tensor: Tensor, indices: Tensor, updates: Tensor, name: str | None = None) -> Tensor:
     """Returns the tensor with `updates` added at the index vectors. Source: tf.tensor_scatter_nd_add."""
     return _scatter("add", tensor, indices, updates)
 
 
-def tensor_scatter_nd_sub(tensor: Any, indices: Any, updates: Any, name: str | None = None) -> Any:
+def tensor_scatter_nd_sub(tensor: Tensor, indices: Tensor, updates: Tensor, name: str | None = None) -> Tensor:
     """Returns the tensor with `updates` subtracted at the index vectors. Source: tf.tensor_scatter_nd_sub."""
     xp, u = dispatch.pick(updates)
     return _scatter("add", tensor, indices, dispatch.give(xp, -u))
 
 
-def tensor_scatter_nd_max(tensor: Any, indices: Any, updates: Any, name: str | None = None) -> Any:
+def tensor_scatter_nd_max(tensor: Tensor, indices: Tensor, updates: Tensor, name: str | None = None) -> Tensor:
     """Returns the tensor with the greater of its elements and `updates`. Source: tf.tensor_scatter_nd_max."""
     return _scatter("max", tensor, indices, updates)
 
 
-def tensor_scatter_nd_min(tensor: Any, indices: Any, updates: Any, name: str | None = None) -> Any:
+def tensor_scatter_nd_min(tensor: Tensor, indices: Tensor, updates: Tensor, name: str | None = None) -> Tensor:
     """Returns the tensor with the lesser of its elements and `updates`. Source: tf.tensor_scatter_nd_min."""
     return _scatter("min", tensor, indices, updates)
 
@@ -251,12 +256,13 @@ def tensor_scatter_nd_min(tensor: Any, indices: Any, updates: Any, name: str | N
 _IN_PLACE: dict[str, Any] = {"add": np.add.at, "max": np.maximum.at, "min": np.minimum.at}
 
 
-def _scatter(how: str, tensor: Any, indices: Any, updates: Any) -> Any:
+def _scatter(how: str, tensor: Tensor, indices: Tensor, updates: Tensor) -> Any:
     xp, x, i, u = dispatch.pick(tensor, indices, updates)
     if xp is dispatch.SYMBOLIC:
         raise UnsupportedError(
             "Scattering takes no symbolic tensors. Put it in the call method of a keras.layers.Layer."
         )
+    # The last dimension of indices holds the coordinates.
     at = tuple(xp.moveaxis(i, -1, 0))
     if xp is dispatch.DEVICE:
         return getattr(x.at[at], how)(u)
@@ -264,77 +270,85 @@ def _scatter(how: str, tensor: Any, indices: Any, updates: Any) -> Any:
     if how == "set":
         result[at] = u
     else:
+        # ufunc.at counts each of equal indices; result[at] += u would count one.
         _IN_PLACE[how](result, at, u)
     return as_host(result)
 
 
-def _sign(direction: str) -> bool:
+def _is_descending(direction: str) -> bool:
     if direction not in ("ASCENDING", "DESCENDING"):
         raise ArgumentError(f'direction must be "ASCENDING" or "DESCENDING". Received: {direction!r}.')
     return direction == "DESCENDING"
 
 
-def sort(values: Any, axis: int = -1, direction: str = "ASCENDING", name: str | None = None) -> Any:
+def sort(values: Tensor, axis: int = -1, direction: str = "ASCENDING", name: str | None = None) -> Tensor:
     """Sorts along an axis, "ASCENDING" or "DESCENDING". Source: tf.sort."""
     xp, x = dispatch.pick(values)
     ordered = xp.sort(x, axis=axis)
-    return _same(xp, xp.flip(ordered, axis) if _sign(direction) else ordered)
+    return dispatch.give_exact(xp, xp.flip(ordered, axis) if _is_descending(direction) else ordered)
 
 
 def argsort(
-    values: Any, axis: int = -1, direction: str = "ASCENDING", stable: bool = False, name: str | None = None
-) -> Any:
+    values: Tensor, axis: int = -1, direction: str = "ASCENDING", stable: bool = False, name: str | None = None
+) -> Tensor:
     """Returns the indices that sort along an axis; equal elements stay in order, `stable` or not.
 
     Source: tf.argsort.
     """
     xp, x = dispatch.pick(values)
     if xp is dispatch.SYMBOLIC:
-        return keras.ops.argsort(-x if _sign(direction) else x, axis=axis)
-    if not _sign(direction):
+        return keras.ops.argsort(-x if _is_descending(direction) else x, axis=axis)
+    if not _is_descending(direction):
         return dispatch.give(xp, xp.argsort(x, axis=axis, stable=True))
+    # Sorted backwards so that equal elements keep their order. Sorting -x fails for unsigned types, and for the least
+    # integer.
     flipped = xp.argsort(xp.flip(x, axis), axis=axis, stable=True)
     return dispatch.give(xp, xp.flip(x.shape[axis] - 1 - flipped, axis))
 
 
-def top_k(input: Any, k: Any = 1, sorted: bool = True, index_type: Any = int32, name: str | None = None) -> TopK:
+def top_k(
+    input: Tensor, k: SizeLike = 1, sorted: bool = True, index_type: DTypeLike = int32, name: str | None = None
+) -> TopK:
     """Returns the `k` greatest of the last dimension, in falling order, `sorted` or not, and their indices.
 
     Source: tf.math.top_k.
     """
     xp, x = dispatch.pick(input)
-    count = dispatch.static(k)
+    count = dispatch.to_static(k)
     if xp is dispatch.SYMBOLIC:
         return TopK(*dispatch.SYMBOLIC.top_k(x, count))
-    order = dispatch.array(xp, argsort(x, direction="DESCENDING"))[..., :count]
+    order = dispatch.to_array(xp, argsort(x, direction="DESCENDING"))[..., :count]
     values = xp.take_along_axis(x, order, axis=-1)
-    return TopK(_same(xp, values), _same(xp, order.astype(dispatch.usable(xp, index_type))))
+    return TopK(
+        dispatch.give_exact(xp, values), dispatch.give_exact(xp, order.astype(dispatch.usable_dtype(xp, index_type)))
+    )
 
 
 def searchsorted(
-    sorted_sequence: Any, values: Any, side: str = "left", out_type: Any = int32, name: str | None = None
-) -> Any:
+    sorted_sequence: Tensor, values: Tensor, side: str = "left", out_type: DTypeLike = int32, name: str | None = None
+) -> Tensor:
     """Returns where values belong in sorted rows; both may have leading dimensions in common.
 
     Source: tf.searchsorted.
     """
     xp, rows, x = dispatch.pick(sorted_sequence, values)
     if len(rows.shape) == 1:
-        found = xp.searchsorted(rows, x, side=side)
-        return dispatch.give(xp, found.astype(dispatch.usable(xp, out_type)))
+        positions = xp.searchsorted(rows, x, side=side)
+        return dispatch.give(xp, positions.astype(dispatch.usable_dtype(xp, out_type)))
     parts = [searchsorted(r, v, side, out_type) for r, v in zip(rows, x, strict=True)]
-    return _same(xp, xp.stack([dispatch.array(xp, p) for p in parts]))
+    return dispatch.give_exact(xp, xp.stack([dispatch.to_array(xp, p) for p in parts]))
 
 
-def unique(x: Any, out_idx: Any = int32, name: str | None = None) -> Unique:
+def unique(x: Tensor, out_idx: DTypeLike = int32, name: str | None = None) -> Unique:
     """Returns the distinct elements of a vector in order of occurrence, and indices into them. Source: tf.unique."""
     return Unique(*unique_with_counts(x, out_idx)[:2])
 
 
-def unique_with_counts(x: Any, out_idx: Any = int32, name: str | None = None) -> UniqueWithCounts:
-    """As `unique`, with how often each occurs. Source: tf.unique_with_counts."""
-    known = _known("tf.unique", dispatch.pick(x)[1])
+def unique_with_counts(x: Tensor, out_idx: DTypeLike = int32, name: str | None = None) -> UniqueWithCounts:
+    """Returns what `unique` returns, and how often each element occurs. Source: tf.unique_with_counts."""
+    known = _read_values("tf.unique", dispatch.pick(x)[1])
     values, first, inverse, counts = np.unique(known, return_index=True, return_inverse=True, return_counts=True)
+    # numpy sorts the distinct elements; TensorFlow gives them in order of occurrence.
     order = np.argsort(first)
     rank = np.argsort(order)
     wanted = as_dtype(out_idx).dtype
@@ -343,24 +357,24 @@ def unique_with_counts(x: Any, out_idx: Any = int32, name: str | None = None) ->
     )
 
 
-def invert_permutation(x: Any, name: str | None = None) -> Any:
+def invert_permutation(x: Tensor, name: str | None = None) -> Tensor:
     """Returns the permutation that undoes another. Source: tf.math.invert_permutation."""
     xp, x = dispatch.pick(x)
-    return _same(xp, xp.argsort(x).astype(x.dtype))
+    return dispatch.give_exact(xp, xp.argsort(x).astype(x.dtype))
 
 
 def histogram_fixed_width(
-    values: Any, value_range: Any, nbins: Any = 100, dtype: Any = int32, name: str | None = None
-) -> Any:
+    values: Tensor, value_range: Tensor, nbins: SizeLike = 100, dtype: DTypeLike = int32, name: str | None = None
+) -> Tensor:
     """Counts values in `nbins` bins of equal width; those out of the range in the first and last.
 
     Source: tf.histogram_fixed_width.
     """
     xp, x, ends = dispatch.pick(values, value_range)
-    bins = dispatch.static(nbins)
+    bins = dispatch.to_static(nbins)
     place = xp.clip(xp.floor((x - ends[0]) / (ends[1] - ends[0]) * bins), 0, bins - 1)
     counts = xp.sum(xp.reshape(place, (-1, 1)) == xp.arange(bins), axis=0)
-    return dispatch.give(xp, counts.astype(dispatch.usable(xp, dtype)))
+    return dispatch.give(xp, counts.astype(dispatch.usable_dtype(xp, dtype)))
 
 
-named.all_of(globals())
+named.record_names(globals())

@@ -1,4 +1,4 @@
-"""Makes TensorFlow's elementwise functions out of the functions of numpy, jax.numpy and keras.ops."""
+"""Factories of TensorFlow's elementwise functions, from those of numpy, jax.numpy and keras.ops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from lockstep._types import Tensor
 from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._types import Library
 
 Function = Callable[..., Any]
 
@@ -33,12 +35,12 @@ def unary(
         floats: Whether integers are taken as float32.
     """
 
-    def function(x: Any, name: str | None = None) -> Any:
+    def function(x: Tensor, name: str | None = None) -> Any:
         xp, x = dispatch.pick(x)
-        return dispatch.give(xp, chosen(xp)(dispatch.floating(xp, x) if floats else x))
+        return dispatch.give(xp, choose(xp)(dispatch.to_floats(xp, x) if floats else x))
 
-    chosen = _chooser(name, host, device)
-    return _described(function, tf_name, what)
+    choose = _make_chooser(name, host, device)
+    return describe(function, tf_name, f"Computes {what}")
 
 
 def binary(
@@ -52,44 +54,48 @@ def binary(
 ) -> Function:
     """Returns a function of two tensors, which broadcasts; arguments as of `unary`."""
 
-    def function(x: Any, y: Any, name: str | None = None) -> Any:
+    def function(x: Tensor, y: Tensor, name: str | None = None) -> Any:
         xp, x, y = dispatch.pick_loose(x, y)
         if floats:
             x, y = _floating(xp, x), _floating(xp, y)
-        return dispatch.give(xp, chosen(xp)(x, y))
+        return dispatch.give(xp, choose(xp)(x, y))
 
-    chosen = _chooser(name, host, device)
-    return _described(function, tf_name, what)
-
-
-def _floating(xp: Any, value: Any) -> Any:
-    return dispatch.floating(xp, value) if isinstance(value, np.ndarray) else value
+    choose = _make_chooser(name, host, device)
+    return describe(function, tf_name, f"Computes {what}")
 
 
-def _chooser(name: str, host: Function | None, device: Function | None) -> Callable[[Any], Function]:
-    def chosen(xp: Any) -> Function:
+def _floating(xp: Library, value: Tensor) -> Any:
+    return dispatch.to_floats(xp, value) if isinstance(value, np.ndarray) else value
+
+
+def _make_chooser(name: str, host: Function | None, device: Function | None) -> Callable[[Any], Function]:
+    def choose(xp: Library) -> Function:
         if xp is dispatch.HOST and host is not None:
             return host
         if xp is dispatch.DEVICE and device is not None:
             return device
+        # keras.ops lacks some of the functions, such as the Bessel functions.
         if xp is dispatch.SYMBOLIC and not hasattr(keras.ops, name):
             return lambda *xs: symbolic(device or getattr(dispatch.DEVICE, name), *xs)
         return getattr(xp, name)
 
-    return chosen
+    return choose
 
 
-def symbolic(function: Function, *tensors: Any) -> Any:
+def symbolic(function: Function, *tensors: Tensor) -> Any:
     """Applies a function of JAX to symbolic tensors of Keras, as a layer of the model: a Lambda layer that has it."""
 
-    def call(inputs: Any) -> Any:
+    # Lambda layers take one structure of tensors, so several are passed as a list.
+    def call(inputs: Tensor) -> Any:
         return function(*inputs)
 
     return keras.layers.Lambda(call)(list(tensors))
 
 
-def _described(function: Function, tf_name: str, what: str) -> Function:
+def describe(function: Function, tf_name: str, summary: str) -> Function:
+    """Returns a function under TensorFlow's name, with a docstring of a summary and its source."""
     function.__name__ = function.__qualname__ = tf_name.rpartition(".")[2]
+    # help() and tracebacks show TensorFlow's name instead of this factory's.
     function.__module__ = "lockstep.compat.tensorflow"
-    function.__doc__ = f"Computes {what}.\n\nSource: {tf_name}."
+    function.__doc__ = f"{summary}.\n\nSource: {tf_name}."
     return function

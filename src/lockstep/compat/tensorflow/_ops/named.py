@@ -1,4 +1,4 @@
-"""Names of results: in a model_fn, hooks ask for tensors by the name= of the operation that computed them."""
+"""Names of results, by which hooks of an Estimator find tensors, and the scopes that run on this thread."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from lockstep._types import Tensor
+from lockstep.compat.tensorflow._types import Argument
 
-def running() -> Any:
+
+def model_fn_scope() -> Any:
     """Returns the call of a model_fn that runs on this thread, or `None`."""
+    # Operations ask each time. A look into sys.modules imports no Estimator into programs that have none.
     module = sys.modules.get("lockstep._model_fn.scope")
     return None if module is None else module.current()
 
@@ -26,44 +30,46 @@ def replica_scope() -> Any:
 
 
 def is_of_replica() -> bool:
-    """Whether this is a function of a replica that `strategy.run` traces."""
+    """Returns whether `strategy.run` is tracing the function of a replica."""
     return replica_scope() is not None
 
 
-def is_text_of_model(value: Any) -> bool:
-    """Whether a value is text as a model_fn sees it: it stays on the host, which computes integers for it."""
+def is_text_of_model(value: Tensor) -> bool:
+    """Returns whether a value is text among a model_fn's features, for which the host computes integers."""
     module = sys.modules.get("lockstep._model_fn.text")
     return module is not None and isinstance(value, module.Text)
 
 
-def record(name: Any, value: Any) -> None:
+def record(name: Any, value: Tensor) -> None:
     """Gives an array its name, in the name scopes that are open; outside of a model_fn names have no effect."""
-    scope = running() if name is not None and isinstance(value, (jax.Array, np.ndarray)) else None
+    scope = model_fn_scope() if name is not None and isinstance(value, (jax.Array, np.ndarray)) else None
     if scope is None:
         return
+    # Keras has no public reader of the open scopes.
     from keras.src.backend.common.name_scope import current_path
 
     path = current_path()
     scope.record(f"{path}/{name}" if path else str(name), value)
 
 
-def all_of(namespace: dict[str, Any]) -> None:
+def record_names(namespace: dict[str, Any]) -> None:
     """Makes all functions of a module that take a `name` record their result under it.
 
     Args:
         namespace: The module's `globals()`; what its `__all__` lists is meant.
     """
+    # Wrapped once, when the module is imported: the functions themselves need not know of name=.
     for public in namespace["__all__"]:
         function = namespace[public]
         if inspect.isfunction(function) and "name" in inspect.signature(function).parameters:
-            namespace[public] = _recording(function)
+            namespace[public] = _record_result(function)
 
 
-def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
+def _record_result(function: Callable[..., Any]) -> Callable[..., Any]:
     place = list(inspect.signature(function).parameters).index("name")
 
     @functools.wraps(function)
-    def recording(*args: Any, **kwargs: Any) -> Any:
+    def recording(*args: Argument, **kwargs: Argument) -> Any:
         value = function(*args, **kwargs)
         name = kwargs.get("name") if len(args) <= place else args[place]
         if name is not None:

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32, int64
 from lockstep.compat.tensorflow._ops import dispatch, named, random_in_model
-from lockstep.compat.tensorflow._ops.unsteady import drawn_while_traced
 from lockstep.compat.tensorflow._tensor import as_host
-from lockstep.errors import ArgumentError
+from lockstep.compat.tensorflow._types import DTypeLike, Seed, ShapeLike, SizeLike
+from lockstep.errors import ArgumentError, UnsupportedError
 
 __all__ = [
     "Generator",
@@ -35,6 +36,7 @@ __all__ = [
     "uniform",
 ]
 
+# Map functions of datasets draw on several threads.
 _lock = threading.Lock()
 _state: dict[Any, Any] = {}
 
@@ -47,8 +49,10 @@ def set_seed(seed: int) -> None:
 
     Source: tf.random.set_seed.
     """
-    number = dispatch.static(seed)
+    number = dispatch.to_static(seed)
+    # Keras and lockstep.data draw their first seeds from these two generators.
     _python_random.seed(number)
+    # numpy's old generator takes 32 bits.
     np.random.seed(number % 2**32)
     _forget_keras_generator()
     random_in_model.start_anew()
@@ -58,45 +62,71 @@ def set_seed(seed: int) -> None:
 
 def _forget_keras_generator() -> None:
     """Keras makes its global generator when it is first used, with a seed out of Python's generator."""
+    # Keras has no public way to drop its generator.
     from keras.src.backend.common import global_state
     from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
     global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, None)
 
 
-def _generator(seed: Any = None) -> np.random.Generator:
+def _unsteady_error() -> Exception:
+    """Returns the error of a random number that JAX would compile in.
+
+    Map functions of data sets that raise it are called for each element instead, in order.
+    """
+    from lockstep.data._tracing import UnsteadyError
+
+    class DrawnWhileTracedError(UnsupportedError, UnsteadyError):
+        pass
+
+    return DrawnWhileTracedError(
+        "Random numbers inside of code that JAX compiles must come from a seed that changes: a number drawn here would "
+        "be the same in every step. In a layer make keras.random.SeedGenerator in __init__ and call keras.random "
+        "functions with it; elsewhere use tf.random.stateless_* functions with a seed that is an argument."
+    )
+
+
+def _generator(seed: Seed = None) -> np.random.Generator:
     if dispatch.is_traced():
-        raise drawn_while_traced()
+        raise _unsteady_error()
     with _lock:
         if "generator" not in _state:
+            # From Python's generator: random.seed() alone makes a program repeatable.
             _state["generator"] = np.random.default_rng(_python_random.getrandbits(64))
         if seed is None:
             return _state["generator"]
+        # As in TensorFlow, a seed has its own sequence, which goes on from call to call.
         return _state.setdefault(
-            ("seed", dispatch.static(seed)), np.random.default_rng([dispatch.static(seed) % 2**64])
+            ("seed", dispatch.to_static(seed)), np.random.default_rng([dispatch.to_static(seed) % 2**64])
         )
 
 
-def _shape(shape: Any) -> Any:
-    sizes = dispatch.static(shape)
+def _shape(shape: ShapeLike) -> Any:
+    sizes = dispatch.to_static(shape)
     return (sizes,) if isinstance(sizes, int) else sizes
 
 
-def _float_result(value: Any, dtype: Any) -> Any:
+def _to_floats(value: Tensor, dtype: DTypeLike) -> Any:
     return as_host(np.asarray(value).astype(as_dtype(dtype).dtype))
 
 
-@random_in_model.redirected
+@random_in_model.redirect
 def uniform(
-    shape: Any, minval: Any = 0, maxval: Any = None, dtype: Any = float32, seed: Any = None, name: str | None = None
-) -> Any:
+    shape: ShapeLike,
+    minval: Tensor = 0,
+    maxval: Tensor = None,
+    dtype: DTypeLike = float32,
+    seed: Seed = None,
+    name: str | None = None,
+) -> Tensor:
     """Draws uniformly from `minval` up to but without `maxval` (1; integers need one). Source: tf.random.uniform."""
     kind = as_dtype(dtype)
-    low, high = _limits(minval, maxval, kind)
+    low, high = _check_limits(minval, maxval, kind)
     if kind.is_integer:
         return as_host(np.asarray(_generator(seed).integers(low, high, _shape(shape), kind.dtype)))
     drawn = _generator(seed).random(_shape(shape), np.float32)
-    return _float_result(
+    return _to_floats(
+        # Rounding may reach high, which is excluded.
         np.minimum(low + drawn * (high - low), np.nextafter(np.float32(high), np.float32(low)))
         if np.all(high > low)
         else low + drawn * 0,
@@ -104,153 +134,181 @@ def uniform(
     )
 
 
-def _limits(minval: Any, maxval: Any, kind: Any) -> tuple[Any, Any]:
+def _check_limits(minval: Tensor, maxval: Tensor, kind: DTypeLike) -> tuple[Any, Any]:
     if maxval is None and kind.is_integer:
         raise ArgumentError("Integers are drawn below a maxval, which must be given. Received none.")
     low, high = np.asarray(minval, kind.dtype), np.asarray(1 if maxval is None else maxval, kind.dtype)
+    # numpy's own error names its arguments, not TensorFlow's.
     if kind.is_integer and np.any(low >= high):
         raise ArgumentError(f"maxval must be greater than minval. Received: {minval} and {maxval}.")
     return low, high
 
 
-@random_in_model.redirected
+@random_in_model.redirect
 def normal(
-    shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = float32, seed: Any = None, name: str | None = None
-) -> Any:
+    shape: ShapeLike,
+    mean: Tensor = 0.0,
+    stddev: Tensor = 1.0,
+    dtype: DTypeLike = float32,
+    seed: Seed = None,
+    name: str | None = None,
+) -> Tensor:
     """Draws from normal distributions. Source: tf.random.normal."""
     drawn = _generator(seed).standard_normal(_shape(shape), np.float32)
-    return _float_result(drawn * np.asarray(stddev) + np.asarray(mean), dtype)
+    return _to_floats(drawn * np.asarray(stddev) + np.asarray(mean), dtype)
 
 
-@random_in_model.redirected
+@random_in_model.redirect
 def truncated_normal(
-    shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = float32, seed: Any = None, name: str | None = None
-) -> Any:
+    shape: ShapeLike,
+    mean: Tensor = 0.0,
+    stddev: Tensor = 1.0,
+    dtype: DTypeLike = float32,
+    seed: Seed = None,
+    name: str | None = None,
+) -> Tensor:
     """Draws from normal distributions, only what lies within two deviations. Source: tf.random.truncated_normal."""
     from scipy import special
 
+    # By the inverse of the distribution: one number drawn for each value, no rejection.
     low, high = special.ndtr(-2.0), special.ndtr(2.0)
     drawn = special.ndtri(low + (high - low) * _generator(seed).random(_shape(shape)))
-    return _float_result(drawn * np.asarray(stddev) + np.asarray(mean), dtype)
+    return _to_floats(drawn * np.asarray(stddev) + np.asarray(mean), dtype)
 
 
-@random_in_model.redirected
+@random_in_model.redirect
 def gamma(
-    shape: Any, alpha: Any, beta: Any = None, dtype: Any = float32, seed: Any = None, name: str | None = None
-) -> Any:
+    shape: ShapeLike,
+    alpha: Tensor,
+    beta: Tensor = None,
+    dtype: DTypeLike = float32,
+    seed: Seed = None,
+    name: str | None = None,
+) -> Tensor:
     """Draws `shape` samples from each gamma distribution. Source: tf.random.gamma."""
     a = np.asarray(alpha, np.float64)
     drawn = _generator(seed).gamma(
         a, size=(*_shape(shape), *np.broadcast_shapes(a.shape, np.shape(1.0 if beta is None else beta)))
     )
-    return _float_result(drawn / np.asarray(1.0 if beta is None else beta), dtype)
+    return _to_floats(drawn / np.asarray(1.0 if beta is None else beta), dtype)
 
 
-@random_in_model.redirected
-def poisson(shape: Any, lam: Any, dtype: Any = float32, seed: Any = None, name: str | None = None) -> Any:
+@random_in_model.redirect
+def poisson(
+    shape: ShapeLike, lam: Tensor, dtype: DTypeLike = float32, seed: Seed = None, name: str | None = None
+) -> Tensor:
     """Draws `shape` samples from each Poisson distribution. Source: tf.random.poisson."""
-    return _float_result(_generator(seed).poisson(np.asarray(lam), (*_shape(shape), *np.shape(lam))), dtype)
+    return _to_floats(_generator(seed).poisson(np.asarray(lam), (*_shape(shape), *np.shape(lam))), dtype)
 
 
-@random_in_model.redirected
-def categorical(logits: Any, num_samples: Any, dtype: Any = int64, seed: Any = None, name: str | None = None) -> Any:
+@random_in_model.redirect
+def categorical(
+    logits: Tensor, num_samples: SizeLike, dtype: DTypeLike = int64, seed: Seed = None, name: str | None = None
+) -> Tensor:
     """Draws `num_samples` classes for each row of logits. Source: tf.random.categorical."""
-    rows = np.asarray(dispatch.array(dispatch.HOST, logits) if dispatch.library(logits) is dispatch.HOST else logits)
-    noise = _generator(seed).gumbel(size=(rows.shape[0], dispatch.static(num_samples), rows.shape[1]))
+    rows = np.asarray(
+        dispatch.to_array(dispatch.HOST, logits) if dispatch.library_of(logits) is dispatch.HOST else logits
+    )
+    # The argmax of logits with Gumbel noise is distributed as their softmax.
+    noise = _generator(seed).gumbel(size=(rows.shape[0], dispatch.to_static(num_samples), rows.shape[1]))
     return as_host(np.argmax(rows[:, None] + noise, axis=-1).astype(as_dtype(dtype).dtype))
 
 
-@random_in_model.redirected
-def shuffle(value: Any, seed: Any = None, name: str | None = None) -> Any:
+@random_in_model.redirect
+def shuffle(value: Tensor, seed: Seed = None, name: str | None = None) -> Tensor:
     """Reorders the slices along the first dimension. Source: tf.random.shuffle."""
     xp, x = dispatch.pick(value)
     order = _generator(seed).permutation(x.shape[0])
     return as_host(x[order]) if xp is dispatch.HOST else x[order]
 
 
-def _key(seed: Any) -> tuple[Any, bool]:
-    """A key of JAX out of TensorFlow's two numbers, and whether they are known."""
+def _make_key(seed: Seed) -> tuple[Any, bool]:
+    """Returns a key of JAX from TensorFlow's two numbers, and whether they are known."""
     xp, words = dispatch.pick(seed)
     if tuple(words.shape) != (2,):
         raise ArgumentError(f"seed must be two integers. Received one of shape {tuple(words.shape)}.")
+    # TensorFlow's seeds may be negative, and of 64 bits; keys are made of 32-bit words.
     known = words if xp is dispatch.DEVICE else words.astype(np.int64) % 2**32
     first, second = (jnp.asarray(w).astype(jnp.uint32) for w in known)
     return jax.random.fold_in(jax.random.key(first), second), xp is dispatch.HOST
 
 
-def _stateless(seed: Any, draw: Any) -> Any:
-    key, known = _key(seed)
-    found = draw(key)
-    return as_host(np.asarray(found)) if known and not isinstance(found, Tracer) else found
+def _draw_stateless(seed: Seed, draw: Any) -> Any:
+    key, known = _make_key(seed)
+    numbers = draw(key)
+    return as_host(np.asarray(numbers)) if known and not isinstance(numbers, Tracer) else numbers
 
 
 def stateless_uniform(
-    shape: Any,
-    seed: Any,
-    minval: Any = 0,
-    maxval: Any = None,
-    dtype: Any = float32,
+    shape: ShapeLike,
+    seed: Seed,
+    minval: Tensor = 0,
+    maxval: Tensor = None,
+    dtype: DTypeLike = float32,
     name: str | None = None,
     alg: str = "auto_select",
-) -> Any:
+) -> Tensor:
     """Draws uniformly, the same for the same seed (two integers); `alg` must stay "auto_select": JAX has one.
 
     Source: tf.random.stateless_uniform.
     """
     _check_algorithm(alg)
-    kind, wanted = as_dtype(dtype), dispatch.usable(dispatch.DEVICE, dtype)
+    # JAX computes these on the host, too: the same seed gives the same numbers in compiled code.
+    kind, wanted = as_dtype(dtype), dispatch.usable_dtype(dispatch.DEVICE, dtype)
     top = 1 if maxval is None else maxval
     if kind.is_integer:
         if maxval is None:
             raise ArgumentError("Integers are drawn below a maxval, which must be given. Received none.")
-        return _stateless(seed, lambda k: jax.random.randint(k, _shape(shape), minval, top, wanted))
-    return _stateless(seed, lambda k: jax.random.uniform(k, _shape(shape), wanted, minval, top))
+        return _draw_stateless(seed, lambda k: jax.random.randint(k, _shape(shape), minval, top, wanted))
+    return _draw_stateless(seed, lambda k: jax.random.uniform(k, _shape(shape), wanted, minval, top))
 
 
 def stateless_normal(
-    shape: Any,
-    seed: Any,
-    mean: Any = 0.0,
-    stddev: Any = 1.0,
-    dtype: Any = float32,
+    shape: ShapeLike,
+    seed: Seed,
+    mean: Tensor = 0.0,
+    stddev: Tensor = 1.0,
+    dtype: DTypeLike = float32,
     name: str | None = None,
     alg: str = "auto_select",
-) -> Any:
+) -> Tensor:
     """Draws from normal distributions, the same for the same seed. Source: tf.random.stateless_normal."""
     _check_algorithm(alg)
-    wanted = dispatch.usable(dispatch.DEVICE, dtype)
-    return _stateless(seed, lambda k: (jax.random.normal(k, _shape(shape), wanted) * stddev + mean).astype(wanted))
+    wanted = dispatch.usable_dtype(dispatch.DEVICE, dtype)
+    return _draw_stateless(seed, lambda k: (jax.random.normal(k, _shape(shape), wanted) * stddev + mean).astype(wanted))
 
 
 def stateless_truncated_normal(
-    shape: Any,
-    seed: Any,
-    mean: Any = 0.0,
-    stddev: Any = 1.0,
-    dtype: Any = float32,
+    shape: ShapeLike,
+    seed: Seed,
+    mean: Tensor = 0.0,
+    stddev: Tensor = 1.0,
+    dtype: DTypeLike = float32,
     name: str | None = None,
     alg: str = "auto_select",
-) -> Any:
+) -> Tensor:
     """Draws from normal distributions cut off at two deviations. Source: tf.random.stateless_truncated_normal."""
     _check_algorithm(alg)
-    wanted = dispatch.usable(dispatch.DEVICE, dtype)
-    return _stateless(
+    wanted = dispatch.usable_dtype(dispatch.DEVICE, dtype)
+    return _draw_stateless(
         seed,
         lambda k: (jax.random.truncated_normal(k, -2.0, 2.0, _shape(shape), wanted) * stddev + mean).astype(wanted),
     )
 
 
-def stateless_categorical(logits: Any, num_samples: Any, seed: Any, dtype: Any = int64, name: str | None = None) -> Any:
+def stateless_categorical(
+    logits: Tensor, num_samples: SizeLike, seed: Seed, dtype: DTypeLike = int64, name: str | None = None
+) -> Tensor:
     """Draws classes for each row of logits, the same for the same seed. Source: tf.random.stateless_categorical."""
-    wanted = dispatch.usable(dispatch.DEVICE, dtype)
+    wanted = dispatch.usable_dtype(dispatch.DEVICE, dtype)
     rows = jnp.asarray(dispatch.pick(logits)[1])
-    count = dispatch.static(num_samples)
-    return _stateless(
+    count = dispatch.to_static(num_samples)
+    return _draw_stateless(
         seed, lambda k: jax.random.categorical(k, rows[:, None], shape=(rows.shape[0], count)).astype(wanted)
     )
 
 
-def stateless_shuffle(value: Any, seed: Any, alg: str = "auto_select", name: str | None = None) -> Any:
+def stateless_shuffle(value: Tensor, seed: Seed, alg: str = "auto_select", name: str | None = None) -> Tensor:
     """Reorders the slices of the first dimension, the same for the same seed.
 
     Source: tf.random.experimental.stateless_shuffle.
@@ -258,8 +316,8 @@ def stateless_shuffle(value: Any, seed: Any, alg: str = "auto_select", name: str
     _check_algorithm(alg)
     xp, x = dispatch.pick(value)
     if xp is dispatch.HOST:
-        return as_host(x[np.asarray(_stateless(seed, lambda k: jax.random.permutation(k, x.shape[0])))])
-    return _stateless(seed, lambda k: jax.random.permutation(k, x))
+        return as_host(x[np.asarray(_draw_stateless(seed, lambda k: jax.random.permutation(k, x.shape[0])))])
+    return _draw_stateless(seed, lambda k: jax.random.permutation(k, x))
 
 
 def _check_algorithm(alg: str) -> None:
@@ -273,36 +331,46 @@ class Generator:
     """A source of random numbers with a state of its own. Source: tf.random.Generator."""
 
     def __init__(self, seed: int | None = None) -> None:
-        """Makes one of a seed; `None` takes one that nobody knows."""
+        """Creates a generator of a seed; `None` takes a random one."""
         self._rng = np.random.default_rng(seed)
 
     @classmethod
     def from_seed(cls, seed: int, alg: str | None = None) -> Generator:
-        """Makes one of a seed; `alg` must be `None`."""
+        """Creates a generator of a seed; `alg` must be `None`."""
         _check_algorithm("auto_select" if alg is None else alg)
-        return cls(dispatch.static(seed))
+        return cls(dispatch.to_static(seed))
 
     @classmethod
     def from_non_deterministic_state(cls, alg: str | None = None) -> Generator:
-        """Makes one of a seed that nobody knows; `alg` must be `None`."""
+        """Creates a generator of a random seed; `alg` must be `None`."""
         _check_algorithm("auto_select" if alg is None else alg)
         return cls()
 
     def uniform(
-        self, shape: Any, minval: Any = 0, maxval: Any = None, dtype: Any = float32, name: str | None = None
-    ) -> Any:
+        self,
+        shape: ShapeLike,
+        minval: Tensor = 0,
+        maxval: Tensor = None,
+        dtype: DTypeLike = float32,
+        name: str | None = None,
+    ) -> Tensor:
         """Draws uniformly, as `tf.random.uniform`."""
         kind = as_dtype(dtype)
-        low, high = _limits(minval, maxval, kind)
+        low, high = _check_limits(minval, maxval, kind)
         if kind.is_integer:
             return as_host(np.asarray(self._drawing().integers(low, high, _shape(shape), kind.dtype)))
-        return _float_result(low + self._drawing().random(_shape(shape)) * (high - low), kind)
+        return _to_floats(low + self._drawing().random(_shape(shape)) * (high - low), kind)
 
     def normal(
-        self, shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = float32, name: str | None = None
-    ) -> Any:
+        self,
+        shape: ShapeLike,
+        mean: Tensor = 0.0,
+        stddev: Tensor = 1.0,
+        dtype: DTypeLike = float32,
+        name: str | None = None,
+    ) -> Tensor:
         """Draws from normal distributions."""
-        return _float_result(self._drawing().normal(mean, stddev, _shape(shape)), dtype)
+        return _to_floats(self._drawing().normal(mean, stddev, _shape(shape)), dtype)
 
     def make_seeds(self, count: int = 1) -> Any:
         """Returns seeds for the stateless functions, int32 of shape `[2, count]`."""
@@ -310,14 +378,16 @@ class Generator:
 
     def _drawing(self) -> np.random.Generator:
         _generator()
+        # The call above refuses to draw in a trace, where the number would be a constant.
         return self._rng
 
 
 def get_global_generator() -> Generator:
     """Returns the generator that the functions without a seed draw from. Source: tf.random.get_global_generator."""
+    # The very generator that the functions draw from: both share one sequence.
     generator = Generator()
     generator._rng = _generator()  # pyright: ignore[reportPrivateUsage]
     return generator
 
 
-named.all_of(globals())
+named.record_names(globals())

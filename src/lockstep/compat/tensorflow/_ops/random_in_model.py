@@ -19,9 +19,11 @@ import keras
 import numpy as np
 from keras.src.random.seed_generator import draw_seed
 
+from lockstep._types import Array, Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32, int64
 from lockstep.compat.tensorflow._ops import dispatch
-from lockstep.compat.tensorflow._ops.named import is_of_replica, running
+from lockstep.compat.tensorflow._ops.named import is_of_replica, model_fn_scope
+from lockstep.compat.tensorflow._types import Argument, DTypeLike, ShapeLike, SizeLike
 from lockstep.errors import ArgumentError
 
 # The collection of a model_fn that remembers how what was drawn can be drawn again.
@@ -30,33 +32,34 @@ _DRAWN = "lockstep.compat/drawn"
 _generators: dict[int | None, Any] = {}
 
 
-def redirected(function: Callable[..., Any]) -> Callable[..., Any]:
+def redirect(function: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a function of `tf.random` draw here while a model_fn is traced."""
     here: Callable[..., Any] = globals()[function.__name__]
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    def drawn(*args: Any, **kwargs: Any) -> Any:
-        scope = running()
+    def draw(*args: Argument, **kwargs: Argument) -> Any:
+        scope = model_fn_scope()
         if not dispatch.is_traced() or (scope is None and not is_of_replica()):
             return function(*args, **kwargs)
-        given = signature.bind(*args, **kwargs).arguments
-        given.pop("name", None)
-        seed = given.pop("seed", None)
+        arguments = signature.bind(*args, **kwargs).arguments
+        arguments.pop("name", None)
+        seed = arguments.pop("seed", None)
         if scope is None:
-            return here(draw_seed(_generator_of(None if seed is None else dispatch.static(seed))), **given)
+            return here(draw_seed(_generator_of(None if seed is None else dispatch.to_static(seed))), **arguments)
         # A generator of its own, which the model_fn makes anew, and by that finds again, in each call.
-        generator = keras.random.SeedGenerator(None if seed is None else dispatch.static(seed))
-        value = here(draw_seed(generator), **given)
-        again = functools.partial(here, **given)
+        generator = keras.random.SeedGenerator(None if seed is None else dispatch.to_static(seed))
+        value = here(draw_seed(generator), **arguments)
+        # A tf.Variable made of this value, a tracer, has to draw it again in its initializer.
+        again = functools.partial(here, **arguments)
         scope.collections.setdefault(_DRAWN, []).append((value, seed, again))
         return value
 
-    return drawn
+    return draw
 
 
 def _generator_of(seed: int | None) -> Any:
-    """The generator of functions of replicas. As in TensorFlow, those with a seed draw from one for that seed."""
+    """Returns the generator that functions of replicas draw from; each seed has its own, as in TensorFlow."""
     if seed not in _generators:
         _generators[seed] = keras.random.SeedGenerator(random.getrandbits(31) if seed is None else seed)
     return _generators[seed]
@@ -64,35 +67,36 @@ def _generator_of(seed: int | None) -> Any:
 
 def start_anew() -> None:
     """Makes generators of functions of replicas, which compiled functions hold, start anew."""
+    # Assigned, not replaced: compiled functions hold these very variables.
     for seed, generator in _generators.items():
         first = random.getrandbits(31) if seed is None else seed
         generator.state.assign(np.asarray([first, 0], generator.state.dtype))
 
 
-def initializer_of(value: Any) -> Callable[..., Any] | None:
+def initializer_of(value: Tensor) -> Callable[..., Any] | None:
     """Returns what draws such numbers as `value`, a result of `tf.random` in this model_fn; `None` if it is another.
 
     A variable whose first value is random is made of it.
     """
-    scope = running()
+    scope = model_fn_scope()
     for drawn, seed, again in () if scope is None else scope.collections.get(_DRAWN, ()):
         if drawn is value:
             # Python's generator is in the same state in each call of the model_fn.
-            number = random.getrandbits(31) if seed is None else dispatch.static(seed)
+            number = random.getrandbits(31) if seed is None else dispatch.to_static(seed)
             return lambda shape, dtype: again(jax.random.PRNGKey(number)).astype(dtype)
     return None
 
 
-def _shape(shape: Any) -> tuple[int, ...]:
-    sizes = dispatch.static(shape)
+def _shape(shape: ShapeLike) -> tuple[int, ...]:
+    sizes = dispatch.to_static(shape)
     return (sizes,) if isinstance(sizes, int) else sizes
 
 
-def _type(dtype: Any) -> Any:
-    return dispatch.usable(dispatch.DEVICE, dtype)
+def _type(dtype: DTypeLike) -> Any:
+    return dispatch.usable_dtype(dispatch.DEVICE, dtype)
 
 
-def uniform(key: Any, shape: Any, minval: Any = 0, maxval: Any = None, dtype: Any = float32) -> Any:
+def uniform(key: Array, shape: ShapeLike, minval: Tensor = 0, maxval: Tensor = None, dtype: DTypeLike = float32) -> Any:
     high = 1 if maxval is None else maxval
     if as_dtype(dtype).is_integer:
         if maxval is None:
@@ -102,32 +106,34 @@ def uniform(key: Any, shape: Any, minval: Any = 0, maxval: Any = None, dtype: An
     return (minval + drawn * (high - minval)).astype(_type(dtype))
 
 
-def normal(key: Any, shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = float32) -> Any:
+def normal(key: Array, shape: ShapeLike, mean: Tensor = 0.0, stddev: Tensor = 1.0, dtype: DTypeLike = float32) -> Any:
     drawn = jax.random.normal(key, _shape(shape), _type(dtype))
     return (drawn * stddev + mean).astype(_type(dtype))
 
 
-def truncated_normal(key: Any, shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = float32) -> Any:
+def truncated_normal(
+    key: Array, shape: ShapeLike, mean: Tensor = 0.0, stddev: Tensor = 1.0, dtype: DTypeLike = float32
+) -> Any:
     drawn = jax.random.truncated_normal(key, -2.0, 2.0, _shape(shape), _type(dtype))
     return (drawn * stddev + mean).astype(_type(dtype))
 
 
-def gamma(key: Any, shape: Any, alpha: Any, beta: Any = None, dtype: Any = float32) -> Any:
+def gamma(key: Array, shape: ShapeLike, alpha: Tensor, beta: Tensor = None, dtype: DTypeLike = float32) -> Any:
     a, b = jnp.asarray(alpha, _type(dtype)), jnp.asarray(1.0 if beta is None else beta, _type(dtype))
     sizes = (*_shape(shape), *jnp.broadcast_shapes(a.shape, b.shape))
     return jax.random.gamma(key, a, sizes, _type(dtype)) / b
 
 
-def poisson(key: Any, shape: Any, lam: Any, dtype: Any = float32) -> Any:
+def poisson(key: Array, shape: ShapeLike, lam: Tensor, dtype: DTypeLike = float32) -> Any:
     rate = jnp.asarray(lam, jnp.float32)
     return jax.random.poisson(key, rate, (*_shape(shape), *rate.shape)).astype(_type(dtype))
 
 
-def categorical(key: Any, logits: Any, num_samples: Any, dtype: Any = int64) -> Any:
+def categorical(key: Array, logits: Tensor, num_samples: SizeLike, dtype: DTypeLike = int64) -> Any:
     rows = jnp.asarray(dispatch.pick(logits)[1])
-    count = dispatch.static(num_samples)
+    count = dispatch.to_static(num_samples)
     return jax.random.categorical(key, rows[:, None], shape=(rows.shape[0], count)).astype(_type(dtype))
 
 
-def shuffle(key: Any, value: Any) -> Any:
+def shuffle(key: Array, value: Tensor) -> Any:
     return jax.random.permutation(key, jnp.asarray(dispatch.pick(value)[1]))

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,9 +14,12 @@ import numpy as np
 from jax.core import Tracer
 from scipy import special as scipy
 
+from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, int64
 from lockstep.compat.tensorflow._ops import dispatch, named
+from lockstep.compat.tensorflow._ops.make import describe
 from lockstep.compat.tensorflow._tensor import as_host
+from lockstep.compat.tensorflow._types import AxisLike, DTypeLike, Library, ShapeLike, SizeLike
 
 __all__ = [
     "accumulate_n",
@@ -41,81 +45,69 @@ __all__ = [
 ]
 
 
-def _reduced(function: str, x: Any, axis: Any, keepdims: bool, floats: bool = False) -> Any:
-    xp, x = dispatch.pick(x)
-    if floats:
-        x = dispatch.floating(xp, x)
-    return dispatch.give(xp, getattr(xp, function)(x, axis=dispatch.static(axis), keepdims=keepdims))
-
-
-def _integral(xp: Any, x: Any, result: Any) -> Any:
-    """Sums of small integers in the type of the elements, as TensorFlow has them; numpy and JAX widen them."""
+def _keep_integer_type(xp: Library, x: Tensor, result: Tensor) -> Any:
+    """Returns sums and products of integers in the type of the elements."""
+    # numpy sums int32 in int64, JAX uint8 in uint32. TensorFlow stays in the type, and wraps around.
     keep = xp is not dispatch.SYMBOLIC and np.issubdtype(x.dtype, np.integer)
     return result.astype(x.dtype) if keep else result
 
 
-def reduce_sum(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
+def reduce_sum(input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None) -> Tensor:
     """Adds elements, all or along the axes. Source: tf.reduce_sum."""
     xp, x = dispatch.pick(input_tensor)
-    return dispatch.give(xp, _integral(xp, x, xp.sum(x, axis=dispatch.static(axis), keepdims=keepdims)))
+    return dispatch.give(xp, _keep_integer_type(xp, x, xp.sum(x, axis=dispatch.to_static(axis), keepdims=keepdims)))
 
 
-def reduce_prod(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
+def reduce_prod(input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None) -> Tensor:
     """Multiplies elements, all or along the axes. Source: tf.reduce_prod."""
     xp, x = dispatch.pick(input_tensor)
-    return dispatch.give(xp, _integral(xp, x, xp.prod(x, axis=dispatch.static(axis), keepdims=keepdims)))
+    return dispatch.give(xp, _keep_integer_type(xp, x, xp.prod(x, axis=dispatch.to_static(axis), keepdims=keepdims)))
 
 
-def reduce_mean(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
-    """Takes means, of all or along the axes; those of integers are float32, not rounded. Source: tf.reduce_mean."""
-    return _reduced("mean", input_tensor, axis, keepdims, floats=True)
+def _reduction(function: str, tf_name: str, summary: str, floats: bool = False) -> Callable[..., Any]:
+    """Returns a function that reduces all elements, or the axes, by a function that all three libraries have."""
+
+    def reduce(input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None) -> Any:
+        xp, x = dispatch.pick(input_tensor)
+        x = dispatch.to_floats(xp, x) if floats else x
+        return dispatch.give(xp, getattr(xp, function)(x, axis=dispatch.to_static(axis), keepdims=keepdims))
+
+    return describe(reduce, tf_name, summary)
 
 
-def reduce_max(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
-    """Returns the greatest elements, of all or along the axes. Source: tf.reduce_max."""
-    return _reduced("max", input_tensor, axis, keepdims)
+# Means of integers are float32: TensorFlow would round them.
+reduce_mean = _reduction("mean", "tf.reduce_mean", "Takes means, of all or along the axes", floats=True)
+reduce_max = _reduction("max", "tf.reduce_max", "Returns the greatest elements, of all or along the axes")
+reduce_min = _reduction("min", "tf.reduce_min", "Returns the least elements, of all or along the axes")
+reduce_all = _reduction("all", "tf.reduce_all", "Returns whether all are true, of all or along the axes")
+reduce_any = _reduction("any", "tf.reduce_any", "Returns whether any is true, of all or along the axes")
+# Of the whole, not of a sample: TensorFlow divides by n, as numpy does.
+reduce_std = _reduction("std", "tf.math.reduce_std", "Takes standard deviations of the whole", floats=True)
+reduce_variance = _reduction("var", "tf.math.reduce_variance", "Takes variances of the whole", floats=True)
 
 
-def reduce_min(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
-    """Returns the least elements, of all or along the axes. Source: tf.reduce_min."""
-    return _reduced("min", input_tensor, axis, keepdims)
-
-
-def reduce_all(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
-    """Whether all are true, of all or along the axes. Source: tf.reduce_all."""
-    return _reduced("all", input_tensor, axis, keepdims)
-
-
-def reduce_any(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
-    """Whether any is true, of all or along the axes. Source: tf.reduce_any."""
-    return _reduced("any", input_tensor, axis, keepdims)
-
-
-def reduce_std(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
-    """Takes standard deviations (of the whole, not of a sample). Source: tf.math.reduce_std."""
-    return _reduced("std", input_tensor, axis, keepdims, floats=True)
-
-
-def reduce_variance(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
-    """Takes variances (of the whole, not of a sample). Source: tf.math.reduce_variance."""
-    return _reduced("var", input_tensor, axis, keepdims, floats=True)
-
-
-def reduce_logsumexp(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
+def reduce_logsumexp(
+    input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
     """Computes log(sum(exp(x))) without overflow. Source: tf.reduce_logsumexp."""
     xp, x = dispatch.pick(input_tensor)
+    # numpy has no logsumexp.
     function: Any = {dispatch.HOST: scipy.logsumexp, dispatch.DEVICE: jax.nn.logsumexp}.get(xp, keras.ops.logsumexp)
-    return dispatch.give(xp, function(dispatch.floating(xp, x), axis=dispatch.static(axis), keepdims=keepdims))
+    return dispatch.give(xp, function(dispatch.to_floats(xp, x), axis=dispatch.to_static(axis), keepdims=keepdims))
 
 
-def reduce_euclidean_norm(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
+def reduce_euclidean_norm(
+    input_tensor: Tensor, axis: AxisLike = None, keepdims: bool = False, name: str | None = None
+) -> Tensor:
     """Computes square roots of sums of squares. Source: tf.math.reduce_euclidean_norm."""
     xp, x = dispatch.pick(input_tensor)
-    x = dispatch.floating(xp, x)
-    return dispatch.give(xp, xp.sqrt(xp.sum(xp.square(xp.abs(x)), axis=dispatch.static(axis), keepdims=keepdims)))
+    x = dispatch.to_floats(xp, x)
+    return dispatch.give(xp, xp.sqrt(xp.sum(xp.square(xp.abs(x)), axis=dispatch.to_static(axis), keepdims=keepdims)))
 
 
-def accumulate_n(inputs: Any, shape: Any = None, tensor_dtype: Any = None, name: str | None = None) -> Any:
+def accumulate_n(
+    inputs: Tensor, shape: ShapeLike = None, tensor_dtype: DTypeLike = None, name: str | None = None
+) -> Tensor:
     """Adds the tensors of a list; checks their shape and type if given. Source: tf.math.accumulate_n."""
     from lockstep.compat.tensorflow._ops.arrays import ensure_shape
     from lockstep.compat.tensorflow._ops.create import cast
@@ -126,48 +118,52 @@ def accumulate_n(inputs: Any, shape: Any = None, tensor_dtype: Any = None, name:
 
 
 def count_nonzero(
-    input: Any, axis: Any = None, keepdims: bool = False, dtype: Any = int64, name: str | None = None
-) -> Any:
+    input: Tensor, axis: AxisLike = None, keepdims: bool = False, dtype: DTypeLike = int64, name: str | None = None
+) -> Tensor:
     """Counts the elements that are not zero; of text: not empty. Source: tf.math.count_nonzero."""
     xp, x = dispatch.pick(input)
+    # Text counts where it is not empty.
     hits = x != (b"" if x.dtype == object else 0)
     counted = xp.sum(
         xp.cast(hits, "int32") if xp is dispatch.SYMBOLIC else hits.astype("int32"),
-        axis=dispatch.static(axis),
+        axis=dispatch.to_static(axis),
         keepdims=keepdims,
     )
     return (
         as_host(np.asarray(counted, as_dtype(dtype).dtype))
         if xp is dispatch.HOST
-        else counted.astype(dispatch.usable(xp, dtype))
+        else counted.astype(dispatch.usable_dtype(xp, dtype))
     )
 
 
-def zero_fraction(value: Any, name: str | None = None) -> Any:
+def zero_fraction(value: Tensor, name: str | None = None) -> Tensor:
     """Returns the share of elements that are zero. Source: tf.math.zero_fraction."""
     xp, x = dispatch.pick(value)
     return dispatch.give(xp, xp.mean((x == 0).astype("float32")))
 
 
-def argmax(input: Any, axis: Any = None, output_type: Any = int64, name: str | None = None) -> Any:
+def argmax(input: Tensor, axis: AxisLike = None, output_type: DTypeLike = int64, name: str | None = None) -> Tensor:
     """Returns the index of the greatest element along `axis` (0). Source: tf.argmax."""
     return _arg("argmax", input, axis, output_type)
 
 
-def argmin(input: Any, axis: Any = None, output_type: Any = int64, name: str | None = None) -> Any:
+def argmin(input: Tensor, axis: AxisLike = None, output_type: DTypeLike = int64, name: str | None = None) -> Tensor:
     """Returns the index of the least element along `axis` (0). Source: tf.argmin."""
     return _arg("argmin", input, axis, output_type)
 
 
-def _arg(function: str, value: Any, axis: Any, dtype: Any) -> Any:
+def _arg(function: str, value: Tensor, axis: AxisLike, dtype: DTypeLike) -> Any:
     xp, x = dispatch.pick(value)
-    found = getattr(xp, function)(x, axis=0 if axis is None else dispatch.static(axis))
+    # TensorFlow's default is axis 0, numpy's all elements.
+    index = getattr(xp, function)(x, axis=0 if axis is None else dispatch.to_static(axis))
     if xp is dispatch.HOST:
-        return as_host(np.asarray(found, as_dtype(dtype).dtype))
-    return keras.ops.cast(found, as_dtype(dispatch.usable(dispatch.DEVICE, dtype)).name)
+        return as_host(np.asarray(index, as_dtype(dtype).dtype))
+    return keras.ops.cast(index, as_dtype(dispatch.usable_dtype(dispatch.DEVICE, dtype)).name)
 
 
-def cumsum(x: Any, axis: Any = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None) -> Any:
+def cumsum(
+    x: Tensor, axis: AxisLike = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
+) -> Tensor:
     """Adds up along an axis; `exclusive` leaves the element itself out, `reverse` goes from the end.
 
     Source: tf.cumsum.
@@ -175,53 +171,57 @@ def cumsum(x: Any, axis: Any = 0, exclusive: bool = False, reverse: bool = False
     return _scan("cumsum", x, axis, exclusive, reverse)
 
 
-def cumprod(x: Any, axis: Any = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None) -> Any:
+def cumprod(
+    x: Tensor, axis: AxisLike = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
+) -> Tensor:
     """Multiplies up along an axis; arguments as of `cumsum`. Source: tf.math.cumprod."""
     return _scan("cumprod", x, axis, exclusive, reverse)
 
 
-def _scan(function: str, value: Any, axis: Any, exclusive: bool, reverse: bool) -> Any:
+def _scan(function: str, value: Tensor, axis: AxisLike, exclusive: bool, reverse: bool) -> Any:
     xp, x = dispatch.pick(value)
-    axis = dispatch.static(axis)
+    axis = dispatch.to_static(axis)
     x = xp.flip(x, axis) if reverse else x
     if exclusive:
-        first = xp.full_like(_first(xp, x, axis), 0 if function == "cumsum" else 1)
-        x = xp.concatenate([first, _but_last(xp, x, axis)], axis=axis)
+        # Exclusive: shifted by one, with the neutral element in front.
+        first = xp.full_like(_take_first(xp, x, axis), 0 if function == "cumsum" else 1)
+        x = xp.concatenate([first, _drop_last(xp, x, axis)], axis=axis)
     done = getattr(xp, function)(x, axis=axis)
-    done = _integral(xp, x, done)
+    done = _keep_integer_type(xp, x, done)
     return dispatch.give(xp, xp.flip(done, axis) if reverse else done)
 
 
-def _first(xp: Any, x: Any, axis: int) -> Any:
+def _take_first(xp: Library, x: Tensor, axis: int) -> Any:
     return xp.take(x, np.arange(1), axis=axis)
 
 
-def _but_last(xp: Any, x: Any, axis: int) -> Any:
+def _drop_last(xp: Library, x: Tensor, axis: int) -> Any:
     return xp.take(x, np.arange(x.shape[axis] - 1), axis=axis)
 
 
 def cumulative_logsumexp(
-    x: Any, axis: Any = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
-) -> Any:
+    x: Tensor, axis: AxisLike = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
+) -> Tensor:
     """Computes log(cumsum(exp(x))) without overflow. Source: tf.math.cumulative_logsumexp."""
     xp, x = dispatch.pick(x)
-    axis = dispatch.static(axis)
+    axis = dispatch.to_static(axis)
+    # exp of a difference to the maximum cannot overflow.
     peak = xp.max(x, axis=axis, keepdims=True)
     total = _scan("cumsum", dispatch.give(xp, xp.exp(x - peak)), axis, exclusive, reverse)
     with np.errstate(divide="ignore"):
-        return dispatch.give(xp, xp.log(dispatch.array(xp, total)) + peak)
+        return dispatch.give(xp, xp.log(dispatch.to_array(xp, total)) + peak)
 
 
 def bincount(
-    arr: Any,
-    weights: Any = None,
-    minlength: Any = None,
-    maxlength: Any = None,
-    dtype: Any = "int32",
+    arr: Tensor,
+    weights: Tensor = None,
+    minlength: SizeLike = None,
+    maxlength: SizeLike = None,
+    dtype: DTypeLike = "int32",
     name: str | None = None,
     axis: int | None = None,
     binary_output: bool = False,
-) -> Any:
+) -> Tensor:
     """Counts how often each integer from 0 up occurs, or adds its weights up.
 
     Args:
@@ -233,26 +233,29 @@ def bincount(
     Source: tf.math.bincount.
     """
     xp, x, w = dispatch.pick(arr, weights)
+    # One count for each row: all rows have the bins of the greatest.
     if axis == -1 and len(x.shape) > 1:
         size = _bins(x, minlength, maxlength)
         rows = [
             bincount(r, None if w is None else w[i], size, size, dtype, binary_output=binary_output)
             for i, r in enumerate(x)
         ]
-        return dispatch.give(xp, xp.stack([dispatch.array(xp, r) for r in rows]))
+        return dispatch.give(xp, xp.stack([dispatch.to_array(xp, r) for r in rows]))
     size = _bins(x, minlength, maxlength)
+    # A comparison with all bins serves counts, weights and flags alike, and has a static shape.
     hot = xp.reshape(x, (-1, 1)) == xp.arange(size)
     values = hot if w is None else xp.where(hot, xp.reshape(w, (-1, 1)), 0)
     counts = xp.any(hot, axis=0) if binary_output else xp.sum(values, axis=0)
-    return dispatch.give(xp, counts.astype(dispatch.usable(xp, dtype)) if w is None else counts)
+    return dispatch.give(xp, counts.astype(dispatch.usable_dtype(xp, dtype)) if w is None else counts)
 
 
-def _bins(x: Any, minlength: Any, maxlength: Any) -> int:
+def _bins(x: Tensor, minlength: SizeLike, maxlength: SizeLike) -> int:
     if isinstance(x, Tracer):
-        return dispatch.static(maxlength if maxlength is not None else minlength)
+        return dispatch.to_static(maxlength if maxlength is not None else minlength)
+    # Known values decide the number of bins, which compiled code cannot.
     size = int(jnp.max(x)) + 1 if isinstance(x, jax.Array) else int(x.max(initial=-1)) + 1
-    size = max(size, dispatch.static(minlength) or 0)
-    return size if maxlength is None else min(size, dispatch.static(maxlength))
+    size = max(size, dispatch.to_static(minlength) or 0)
+    return size if maxlength is None else min(size, dispatch.to_static(maxlength))
 
 
-named.all_of(globals())
+named.record_names(globals())

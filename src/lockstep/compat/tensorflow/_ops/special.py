@@ -1,4 +1,4 @@
-"""Functions that compute element by element, and that TensorFlow has in `tf.math` only."""
+"""Elementwise functions that TensorFlow has in `tf.math` only."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special as scipy
 
+from lockstep._types import Tensor
 from lockstep.compat.tensorflow._ops import named
 from lockstep.compat.tensorflow._ops.make import binary, unary
+from lockstep.compat.tensorflow._types import Library
 
 __all__ = [
     "bessel_i0",
@@ -69,6 +71,7 @@ digamma = _unary("digamma", "the derivative of lgamma", "digamma", scipy.digamma
 erf = _unary("erf", "the error function", "erf", scipy.erf, _js.erf)
 erfc = _unary("erfc", "1 - erf(x)", "erfc", scipy.erfc, _js.erfc)
 erfinv = _unary("erfinv", "the inverse of erf", "erfinv", scipy.erfinv, _js.erfinv)
+# By erfinv: erfc(x) = 1 - erf(x).
 erfcinv = _unary("erfcinv", "the inverse of erfc", "erfcinv", scipy.erfcinv, lambda x: _js.erfinv(1 - x))
 is_finite = unary("tf.math.is_finite", "whether elements are neither infinite nor NaN", "isfinite", floats=False)
 is_inf = unary("tf.math.is_inf", "whether elements are infinite", "isinf", floats=False)
@@ -83,6 +86,7 @@ rint = unary("tf.math.rint", "the nearest integers, halves to even ones", "rint"
 softplus = _unary("softplus", "log(1 + exp(x))", "softplus", lambda x: np.logaddexp(x, 0), jax.nn.softplus)
 softsign = _unary("softsign", "x / (1 + |x|)", "softsign", lambda x: x / (1 + np.abs(x)), jax.nn.soft_sign)
 
+# As Python's operators, also for negative numbers.
 floordiv = binary("tf.math.floordiv", "quotients, rounded down", "floor_divide")
 floormod = binary("tf.math.floormod", "remainders that have the sign of y", "mod")
 igamma = _binary("igamma", "the lower regularised incomplete gamma function", "igamma", scipy.gammainc, _js.gammainc)
@@ -90,6 +94,7 @@ igammac = _binary(
     "igammac", "the upper regularised incomplete gamma function", "igammac", scipy.gammaincc, _js.gammaincc
 )
 nextafter = binary("tf.math.nextafter", "the next number after x towards y", "nextafter", floats=True)
+# JAX wants the order as integers; TensorFlow's has the type of x.
 polygamma = _binary(
     "polygamma",
     "the polygamma function",
@@ -97,6 +102,7 @@ polygamma = _binary(
     scipy.polygamma,
     lambda n, x: _js.polygamma(jnp.asarray(n, "int32"), x),
 )
+# numpy and JAX have no such function; keras.ops neither, so that symbolic tensors get a Lambda layer.
 squared_difference = binary(
     "tf.math.squared_difference",
     "(x - y) squared",
@@ -109,14 +115,15 @@ xlog1py = _binary("xlog1py", "x * log(1 + y), 0 where x is 0", "xlog1py", scipy.
 zeta = _binary("zeta", "the Hurwitz zeta function", "zeta", scipy.zeta, _js.zeta)
 
 
-def _over(xp: Any, safe_when: str) -> Any:
+def _guard_zero(xp: Library, safe_when: str) -> Any:
     """Divides or multiplies where `y` (or `x`) is not zero, else gives zero."""
 
-    def divide(x: Any, y: Any) -> Any:
+    # The inner where keeps 0 away from the division: NaN in a branch not taken would reach the gradient.
+    def divide(x: Tensor, y: Tensor) -> Any:
         y = xp.asarray(y)
         return xp.where(y == 0, xp.zeros((), y.dtype), xp.divide(x, xp.where(y == 0, xp.ones((), y.dtype), y)))
 
-    def multiply(x: Any, y: Any) -> Any:
+    def multiply(x: Tensor, y: Tensor) -> Any:
         y = xp.asarray(y)
         return xp.where(y == 0, xp.zeros((), y.dtype), xp.multiply(x, y))
 
@@ -124,11 +131,16 @@ def _over(xp: Any, safe_when: str) -> Any:
 
 
 divide_no_nan = _binary(
-    "divide_no_nan", "x / y, 0 where y is 0", "divide_no_nan", _over(np, "divide"), _over(jnp, "divide")
+    "divide_no_nan", "x / y, 0 where y is 0", "divide_no_nan", _guard_zero(np, "divide"), _guard_zero(jnp, "divide")
 )
 multiply_no_nan = _binary(
-    "multiply_no_nan", "x * y, 0 where y is 0", "multiply_no_nan", _over(np, "multiply"), _over(jnp, "multiply")
+    "multiply_no_nan",
+    "x * y, 0 where y is 0",
+    "multiply_no_nan",
+    _guard_zero(np, "multiply"),
+    _guard_zero(jnp, "multiply"),
 )
+# The inner where keeps 0 / 0 out, whose NaN would reach the gradient.
 xdivy = _binary(
     "xdivy",
     "x / y, 0 where x is 0",
@@ -140,12 +152,12 @@ reciprocal_no_nan = _unary(
     "reciprocal_no_nan",
     "1 / x, 0 where x is 0",
     "reciprocal_no_nan",
-    lambda x: _over(np, "divide")(1, x),
-    lambda x: _over(jnp, "divide")(1, x),
+    lambda x: _guard_zero(np, "divide")(1, x),
+    lambda x: _guard_zero(jnp, "divide")(1, x),
 )
 
 
-def betainc(a: Any, b: Any, x: Any, name: str | None = None) -> Any:
+def betainc(a: Tensor, b: Tensor, x: Tensor, name: str | None = None) -> Tensor:
     """Computes the regularised incomplete beta function. Source: tf.math.betainc."""
     from lockstep.compat.tensorflow._ops import dispatch
 
@@ -153,13 +165,14 @@ def betainc(a: Any, b: Any, x: Any, name: str | None = None) -> Any:
     return dispatch.give(xp, (scipy.betainc if xp is dispatch.HOST else _js.betainc)(a, b, x))
 
 
-def lbeta(x: Any, name: str | None = None) -> Any:
+def lbeta(x: Tensor, name: str | None = None) -> Tensor:
     """Computes the logarithm of the absolute beta function, over the last dimension. Source: tf.math.lbeta."""
     from lockstep.compat.tensorflow._ops import dispatch
 
     xp, x = dispatch.pick(x)
     gammaln = scipy.gammaln if xp is dispatch.HOST else _js.gammaln
+    # By logarithms: the gamma function itself overflows above 35 in float32.
     return dispatch.give(xp, gammaln(x).sum(-1) - gammaln(x.sum(-1)))
 
 
-named.all_of(globals())
+named.record_names(globals())

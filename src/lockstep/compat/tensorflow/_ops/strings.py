@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32
 from lockstep.compat.tensorflow._ops import dispatch, named
-from lockstep.compat.tensorflow._tensor import HostTensor, as_host
-from lockstep.compat.tensorflow._tensor import text as _text
+from lockstep.compat.tensorflow._tensor import HostTensor, as_host, to_text
+from lockstep.compat.tensorflow._types import AxisLike, DTypeLike, SizeLike
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
 
 __all__ = [
@@ -39,31 +40,32 @@ __all__ = [
 ]
 
 
-def _bytes(value: Any) -> np.ndarray[Any, Any]:
+def _to_bytes(value: Tensor) -> np.ndarray[Any, Any]:
     if isinstance(value, jax.Array):
         raise UnsupportedError("Text functions take text, which is kept on the host. Received an array of JAX.")
-    found = _text(value)
-    if any(not isinstance(e, bytes) for e in found.ravel()):
+    texts = to_text(value)
+    # Arrays of objects may hold anything.
+    if any(not isinstance(e, bytes) for e in texts.ravel()):
         raise ArgumentError(f"Text functions take text. Received: {value!r}. Use tf.strings.as_string for numbers.")
-    return found
+    return texts
 
 
-def each(function: Callable[[bytes], Any], value: Any, dtype: Any = object) -> HostTensor:
-    found = _bytes(value)
-    result = np.empty(found.size, dtype)
-    for index, element in enumerate(found.ravel()):
+def map_text(function: Callable[[bytes], Any], value: Tensor, dtype: DTypeLike = object) -> HostTensor:
+    texts = _to_bytes(value)
+    result = np.empty(texts.size, dtype)
+    for index, element in enumerate(texts.ravel()):
         result[index] = function(element)
-    return as_host(result.reshape(found.shape))
+    return as_host(result.reshape(texts.shape))
 
 
-def lower(input: Any, encoding: str = "", name: str | None = None) -> Any:
+def lower(input: Tensor, encoding: str = "", name: str | None = None) -> Tensor:
     """Returns text in lower case; only ASCII letters unless `encoding` is "utf-8". Source: tf.strings.lower."""
-    return each((lambda b: b.decode().lower().encode()) if _is_utf8(encoding) else bytes.lower, input)
+    return map_text((lambda b: b.decode().lower().encode()) if _is_utf8(encoding) else bytes.lower, input)
 
 
-def upper(input: Any, encoding: str = "", name: str | None = None) -> Any:
+def upper(input: Tensor, encoding: str = "", name: str | None = None) -> Tensor:
     """Returns text in upper case; only ASCII letters unless `encoding` is "utf-8". Source: tf.strings.upper."""
-    return each((lambda b: b.decode().upper().encode()) if _is_utf8(encoding) else bytes.upper, input)
+    return map_text((lambda b: b.decode().upper().encode()) if _is_utf8(encoding) else bytes.upper, input)
 
 
 def _is_utf8(encoding: str) -> bool:
@@ -72,14 +74,14 @@ def _is_utf8(encoding: str) -> bool:
     return bool(encoding)
 
 
-def strip(input: Any, name: str | None = None) -> Any:
+def strip(input: Tensor, name: str | None = None) -> Tensor:
     """Removes white space at both ends. Source: tf.strings.strip."""
-    return each(bytes.strip, input)
+    return map_text(bytes.strip, input)
 
 
-def length(input: Any, unit: str = "BYTE", name: str | None = None) -> Any:
+def length(input: Tensor, unit: str = "BYTE", name: str | None = None) -> Tensor:
     """Counts bytes, or characters with `unit="UTF8_CHAR"`, as int32. Source: tf.strings.length."""
-    return each((lambda b: len(b.decode())) if _is_char(unit) else len, input, np.int32)
+    return map_text((lambda b: len(b.decode())) if _is_char(unit) else len, input, np.int32)
 
 
 def _is_char(unit: str) -> bool:
@@ -88,28 +90,30 @@ def _is_char(unit: str) -> bool:
     return unit == "UTF8_CHAR"
 
 
-def substr(input: Any, pos: Any, len: Any, unit: str = "BYTE", name: str | None = None) -> Any:
+def substr(input: Tensor, pos: Tensor, len: Tensor, unit: str = "BYTE", name: str | None = None) -> Tensor:
     """Takes `len` bytes or characters from `pos` on; a negative `pos` counts from the end.
 
     Source: tf.strings.substr.
     """
     chars = _is_char(unit)
-    texts, starts, sizes = np.broadcast_arrays(_bytes(input), np.asarray(pos), np.asarray(len))
-    cut = [_cut(*part, chars) for part in zip(texts.ravel(), starts.ravel(), sizes.ravel(), strict=True)]
-    return as_host(_text(cut).reshape(texts.shape))
+    # TensorFlow lets pos and len be one for all, or one for each text.
+    texts, starts, sizes = np.broadcast_arrays(_to_bytes(input), np.asarray(pos), np.asarray(len))
+    cut = [_cut_text(*part, chars) for part in zip(texts.ravel(), starts.ravel(), sizes.ravel(), strict=True)]
+    return as_host(to_text(cut).reshape(texts.shape))
 
 
-def _cut(value: bytes, start: int, size: int, chars: bool) -> bytes:
+def _cut_text(value: bytes, start: int, size: int, chars: bool) -> bytes:
     whole: Any = value.decode() if chars else value
     total = whole.__len__()
     if not -total <= start <= total:
         raise ArgumentError(f"pos must lie in the text, of length {total}. Received: {start}.")
+    # TensorFlow counts a negative position from the end.
     first = start + total if start < 0 else start
-    found = whole[first : first + size]
-    return found.encode() if chars else found
+    cut = whole[first : first + size]
+    return cut.encode() if chars else cut
 
 
-def split(input: Any, sep: Any = None, maxsplit: int = -1, name: str | None = None) -> Any:
+def split(input: Tensor, sep: Tensor = None, maxsplit: int = -1, name: str | None = None) -> Tensor:
     """Splits a text into a tensor of its parts, at `sep` or by default at white space.
 
     Several texts give several numbers of parts, which is a ragged tensor in TensorFlow; here they must give the same
@@ -120,77 +124,85 @@ def split(input: Any, sep: Any = None, maxsplit: int = -1, name: str | None = No
 
     Source: tf.strings.split.
     """
-    texts = _bytes(input)
-    mark = None if sep is None else _bytes(sep).item() or None
+    # An array of bytes objects, whatever was given.
+    texts = _to_bytes(input)
+    # TensorFlow splits at white space for an empty separator, which bytes.split refuses.
+    mark = None if sep is None else _to_bytes(sep).item() or None
     parts = [t.split(mark, maxsplit) for t in texts.ravel()]
     if texts.ndim == 0:
-        return as_host(_text(parts[0]).reshape(-1))
+        return as_host(to_text(parts[0]).reshape(-1))
+    # Ragged tensors do not exist here; equal numbers of parts are a matrix.
     if {len(p) for p in parts} - {len(parts[0])}:
         raise UnsupportedError(
             "tf.strings.split of several texts gives a ragged tensor, which do not exist here, unless all have as many "
             "parts. Split one text at a time: in a data set before batch."
         )
-    return as_host(_text(parts).reshape(*texts.shape, -1))
+    return as_host(to_text(parts).reshape(*texts.shape, -1))
 
 
-def join(inputs: Any, separator: Any = "", name: str | None = None) -> Any:
+def join(inputs: Tensor, separator: Tensor = "", name: str | None = None) -> Tensor:
     """Joins the texts of several tensors, element by element. Source: tf.strings.join."""
-    parts = np.broadcast_arrays(*(_bytes(i) for i in inputs))
-    mark = _bytes(separator).item()
+    parts = np.broadcast_arrays(*(_to_bytes(i) for i in inputs))
+    mark = _to_bytes(separator).item()
     rows = [mark.join(row) for row in zip(*(p.ravel() for p in parts), strict=True)]
-    return as_host(_text(rows).reshape(parts[0].shape))
+    return as_host(to_text(rows).reshape(parts[0].shape))
 
 
 def reduce_join(
-    inputs: Any, axis: Any = None, keepdims: bool = False, separator: Any = "", name: str | None = None
-) -> Any:
+    inputs: Tensor, axis: AxisLike = None, keepdims: bool = False, separator: Tensor = "", name: str | None = None
+) -> Tensor:
     """Joins the texts along an axis, or all of them. Source: tf.strings.reduce_join."""
-    texts, mark = _bytes(inputs), _bytes(separator).item()
+    texts, mark = _to_bytes(inputs), _to_bytes(separator).item()
     if axis is None:
-        whole = _text([mark.join(texts.ravel())])
+        whole = to_text([mark.join(texts.ravel())])
         return as_host(whole.reshape((1,) * texts.ndim) if keepdims else whole.reshape(()))
-    moved = np.moveaxis(texts, dispatch.static(axis), -1)
-    rows = _text([mark.join(r) for r in moved.reshape(-1, moved.shape[-1])]).reshape(moved.shape[:-1])
-    return as_host(np.expand_dims(rows, dispatch.static(axis)) if keepdims else rows)
+    # The axis goes last, where rows are joined.
+    moved = np.moveaxis(texts, dispatch.to_static(axis), -1)
+    rows = to_text([mark.join(r) for r in moved.reshape(-1, moved.shape[-1])]).reshape(moved.shape[:-1])
+    return as_host(np.expand_dims(rows, dispatch.to_static(axis)) if keepdims else rows)
 
 
-def regex_replace(input: Any, pattern: Any, rewrite: Any, replace_global: bool = True, name: str | None = None) -> Any:
+def regex_replace(
+    input: Tensor, pattern: Tensor, rewrite: Tensor, replace_global: bool = True, name: str | None = None
+) -> Tensor:
     r"""Replaces what matches, all or the first; `\1` in `rewrite` is the first group.
 
     Source: tf.strings.regex_replace.
     """
-    expression, new = _compiled(pattern), _bytes(rewrite).item()
+    expression, new = _compile_pattern(pattern), _to_bytes(rewrite).item()
+    # TensorFlow's RE2 writes the whole match as \0, Python's re as \g<0>.
     new = re.sub(rb"\\0", rb"\\g<0>", new)
-    return each(lambda b: expression.sub(new, b, count=0 if replace_global else 1), input)
+    return map_text(lambda b: expression.sub(new, b, count=0 if replace_global else 1), input)
 
 
-def regex_full_match(input: Any, pattern: Any, name: str | None = None) -> Any:
-    """Whether the whole text matches. Source: tf.strings.regex_full_match."""
-    expression = _compiled(pattern)
-    return each(lambda b: expression.fullmatch(b) is not None, input, np.bool_)
+def regex_full_match(input: Tensor, pattern: Tensor, name: str | None = None) -> Tensor:
+    """Returns whether the whole text matches. Source: tf.strings.regex_full_match."""
+    expression = _compile_pattern(pattern)
+    return map_text(lambda b: expression.fullmatch(b) is not None, input, np.bool_)
 
 
-def _compiled(pattern: Any) -> re.Pattern[bytes]:
-    found = _bytes(pattern).item()
+def _compile_pattern(pattern: Tensor) -> re.Pattern[bytes]:
+    expression = _to_bytes(pattern).item()
     try:
-        return re.compile(found.replace(rb"[:punct:]", re.escape(b"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")))
+        # Python's re has no POSIX classes.
+        return re.compile(expression.replace(rb"[:punct:]", re.escape(b"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")))
     except re.error as error:
         raise ArgumentError(
-            f"The pattern must be a regular expression of Python's re. Received: {found!r} ({error})."
+            f"The pattern must be a regular expression of Python's re. Received: {expression!r} ({error})."
         ) from error
 
 
-def to_number(input: Any, out_type: Any = float32, name: str | None = None) -> Any:
+def to_number(input: Tensor, out_type: DTypeLike = float32, name: str | None = None) -> Tensor:
     """Reads numbers: float32, float64, int32 or int64. Source: tf.strings.to_number.
 
     Raises:
         InputError: If a text is no such number.
     """
     kind = as_dtype(out_type)
-    return each(lambda b: _number(b, kind), input, kind.dtype)
+    return map_text(lambda b: _parse_number(b, kind), input, kind.dtype)
 
 
-def _number(value: bytes, kind: Any) -> Any:
+def _parse_number(value: bytes, kind: DTypeLike) -> Any:
     try:
         number = int(value) if kind.is_integer else float(value)
         if kind.is_integer and not kind.min <= number <= kind.max:
@@ -201,58 +213,60 @@ def _number(value: bytes, kind: Any) -> Any:
 
 
 def as_string(
-    input: Any,
+    input: Tensor,
     precision: int = -1,
     scientific: bool = False,
     shortest: bool = False,
     width: int = -1,
     fill: str = "",
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Writes numbers as text: floating-point ones with `precision` (6) digits. Source: tf.strings.as_string."""
     values = np.asarray(dispatch.pick(input)[1])
     if scientific and shortest:
         raise ArgumentError("as_string writes either scientific or shortest. Received both.")
+    # %g is the shorter one of %e and %f.
     letter = "e" if scientific else "g" if shortest else "f"
-    places = f".{precision}" if precision >= 0 else ""
+    digits = f".{precision}" if precision >= 0 else ""
     pad = f"{fill}{width}" if width >= 0 else ""
-    one = {"b": lambda v: ("true" if v else "false").rjust(max(width, 0)), "f": lambda v: f"%{pad}{places}{letter}" % v}
+    # printf's format, which TensorFlow uses, too.
+    one = {"b": lambda v: ("true" if v else "false").rjust(max(width, 0)), "f": lambda v: f"%{pad}{digits}{letter}" % v}
     write = one.get(values.dtype.kind, lambda v: v if isinstance(v, bytes) else f"%{pad}d" % v)
-    return as_host(_text([write(v) for v in values.ravel().tolist()]).reshape(values.shape))
+    return as_host(to_text([write(v) for v in values.ravel().tolist()]).reshape(values.shape))
 
 
 def format(
-    template: str, inputs: Any = (), placeholder: str = "{}", summarize: int = 3, name: str | None = None
-) -> Any:
+    template: str, inputs: Tensor = (), placeholder: str = "{}", summarize: int = 3, name: str | None = None
+) -> Tensor:
     """Puts tensors, as tf.print shows them, where the placeholders are. Source: tf.strings.format."""
-    from lockstep.compat.tensorflow._ops.control import shown
+    from lockstep.compat.tensorflow._ops.control import format_value
 
     values = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
     first, *rest = template.split(placeholder)
     if len(rest) != len(values):
         raise ArgumentError(f"There must be one tensor per placeholder, {len(rest)}. Received: {len(values)}.")
-    return as_host(first + "".join(shown(v, summarize) + r for v, r in zip(values, rest, strict=True)))
+    return as_host(first + "".join(format_value(v, summarize) + r for v, r in zip(values, rest, strict=True)))
 
 
-def encode_base64(input: Any, pad: bool = False, name: str | None = None) -> Any:
+def encode_base64(input: Tensor, pad: bool = False, name: str | None = None) -> Tensor:
     """Writes bytes as web-safe base64. Source: tf.io.encode_base64."""
-    return each(lambda b: base64.urlsafe_b64encode(b).rstrip(b"" if pad else b"="), input)
+    return map_text(lambda b: base64.urlsafe_b64encode(b).rstrip(b"" if pad else b"="), input)
 
 
-def decode_base64(input: Any, name: str | None = None) -> Any:
+def decode_base64(input: Tensor, name: str | None = None) -> Tensor:
     """Reads web-safe base64. Source: tf.io.decode_base64."""
-    return each(lambda b: base64.urlsafe_b64decode(b + b"=" * (-len(b) % 4)), input)
+    return map_text(lambda b: base64.urlsafe_b64decode(b + b"=" * (-len(b) % 4)), input)
 
 
 def unicode_transcode(
-    input: Any,
+    input: Tensor,
     input_encoding: str,
     output_encoding: str,
     errors: str = "replace",
     replacement_char: int = 65533,
     replace_control_characters: bool = False,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Changes the encoding of text. Source: tf.strings.unicode_transcode.
 
     `errors` is "strict" or "ignore", or "replace", with U+FFFD only. Control characters stay.
@@ -261,39 +275,45 @@ def unicode_transcode(
         raise ArgumentError(
             "What cannot be decoded is replaced by U+FFFD, and control characters stay. Leave the options out."
         )
-    return each(lambda b: b.decode(input_encoding, errors).encode(output_encoding), input)
+    return map_text(lambda b: b.decode(input_encoding, errors).encode(output_encoding), input)
 
 
-def to_hash_bucket_fast(input: Any, num_buckets: Any, name: str | None = None) -> Any:
+def to_hash_bucket_fast(input: Tensor, num_buckets: SizeLike, name: str | None = None) -> Tensor:
     """Returns a number from 0 up to but without `num_buckets` for each text: the same always, but not TensorFlow's.
 
     Source: tf.strings.to_hash_bucket_fast.
     """
-    return _bucket(input, num_buckets, b"")
+    return _hash_buckets(input, num_buckets, b"")
 
 
-def to_hash_bucket(input: Any, num_buckets: Any, name: str | None = None) -> Any:
-    """As `to_hash_bucket_fast`. Source: tf.strings.to_hash_bucket."""
-    return _bucket(input, num_buckets, b"")
+def to_hash_bucket(input: Tensor, num_buckets: SizeLike, name: str | None = None) -> Tensor:
+    """Returns the numbers of `to_hash_bucket_fast`. Source: tf.strings.to_hash_bucket."""
+    return _hash_buckets(input, num_buckets, b"")
 
 
-def to_hash_bucket_strong(input: Any, num_buckets: Any, key: Any, name: str | None = None) -> Any:
-    """As `to_hash_bucket_fast`, by a key of two integers. Source: tf.strings.to_hash_bucket_strong."""
-    return _bucket(input, num_buckets, b"".join((int(k) % 2**64).to_bytes(8, "little") for k in key))
+def to_hash_bucket_strong(input: Tensor, num_buckets: SizeLike, key: Sequence[int], name: str | None = None) -> Tensor:
+    """Returns numbers by a key of two integers.
+
+    Source: tf.strings.to_hash_bucket_strong.
+    """
+    return _hash_buckets(input, num_buckets, b"".join((int(k) % 2**64).to_bytes(8, "little") for k in key))
 
 
-def _bucket(value: Any, num_buckets: Any, key: bytes) -> Any:
+def _hash_buckets(value: Tensor, num_buckets: SizeLike, key: bytes) -> Any:
     import hashlib
 
-    count = dispatch.static(num_buckets)
+    count = dispatch.to_static(num_buckets)
     if count < 1:
         raise ArgumentError(f"num_buckets must be at least 1. Received: {count}.")
 
-    def hashed(text: bytes) -> int:
+    # Python has neither FarmHash nor SipHash. blake2b gives the same on every machine and in every process, which
+    # hash() does not.
+    def hash_text(text: bytes) -> int:
         return int.from_bytes(hashlib.blake2b(text, digest_size=8, key=key).digest(), "little") % count
 
     if named.is_text_of_model(value):
         return value.ids(
-            lambda words: np.asarray(each(hashed, words, np.int64)), dispatch.usable(dispatch.DEVICE, np.int64)
+            lambda words: np.asarray(map_text(hash_text, words, np.int64)),
+            dispatch.usable_dtype(dispatch.DEVICE, np.int64),
         )
-    return each(hashed, value, np.int64)
+    return map_text(hash_text, value, np.int64)

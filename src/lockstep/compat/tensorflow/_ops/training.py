@@ -15,26 +15,29 @@ import jax.numpy as jnp
 import keras
 
 from lockstep._nest import flatten
+from lockstep._types import PyTree, Tensor
 from lockstep.compat.tensorflow._missing import GRADIENT
 from lockstep.compat.tensorflow._ops import dispatch
-from lockstep.compat.tensorflow._ops.named import replica_scope, running
+from lockstep.compat.tensorflow._ops.named import model_fn_scope, replica_scope
 from lockstep.errors import ArgumentError, UnsupportedError
 
 __all__ = ["GradientTape", "control_dependencies", "gradients", "group", "no_op"]
 
+# A model_fn and a replica's function may be traced on different threads.
 _open = threading.local()
 
 
-def group(*inputs: Any, name: str | None = None) -> Any:
+def group(*inputs: Tensor, name: str | None = None) -> Any:
     """Puts updates together, for `EstimatorSpec(train_op=...)`; what else it is given was done where it was written.
 
     Outside of a model_fn it returns `None`. Source: tf.group.
     """
-    if running() is None:
+    if model_fn_scope() is None:
         return None
+    # Imported late: programs without an Estimator do not need it.
     from lockstep._model_fn.records import group as grouped
 
-    return grouped(_awaited(), _updates(inputs))
+    return grouped(_pending_updates(), _find_updates(inputs))
 
 
 def no_op(name: str | None = None) -> Any:
@@ -43,46 +46,47 @@ def no_op(name: str | None = None) -> Any:
 
 
 @contextlib.contextmanager
-def control_dependencies(control_inputs: Any) -> Generator[None]:
-    """A context that changes nothing: operations are carried out in the order of the program.
+def control_dependencies(control_inputs: PyTree) -> Generator[None]:
+    """Opens a context that changes nothing: operations are carried out in the order of the program.
 
     In a model_fn, what `group` and `no_op` return in it has the updates in it that they wait for.
 
     Source: tf.control_dependencies.
     """
-    before = _awaited()
-    _open.updates = [*before, *_updates(control_inputs)]
+    # Contexts nest: an inner one has the outer one's updates, too.
+    before = _pending_updates()
+    _open.updates = [*before, *_find_updates(control_inputs)]
     try:
         yield
     finally:
         _open.updates = before
 
 
-def _awaited() -> list[Any]:
+def _pending_updates() -> list[Any]:
     return getattr(_open, "updates", [])
 
 
-def _updates(given: Any) -> list[Any]:
-    """The updates in a structure, which holds tensors and variables besides."""
+def _find_updates(structure: PyTree) -> list[Any]:
+    """Returns the updates in a structure, which holds tensors and variables besides."""
     from lockstep._model_fn.records import TrainOp
 
-    if isinstance(given, TrainOp):
-        return [given]
-    if isinstance(given, (list, tuple)):
-        return [update for one in given for update in _updates(one)]
+    if isinstance(structure, TrainOp):
+        return [structure]
+    if isinstance(structure, (list, tuple)):
+        return [update for one in structure for update in _find_updates(one)]
     return []
 
 
 def gradients(
-    ys: Any,
-    xs: Any,
-    grad_ys: Any = None,
+    ys: Tensor,
+    xs: Tensor,
+    grad_ys: object = None,
     name: str = "gradients",
     gate_gradients: bool = False,
-    aggregation_method: Any = None,
-    stop_gradients: Any = None,
+    aggregation_method: object = None,
+    stop_gradients: object = None,
     unconnected_gradients: str = "none",
-) -> list[Any]:
+) -> list[Tensor]:
     """Returns the derivatives of the sum of `ys` by each variable in `xs`; only in a model_fn.
 
     They are averaged over the replicas. That of a variable that `ys` do not depend on is zero, not `None`.
@@ -98,26 +102,28 @@ def gradients(
 
     Source: tf.gradients.
     """
-    given = (grad_ys, gate_gradients or None, aggregation_method, stop_gradients)
-    if any(option is not None for option in given):
+    options = (grad_ys, gate_gradients or None, aggregation_method, stop_gradients)
+    if any(option is not None for option in options):
         raise ArgumentError(
             "tf.gradients takes ys, xs, name and unconnected_gradients: multiply ys instead of grad_ys, use "
-            f"tf.stop_gradient instead of stop_gradients. Received: {given!r}."
+            f"tf.stop_gradient instead of stop_gradients. Received: {options!r}."
         )
     return _derivatives("tf.gradients", ys, xs if isinstance(xs, (list, tuple)) else [xs])
 
 
-def _derivatives(what: str, ys: Any, variables: Any) -> list[Any]:
-    scope = running()
+def _derivatives(what: str, ys: Tensor, variables: Any) -> list[Any]:
+    scope = model_fn_scope()
     if scope is None:
         raise UnsupportedError(f"{what} can be used in a model_fn of an Estimator only. {GRADIENT}")
+    # The derivatives are taken of the step as a function of its variables; other tensors are inside of it.
     others = [x for x in variables if not isinstance(x, keras.Variable)]
     if others:
         raise UnsupportedError(
             f"{what} takes derivatives by variables. Received: {others[0]!r}. By other tensors, write the function of "
             "them and use jax.grad."
         )
-    arrays = [dispatch.array(dispatch.DEVICE, y) for y in jax.tree.leaves(ys)]
+    arrays = [dispatch.to_array(dispatch.DEVICE, y) for y in jax.tree.leaves(ys)]
+    # TensorFlow takes derivatives of the sum over all elements of all targets.
     return scope.gradients(sum(array.sum() for array in arrays), list(variables))
 
 
@@ -135,7 +141,7 @@ class GradientTape:
     """
 
     def __init__(self, persistent: bool = False, watch_accessed_variables: bool = True) -> None:
-        """Makes one.
+        """Opens a tape.
 
         Args:
             persistent: Either: derivatives may be taken any number of times.
@@ -144,7 +150,8 @@ class GradientTape:
         Raises:
             UnsupportedError: Outside of a model_fn and of a function that `strategy.run` or `tf.function` compiles.
         """
-        self._tape = None if running() is not None else _new_tape(watch_accessed_variables)
+        # A model_fn takes derivatives by its own scope, which watches all trainable variables.
+        self._tape = None if model_fn_scope() is not None else _new_tape(watch_accessed_variables)
 
     def __enter__(self) -> GradientTape:
         if self._tape is not None:
@@ -154,7 +161,7 @@ class GradientTape:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         return None
 
-    def watch(self, tensor: Any) -> None:
+    def watch(self, tensor: PyTree) -> None:
         """Watches tensors and variables, in any structure; in a model_fn variables only, which are watched anyway."""
         for leaf in jax.tree.leaves(tensor):
             if self._tape is not None:
@@ -166,7 +173,7 @@ class GradientTape:
                 )
 
     def gradient(
-        self, target: Any, sources: Any, output_gradients: Any = None, unconnected_gradients: str = "none"
+        self, target: PyTree, sources: PyTree, output_gradients: PyTree = None, unconnected_gradients: str = "none"
     ) -> Any:
         """Returns the derivatives of the sum of `target` by the sources, in their structure.
 
@@ -178,11 +185,13 @@ class GradientTape:
         """
         leaves, structure = flatten(sources)
         if self._tape is not None:
-            total = _total(target, output_gradients)
-            found = self._tape.gradient(total, leaves)
+            total = _sum_target(target, output_gradients)
+            derivatives = self._tape.gradient(total, leaves)
             if str(unconnected_gradients) == "zero":
-                found = [jnp.zeros(s.shape, s.dtype) if g is None else g for g, s in zip(found, leaves, strict=True)]
-            return structure.unflatten(found)
+                derivatives = [
+                    jnp.zeros(s.shape, s.dtype) if g is None else g for g, s in zip(derivatives, leaves, strict=True)
+                ]
+            return structure.unflatten(derivatives)
         if output_gradients is not None:
             raise ArgumentError("output_gradients must be None: multiply target instead. Received some.")
         return structure.unflatten(_derivatives("GradientTape.gradient", target, leaves))
@@ -194,6 +203,7 @@ class GradientTape:
         raise AttributeError(f"'GradientTape' object has no attribute {name!r}")
 
 
+# A Jacobian needs the function; a tape has seen one result of it.
 _JACOBIAN = "Write the function of the tensor and use jax.jacrev(function)(tensor), under jax.vmap for a batch."
 _OF_TAPE = {
     "jacobian": _JACOBIAN,
@@ -213,10 +223,11 @@ def _new_tape(watches_all: bool) -> Any:
     return Tape(scope, watches_all)
 
 
-def _total(target: Any, weights: Any) -> Any:
-    arrays = [dispatch.array(dispatch.DEVICE, y) for y in jax.tree.leaves(target)]
+def _sum_target(target: PyTree, weights: PyTree) -> Any:
+    arrays = [dispatch.to_array(dispatch.DEVICE, y) for y in jax.tree.leaves(target)]
     if not all(jnp.issubdtype(array.dtype, jnp.inexact) for array in arrays):
         raise ArgumentError(f"A target of derivatives has floats. Received: {[str(a.dtype) for a in arrays]}.")
     if weights is not None:
+        # Weights of the elements, before the sum.
         arrays = [a * w for a, w in zip(arrays, jax.tree.leaves(weights), strict=True)]
     return sum(array.sum() for array in arrays)

@@ -1,12 +1,14 @@
-"""tf.Variable: Keras' variable, with TensorFlow's way to make and to change one."""
+"""tf.Variable, which is Keras' variable with TensorFlow's methods, and tf.Module, which finds variables."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 
+from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.indexing import (
@@ -16,13 +18,14 @@ from lockstep.compat.tensorflow._ops.indexing import (
 )
 from lockstep.compat.tensorflow._ops.random_in_model import initializer_of
 from lockstep.compat.tensorflow._tensor import as_host
+from lockstep.compat.tensorflow._types import DTypeLike, Initializer, ShapeLike, Trackable
 from lockstep.errors import ArgumentError, UnsupportedError
 
-__all__ = ["Variable", "VariableAggregation", "VariableSynchronization"]
+__all__ = ["Module", "Variable", "VariableAggregation", "VariableSynchronization"]
 
 
 class VariableAggregation:
-    """How the replicas' updates of a variable are combined. Source: tf.VariableAggregation."""
+    """Ways to combine the replicas' updates of a variable. Source: tf.VariableAggregation."""
 
     NONE = "none"
     SUM = "sum"
@@ -31,7 +34,7 @@ class VariableAggregation:
 
 
 class VariableSynchronization:
-    """When the replicas' values of a variable are combined. Source: tf.VariableSynchronization."""
+    """Moments to combine the replicas' values of a variable. Source: tf.VariableSynchronization."""
 
     AUTO = "auto"
     NONE = "none"
@@ -47,20 +50,20 @@ class Variable(keras.Variable):
 
     def __init__(
         self,
-        initial_value: Any,
+        initial_value: Tensor,
         trainable: bool | None = None,
         validate_shape: bool = True,
-        caching_device: Any = None,
+        caching_device: object = None,
         name: str | None = None,
-        variable_def: Any = None,
-        dtype: Any = None,
-        import_scope: Any = None,
-        constraint: Any = None,
+        variable_def: object = None,
+        dtype: DTypeLike = None,
+        import_scope: object = None,
+        constraint: Initializer = None,
         synchronization: str = "auto",
         aggregation: str | None = None,
-        shape: Any = None,
+        shape: ShapeLike = None,
     ) -> None:
-        """Makes a variable.
+        """Creates a variable.
 
         Args:
             initial_value: Numbers, an array, or a function of no arguments that returns them. No text.
@@ -78,8 +81,10 @@ class Variable(keras.Variable):
 
         Raises UnsupportedError if it would hold text, or change its shape.
         """
+        # Refused, not ignored: a shape that changes, or another device, would give another result.
         _refuse(not validate_shape, caching_device, variable_def, import_scope)
         value = initial_value() if callable(initial_value) else initial_value
+        # In a model_fn a random first value is a tracer; the variable gets an initializer that draws it.
         drawn = initializer_of(value)
         xp, array = dispatch.pick(value)
         if array.dtype == object:
@@ -87,34 +92,38 @@ class Variable(keras.Variable):
         super().__init__(
             array if drawn is None else drawn,
             None if drawn is None else tuple(array.shape),
-            dtype=dispatch.usable(xp, array.dtype if dtype is None else dtype).name,
+            # The name: Keras keeps text, and saves it.
+            dtype=dispatch.usable_dtype(xp, array.dtype if dtype is None else dtype).name,
             trainable=trainable is not False,
             aggregation=aggregation,
             synchronization=synchronization,
             name=name,
         )
+        # TensorFlow may leave sizes open in shape=; Keras' variables have fixed ones.
         if shape is not None and tuple(shape) != tuple(self.shape):
             raise ArgumentError(f"shape must be that of the value, {tuple(self.shape)}. Received: {tuple(shape)}.")
+        # Keras sets it after the first value, to which it does not apply.
         if constraint is not None:
             self.constraint = constraint
 
     @classmethod
-    def made_by(
+    def from_initializer(
         cls,
-        initializer: Any,
+        initializer: Initializer,
         shape: tuple[int, ...],
-        dtype: Any,
+        dtype: DTypeLike,
         trainable: bool | None,
         name: str,
         synchronization: str,
         aggregation: str,
     ) -> Variable:
-        """Makes one by an initializer of Keras; the other arguments are as for the constructor."""
+        """Creates a variable by an initializer of Keras; the other arguments are as for the constructor."""
+        # The constructor takes TensorFlow's arguments, and would compute a first value.
         variable = cls.__new__(cls)
         super(Variable, variable).__init__(
             initializer,
             shape,
-            dtype=dispatch.usable(dispatch.DEVICE, dtype).name,
+            dtype=dispatch.usable_dtype(dispatch.DEVICE, dtype).name,
             trainable=trainable is not False,
             aggregation=aggregation,
             synchronization=synchronization,
@@ -122,20 +131,20 @@ class Variable(keras.Variable):
         )
         return variable
 
-    def assign(self, value: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True) -> Any:
+    def assign(self, value: Tensor, use_locking: bool = False, name: str | None = None, read_value: bool = True) -> Any:
         """Sets the value; returns the variable, or nothing if `read_value` is false."""
         super().assign(_number(value, self.dtype))
         return self if read_value else None
 
     def assign_add(
-        self, delta: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True
+        self, delta: Tensor, use_locking: bool = False, name: str | None = None, read_value: bool = True
     ) -> Any:
         """Adds to the value; returns as `assign`."""
         super().assign_add(_number(delta, self.dtype))
         return self if read_value else None
 
     def assign_sub(
-        self, delta: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True
+        self, delta: Tensor, use_locking: bool = False, name: str | None = None, read_value: bool = True
     ) -> Any:
         """Subtracts from the value; returns as `assign`."""
         super().assign_sub(_number(delta, self.dtype))
@@ -149,15 +158,15 @@ class Variable(keras.Variable):
         """Returns the value as a tensor."""
         return self.value
 
-    def scatter_nd_update(self, indices: Any, updates: Any, name: str | None = None) -> Any:
+    def scatter_nd_update(self, indices: Tensor, updates: Tensor, name: str | None = None) -> Any:
         """Sets elements at index vectors."""
         return self.assign(tensor_scatter_nd_update(self, indices, updates))
 
-    def scatter_nd_add(self, indices: Any, updates: Any, name: str | None = None) -> Any:
+    def scatter_nd_add(self, indices: Tensor, updates: Tensor, name: str | None = None) -> Any:
         """Adds to elements at index vectors."""
         return self.assign(tensor_scatter_nd_add(self, indices, updates))
 
-    def scatter_nd_sub(self, indices: Any, updates: Any, name: str | None = None) -> Any:
+    def scatter_nd_sub(self, indices: Tensor, updates: Tensor, name: str | None = None) -> Any:
         """Subtracts from elements at index vectors."""
         return self.assign(tensor_scatter_nd_sub(self, indices, updates))
 
@@ -170,7 +179,7 @@ class Variable(keras.Variable):
         return np.asarray(self.value)[()]
 
 
-def _refuse(*options: Any) -> None:
+def _refuse(*options: object) -> None:
     if any(o is not None and o is not False for o in options):
         raise UnsupportedError(
             "A variable has the shape of its first value, and is held by JAX. validate_shape=False, caching_device, "
@@ -178,6 +187,77 @@ def _refuse(*options: Any) -> None:
         )
 
 
-def _number(value: Any, dtype: Any) -> Any:
+def _number(value: Tensor, dtype: DTypeLike) -> Any:
+    # Numbers of the host take the variable's type, so that a float may be set to 1.
     _, array = dispatch.pick(value)
     return array.astype(as_dtype(dtype).dtype) if isinstance(array, np.ndarray) else array
+
+
+class Module:
+    """Holds variables, layers and other modules as attributes, also in lists and dicts. Source: tf.Module."""
+
+    def __init__(self, name: str | None = None) -> None:
+        self._name = name or type(self).__name__.lower()
+
+    @property
+    def name(self) -> str:
+        """The name of the module."""
+        return self._name
+
+    @property
+    def variables(self) -> tuple[Any, ...]:
+        """The variables of its attributes, in the order of their names, each once."""
+        # A variable in two attributes counts once.
+        return tuple({id(v): v for part in _parts_of(self) for v in _variables_of(part)}.values())
+
+    @property
+    def trainable_variables(self) -> tuple[Any, ...]:
+        """The variables that are trained."""
+        return tuple(v for v in self.variables if v.trainable)
+
+    @property
+    def non_trainable_variables(self) -> tuple[Any, ...]:
+        """The variables that are not trained."""
+        return tuple(v for v in self.variables if not v.trainable)
+
+    @property
+    def submodules(self) -> tuple[Any, ...]:
+        """The modules and layers in its attributes."""
+        return tuple(part for part in _parts_of(self) if isinstance(part, (Module, keras.layers.Layer)))
+
+    @property
+    def name_scope(self) -> Any:
+        """A scope for the names of variables."""
+        return keras.name_scope(self._name)
+
+    @classmethod
+    def with_name_scope(cls, method: Any) -> Any:
+        """Returns the method: names have no effect. Source: tf.Module.with_name_scope."""
+        return method
+
+
+def _parts_of(module: Module) -> Iterator[Any]:
+    """Yields the variables, layers and modules in the attributes, and in those of its modules."""
+    # TensorFlow's order: by the names of attributes, depth first.
+    for _, value in sorted(vars(module).items()):
+        yield from _find_parts(value)
+
+
+def _find_parts(value: Trackable) -> Iterator[Any]:
+    # In the order of keys: the order of variables must not depend on that of insertion.
+    if isinstance(value, Mapping):
+        value = [value[key] for key in sorted(value, key=str)]
+    if isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _find_parts(part)
+    elif isinstance(value, (keras.Variable, keras.layers.Layer)):
+        yield value
+    elif isinstance(value, Module):
+        yield value
+        yield from _parts_of(value)
+
+
+def _variables_of(part: Trackable) -> list[Any]:
+    if isinstance(part, keras.Variable):
+        return [part]
+    return list(part.variables) if isinstance(part, keras.layers.Layer) else []

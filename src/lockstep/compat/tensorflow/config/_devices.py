@@ -26,7 +26,7 @@ class LogicalDevice(NamedTuple):
 
 
 class LogicalDeviceConfiguration(NamedTuple):
-    """How one part of a device is made. Memory cannot be limited for a part.
+    """Settings of one part of a divided device; memory cannot be limited for a part.
 
     Source: tf.config.LogicalDeviceConfiguration.
     """
@@ -36,8 +36,9 @@ class LogicalDeviceConfiguration(NamedTuple):
     experimental_device_ordinal: Any = None
 
 
-def started() -> bool:
-    """Whether JAX has looked for devices."""
+def is_started() -> bool:
+    """Returns whether JAX has looked for devices."""
+    # Without a public name. jax.devices() would start JAX, and then no strategy could join its cluster.
     from jax._src import xla_bridge
 
     return xla_bridge.backends_are_initialized()
@@ -50,8 +51,11 @@ def list_physical_devices(device_type: str | None = None) -> list[PhysicalDevice
 
     Source: tf.config.list_physical_devices.
     """
+    # Only GPUs are counted without starting JAX; TPUs are known once it has started.
     counts = {"CPU": 1, "GPU": _count("GPU"), "TPU": _count("TPU")}
-    return [PhysicalDevice(f"/physical_device:{k}:{i}", k) for k in _asked(device_type) for i in range(counts[k])]
+    return [
+        PhysicalDevice(f"/physical_device:{k}:{i}", k) for k in _selected_kinds(device_type) for i in range(counts[k])
+    ]
 
 
 def list_logical_devices(device_type: str | None = None) -> list[LogicalDevice]:
@@ -61,11 +65,12 @@ def list_logical_devices(device_type: str | None = None) -> list[LogicalDevice]:
     """
     from lockstep._runtime import cpu
 
+    # Before JAX starts: its pool takes its size then.
     cpu.prepare_thread_pool()
-    return [LogicalDevice(f"/device:{k}:{i}", k) for k in _asked(device_type) for i in range(_found_by_jax(k))]
+    return [LogicalDevice(f"/device:{k}:{i}", k) for k in _selected_kinds(device_type) for i in range(_count_in_jax(k))]
 
 
-def _asked(device_type: str | None) -> tuple[str, ...]:
+def _selected_kinds(device_type: str | None) -> tuple[str, ...]:
     if device_type is None:
         return _KINDS
     return (device_type.upper(),) if device_type.upper() in _KINDS else ()
@@ -74,10 +79,10 @@ def _asked(device_type: str | None) -> tuple[str, ...]:
 def _count(kind: str) -> int:
     if kind == "GPU":
         return gpus.count()
-    return _found_by_jax(kind) if started() else 0
+    return _count_in_jax(kind) if is_started() else 0
 
 
-def _found_by_jax(kind: str) -> int:
+def _count_in_jax(kind: str) -> int:
     import jax
 
     try:
@@ -101,6 +106,7 @@ def set_visible_devices(devices: Any, device_type: str | None = None) -> None:
     """
     chosen: list[Any] = [devices] if isinstance(devices, PhysicalDevice) else list(devices)
     kinds = {device_type.upper()} if device_type else {d.device_type for d in chosen}
+    # The CPU cannot be hidden, so that showing it changes nothing.
     if kinds <= {"CPU"} and chosen:
         return
     if kinds != {"GPU"} and kinds != {"CPU", "GPU"}:
@@ -119,6 +125,7 @@ def _hide_others(numbers: list[str]) -> None:
 
     _check_not_started("Devices are hidden")
     if numbers:
+        # CUDA_VISIBLE_DEVICES would hide them from child processes, too.
         jax.config.update("jax_cuda_visible_devices", ",".join(numbers))
     else:
         jax.config.update("jax_platforms", "cpu")
@@ -128,6 +135,7 @@ def get_visible_devices(device_type: str | None = None) -> list[PhysicalDevice]:
     """Returns the devices of this machine that are not hidden. Source: tf.config.get_visible_devices."""
     import jax
 
+    # All GPUs are hidden by JAX's platform, some by the list of devices.
     hidden = jax.config.read("jax_platforms") == "cpu"
     chosen = jax.config.read("jax_cuda_visible_devices")
     numbers = None if chosen in (None, "", "all") else set(str(chosen).split(","))
@@ -166,18 +174,20 @@ def set_memory_growth(device: Any, enable: bool) -> None:
     """
     if device.device_type != "GPU":
         raise ArgumentError(f"Memory growth is a setting of GPUs. Received: {device}.")
+    # Setting what is set already is no error after JAX has started, as programs set it for each GPU.
     if get_memory_growth(device) != bool(enable):
         _check_not_started("Memory growth is set")
+        # The allocator reads it when JAX starts; there is no setting of jax.config for it.
         os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false" if enable else "true"
 
 
 def get_memory_growth(device: Any) -> bool:
-    """Whether JAX takes GPU memory as it needs it. Source: tf.config.experimental.get_memory_growth."""
+    """Returns whether JAX takes GPU memory as it needs it. Source: tf.config.experimental.get_memory_growth."""
     return os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE", "true").lower() in ("false", "0")
 
 
 def _check_not_started(what: str) -> None:
-    if started():
+    if is_started():
         from lockstep.errors import StartupOrderError
 
         raise StartupOrderError(f"{what} before JAX computes anything. Move the call up, right below the imports.")

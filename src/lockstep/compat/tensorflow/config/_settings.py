@@ -1,4 +1,4 @@
-"""Settings."""
+"""Settings of tf.config that JAX has, too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run_functions_eagerly(run_eagerly: bool) -> None:
 
 
 def functions_run_eagerly() -> bool:
-    """Whether JAX carries out each operation by itself. Source: tf.config.functions_run_eagerly."""
+    """Returns whether JAX carries out each operation by itself. Source: tf.config.functions_run_eagerly."""
     return bool(jax.config.read("jax_disable_jit"))
 
 
@@ -34,7 +34,7 @@ def set_soft_device_placement(enabled: bool) -> None:
 
 
 def get_soft_device_placement() -> bool:
-    """True: JAX computes where the values are. Source: tf.config.get_soft_device_placement."""
+    """Returns true: JAX computes where the values are. Source: tf.config.get_soft_device_placement."""
     return True
 
 
@@ -43,6 +43,7 @@ def set_jit(enabled: Any) -> None:
 
     Source: tf.config.optimizer.set_jit.
     """
+    # TensorFlow 2.15 takes both.
     if enabled not in (True, "autoclustering"):
         raise UnsupportedError("XLA compiles whatever JAX compiles. Leave the call out.")
 
@@ -57,9 +58,10 @@ def enable_tensor_float_32_execution(enabled: bool) -> None:
 
     It sets JAX's `jax_default_matmul_precision`.
     """
+    # None leaves it to XLA, which takes TensorFloat-32 where a GPU has it.
     jax.config.update("jax_default_matmul_precision", None if enabled else "float32")
 
 
 def tensor_float_32_execution_enabled() -> bool:
-    """Whether GPUs may multiply matrices in TensorFloat-32. Source: tf.config.experimental."""
+    """Returns whether GPUs may multiply matrices in TensorFloat-32. Source: tf.config.experimental."""
     return jax.config.read("jax_default_matmul_precision") is None

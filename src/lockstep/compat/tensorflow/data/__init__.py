@@ -20,6 +20,7 @@ from lockstep.data import Options as Options
 from lockstep.data import ThreadingOptions as ThreadingOptions
 
 _LAZY = {"experimental": f"{__name__}.experimental"}
+# Classes that are made when they are used, of lockstep.data's classes and this package's.
 _FILES = ("FixedLengthRecordDataset", "TFRecordDataset", "TextLineDataset")
 
 __all__ = [
@@ -42,8 +43,8 @@ _other = _missing.getter(__name__, _LAZY)
 
 
 def __getattr__(name: str) -> _Any:
-    found = _dataset.of_kind(name) if name in _FILES else None
-    return _other(name) if found is None else found
+    dataset_class = _dataset.find_dataset_class(name) if name in _FILES else None
+    return _other(name) if dataset_class is None else dataset_class
 
 
 __dir__ = _missing.lister(globals(), {**_LAZY, **dict.fromkeys(_FILES, "")})

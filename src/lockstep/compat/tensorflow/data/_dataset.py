@@ -10,6 +10,7 @@ import numpy as np
 
 import lockstep.data as _data
 from lockstep._nest import map_structure
+from lockstep._types import PyTree, Tensor
 from lockstep.compat.tensorflow._ops.named import is_of_replica
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host, as_tensor
 from lockstep.errors import UnsupportedError
@@ -25,6 +26,7 @@ class Dataset(_data.Dataset):
 
     def __iter__(self) -> Iterator[Any]:
         """Reads it; not in a function that is compiled, which would hold the elements of its first call for ever."""
+        # The trace would unroll the loop over the elements of its first call.
         if is_of_replica():
             raise UnsupportedError(
                 "A dataset is read outside of what is compiled. Received: a loop over one in a function of run, "
@@ -42,10 +44,11 @@ class Dataset(_data.Dataset):
     def _called(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return _with_tensors(function) if callable(function) else function
 
-    def _shown(self, element: Any) -> Any:
+    def _shown(self, element: PyTree) -> Any:
         return map_structure(as_tensor, element)
 
 
+# Transformations of lockstep.data make datasets of this class, so that a chain of them stays here.
 Dataset._kind = Dataset  # pyright: ignore[reportPrivateUsage]
 
 
@@ -57,21 +60,22 @@ def from_lockstep(dataset: _data.Dataset) -> Dataset:
 def _with_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
     # As wraps tells, the function's own code decides whether it may be called for many elements at once.
     @functools.wraps(function)
-    def called(*values: Any) -> Any:
-        return map_structure(_plain, function(*[map_structure(as_tensor, v) for v in values]))
+    def call(*values: Tensor) -> Any:
+        return map_structure(_to_numpy, function(*[map_structure(as_tensor, v) for v in values]))
 
-    return called
+    return call
 
 
-def _plain(leaf: Any) -> Any:
+def _to_numpy(leaf: PyTree) -> Any:
     """Arrays leave as numpy's, so that nothing of this package reaches lockstep."""
     return leaf.view(np.ndarray) if isinstance(leaf, HostTensor) else leaf
 
 
 @functools.cache
-def of_kind(name: str) -> Any:
+def find_dataset_class(name: str) -> Any:
     """Returns the class of `lockstep.data` of that name as a kind of `Dataset`, or `None` if there is no such class."""
     base = getattr(_data, name, None)
     if base is None:
         return None
+    # `Dataset` first: its __iter__ and its hooks go before those of lockstep.data's class.
     return type(name, (Dataset, base), {"__doc__": base.__doc__, "__module__": "lockstep.compat.tensorflow.data"})

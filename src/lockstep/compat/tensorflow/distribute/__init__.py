@@ -61,7 +61,7 @@ _other = _missing.getter(__name__, _LAZY)
 
 
 def __getattr__(name: str) -> _Any:
-    """What lockstep.distribute has under TensorFlow's name, such as PerReplica."""
+    """Returns a name of lockstep.distribute, such as PerReplica."""
     return getattr(_distribute, name) if name in _distribute.__all__ else _other(name)
 
 

@@ -12,6 +12,7 @@ from lockstep.distribute.experimental import CommunicationOptions as Communicati
 from lockstep.distribute.experimental import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
 from lockstep.distribute.experimental import ValueContext as ValueContext
 
+# TensorFlow 2.4 renamed the class.
 CollectiveHints = CommunicationOptions
 
 __all__ = [
@@ -27,5 +28,5 @@ _other = _missing.getter(__name__)
 
 
 def __getattr__(name: str) -> _Any:
-    """What lockstep.distribute.experimental has under TensorFlow's name in later versions."""
+    """Returns a name of lockstep.distribute.experimental."""
     return getattr(_experimental, name) if name in _experimental.__all__ else _other(name)

@@ -14,6 +14,7 @@ _other = _getter(__name__)
 
 
 def __getattr__(name: str) -> _Any:
+    # Each time: JAX adds names with its versions.
     return getattr(_numpy, name) if not name.startswith("__") and hasattr(_numpy, name) else _other(name)
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys as _sys
 from typing import Any as _Any
 
+from lockstep._types import Tensor as _Tensor
 from lockstep.compat.tensorflow import _missing
-from lockstep.compat.tensorflow._bound import bound as _bound
+from lockstep.compat.tensorflow._bound import find_in_data as _find_in_data
 from lockstep.compat.tensorflow._bound import on_host as _on_host
 from lockstep.compat.tensorflow._ops.strings import decode_base64 as decode_base64
 from lockstep.compat.tensorflow._ops.strings import encode_base64 as encode_base64
@@ -65,11 +66,14 @@ __all__ = [
 _other = _missing.getter(__name__, _LAZY)
 
 
-def _parse_example(serialized: _Any, features: _Any, example_names: _Any = None, name: str | None = None) -> _Any:
+def _parse_example(
+    serialized: _Tensor, features: _Tensor, example_names: _Tensor = None, name: str | None = None
+) -> _Any:
     """Parses serialised examples: on the host, or as inputs of an exported model in a serving_input_receiver_fn.
 
     Source: tf.io.parse_example.
     """
+    # Placeholders exist only while a model is exported, which imports that module.
     export: _Any = _sys.modules.get("lockstep.estimator._export.placeholders")
     if export and isinstance(serialized, (export.Placeholder, export.TextPlaceholder, export.ParsedText)):
         return export.parse_example(serialized, features)
@@ -80,8 +84,8 @@ def _parse_example(serialized: _Any, features: _Any, example_names: _Any = None,
 def __getattr__(name: str) -> _Any:
     if name == "parse_example":
         return _parse_example
-    found = _on_host(name) if name in _FUNCTIONS else _bound(name) if name in _CLASSES else None
-    return _other(name) if found is None else found
+    value = _on_host(name) if name in _FUNCTIONS else _find_in_data(name) if name in _CLASSES else None
+    return _other(name) if value is None else value
 
 
 __dir__ = _missing.lister(globals(), {**_LAZY, **dict.fromkeys((*_FUNCTIONS, *_CLASSES), "")})

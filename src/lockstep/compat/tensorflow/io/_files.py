@@ -1,4 +1,4 @@
-"""Files as a whole, and what bytes mean."""
+"""Whole files, and decoding of bytes and CSV."""
 
 # ruff: noqa: D417
 
@@ -11,24 +11,27 @@ import numpy as np
 from jax.core import Tracer
 
 from lockstep import _decoded_size
+from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype
-from lockstep.compat.tensorflow._ops.strings import each
-from lockstep.compat.tensorflow._tensor import HostTensor, as_host, text
+from lockstep.compat.tensorflow._ops.strings import map_text
+from lockstep.compat.tensorflow._tensor import HostTensor, as_host, to_text
+from lockstep.compat.tensorflow._types import DTypeLike, PathLike, ShapeLike
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError
 
 
 def path_of(name: Any) -> str:
     """Returns a path out of text: `str`, `bytes`, a path, or a tensor of one of them."""
+    # Path(tracer) would say nothing of the cause.
     if isinstance(name, Tracer) or (
         isinstance(name, np.ndarray) and name.dtype != object and name.dtype.kind not in "SU"
     ):
         raise ArgumentError(f"A file name must be text. Received: {name!r}.")
     if isinstance(name, np.ndarray):
-        name = text(name).item()
+        name = to_text(name).item()
     return name.decode() if isinstance(name, bytes) else str(Path(name))
 
 
-def read_file(filename: Any, name: str | None = None) -> Any:
+def read_file(filename: PathLike, name: str | None = None) -> Any:
     """Returns the content of a file, as text.
 
     Raises:
@@ -43,16 +46,16 @@ def read_file(filename: Any, name: str | None = None) -> Any:
         raise DataNotFoundError(f"The file must exist. Received: {path}.") from None
 
 
-def write_file(filename: Any, contents: Any, name: str | None = None) -> None:
+def write_file(filename: PathLike, contents: Tensor, name: str | None = None) -> None:
     """Writes a file; makes its directory if need be. Source: tf.io.write_file."""
     path = Path(path_of(filename))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text(contents).item())
+    path.write_bytes(to_text(contents).item())
 
 
 def decode_raw(
-    input_bytes: Any,
-    out_type: Any,
+    input_bytes: Tensor,
+    out_type: DTypeLike,
     little_endian: bool = True,
     fixed_length: int | None = None,
     name: str | None = None,
@@ -65,25 +68,28 @@ def decode_raw(
     Source: tf.io.decode_raw.
     """
     kind = np.dtype(as_dtype(out_type).dtype).newbyteorder("<" if little_endian else ">")
-    found = text(input_bytes)
-    rows = [r if fixed_length is None else r[:fixed_length].ljust(fixed_length, b"\0") for r in found.ravel()]
+    texts = to_text(input_bytes)
+    # TensorFlow's rule: cut, or filled with zero bytes.
+    rows = [r if fixed_length is None else r[:fixed_length].ljust(fixed_length, b"\0") for r in texts.ravel()]
+    # Rows of one tensor are as long as each other.
     if len({len(r) for r in rows}) > 1 or any(len(r) % kind.itemsize for r in rows):
         raise InputError(
             f"Bytes of {kind.itemsize} per element must come in whole elements, as many in each text. Received lengths "
             f"{sorted({len(r) for r in rows})}."
         )
+    # One copy for all rows; astype brings the byte order of this machine.
     numbers = np.frombuffer(b"".join(rows), kind).astype(as_dtype(out_type).dtype)
-    return as_host(numbers.reshape(*np.shape(found), -1))
+    return as_host(numbers.reshape(*np.shape(texts), -1))
 
 
-def decode_compressed(bytes: Any, compression_type: str = "", name: str | None = None) -> HostTensor:
+def decode_compressed(bytes: Tensor, compression_type: str = "", name: str | None = None) -> HostTensor:
     """Unpacks bytes: "" (none), "ZLIB" or "GZIP". Source: tf.io.decode_compressed."""
     if compression_type == "":
-        return each(lambda content: content, bytes)
+        return map_text(lambda content: content, bytes)
     if compression_type not in _decoded_size.WINDOW_BITS:
         raise ArgumentError(f'compression_type must be "", "ZLIB" or "GZIP". Received: {compression_type!r}.')
     bits = _decoded_size.WINDOW_BITS[compression_type]
-    return each(lambda content: _decoded_size.inflated(content, bits, "bytes of decode_compressed"), bytes)
+    return map_text(lambda content: _decoded_size.inflated(content, bits, "bytes of decode_compressed"), bytes)
 
 
 def decode_csv(
@@ -113,10 +119,11 @@ def decode_csv(
     """
     import csv
 
-    lines = text(records)
+    lines = to_text(records)
     rules = [_rule(d) for d in record_defaults]
     quoting = csv.QUOTE_MINIMAL if use_quote_delim else csv.QUOTE_NONE
     rows = [
+        # A record is one line for TensorFlow; an empty line is one empty field.
         next(csv.reader([b.decode().rstrip("\r\n")], delimiter=field_delim, quoting=quoting), [""])
         for b in lines.ravel()
     ]
@@ -135,13 +142,14 @@ def _column(row: list[str], column: int) -> str:
 
 
 def _rule(default: Any) -> tuple[Any, Any]:
-    """The type of a column and its default, `None` if it has none."""
+    """Returns the type of a column and its default, `None` if it has none."""
+    # A type alone: the column has no default, and must have a value.
     if hasattr(default, "is_floating") or isinstance(default, (type, np.dtype)):
         return as_dtype(default), None
     from lockstep.compat.tensorflow._tensor import constant_array
 
-    found = np.atleast_1d(constant_array(default))
-    return as_dtype(found.dtype), found[0] if found.size else None
+    default_array = np.atleast_1d(constant_array(default))
+    return as_dtype(default_array.dtype), default_array[0] if default_array.size else None
 
 
 def _field(value: str, rule: tuple[Any, Any], na_value: str) -> Any:
@@ -160,14 +168,15 @@ def _field(value: str, rule: tuple[Any, Any], na_value: str) -> Any:
         raise InputError(f"A field must be a number of type {kind.name}. Received: {value!r}.") from None
 
 
-def _array(values: list[Any], kind: Any, shape: Any) -> Any:
-    found = text(values) if kind.dtype == object else np.array(values, kind.dtype)
-    return as_host(found.reshape(shape))
+def _array(values: list[Any], kind: Any, shape: ShapeLike) -> Any:
+    array = to_text(values) if kind.dtype == object else np.array(values, kind.dtype)
+    return as_host(array.reshape(shape))
 
 
 def matching_files(pattern: Any, name: str | None = None) -> Any:
     """Returns the names of files that match patterns, sorted. Source: tf.io.matching_files."""
     import glob
 
-    found = {p for part in np.atleast_1d(text(pattern)).ravel() for p in glob.glob(part.decode())}
-    return as_host(text(sorted(found)).reshape(-1))
+    # A set: patterns may match the same file.
+    names = {p for part in np.atleast_1d(to_text(pattern)).ravel() for p in glob.glob(part.decode())}
+    return as_host(to_text(sorted(names)).reshape(-1))

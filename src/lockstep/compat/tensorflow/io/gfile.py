@@ -11,6 +11,8 @@ from typing import IO as _IO
 from typing import Any as _Any
 
 from lockstep.compat.tensorflow._missing import getter as _getter
+from lockstep.compat.tensorflow._types import Argument as _Argument
+from lockstep.compat.tensorflow._types import PathLike as _PathLike
 from lockstep.compat.tensorflow.io._files import path_of as _path_of
 from lockstep.errors import DataNotFoundError as _DataNotFoundError
 
@@ -33,95 +35,102 @@ __all__ = [
 ]
 
 
-def GFile(name: _Any, mode: str = "r") -> _IO[_Any]:
+def GFile(name: _PathLike, mode: str = "r") -> _IO[_Any]:
     """Opens a file, as `open` does. Source: tf.io.gfile.GFile.
 
     Raises:
         DataNotFoundError: If it is to be read and is not there.
     """
     try:
+        # Python's own file: readers that want bytes give "rb", as TensorFlow's do.
         return open(_path_of(name), mode)
     except FileNotFoundError:
         raise _DataNotFoundError(f"The file must exist. Received: {_path_of(name)}.") from None
 
 
-def exists(path: _Any) -> bool:
-    """Whether there is such a file or directory. Source: tf.io.gfile.exists."""
+def exists(path: _PathLike) -> bool:
+    """Returns whether there is such a file or directory. Source: tf.io.gfile.exists."""
     return _os.path.exists(_path_of(path))
 
 
-def isdir(path: _Any) -> bool:
-    """Whether it is a directory. Source: tf.io.gfile.isdir."""
+def isdir(path: _PathLike) -> bool:
+    """Returns whether it is a directory. Source: tf.io.gfile.isdir."""
     return _os.path.isdir(_path_of(path))
 
 
-def isfile(path: _Any) -> bool:
-    """Whether it is a file."""
+def isfile(path: _PathLike) -> bool:
+    """Returns whether it is a file."""
     return _os.path.isfile(_path_of(path))
 
 
-def glob(pattern: _Any) -> list[str]:
+def glob(pattern: _PathLike) -> list[str]:
     """Returns what matches a pattern, or a list of patterns, sorted. Source: tf.io.gfile.glob."""
+    # TensorFlow takes one pattern or several.
     patterns = pattern if isinstance(pattern, (list, tuple)) else [pattern]
     return [p for part in patterns for p in sorted(_glob.glob(_path_of(part)))]
 
 
-def listdir(path: _Any) -> list[str]:
+def listdir(path: _PathLike) -> list[str]:
     """Returns the names in a directory. Source: tf.io.gfile.listdir."""
     return _os.listdir(_path_of(path))
 
 
-def makedirs(path: _Any) -> None:
+def makedirs(path: _PathLike) -> None:
     """Makes a directory, and those above it; it may be there already. Source: tf.io.gfile.makedirs."""
+    # TensorFlow's succeeds if the directory is there.
     _os.makedirs(_path_of(path), exist_ok=True)
 
 
-def mkdir(path: _Any) -> None:
+def mkdir(path: _PathLike) -> None:
     """Makes a directory. Source: tf.io.gfile.mkdir."""
     _os.mkdir(_path_of(path))
 
 
-def remove(path: _Any) -> None:
+def remove(path: _PathLike) -> None:
     """Removes a file. Source: tf.io.gfile.remove."""
     _os.remove(_path_of(path))
 
 
-def rmtree(path: _Any) -> None:
+def rmtree(path: _PathLike) -> None:
     """Removes a directory and all in it. Source: tf.io.gfile.rmtree."""
     _shutil.rmtree(_path_of(path))
 
 
-def copy(src: _Any, dst: _Any, overwrite: bool = False) -> None:
+def copy(src: _PathLike, dst: _PathLike, overwrite: bool = False) -> None:
     """Copies a file; raises FileExistsError if the target exists, unless `overwrite`. Source: tf.io.gfile.copy."""
     _refuse_existing(dst, overwrite)
     _shutil.copyfile(_path_of(src), _path_of(dst))
 
 
-def rename(src: _Any, dst: _Any, overwrite: bool = False) -> None:
+def rename(src: _PathLike, dst: _PathLike, overwrite: bool = False) -> None:
     """Moves a file or directory; raises FileExistsError if the target exists, unless `overwrite`.
 
     Source: tf.io.gfile.rename.
     """
     _refuse_existing(dst, overwrite)
+    # os.rename would fail on Windows if the target is there.
     _os.replace(_path_of(src), _path_of(dst))
 
 
-def _refuse_existing(path: _Any, overwrite: bool) -> None:
+def _refuse_existing(path: _PathLike, overwrite: bool) -> None:
+    # TensorFlow's AlreadyExistsError is FileExistsError here.
     if not overwrite and exists(path):
         raise FileExistsError(f"{_path_of(path)} exists. Give overwrite=True to replace it.")
 
 
-def join(path: _Any, *paths: _Any) -> str:
+def join(path: _PathLike, *paths: _PathLike) -> str:
     """Joins parts of a path. Source: tf.io.gfile.join."""
     return _os.path.join(_path_of(path), *map(_path_of, paths))
 
 
-def stat(path: _Any) -> _os.stat_result:
+def stat(path: _PathLike) -> _os.stat_result:
     """Returns what the system knows of a file. Source: tf.io.gfile.stat."""
     return _Path(_path_of(path)).stat()
 
 
-def walk(top: _Any, topdown: bool = True, onerror: _Any = None) -> _Iterator[tuple[str, list[str], list[str]]]:
+def walk(
+    top: _PathLike, topdown: bool = True, onerror: _Argument = None
+) -> _Iterator[tuple[str, list[str], list[str]]]:
     """Walks through a tree of directories, as `os.walk`. Source: tf.io.gfile.walk."""
     return _os.walk(_path_of(top), topdown, onerror)
 

@@ -1,4 +1,4 @@
-"""What to do about names of Keras 2 that have no counterpart here."""
+"""Advice about names of Keras 2 that have no counterpart here."""
 
 from __future__ import annotations
 

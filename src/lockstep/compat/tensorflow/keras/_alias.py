@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from lockstep.compat.tensorflow._types import Argument
+
 Translate = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
@@ -18,10 +20,12 @@ class _Alias(type):
 
     _lockstep_behind: type
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(cls, *args: Argument, **kwargs: Argument) -> Any:
+        # A class that a user derives inherits the attribute; only the alias itself has it in its own namespace.
         if "_lockstep_translate" not in vars(cls):
             return super().__call__(*args, **kwargs)
-        named = _named(cls._lockstep_behind, args, kwargs)
+        named = _name_arguments(cls._lockstep_behind, args, kwargs)
+        # An object of Keras' class: what is saved loads without this package.
         return cls._lockstep_behind(**vars(cls)["_lockstep_translate"](cls.__name__, named))
 
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -35,8 +39,9 @@ class _Alias(type):
         return issubclass(subclass, cls._lockstep_behind)
 
 
-def _named(behind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _name_arguments(behind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Returns all arguments by name; as many as the class takes may be given by position."""
+    # Keras 2's positional order is Keras 3's for the classes that have aliases.
     names = list(inspect.signature(behind.__init__).parameters)[1:]
     if len(args) > len(names) or any(name in kwargs for name in names[: len(args)]):
         raise TypeError(f"{behind.__name__} takes {names} by position, each once: received {len(args)}, and {kwargs}.")
@@ -53,8 +58,8 @@ def alias(behind: type, translate: Translate, name: str | None = None) -> Any:
     """
     name = name or behind.__name__
 
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        behind.__init__(self, **translate(name, _named(behind, args, kwargs)))
+    def __init__(self: Any, *args: Argument, **kwargs: Argument) -> None:
+        behind.__init__(self, **translate(name, _name_arguments(behind, args, kwargs)))
 
     return _Alias(
         name,
@@ -62,6 +67,7 @@ def alias(behind: type, translate: Translate, name: str | None = None) -> Any:
         {
             "__init__": __init__,
             "__doc__": behind.__doc__,
+            # Programs that print a class, or register it by its module, see Keras' own.
             "__module__": behind.__module__,
             "_lockstep_behind": behind,
             "_lockstep_translate": staticmethod(translate),

@@ -52,7 +52,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
         save_weights_only: bool = False,
         mode: str = "auto",
         save_freq: Any = "epoch",
-        options: Any = None,
+        options: object = None,
         initial_value_threshold: float | None = None,
         *,
         period: int = 1,
@@ -71,25 +71,28 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
             initial_value_threshold=initial_value_threshold,
         )
         self.filepath = os.fspath(filepath)
+        # Keras 2 counted epochs since the last save; save_freq="epoch" of Keras 3 saves after each one.
         self.period = period
         self._epochs_since_saving = 0
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Refuses to save beside TensorFlow's checkpoints, before it has trained for nothing."""
         super().on_train_begin(logs)
         if self.save_weights_only and not self.filepath.endswith((".h5", ".hdf5", ".keras")):
+            # Here, not in the constructor: the directory may be made after it.
             _of_tensorflow.refuse_in(os.path.dirname(self.filepath))
 
-    def _save_model(self, epoch: int, batch: int | None, logs: Any) -> None:
+    def _save_model(self, epoch: int, batch: int | None, logs: dict[str, float] | None) -> None:
         if batch is None:
             self._epochs_since_saving += 1
+            # batch is None at the end of an epoch.
             if self._epochs_since_saving < self.period:
                 return
             self._epochs_since_saving = 0
         super()._save_model(epoch=epoch, batch=batch, logs=logs)
 
 
-def _check(options: Any, period: Any, load_weights_on_restart: bool) -> None:
+def _check(options: object, period: Any, load_weights_on_restart: bool) -> None:
     if options is not None:
         raise ArgumentError(f"ModelCheckpoint takes no options: received {options!r}. Leave options= out.")
     if isinstance(period, bool) or not isinstance(period, int) or period < 1:
@@ -131,40 +134,42 @@ class BackupAndRestore(_BackupAndRestore):
         self.save_before_preemption = save_before_preemption
         self._plain: Any = None
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Restores a model of no strategy; others are by now."""
-        self._plain = None if self._run is not None else self._of_keras()
+        # `_run` is set by a strategy's fit, which backs up by itself.
+        self._plain = None if self._run is not None else self._make_keras_callback()
         if self._plain is not None:
             self._plain.on_train_begin(logs)
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """As Keras' own, for a model of no strategy."""
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Passes the event on to Keras' own callback, for a model of no strategy."""
         if self._plain is not None:
             self._plain.on_epoch_begin(epoch, logs)
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """As Keras' own, for a model of no strategy."""
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        """Passes the event on to Keras' own callback, for a model of no strategy."""
         if self._plain is not None:
             self._plain.on_train_batch_end(batch, logs)
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """As Keras' own, for a model of no strategy."""
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Passes the event on to Keras' own callback, for a model of no strategy."""
         if self._plain is not None:
             self._plain.on_epoch_end(epoch, logs)
 
-    def on_train_end(self, logs: Any = None) -> None:
-        """As Keras' own, for a model of no strategy."""
+    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
+        """Passes the event on to Keras' own callback, for a model of no strategy."""
         if self._plain is not None:
             self._plain.on_train_end(logs)
 
-    def _of_keras(self) -> Any:
+    def _make_keras_callback(self) -> Any:
         if self.save_before_preemption or self.save_freq is False:
             raise UnsupportedError(
                 "save_before_preemption, and save_freq=False, need a model that belongs to a strategy. Received: a "
                 "model of plain Keras. Create it in a scope: with tf.distribute.MirroredStrategy().scope(): ..., or "
                 "give save_freq= a number of batches."
             )
-        found = keras.callbacks.BackupAndRestore(self.backup_dir, self.save_freq, False, self.delete_checkpoint)
-        found.set_model(self.model)
-        found.set_params(self.params)
-        return found
+        callback = keras.callbacks.BackupAndRestore(self.backup_dir, self.save_freq, False, self.delete_checkpoint)
+        # Keras calls these for the callbacks of fit; this one is not in its list.
+        callback.set_model(self.model)
+        callback.set_params(self.params)
+        return callback

@@ -13,8 +13,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from lockstep._types import Tensor
+from lockstep.compat.tensorflow._types import Argument, ShapeLike
 from lockstep.compat.tensorflow.keras._alias import alias
-from lockstep.compat.tensorflow.keras._patches.noted import warn_once
+from lockstep.compat.tensorflow.keras._warn import warn_once
 from lockstep.errors import ArgumentError, UnsupportedError
 
 __all__ = [
@@ -32,9 +34,10 @@ __all__ = [
 
 
 def _batch_normalization(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Statistics are those of the global batch already, which is what `synchronized=True` asks for."""
+    """Drops the options of Keras 2 that change nothing here."""
     kwargs = dict(arguments)
     kwargs.pop("fused", None)  # How it is computed is the compiler's to choose.
+    # Statistics are those of the global batch already.
     kwargs.pop("synchronized", None)
     if kwargs.pop("virtual_batch_size", None) is not None:
         raise UnsupportedError(f"{name} has no virtual_batch_size in Keras 3. Use layers.GroupNormalization.")
@@ -74,7 +77,8 @@ _CUDNN_REFUSED = ("activation", "recurrent_activation", "dropout", "recurrent_dr
 
 
 def _cudnn(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """CuDNN has one form of each layer, which is that of the layer's defaults; JAX chooses cuDNN where it can."""
+    """Refuses options that cuDNN's form of a layer does not have."""
+    # cuDNN has one form of each layer, the defaults'. JAX chooses cuDNN where it can.
     refused = [key for key in _CUDNN_REFUSED if key in arguments]
     if refused:
         raise ArgumentError(f"{name} has no argument {', '.join(refused)}: use {name[5:]}, which has.")
@@ -106,18 +110,18 @@ class ThresholdedReLU(keras.layers.Layer):
         ArgumentError: If `theta` is below 0.
     """
 
-    def __init__(self, theta: float = 1.0, **kwargs: Any) -> None:
+    def __init__(self, theta: float = 1.0, **kwargs: Argument) -> None:
         super().__init__(**kwargs)
         if not theta >= 0:
             raise ArgumentError(f"theta of ThresholdedReLU is at least 0: received {theta!r}.")
         self.supports_masking = True
         self.theta = float(theta)
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Tensor) -> Any:
         """Returns the inputs, with zeros where they do not exceed the threshold."""
         return inputs * ops.cast(ops.greater(inputs, self.theta), inputs.dtype)
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: ShapeLike) -> Any:
         """Returns the shape of the input."""
         return input_shape
 
@@ -127,7 +131,7 @@ class ThresholdedReLU(keras.layers.Layer):
 
 
 def __getattr__(name: str) -> Any:
-    """The layer of feature columns, which is imported late: all of lockstep.feature_column comes with it."""
+    """Returns the layer of feature columns."""
     if name == "DenseFeatures":
         return importlib.import_module("lockstep.feature_column").DenseFeatures
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

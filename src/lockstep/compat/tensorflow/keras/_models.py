@@ -10,17 +10,20 @@ import h5py
 import keras
 from keras.src.legacy.saving import legacy_h5_format
 
+from lockstep._types import Model
+from lockstep.compat.tensorflow._types import Argument, PathLike
 from lockstep.compat.tensorflow.keras._saves import recover
 from lockstep.errors import ArgumentError, UnsupportedError
 
 __all__ = ["load_model", "save_model"]
 
 
-def save_model(model: Any, filepath: Any, overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
+def save_model(model: Model, filepath: PathLike, overwrite: bool = True, *args: Argument, **kwargs: Argument) -> None:
     """Saves a model to a `.keras` file, an HDF5 file, or a directory; the same as `model.save`.
 
     Source: `tf.keras.models.save_model`.
     """
+    # The method has the formats of Keras 2 (see _patches/saving.py).
     model.save(filepath, overwrite, *args, **kwargs)
 
 
@@ -28,7 +31,7 @@ def load_model(
     filepath: str | os.PathLike[str],
     custom_objects: dict[str, Any] | None = None,
     compile: bool = True,
-    options: Any = None,
+    options: object = None,
     safe_mode: bool = True,
 ) -> Any:
     """Loads what `model.save` saved: a `.keras` file, an HDF5 file of any name, or a directory.
@@ -49,6 +52,7 @@ def load_model(
     """
     if options is not None:
         raise ArgumentError(f"load_model takes no options: received {options!r}. Leave options= out.")
+    # A process that ended between two renames has left the model aside.
     recover(filepath)
     path = Path(filepath)
     if (path / "saved_model.pb").exists() and not (path / "config.json").exists():
@@ -56,6 +60,7 @@ def load_model(
             f"{path} is a SavedModel of TensorFlow, which only TensorFlow runs. Load it there, save it with "
             "model.save('name.keras') or model.save('name.h5'), and load that file here."
         )
+    # Keras chooses the format by the ending, Keras 2 by the content.
     if _is_nameless_hdf5(path):
         return legacy_h5_format.load_model_from_hdf5(str(path), custom_objects, compile, safe_mode=safe_mode)
     return keras.models.load_model(filepath, custom_objects=custom_objects, compile=compile, safe_mode=safe_mode)

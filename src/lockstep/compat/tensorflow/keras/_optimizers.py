@@ -7,8 +7,8 @@ from typing import Any
 import keras
 
 from lockstep.compat.tensorflow.keras._alias import alias
-from lockstep.compat.tensorflow.keras._patches.noted import warn_once
-from lockstep.compat.tensorflow.keras._patches.optimizer import as_rate
+from lockstep.compat.tensorflow.keras._patches.optimizers import as_rate
+from lockstep.compat.tensorflow.keras._warn import warn_once
 from lockstep.errors import ArgumentError
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 # The learning rate that decays if none is given.
+# 0.001 is the default of the others.
 _DEFAULT_RATES = {"SGD": 0.01}
 
 
@@ -36,6 +37,7 @@ def _translate(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         kwargs["learning_rate"] = kwargs.pop("lr")
     if kwargs.pop("jit_compile", True) is False:
         warn_once("Every step is compiled: jit_compile=False of an optimizer has no meaning here.")
+    # None is Keras 2's way to say "the backend's".
     if "epsilon" in kwargs and kwargs["epsilon"] is None:
         kwargs["epsilon"] = keras.config.epsilon()
     if kwargs.pop("mesh", None) is not None:
@@ -52,6 +54,7 @@ def _decay(name: str, kwargs: dict[str, Any]) -> None:
     rate = as_rate(kwargs.get("learning_rate", _DEFAULT_RATES.get(name, 0.001)))
     if not isinstance(rate, float):
         raise ArgumentError(f"decay= goes with a learning rate that is a number: received {rate!r}. Leave decay= out.")
+    # Keras 2 computes lr / (1 + decay * iterations); with decay_steps=1 the schedule is the same.
     kwargs["learning_rate"] = keras.optimizers.schedules.InverseTimeDecay(rate, decay_steps=1, decay_rate=float(decay))
 
 

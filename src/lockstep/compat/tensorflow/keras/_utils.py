@@ -1,19 +1,12 @@
-"""`tf.keras.utils`: what Keras 3 dropped, or does only with TensorFlow installed."""
+"""`tf.keras.utils`: functions that Keras 3 dropped, or that need TensorFlow there."""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from typing import Any
 
-from lockstep.compat.tensorflow.keras._data_functions import (
-    audio_dataset_from_directory as audio_dataset_from_directory,
-)
-from lockstep.compat.tensorflow.keras._data_functions import (
-    image_dataset_from_directory as image_dataset_from_directory,
-)
-from lockstep.compat.tensorflow.keras._data_functions import text_dataset_from_directory as text_dataset_from_directory
-from lockstep.compat.tensorflow.keras._data_functions import (
-    timeseries_dataset_from_array as timeseries_dataset_from_array,
-)
+from lockstep.compat.tensorflow._types import Argument
 from lockstep.errors import UnsupportedError
 
 __all__ = [
@@ -25,7 +18,7 @@ __all__ = [
 ]
 
 
-def multi_gpu_model(*args: Any, **kwargs: Any) -> Any:
+def multi_gpu_model(*args: Argument, **kwargs: Argument) -> Any:
     """Says what replaced it. Source: `tf.keras.utils.multi_gpu_model`, which TensorFlow removed in 2.4.
 
     Raises:
@@ -35,3 +28,32 @@ def multi_gpu_model(*args: Any, **kwargs: Any) -> Any:
         "multi_gpu_model is gone, as in TensorFlow 2.4. Create and compile the model under the scope of a strategy: "
         "with lockstep.distribute.MirroredStrategy().scope(): ..."
     )
+
+
+def _forward(name: str) -> Callable[..., Any]:
+    def function(*args: Argument, **kwargs: Argument) -> Any:
+        return _find(name)(*args, **kwargs)
+
+    function.__name__ = name
+    function.__doc__ = (
+        f"Calls `lockstep.data.{name}`. Source: `tf.keras.utils.{name}`.\n\nRaises:\n"
+        f"    UnsupportedError: If this version of lockstep has no such function."
+    )
+    return function
+
+
+def _find(name: str) -> Callable[..., Any]:
+    try:
+        # Looked up in each call, so that a test can replace it there.
+        return getattr(importlib.import_module("lockstep.data"), name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise UnsupportedError(
+            f"keras.utils.{name} needs lockstep.data.{name}, which this version of lockstep lacks. Write the data set "
+            "with lockstep.data.Dataset: list_files or from_tensor_slices, map, batch."
+        ) from error
+
+
+audio_dataset_from_directory = _forward("audio_dataset_from_directory")
+image_dataset_from_directory = _forward("image_dataset_from_directory")
+text_dataset_from_directory = _forward("text_dataset_from_directory")
+timeseries_dataset_from_array = _forward("timeseries_dataset_from_array")

@@ -1,4 +1,4 @@
-"""Modules that show a module of Keras, and what this package has in its place.
+"""Views: modules that show a module of Keras, and this package's names in place of some.
 
 A view holds no copies. It asks, in this order: the module of this package that belongs to it, the module of `keras`,
 and for some `keras._tf_keras.keras`, where Keras keeps old names.
@@ -15,44 +15,66 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
+from lockstep.compat.tensorflow import _jax_methods
 from lockstep.compat.tensorflow.keras._absent import advice
 
 _HERE = "lockstep.compat.tensorflow.keras"
 
-# What this package has in place of, or beside, a module of Keras.
+# Modules of this package whose names stand in place of, or beside, those of a module of Keras.
 _OURS = {
-    "": "_top",
     "backend": "_backend",
-    "backend.experimental": "_nothing",
     "callbacks": "_callbacks",
-    "callbacks.experimental": "_callbacks_experimental",
-    "estimator": "_estimator",
-    "experimental": "_experimental",
     "layers": "_layers",
-    "layers.experimental": "_layers_experimental",
-    "layers.experimental.preprocessing": "_layers_preprocessing",
-    "metrics.experimental": "_nothing",
-    "mixed_precision.experimental": "_mixed_precision",
     "models": "_models",
-    "models.experimental": "_nothing",
     "optimizers": "_optimizers",
     "optimizers.experimental": "_optimizers",
     "optimizers.legacy": "_optimizers",
-    "preprocessing": "_preprocessing",
-    "preprocessing.text": "_nothing",
     "saving": "_models",
     "utils": "_utils",
-    "utils.experimental": "_nothing",
-    "wrappers.scikit_learn": "_nothing",
 }
-# Keras' old names there work without TensorFlow.
+_PREPROCESSING = (
+    *("CategoryEncoding", "CenterCrop", "Discretization", "HashedCrossing", "Hashing", "IntegerLookup"),
+    *("Normalization", "RandomContrast", "RandomCrop", "RandomFlip", "RandomRotation", "RandomTranslation"),
+    *("RandomZoom", "Rescaling", "Resizing", "StringLookup", "TextVectorization"),
+)
+# Names that Keras 2 had in another module, or under another name: "module" or "module:name". A module with no names
+# here is one that Keras 3 does not have, whose view gives advice.
+_MOVED: dict[str, dict[str, str]] = {
+    "": {"latest_checkpoint": f"{_HERE}._saves"},
+    "backend.experimental": {},
+    "callbacks.experimental": {"BackupAndRestore": f"{_HERE}._callbacks"},
+    "estimator": {"model_to_estimator": "lockstep.estimator"},
+    "experimental": dict.fromkeys(("CosineDecay", "CosineDecayRestarts"), "keras.optimizers.schedules"),
+    "layers.experimental": {
+        "EinsumDense": "keras.layers",
+        # Statistics are those of the global batch already.
+        "SyncBatchNormalization": f"{_HERE}._layers:BatchNormalization",
+    },
+    "layers.experimental.preprocessing": dict.fromkeys(_PREPROCESSING, "keras.layers"),
+    "metrics.experimental": {},
+    "mixed_precision.experimental": {
+        **dict.fromkeys(("LossScaleOptimizer", "Policy", "global_policy"), "keras.mixed_precision"),
+        "set_policy": "keras.mixed_precision:set_global_policy",
+    },
+    "models.experimental": {},
+    "preprocessing": dict.fromkeys(
+        ("image_dataset_from_directory", "text_dataset_from_directory", "timeseries_dataset_from_array"),
+        f"{_HERE}._utils",
+    ),
+    "preprocessing.text": {},
+    "utils.experimental": {},
+    "wrappers.scikit_learn": {},
+}
+# keras._tf_keras has aliases for programs of Keras 2; in these modules they do not import TensorFlow.
 _OLD_NAMES = ("losses", "metrics", "preprocessing.image", "preprocessing.sequence", "preprocessing.text")
 
 
+# No copies: a program, or a test, may replace a function in keras itself (keras.datasets.mnist.load_data).
 class View(ModuleType):
     """A module that looks its names up elsewhere, each time."""
 
     def __getattr__(self, name: str) -> Any:
+        _jax_methods.note_import(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         return lookup(_inner(self.__name__), name)
 
     def __dir__(self) -> list[str]:
@@ -67,34 +89,39 @@ def lookup(inner: str, name: str) -> Any:
     """
     if name == "__all__":
         return [n for n in names(inner) if not n.startswith("_")]
+    # Python asks modules for __path__, __file__ and the like; keras.src is private.
     if (name.startswith("_") and name != "__version__") or name == "src":
         raise AttributeError(f"module {_full(inner)!r} has no attribute {name!r}")
-    ours = _ours(inner)
-    if ours is not None and name in ours.__all__:
-        return getattr(ours, name)
+    own = _own_module(inner)
+    if own is not None and name in own.__all__:
+        return getattr(own, name)
+    if name in _MOVED.get(inner, {}):
+        module, _, other = _MOVED[inner][name].partition(":")
+        return getattr(importlib.import_module(module), other or name)
     if _is_view(_join(inner, name)):
         return importlib.import_module(_full(_join(inner, name)))
-    for theirs in _theirs(inner):
-        if name in vars(theirs) or hasattr(theirs, name):
-            return getattr(theirs, name)
+    for keras_module in _keras_modules(inner):
+        # hasattr imports modules that Keras loads late.
+        if name in vars(keras_module) or hasattr(keras_module, name):
+            return getattr(keras_module, name)
     raise AttributeError(f"module {_full(inner)!r} has no attribute {name!r}. {advice(inner, name)}".rstrip())
 
 
 def names(inner: str) -> list[str]:
     """Returns the names in the view of `keras.<inner>`."""
-    ours = _ours(inner)
-    found: set[str] = set(ours.__all__ if ours is not None else ())
-    for theirs in _theirs(inner):
-        found.update(name for name in dir(theirs) if not name.startswith("_") and name != "src")
-    inside = [other for other in _OURS if other.rpartition(".")[0] == inner and other]
-    return sorted(found | {other.rpartition(".")[2] for other in inside})
+    own = _own_module(inner)
+    public: set[str] = {*(own.__all__ if own is not None else ()), *_MOVED.get(inner, ())}
+    for keras_module in _keras_modules(inner):
+        public.update(name for name in dir(keras_module) if not name.startswith("_") and name != "src")
+    inside = [other for other in (*_OURS, *_MOVED) if other.rpartition(".")[0] == inner and other]
+    return sorted(public | {other.rpartition(".")[2] for other in inside})
 
 
-def _ours(inner: str) -> ModuleType | None:
+def _own_module(inner: str) -> ModuleType | None:
     return importlib.import_module(f"{_HERE}.{_OURS[inner]}") if inner in _OURS else None
 
 
-def _theirs(inner: str) -> Iterator[ModuleType]:
+def _keras_modules(inner: str) -> Iterator[ModuleType]:
     for root in ("keras", "keras._tf_keras.keras") if inner in _OLD_NAMES else ("keras",):
         name = f"{root}.{inner}" if inner else root
         if _exists(name):
@@ -105,7 +132,7 @@ def _is_view(inner: str) -> bool:
     parts = inner.split(".")
     if any(part.startswith("_") for part in parts) or parts[0] == "src":
         return False
-    return inner in _OURS or _exists(f"keras.{inner}")
+    return inner in _OURS or inner in _MOVED or _exists(f"keras.{inner}")
 
 
 def _exists(module: str) -> bool:
@@ -139,6 +166,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return None
         inner = _inner(fullname)
         if _is_view(inner):
+            # A package, so that `import ...keras.layers.experimental` asks for the inner module next.
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         _explain(inner)
         return None
@@ -164,4 +192,5 @@ def _explain(inner: str) -> None:
 def install() -> None:
     """Lets the views be imported, once per process."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        # Last: modules that this package has are found before.
         sys.meta_path.append(_Finder())

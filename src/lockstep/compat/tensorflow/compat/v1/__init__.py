@@ -1,4 +1,4 @@
-"""tf.compat.v1: what programs of TensorFlow 1 use that has a meaning here; other names are those of tf itself."""
+"""tf.compat.v1: names of TensorFlow 1 that have a meaning here; other names are those of tf itself."""
 
 # What is imported late is in __all__, too.
 # pyright: reportUnsupportedDunderAll=false
@@ -169,29 +169,31 @@ __all__ = [
 ]
 __all__ += _RENAMED  # pyright: ignore[reportUnsupportedDunderAll]
 
-_own = _missing.getter(__name__, _LAZY)
+_missing_name = _missing.getter(__name__, _LAZY)
 
 
 def __getattr__(name: str) -> _Any:
+    # TensorFlow 1's flags are absl's own module.
     if name == "flags" and _util.find_spec("absl"):
         return _importlib.import_module("absl.flags")
     if name in _SETTINGS:
         return getattr(_importlib.import_module("lockstep.estimator._session_config"), name)
     if name in _LAZY or name.startswith("__") or f"tf.compat.v1.{name}" in _missing.ADVICE:
-        return _own(name)
+        return _missing_name(name)
     try:
-        return _of_tf(_RENAMED.get(name, name))
+        # All other names of TensorFlow 2 are in compat.v1, too.
+        return _find_in_tf(_RENAMED.get(name, name))
     except AttributeError:
         if f"tf.{name}" in _missing.ADVICE:
             raise
-    return _own(name)
+    return _missing_name(name)
 
 
-def _of_tf(path: str) -> _Any:
-    found: _Any = _importlib.import_module(_ROOT)
+def _find_in_tf(path: str) -> _Any:
+    value: _Any = _importlib.import_module(_ROOT)
     for part in path.split("."):
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 __dir__ = _missing.lister(globals(), {**_LAZY, **_RENAMED, **dict.fromkeys(_SETTINGS, "")})

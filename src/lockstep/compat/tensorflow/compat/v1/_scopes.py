@@ -18,13 +18,16 @@ from keras.src.backend.common.name_scope import current_path
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.variable import Variable
+from lockstep.compat.tensorflow._types import Argument, DTypeLike, Initializer, ShapeLike
 from lockstep.compat.tensorflow.compat.v1 import _initializers
 from lockstep.errors import ArgumentError, UnsupportedError
 
 _STORE = "lockstep.compat/variables"
+# Input pipelines and the model_fn may run on different threads.
 _open = threading.local()
 
 
+# Neither True nor False: a value of its own, as in TensorFlow.
 class _AutoReuse:
     def __repr__(self) -> str:
         return "tf.compat.v1.AUTO_REUSE"
@@ -35,7 +38,7 @@ AUTO_REUSE = _AutoReuse()
 
 @dataclass
 class VariableScope:
-    """What `get_variable` does while a scope is open. Source: tf.compat.v1.VariableScope.
+    """Defaults of `get_variable` while a scope is open. Source: tf.compat.v1.VariableScope.
 
     Attributes:
         name: Its path.
@@ -52,7 +55,7 @@ class VariableScope:
     dtype: Any = float32
 
     def reuse_variables(self) -> None:
-        """From here on, variables are found again."""
+        """Lets `get_variable` find variables again from here on."""
         self.reuse = True
 
 
@@ -65,19 +68,19 @@ def get_variable_scope() -> VariableScope:
 def variable_scope(
     name_or_scope: Any,
     default_name: str | None = None,
-    values: Any = None,
-    initializer: Any = None,
-    regularizer: Any = None,
-    caching_device: Any = None,
-    partitioner: Any = None,
-    custom_getter: Any = None,
+    values: Argument = None,
+    initializer: Initializer = None,
+    regularizer: Initializer = None,
+    caching_device: object = None,
+    partitioner: object = None,
+    custom_getter: object = None,
     reuse: Any = None,
-    dtype: Any = None,
-    use_resource: Any = None,
-    constraint: Any = None,
+    dtype: DTypeLike = None,
+    use_resource: object = None,
+    constraint: Initializer = None,
     auxiliary_name_scope: bool = True,
 ) -> Generator[VariableScope]:
-    """A context whose name is put before those of variables and layers that are made in it.
+    """Opens a context whose name is put before those of variables and layers that are made in it.
 
     Args:
         name_or_scope: Its name, or a scope that was open before.
@@ -93,12 +96,13 @@ def variable_scope(
 
     Source: tf.compat.v1.variable_scope.
     """
-    given = (caching_device, partitioner, custom_getter, constraint)
-    if any(option is not None for option in given) or not auxiliary_name_scope:
+    refused = (caching_device, partitioner, custom_getter, constraint)
+    if any(option is not None for option in refused) or not auxiliary_name_scope:
         raise UnsupportedError(
             "Variables are whole, and JAX places them. caching_device, partitioner, custom_getter, constraint and "
             "auxiliary_name_scope=False of variable_scope are TensorFlow's alone; leave them out."
         )
+    # Inherited like TensorFlow's: from the scope that is given, else from the one that is open.
     outer = get_variable_scope()
     base = name_or_scope if isinstance(name_or_scope, VariableScope) else outer
     scope = VariableScope(
@@ -107,7 +111,7 @@ def variable_scope(
         regularizer=base.regularizer if regularizer is None else regularizer,
         dtype=base.dtype if dtype is None else dtype,
     )
-    with _named(name_or_scope, default_name):
+    with _name_scope(name_or_scope, default_name):
         scope.name = current_path() or ""
         _open.scope = scope
         try:
@@ -116,36 +120,37 @@ def variable_scope(
             _open.scope = outer
 
 
-def _named(name_or_scope: Any, default_name: str | None) -> Any:
+def _name_scope(name_or_scope: Any, default_name: str | None) -> Any:
     if isinstance(name_or_scope, VariableScope):
         # The path of a scope starts anew from the outermost one.
         return keras.name_scope(name_or_scope.name, deduplicate=False, override_parent="")
     if name_or_scope is None and default_name is None:
         raise ArgumentError("variable_scope needs a name, or a default_name. Received neither.")
     if name_or_scope is None:
-        return keras.name_scope(_unused(str(default_name)), deduplicate=False)
+        return keras.name_scope(_unique_name(str(default_name)), deduplicate=False)
     return keras.name_scope(str(name_or_scope), deduplicate=False)
 
 
-def _unused(name: str) -> str:
-    """A name that no scope of this call of the model_fn has yet."""
+def _unique_name(name: str) -> str:
+    """Returns a name that no scope of this call of the model_fn has yet."""
+    # default_name is numbered within a call of the model_fn, so that each call makes the same names.
     used = _store().setdefault("scopes", set())
-    found, number = name, 0
-    while (current_path(), found) in used:
+    unique, number = name, 0
+    while (current_path(), unique) in used:
         number += 1
-        found = f"{name}_{number}"
-    used.add((current_path(), found))
-    return found
+        unique = f"{name}_{number}"
+    used.add((current_path(), unique))
+    return unique
 
 
 def _store() -> dict[str, Any]:
-    """What this call of the model_fn has made, by name."""
+    """Returns the variables and layers of this call of the model_fn, by kind and name."""
     from lockstep._model_fn.scope import demand
 
     return demand("tf.compat.v1.get_variable").collections.setdefault(_STORE, [{}])[0]
 
 
-def shared(kind: str, name: str, reuse: Any, make: Any) -> Any:
+def find_or_make(kind: str, name: str, reuse: Any, make: Any) -> Any:
     """Returns what was made under a name in the scope that is open, or makes it.
 
     Args:
@@ -159,7 +164,9 @@ def shared(kind: str, name: str, reuse: Any, make: Any) -> Any:
     """
     path = current_path()
     full = f"{path}/{name}" if path else name
+    # The store belongs to one call of the model_fn: the next call makes and finds its variables anew.
     store, wanted = _store().setdefault(kind, {}), get_variable_scope().reuse if reuse is None else reuse
+    # TensorFlow 1's rule, which finds names that were meant to be different.
     if full in store and not wanted:
         raise ArgumentError(
             f"{kind} {full} already exists. Did you mean to set reuse=True or reuse=tf.compat.v1.AUTO_REUSE in "
@@ -177,18 +184,18 @@ def shared(kind: str, name: str, reuse: Any, make: Any) -> Any:
 
 def get_variable(
     name: str,
-    shape: Any = None,
-    dtype: Any = None,
-    initializer: Any = None,
-    regularizer: Any = None,
+    shape: ShapeLike = None,
+    dtype: DTypeLike = None,
+    initializer: Initializer = None,
+    regularizer: Initializer = None,
     trainable: bool | None = None,
     collections: Any = None,
-    caching_device: Any = None,
-    partitioner: Any = None,
+    caching_device: object = None,
+    partitioner: object = None,
     validate_shape: bool = True,
-    use_resource: Any = None,
-    custom_getter: Any = None,
-    constraint: Any = None,
+    use_resource: object = None,
+    custom_getter: object = None,
+    constraint: Initializer = None,
     synchronization: str = "auto",
     aggregation: str = "none",
 ) -> Any:
@@ -225,26 +232,27 @@ def get_variable(
         first = scope.initializer if initializer is None else initializer
         kind = as_dtype(dtype or getattr(first, "dtype", None) or scope.dtype)
         chosen, sizes = _initializer(first, shape, kind)
-        made = Variable.made_by(chosen, sizes, kind, trainable, name, synchronization, aggregation)
-        made.regularizer = scope.regularizer if regularizer is None else regularizer
-        made.constraint = constraint
-        return made
+        variable = Variable.from_initializer(chosen, sizes, kind, trainable, name, synchronization, aggregation)
+        variable.regularizer = scope.regularizer if regularizer is None else regularizer
+        variable.constraint = constraint
+        return variable
 
-    found = shared("Variable", name, None, make)
-    if shape is not None and tuple(found.shape) != _sizes(shape):
-        raise ArgumentError(f"{name} has shape {tuple(found.shape)}. Received: shape={shape!r}.")
-    return found
+    # A variable is made once; its type and initializer are then what they were.
+    shared = find_or_make("Variable", name, None, make)
+    if shape is not None and tuple(shared.shape) != _sizes(shape):
+        raise ArgumentError(f"{name} has shape {tuple(shared.shape)}. Received: shape={shape!r}.")
+    return shared
 
 
-def _sizes(shape: Any) -> tuple[int, ...]:
-    sizes = dispatch.static(shape)
+def _sizes(shape: ShapeLike) -> tuple[int, ...]:
+    sizes = dispatch.to_static(shape)
     return (sizes,) if isinstance(sizes, int) else tuple(sizes)
 
 
-def _initializer(given: Any, shape: Any, dtype: Any) -> tuple[Any, tuple[int, ...]]:
+def _initializer(given: Any, shape: ShapeLike, dtype: DTypeLike) -> tuple[Any, tuple[int, ...]]:
     """Returns an initializer, and the shape."""
     if given is not None and not callable(given):
-        array = np.asarray(dispatch.array(dispatch.HOST, given), dtype.dtype)
+        array = np.asarray(dispatch.to_array(dispatch.HOST, given), dtype.dtype)
         return (lambda shape, dtype: array), array.shape
     if shape is None:
         raise ArgumentError("get_variable needs a shape, or an array as initializer. Received neither.")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import float32, float64, int32, int64
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.create import cast
 
 
 def _switch(name: str, effect: str) -> Any:
+    # No error: programs call these first, and what they ask for is so, or has no meaning.
     def switch() -> None:
         return None
 
@@ -37,25 +39,25 @@ reset_default_graph = _switch("reset_default_graph", "there is no graph")
 
 
 def executing_eagerly_outside_functions() -> bool:
-    """Whether values are known here. Source: tf.compat.v1.executing_eagerly_outside_functions."""
+    """Returns whether values are known here. Source: tf.compat.v1.executing_eagerly_outside_functions."""
     return not dispatch.is_traced()
 
 
-def to_float(x: Any, name: str | None = None) -> Any:
+def to_float(x: Tensor, name: str | None = None) -> Any:
     """Converts to float32. Source: tf.compat.v1.to_float."""
     return cast(x, float32)
 
 
-def to_double(x: Any, name: str | None = None) -> Any:
+def to_double(x: Tensor, name: str | None = None) -> Any:
     """Converts to float64, which is float32 unless `jax_enable_x64` is set. Source: tf.compat.v1.to_double."""
     return cast(x, float64)
 
 
-def to_int32(x: Any, name: str | None = None) -> Any:
+def to_int32(x: Tensor, name: str | None = None) -> Any:
     """Converts to int32. Source: tf.compat.v1.to_int32."""
     return cast(x, int32)
 
 
-def to_int64(x: Any, name: str | None = None) -> Any:
+def to_int64(x: Tensor, name: str | None = None) -> Any:
     """Converts to int64, which is int32 unless `jax_enable_x64` is set. Source: tf.compat.v1.to_int64."""
     return cast(x, int64)

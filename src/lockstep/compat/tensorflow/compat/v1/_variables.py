@@ -9,11 +9,14 @@ from typing import Any
 
 import keras
 
-from lockstep.compat.tensorflow._ops.named import running
+from lockstep._types import Tensor
+from lockstep.compat.tensorflow._ops.named import model_fn_scope
 from lockstep.compat.tensorflow._ops.training import group
+from lockstep.compat.tensorflow._types import Argument, DTypeLike, ShapeLike
 from lockstep.errors import ArgumentError, UnsupportedError
 
 
+# TensorFlow's values: programs write the text, too.
 class GraphKeys:
     """Names of collections. Source: tf.compat.v1.GraphKeys."""
 
@@ -43,16 +46,17 @@ class GraphKeys:
     WEIGHTS = "weights"
 
 
-def _demanded(what: str) -> Any:
+def _model_fn_scope(what: str) -> Any:
     from lockstep._model_fn.scope import demand
 
     return demand(what)
 
 
-def _named(variables: list[Any], scope: str | None) -> list[Any]:
+def _with_prefix(variables: list[Any], scope: str | None) -> list[Any]:
     if scope is None:
         return variables
-    key_of = _demanded("tf.compat.v1.get_collection").key_of
+    key_of = _model_fn_scope("tf.compat.v1.get_collection").key_of
+    # TensorFlow matches from the beginning of the name.
     return [v for v in variables if re.match(scope, key_of(v))]
 
 
@@ -64,7 +68,7 @@ def trainable_variables(scope: str | None = None) -> list[Any]:
 
     Source: tf.compat.v1.trainable_variables.
     """
-    return _named(_demanded("tf.compat.v1.trainable_variables").trainable_variables(), scope)
+    return _with_prefix(_model_fn_scope("tf.compat.v1.trainable_variables").trainable_variables(), scope)
 
 
 def global_variables(scope: str | None = None) -> list[Any]:
@@ -72,7 +76,7 @@ def global_variables(scope: str | None = None) -> list[Any]:
 
     Source: tf.compat.v1.global_variables.
     """
-    return _named(list(_demanded("tf.compat.v1.global_variables").variables.values()), scope)
+    return _with_prefix(list(_model_fn_scope("tf.compat.v1.global_variables").variables.values()), scope)
 
 
 def get_collection(key: str, scope: str | None = None) -> list[Any]:
@@ -90,7 +94,7 @@ def get_collection(key: str, scope: str | None = None) -> list[Any]:
 
     Source: tf.compat.v1.get_collection.
     """
-    model = _demanded("tf.compat.v1.get_collection")
+    model = _model_fn_scope("tf.compat.v1.get_collection")
     if key == GraphKeys.TRAINABLE_VARIABLES:
         return trainable_variables(scope)
     if key == GraphKeys.GLOBAL_VARIABLES:
@@ -100,13 +104,14 @@ def get_collection(key: str, scope: str | None = None) -> list[Any]:
     if key == GraphKeys.SUMMARIES:
         return list(model.recorded.summaries)
     if key == GraphKeys.REGULARIZATION_LOSSES:
+        # Penalties of Keras' layers are in no collection.
         from lockstep.losses import get_regularization_losses
 
         return get_regularization_losses()
     return list(model.collections.get(key, []))
 
 
-def add_to_collection(name: str, value: Any) -> None:
+def add_to_collection(name: str, value: Tensor) -> None:
     """Puts a value into a collection of the model_fn. Source: tf.compat.v1.add_to_collection.
 
     Raises:
@@ -114,16 +119,17 @@ def add_to_collection(name: str, value: Any) -> None:
         UnsupportedError: For variables and updates, which are not chosen by collections.
     """
     refused = (GraphKeys.TRAINABLE_VARIABLES, GraphKeys.GLOBAL_VARIABLES, GraphKeys.GLOBAL_STEP, GraphKeys.TRAIN_OP)
+    # These follow from what the model_fn does; an entry by hand would have no effect.
     if name in refused:
         raise UnsupportedError(
             f"What is in the collection {name!r} follows from the model_fn. Received: {value!r}. Leave the call out; "
             "trainable=False keeps a variable from being trained."
         )
-    _demanded("tf.compat.v1.add_to_collection").collections.setdefault(name, []).append(value)
+    _model_fn_scope("tf.compat.v1.add_to_collection").collections.setdefault(name, []).append(value)
 
 
 def assign(
-    ref: Any, value: Any, validate_shape: bool = True, use_locking: bool | None = None, name: str | None = None
+    ref: Tensor, value: Tensor, validate_shape: bool = True, use_locking: bool | None = None, name: str | None = None
 ) -> Any:
     """Sets a variable, where it is written; returns the variable. Source: tf.compat.v1.assign.
 
@@ -139,15 +145,17 @@ def assign(
     return ref
 
 
-def assign_add(ref: Any, value: Any, use_locking: bool | None = None, name: str | None = None) -> Any:
+def assign_add(ref: Tensor, value: Tensor, use_locking: bool | None = None, name: str | None = None) -> Any:
     """Adds to a variable, where it is written; returns the variable.
 
     Of the global step it returns an update that does nothing besides: each step is counted once.
 
     Source: tf.compat.v1.assign_add.
     """
-    scope = running()
+    scope = model_fn_scope()
     if scope is not None and ref is scope.global_step:
+        # The step itself counts; programs write assign_add(global_step, 1) where an optimizer is not told of the global
+        # step.
         if not isinstance(value, int) or value != 1:
             raise UnsupportedError(f"Each step counts as one. Received: {value!r}, to be added to the global step.")
         return group()
@@ -155,36 +163,37 @@ def assign_add(ref: Any, value: Any, use_locking: bool | None = None, name: str 
     return ref
 
 
-def assign_sub(ref: Any, value: Any, use_locking: bool | None = None, name: str | None = None) -> Any:
+def assign_sub(ref: Tensor, value: Tensor, use_locking: bool | None = None, name: str | None = None) -> Any:
     """Subtracts from a variable, where it is written; returns the variable. Source: tf.compat.v1.assign_sub."""
     _variable(ref, "tf.compat.v1.assign_sub").assign_sub(value)
     return ref
 
 
-def _variable(ref: Any, what: str) -> Any:
+def _variable(ref: Tensor, what: str) -> Any:
     if isinstance(ref, keras.Variable):
         return ref
     raise ArgumentError(f"{what} changes a variable. Received: {ref!r}. Make a tf.Variable.")
 
 
-def _nothing(name: str, why: str) -> Any:
-    def nothing(*args: Any, **kwargs: Any) -> Any:
+def _make_no_op(name: str, why: str) -> Any:
+    # Any arguments: variables, a name.
+    def no_op(*args: Argument, **kwargs: Argument) -> Any:
         return group()
 
-    nothing.__name__ = nothing.__qualname__ = name
-    nothing.__doc__ = f"Returns an update that does nothing: {why}. Source: tf.compat.v1.{name}."
-    return nothing
+    no_op.__name__ = no_op.__qualname__ = name
+    no_op.__doc__ = f"Returns an update that does nothing: {why}. Source: tf.compat.v1.{name}."
+    return no_op
 
 
 _READY = "variables have their value from the start"
-global_variables_initializer = _nothing("global_variables_initializer", _READY)
-local_variables_initializer = _nothing("local_variables_initializer", _READY)
-variables_initializer = _nothing("variables_initializer", _READY)
-initialize_all_variables = _nothing("initialize_all_variables", _READY)
-tables_initializer = _nothing("tables_initializer", "tables are ready from the start")
+global_variables_initializer = _make_no_op("global_variables_initializer", _READY)
+local_variables_initializer = _make_no_op("local_variables_initializer", _READY)
+variables_initializer = _make_no_op("variables_initializer", _READY)
+initialize_all_variables = _make_no_op("initialize_all_variables", _READY)
+tables_initializer = _make_no_op("tables_initializer", "tables are ready from the start")
 
 
-def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Any:
+def placeholder(dtype: DTypeLike, shape: ShapeLike = None, name: str | None = None) -> Any:
     """Returns what stands for an input, in a serving_input_receiver_fn or for build_raw_serving_input_receiver_fn.
 
     Args:

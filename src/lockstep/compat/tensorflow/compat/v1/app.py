@@ -25,6 +25,7 @@ def run(main: _Callable[[list[str]], _Any] | None = None, argv: list[str] | None
     """
     function = main or getattr(_sys.modules["__main__"], "main")  # noqa: B009
     arguments = _sys.argv if argv is None else argv
+    # TensorFlow hands over to absl, which parses flags that the program has defined.
     if _util.find_spec("absl"):
         _importlib.import_module("absl.app").run(function, arguments)
     _sys.exit(function(arguments))

@@ -9,6 +9,7 @@ from lockstep._nest import map_structure as _map_structure
 from lockstep.compat.tensorflow import _missing
 from lockstep.compat.tensorflow._dtypes import as_dtype as _as_dtype
 from lockstep.compat.tensorflow._shape import TensorShape as _TensorShape
+from lockstep.compat.tensorflow._types import Dataset as _Dataset
 
 _ROOT = "lockstep.compat.tensorflow.data"
 
@@ -20,18 +21,19 @@ __all__ = [
 ]
 
 
-def make_one_shot_iterator(dataset: _Any) -> _Any:
+def make_one_shot_iterator(dataset: _Dataset) -> _Any:
     """Returns an iterator; what its `get_next()` returns stands for the elements, and an input_fn returns it.
 
     Source: tf.compat.v1.data.make_one_shot_iterator.
     """
     from lockstep.estimator._inputs.returned import OneShotIterator
 
+    # Estimator takes the dataset out of it: nothing is read while the input_fn runs.
     return OneShotIterator(dataset)
 
 
-def make_initializable_iterator(dataset: _Any, shared_name: str | None = None) -> _Any:
-    """As `make_one_shot_iterator`; its `initializer` does nothing. `shared_name` must be `None`.
+def make_initializable_iterator(dataset: _Dataset, shared_name: str | None = None) -> _Any:
+    """Returns an iterator whose `initializer` does nothing; `shared_name` must be `None`.
 
     Source: tf.compat.v1.data.make_initializable_iterator.
     """
@@ -42,12 +44,12 @@ def make_initializable_iterator(dataset: _Any, shared_name: str | None = None) -
     return make_one_shot_iterator(dataset)
 
 
-def get_output_types(dataset_or_iterator: _Any) -> _Any:
+def get_output_types(dataset_or_iterator: _Dataset) -> _Any:
     """Returns the types of an element's arrays, in its structure. Source: tf.compat.v1.data.get_output_types."""
     return _map_structure(lambda spec: _as_dtype(spec.dtype), dataset_or_iterator.element_spec)
 
 
-def get_output_shapes(dataset_or_iterator: _Any) -> _Any:
+def get_output_shapes(dataset_or_iterator: _Dataset) -> _Any:
     """Returns the shapes of an element's arrays, in its structure. Source: tf.compat.v1.data.get_output_shapes."""
     return _map_structure(lambda spec: _TensorShape(spec.shape), dataset_or_iterator.element_spec)
 
@@ -56,6 +58,6 @@ _other = _missing.getter(__name__)
 
 
 def __getattr__(name: str) -> _Any:
-    """What tf.data has."""
+    """Returns a name of tf.data."""
     data = _importlib.import_module(_ROOT)
     return getattr(data, name) if name in data.__all__ else _other(name)

@@ -9,6 +9,7 @@ from typing import Any as _Any
 
 from lockstep.compat.tensorflow import _forward, _missing
 
+# TensorFlow 1's forms go first: their losses are sums, TensorFlow 2's are means.
 _HOMES = ("lockstep.estimator._canned._v1", "lockstep.estimator")
 _PARTS = {name: f"lockstep.compat.tensorflow.estimator.{name}" for name in ("experimental", "export", "inputs")}
 

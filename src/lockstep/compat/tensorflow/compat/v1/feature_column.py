@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from lockstep.compat.tensorflow import _forward, _missing
 
+# TensorFlow 1's forms go first.
 _HOMES = ("lockstep.feature_column._v1", "lockstep.feature_column")
 
 __all__: list[str] = []

@@ -9,8 +9,11 @@ from typing import Any as _Any
 
 import keras as _keras
 
+from lockstep._types import Tensor as _Tensor
 from lockstep.compat.tensorflow import _missing
 from lockstep.compat.tensorflow._ops import dispatch as _dispatch
+from lockstep.compat.tensorflow._types import Argument as _Argument
+from lockstep.compat.tensorflow._types import ShapeLike as _ShapeLike
 from lockstep.compat.tensorflow.compat.v1 import _scopes
 from lockstep.errors import ArgumentError as _ArgumentError
 
@@ -35,14 +38,15 @@ __all__ = [
 ]
 
 
-def _applied(kind: str, inputs: _Any, name: str | None, reuse: _Any, options: dict[str, _Any]) -> _Any:
+def _apply(kind: str, inputs: _Tensor, name: str | None, reuse: _Argument, options: dict[str, _Any]) -> _Any:
     """Applies a layer: a new one, or that which was made under this name in the variable scope that is open."""
 
     def make() -> _Any:
         return getattr(_keras.layers, kind)(name=name, **options)
 
-    layer = make() if name is None else _scopes.shared("Layer", name, reuse, make)
-    return layer(_dispatch.array(_dispatch.DEVICE, inputs))
+    # Without a name each call makes a layer, as in TensorFlow 1.
+    layer = make() if name is None else _scopes.find_or_make("Layer", name, reuse, make)
+    return layer(_dispatch.to_array(_dispatch.DEVICE, inputs))
 
 
 def _function(kind: str, tf_name: str, what: str, arguments: tuple[str, ...]) -> _Callable[..., _Any]:
@@ -55,13 +59,16 @@ def _function(kind: str, tf_name: str, what: str, arguments: tuple[str, ...]) ->
         arguments: What may follow `inputs` by position, in TensorFlow's order, under Keras' names.
     """
 
-    def function(inputs: _Any, *args: _Any, name: str | None = None, reuse: _Any = None, **kwargs: _Any) -> _Any:
+    def function(
+        inputs: _Tensor, *args: _Argument, name: str | None = None, reuse: _Argument = None, **kwargs: _Argument
+    ) -> _Any:
+        # TensorFlow 1's order of arguments, as far as Keras has them.
         if len(args) > len(arguments):
             raise _ArgumentError(
                 f"{tf_name} takes inputs, {', '.join(arguments)} by position. Received {len(args)} besides inputs. "
                 "Give the others by name."
             )
-        return _applied(kind, inputs, name, reuse, {**dict(zip(arguments, args, strict=False)), **kwargs})
+        return _apply(kind, inputs, name, reuse, {**dict(zip(arguments, args, strict=False)), **kwargs})
 
     function.__name__ = function.__qualname__ = tf_name
     function.__doc__ = (
@@ -82,11 +89,13 @@ _CONVOLUTION = (
     "activation",
     "use_bias",
 )
+# Transposed convolutions have no dilation_rate in TensorFlow 1's order.
 _TRANSPOSED = ("filters", "kernel_size", "strides", "padding", "data_format", "activation", "use_bias")
 _SEPARABLE = (
     *("filters", "kernel_size", "strides", "padding", "data_format", "dilation_rate", "depth_multiplier"),
     *("activation", "use_bias"),
 )
+# As in tf.layers, whose pooling functions want strides.
 _POOLING = ("pool_size", "strides", "padding", "data_format")
 
 dense = _function("Dense", "dense", "Multiplies by a matrix", ("units", "activation", "use_bias"))
@@ -107,9 +116,9 @@ average_pooling3d = _function("AveragePooling3D", "average_pooling3d", "Averages
 
 
 def dropout(
-    inputs: _Any,
+    inputs: _Tensor,
     rate: float = 0.5,
-    noise_shape: _Any = None,
+    noise_shape: _ShapeLike = None,
     seed: int | None = None,
     training: bool = False,
     name: str | None = None,
@@ -121,12 +130,13 @@ def dropout(
 
     Source: tf.compat.v1.layers.dropout.
     """
+    # A new layer draws its own numbers.
     layer = _keras.layers.Dropout(rate, noise_shape, seed, name=name)
-    return layer(_dispatch.array(_dispatch.DEVICE, inputs), training=bool(training))
+    return layer(_dispatch.to_array(_dispatch.DEVICE, inputs), training=bool(training))
 
 
 def batch_normalization(
-    inputs: _Any,
+    inputs: _Tensor,
     axis: int = -1,
     momentum: float = 0.99,
     epsilon: float = 1e-3,
@@ -135,9 +145,9 @@ def batch_normalization(
     training: bool = False,
     trainable: bool = True,
     name: str | None = None,
-    reuse: _Any = None,
+    reuse: _Argument = None,
     fused: bool | None = None,
-    **kwargs: _Any,
+    **kwargs: _Argument,
 ) -> _Any:
     """Normalises by the moments of the batch in training, else by the moving ones, which training updates by itself.
 
@@ -149,6 +159,7 @@ def batch_normalization(
     Source: tf.compat.v1.layers.batch_normalization.
     """
     options: dict[str, _Any] = {
+        # By name: Keras has moved its arguments since.
         "axis": axis,
         "momentum": momentum,
         "epsilon": epsilon,
@@ -160,8 +171,8 @@ def batch_normalization(
     def make() -> _Any:
         return _keras.layers.BatchNormalization(name=name, trainable=trainable, **options)
 
-    layer = make() if name is None else _scopes.shared("Layer", name, reuse, make)
-    return layer(_dispatch.array(_dispatch.DEVICE, inputs), training=bool(training))
+    layer = make() if name is None else _scopes.find_or_make("Layer", name, reuse, make)
+    return layer(_dispatch.to_array(_dispatch.DEVICE, inputs), training=bool(training))
 
 
 __getattr__ = _missing.getter(__name__)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging as _logging
-from typing import Any as _Any
 
 from lockstep.compat.tensorflow._missing import getter as _getter
-from lockstep.compat.tensorflow._ops.mode import get_logger as _get_logger
+from lockstep.compat.tensorflow._ops.function import get_logger as _get_logger
+from lockstep.compat.tensorflow._types import Argument as _Argument
 
 DEBUG = _logging.DEBUG
 INFO = _logging.INFO
@@ -32,6 +32,7 @@ __all__ = [
     "warning",
 ]
 
+# For log_every_n.
 _counts: dict[str, int] = {}
 
 
@@ -45,17 +46,17 @@ def get_verbosity() -> int:
     return _get_logger().getEffectiveLevel()
 
 
-def debug(msg: str, *args: _Any, **kwargs: _Any) -> None:
+def debug(msg: str, *args: _Argument, **kwargs: _Argument) -> None:
     """Logs at level DEBUG. Source: tf.compat.v1.logging.debug."""
     _get_logger().debug(msg, *args, **kwargs)
 
 
-def info(msg: str, *args: _Any, **kwargs: _Any) -> None:
+def info(msg: str, *args: _Argument, **kwargs: _Argument) -> None:
     """Logs at level INFO. Source: tf.compat.v1.logging.info."""
     _get_logger().info(msg, *args, **kwargs)
 
 
-def warning(msg: str, *args: _Any, **kwargs: _Any) -> None:
+def warning(msg: str, *args: _Argument, **kwargs: _Argument) -> None:
     """Logs at level WARN. Source: tf.compat.v1.logging.warning."""
     _get_logger().warning(msg, *args, **kwargs)
 
@@ -63,23 +64,25 @@ def warning(msg: str, *args: _Any, **kwargs: _Any) -> None:
 warn = warning
 
 
-def error(msg: str, *args: _Any, **kwargs: _Any) -> None:
+def error(msg: str, *args: _Argument, **kwargs: _Argument) -> None:
     """Logs at level ERROR. Source: tf.compat.v1.logging.error."""
     _get_logger().error(msg, *args, **kwargs)
 
 
-def fatal(msg: str, *args: _Any, **kwargs: _Any) -> None:
+def fatal(msg: str, *args: _Argument, **kwargs: _Argument) -> None:
     """Logs at level FATAL, and goes on. Source: tf.compat.v1.logging.fatal."""
+    # absl would end the process; TensorFlow 1 did not.
     _get_logger().critical(msg, *args, **kwargs)
 
 
-def log(level: int, msg: str, *args: _Any, **kwargs: _Any) -> None:
+def log(level: int, msg: str, *args: _Argument, **kwargs: _Argument) -> None:
     """Logs at a level. Source: tf.compat.v1.logging.log."""
     _get_logger().log(level, msg, *args, **kwargs)
 
 
-def log_every_n(level: int, msg: str, n: int, *args: _Any) -> None:
+def log_every_n(level: int, msg: str, n: int, *args: _Argument) -> None:
     """Logs the first and then each `n`-th time the message is given. Source: tf.compat.v1.logging.log_every_n."""
+    # By the text, before its arguments are filled in.
     count = _counts.get(msg, 0)
     _counts[msg] = count + 1
     if count % n == 0:

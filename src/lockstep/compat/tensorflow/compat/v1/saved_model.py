@@ -6,12 +6,14 @@ import importlib as _importlib
 from typing import Any as _Any
 
 from lockstep.compat.tensorflow import _missing
+from lockstep.compat.tensorflow._types import Argument as _Argument
 
 _ROOT = "lockstep.compat.tensorflow.saved_model"
 
 __all__ = ["load_v2", "signature_constants", "tag_constants"]
 
 
+# Modules in TensorFlow; programs only read constants of them.
 class signature_constants:
     """Names of signatures, and of their inputs and outputs. Source: tf.compat.v1.saved_model.signature_constants."""
 
@@ -35,8 +37,8 @@ class tag_constants:
     TRAINING = "train"
 
 
-def load_v2(export_dir: str, tags: _Any = None) -> _Any:
-    """As tf.saved_model.load. Source: tf.compat.v1.saved_model.load_v2."""
+def load_v2(export_dir: str, tags: _Argument = None) -> _Any:
+    """Loads an export of an Estimator. Source: tf.compat.v1.saved_model.load_v2."""
     return _importlib.import_module(_ROOT).load(export_dir, tags)
 
 
@@ -44,6 +46,6 @@ _other = _missing.getter(__name__)
 
 
 def __getattr__(name: str) -> _Any:
-    """What tf.saved_model has; but `load`, which takes a session in TensorFlow 1."""
-    found = _importlib.import_module(_ROOT)
-    return getattr(found, name) if name in found.__all__ and name != "load" else _other(name)
+    """Returns a name of tf.saved_model, except `load`, which takes a session in TensorFlow 1."""
+    module = _importlib.import_module(_ROOT)
+    return getattr(module, name) if name in module.__all__ and name != "load" else _other(name)

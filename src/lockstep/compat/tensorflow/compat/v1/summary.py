@@ -1,4 +1,4 @@
-"""tf.compat.v1.summary: what lockstep.summary has under TensorFlow's names."""
+"""tf.compat.v1.summary: lockstep.summary under TensorFlow's names."""
 
 # ruff: noqa: F822
 

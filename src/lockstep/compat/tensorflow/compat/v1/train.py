@@ -53,6 +53,7 @@ _other = _missing.getter(__name__)
 
 
 def __getattr__(name: str) -> _Any:
+    # Imported when a name is used: all of the Estimator comes with some of them.
     if name in _HOMES:
         return getattr(_importlib.import_module(_HOMES[name]), _RENAMED.get(name, name))
     return getattr(_importlib.import_module(_TRAIN), name) if name in _DATA else _other(name)

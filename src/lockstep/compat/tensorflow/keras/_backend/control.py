@@ -9,10 +9,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from lockstep._types import Tensor
+from lockstep.compat.tensorflow._types import Argument, DTypeLike, ShapeLike
 from lockstep.errors import ArgumentError, UnsupportedError
 
 
-def switch(condition: Any, then_expression: Any, else_expression: Any) -> Any:
+def switch(condition: Tensor, then_expression: Tensor, else_expression: Tensor) -> Any:
     """Returns one of two values, or of what two functions return.
 
     Args:
@@ -21,22 +23,25 @@ def switch(condition: Any, then_expression: Any, else_expression: Any) -> Any:
         else_expression: Likewise, of the same shape.
     """
     chosen: Any = ops.cast(condition, "bool")
+    # One condition and two functions: only the chosen one runs.
     if not chosen.shape and callable(then_expression) and callable(else_expression):
         return ops.cond(chosen, then_expression, else_expression)
     then = then_expression() if callable(then_expression) else then_expression
     other = else_expression() if callable(else_expression) else else_expression
     rank = len(getattr(then, "shape", ()))
     if 1 < len(chosen.shape) < rank:
+        # A condition for the first axes is spread over the others.
         chosen = ops.reshape(chosen, (*chosen.shape, *[1] * (rank - len(chosen.shape))))
     return ops.where(chosen, then, other)
 
 
-def in_train_phase(x: Any, alt: Any, training: Any = None) -> Any:
+def in_train_phase(x: Tensor, alt: Tensor, training: Any = None) -> Any:
     """Returns `x` when training, else `alt`; either may be a function.
 
     Raises:
         UnsupportedError: If `training` is None.
     """
+    # Keras 2 asked its global learning phase, which the error is about.
     if training is None:
         learning_phase()
     if isinstance(training, (bool, int, np.bool_)):
@@ -45,7 +50,7 @@ def in_train_phase(x: Any, alt: Any, training: Any = None) -> Any:
     return switch(training, x, alt)
 
 
-def in_test_phase(x: Any, alt: Any, training: Any = None) -> Any:
+def in_test_phase(x: Tensor, alt: Tensor, training: Any = None) -> Any:
     """Returns `x` when not training, else `alt`; either may be a function.
 
     Raises:
@@ -55,7 +60,7 @@ def in_test_phase(x: Any, alt: Any, training: Any = None) -> Any:
 
 
 def function(
-    inputs: Any, outputs: Any, updates: Any = None, name: str | None = None, **kwargs: Any
+    inputs: Tensor, outputs: Any, updates: Tensor = None, name: str | None = None, **kwargs: Argument
 ) -> Callable[[Any], Any]:
     """Returns a function that computes some of a model's tensors from others.
 
@@ -79,15 +84,18 @@ def function(
         )
     model = keras.Model(inputs if isinstance(inputs, (list, tuple)) else [inputs], outputs, name=name)
 
-    def call(values: Any) -> Any:
-        given = list(values) if isinstance(values, (list, tuple)) else [values]
-        computed = model([ops.convert_to_tensor(value) for value in given], training=False)
+    def call(values: Tensor) -> Any:
+        tensors = list(values) if isinstance(values, (list, tuple)) else [values]
+        # training=False: K.function without a learning phase computed the test phase.
+        computed = model([ops.convert_to_tensor(value) for value in tensors], training=False)
         return keras.tree.map_structure(ops.convert_to_numpy, computed)
 
     return call
 
 
-def placeholder(shape: Any = None, ndim: int | None = None, dtype: Any = None, name: str | None = None) -> Any:
+def placeholder(
+    shape: ShapeLike = None, ndim: int | None = None, dtype: DTypeLike = None, name: str | None = None
+) -> Any:
     """Returns the input of a functional model; the shape has the axis of the batch.
 
     Raises:
@@ -98,14 +106,14 @@ def placeholder(shape: Any = None, ndim: int | None = None, dtype: Any = None, n
     return keras.Input(batch_shape=tuple(shape or (None,) * (ndim or 0)), dtype=dtype, name=name)
 
 
-def map_fn(fn: Callable[[Any], Any], elems: Any, name: str | None = None, dtype: Any = None) -> Any:
+def map_fn(fn: Callable[[Any], Any], elems: Tensor, name: str | None = None, dtype: DTypeLike = None) -> Any:
     """Applies a function to each element along the first axis."""
     mapped = ops.map(fn, elems)
     return mapped if dtype is None else ops.cast(mapped, dtype)
 
 
-def _gone(name: str, instead: str) -> Callable[..., NoReturn]:
-    def function(*args: Any, **kwargs: Any) -> NoReturn:
+def _make_refusal(name: str, instead: str) -> Callable[..., NoReturn]:
+    def function(*args: Argument, **kwargs: Argument) -> NoReturn:
         raise UnsupportedError(f"keras.backend.{name} belongs to graphs and sessions, which Keras 3 has not. {instead}")
 
     function.__name__ = name
@@ -114,10 +122,12 @@ def _gone(name: str, instead: str) -> Callable[..., NoReturn]:
 
 
 _TRAINING = "Give the call training=True or training=False, and take it as an argument of call()."
-get_session = _gone("get_session", "Everything runs at once: call model(x), or model.predict(x).")
-set_session = _gone("set_session", "Set devices and threads through lockstep.config or a strategy.")
-learning_phase = _gone("learning_phase", _TRAINING)
-set_learning_phase = _gone("set_learning_phase", _TRAINING)
-learning_phase_scope = _gone("learning_phase_scope", _TRAINING)
-gradients = _gone("gradients", "Use jax.grad of a function that calls model.stateless_call.")
-manual_variable_initialization = _gone("manual_variable_initialization", "Variables have values once they exist.")
+get_session = _make_refusal("get_session", "Everything runs at once: call model(x), or model.predict(x).")
+set_session = _make_refusal("set_session", "Set devices and threads through lockstep.config or a strategy.")
+learning_phase = _make_refusal("learning_phase", _TRAINING)
+set_learning_phase = _make_refusal("set_learning_phase", _TRAINING)
+learning_phase_scope = _make_refusal("learning_phase_scope", _TRAINING)
+gradients = _make_refusal("gradients", "Use jax.grad of a function that calls model.stateless_call.")
+manual_variable_initialization = _make_refusal(
+    "manual_variable_initialization", "Variables have values once they exist."
+)

@@ -1,4 +1,4 @@
-"""What Keras 2's backend does to shapes and types."""
+"""Functions of shapes and types of Keras 2's backend."""
 
 from __future__ import annotations
 
@@ -9,146 +9,155 @@ import keras
 import numpy as np
 from keras import ops
 
+from lockstep._types import Tensor
+from lockstep.compat.tensorflow._types import AxisLike, DTypeLike, Padding, SizeLike
 
-def cast(x: Any, dtype: Any) -> Any:
+
+def cast(x: Tensor, dtype: DTypeLike) -> Any:
     """Changes the type of the values."""
     return ops.cast(x, dtype)
 
 
-def cast_to_floatx(x: Any) -> Any:
+def cast_to_floatx(x: Tensor) -> Any:
     """Changes the type of the values to the default one."""
+    # Arrays of numpy stay numpy's, as in Keras 2.
     if ops.is_tensor(x) or isinstance(x, keras.KerasTensor):
         return ops.cast(x, keras.config.floatx())
     return np.asarray(x, dtype=keras.config.floatx())
 
 
-def dtype(x: Any) -> str:
+def dtype(x: Tensor) -> str:
     """Returns the name of the type of the values."""
     return keras.backend.standardize_dtype(x.dtype)
 
 
-def ndim(x: Any) -> int:
+def ndim(x: Tensor) -> int:
     """Returns the number of axes."""
     return len(x.shape)
 
 
-def int_shape(x: Any) -> tuple[int | None, ...] | None:
+def int_shape(x: Tensor) -> tuple[int | None, ...] | None:
     """Returns the shape, with None where it varies; None if `x` has no shape."""
     shape = getattr(x, "shape", None)
     return None if shape is None else tuple(shape)
 
 
-def shape(x: Any) -> Any:
+def shape(x: Tensor) -> Any:
     """Returns the shape. Inside of a compiled step all sizes are known, so that they are numbers, not tensors."""
+    # Keras gives numbers here, and None where a symbolic size is open.
     return ops.shape(x)
 
 
-def flatten(x: Any) -> Any:
+def flatten(x: Tensor) -> Any:
     """Makes one axis of all."""
     return ops.reshape(x, (-1,))
 
 
-def batch_flatten(x: Any) -> Any:
+def batch_flatten(x: Tensor) -> Any:
     """Makes one axis of all but the first."""
+    # The size of the batch may be open: -1 stands for it.
     return ops.reshape(x, (-1, math.prod(x.shape[1:])))
 
 
-def concatenate(tensors: Any, axis: int = -1) -> Any:
+def concatenate(tensors: Tensor, axis: int = -1) -> Any:
     """Joins along an axis."""
     return ops.concatenate(tensors, axis=axis)
 
 
-def expand_dims(x: Any, axis: int = -1) -> Any:
+def expand_dims(x: Tensor, axis: int = -1) -> Any:
     """Adds an axis of size 1."""
     return ops.expand_dims(x, axis)
 
 
-def squeeze(x: Any, axis: int) -> Any:
+def squeeze(x: Tensor, axis: int) -> Any:
     """Removes an axis of size 1."""
     return ops.squeeze(x, axis)
 
 
-def permute_dimensions(x: Any, pattern: Any) -> Any:
+def permute_dimensions(x: Tensor, pattern: Any) -> Any:
     """Puts the axes into another order."""
     return ops.transpose(x, axes=pattern)
 
 
-def transpose(x: Any) -> Any:
+def transpose(x: Tensor) -> Any:
     """Puts the axes into the opposite order."""
     return ops.transpose(x)
 
 
-def repeat(x: Any, n: int) -> Any:
+def repeat(x: Tensor, n: int) -> Any:
     """Makes (batch, n, width) of (batch, width)."""
+    # Keras 2's RepeatVector.
     return ops.repeat(ops.expand_dims(x, 1), n, axis=1)
 
 
-def repeat_elements(x: Any, rep: int, axis: int) -> Any:
+def repeat_elements(x: Tensor, rep: int, axis: int) -> Any:
     """Repeats each element along an axis."""
     return ops.repeat(x, rep, axis=axis)
 
 
-def tile(x: Any, n: Any) -> Any:
+def tile(x: Tensor, n: SizeLike) -> Any:
     """Repeats the whole along each axis."""
     return ops.tile(x, [n] if isinstance(n, int) else n)
 
 
-def reverse(x: Any, axes: Any) -> Any:
+def reverse(x: Tensor, axes: AxisLike) -> Any:
     """Turns axes around."""
     return ops.flip(x, axis=axes)
 
 
-def gather(reference: Any, indices: Any) -> Any:
+def gather(reference: Tensor, indices: Tensor) -> Any:
     """Picks along the first axis."""
     return ops.take(reference, indices, axis=0)
 
 
-def one_hot(indices: Any, num_classes: int) -> Any:
+def one_hot(indices: Tensor, num_classes: int) -> Any:
     """Returns vectors of the default type, with a one at each index."""
     return ops.one_hot(indices, num_classes)
 
 
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: str = "int32") -> Any:
+def arange(start: Tensor, stop: Tensor = None, step: Any = 1, dtype: str = "int32") -> Any:
     """Returns evenly spaced values."""
+    # Keras 2: a negative length counts as 0.
     if stop is None and start < 0:
         start = 0
     return ops.arange(start, stop, step, dtype=dtype)
 
 
-def temporal_padding(x: Any, padding: tuple[int, int] = (1, 1)) -> Any:
+def temporal_padding(x: Tensor, padding: tuple[int, int] = (1, 1)) -> Any:
     """Pads the time axis of (batch, time, features) with zeros."""
     return ops.pad(x, [[0, 0], list(padding), [0, 0]])
 
 
-def spatial_2d_padding(x: Any, padding: Any = ((1, 1), (1, 1)), data_format: str | None = None) -> Any:
+def spatial_2d_padding(x: Tensor, padding: Padding = ((1, 1), (1, 1)), data_format: str | None = None) -> Any:
     """Pads height and width of pictures with zeros."""
     return _pad(x, padding, data_format)
 
 
-def spatial_3d_padding(x: Any, padding: Any = ((1, 1), (1, 1), (1, 1)), data_format: str | None = None) -> Any:
+def spatial_3d_padding(x: Tensor, padding: Padding = ((1, 1), (1, 1), (1, 1)), data_format: str | None = None) -> Any:
     """Pads the three spatial axes with zeros."""
     return _pad(x, padding, data_format)
 
 
-def _pad(x: Any, padding: Any, data_format: str | None) -> Any:
+def _pad(x: Tensor, padding: Padding, data_format: str | None) -> Any:
     inner = [list(pair) for pair in padding]
     last = (data_format or keras.config.image_data_format()) == "channels_last"
     return ops.pad(x, [[0, 0], *inner, [0, 0]] if last else [[0, 0], [0, 0], *inner])
 
 
 def resize_images(
-    x: Any, height_factor: int, width_factor: int, data_format: str, interpolation: str = "nearest"
+    x: Tensor, height_factor: int, width_factor: int, data_format: str, interpolation: str = "nearest"
 ) -> Any:
     """Makes pictures larger by whole factors."""
+    # Keras 3 has no function of whole factors; the layer has no weights.
     layer = keras.layers.UpSampling2D((height_factor, width_factor), data_format, interpolation)
     return layer(x)
 
 
-def is_sparse(tensor: Any) -> bool:
+def is_sparse(tensor: Tensor) -> bool:
     """Returns False: arrays here are dense."""
     return False
 
 
-def to_dense(tensor: Any) -> Any:
+def to_dense(tensor: Tensor) -> Any:
     """Returns its argument: arrays here are dense."""
     return tensor

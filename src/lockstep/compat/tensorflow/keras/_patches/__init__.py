@@ -1,34 +1,20 @@
-"""What importing this package changes in Keras' own classes; `keras/__init__.py` lists it for users."""
+"""Changes of Keras' own classes; README.md of `lockstep.compat.tensorflow` lists them, and says why each is needed."""
 
 from __future__ import annotations
 
-from lockstep.compat.tensorflow.keras._patches import (
-    compiling,
-    generators,
-    inference,
-    layer,
-    losses,
-    metric,
-    optimizer,
-    pictures,
-    saving,
-    sequential,
-    variable,
-    weights,
-)
+from lockstep.compat.tensorflow.keras._patches import layers, metrics, models, optimizers, saving, variable
 
 __all__ = ["install"]
 
-_installed = False
+_is_installed = False
 
 
 def install() -> None:
     """Makes all changes, once per process."""
-    global _installed
-    if _installed:
+    global _is_installed
+    # Each change wraps the method that it finds: made twice, it would wrap its own wrapper.
+    if _is_installed:
         return
-    _installed = True
-    for part in (layer, sequential, optimizer, metric, losses, compiling):
-        part.install()
-    for part in (generators, inference, pictures, saving, variable, weights):
+    _is_installed = True
+    for part in (layers, metrics, models, optimizers, saving, variable):
         part.install()

@@ -1,4 +1,4 @@
-"""`Model.save` with the formats and arguments of Keras 2."""
+"""`Model.save`, `save_weights` and `load_weights` with the formats, paths and arguments of Keras 2."""
 
 from __future__ import annotations
 
@@ -9,35 +9,51 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+import h5py
 import keras
 from keras.src.legacy.saving import legacy_h5_format
 from keras.src.utils import io_utils
 
-from lockstep.compat.tensorflow.keras._saves import save_directory, whole_file
-from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep._types import Model
+from lockstep.compat.tensorflow._types import Argument, PathLike
+from lockstep.compat.tensorflow.keras._saves import (
+    load_into,
+    make_ready,
+    read_checkpoint,
+    save_directory,
+    whole_file,
+    write_checkpoint,
+)
+from lockstep.errors import ArgumentError, DataNotFoundError, UnsupportedError
 
+# Endings that Keras 2 writes as HDF5.
 _HDF5 = (".h5", ".hdf5")
 _FORMATS = (None, "tf", "h5", "keras")
 
 
 def install() -> None:
-    """Completes `keras.Model.save`."""
+    """Changes `keras.Model`."""
+    _install_save()
+    _install_weights()
+
+
+def _install_save() -> None:
     model: Any = keras.Model
-    model.save = _saving(model.save)
+    model.save = _with_formats(model.save)
 
 
-def _saving(theirs: Callable[..., None]) -> Callable[..., None]:
+def _with_formats(original: Callable[..., None]) -> Callable[..., None]:
     writers = {
         "directory": _write_directory,
-        "HDF5 file": _write_hdf5,
-        "file": functools.partial(_write_as_keras, theirs),
+        "HDF5 file": _write_model_hdf5,
+        "file": functools.partial(_write_as_keras, original),
     }
 
-    @functools.wraps(theirs)
-    def save(self: Any, filepath: Any, overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
-        form = _format(filepath, args, kwargs)
+    @functools.wraps(original)
+    def save(self: Model, filepath: PathLike, overwrite: bool = True, *args: Argument, **kwargs: Argument) -> None:
+        form = _choose_writer(filepath, args, kwargs)
         if form is None:
-            theirs(self, filepath, overwrite, *args, **kwargs)
+            original(self, filepath, overwrite, *args, **kwargs)
             return
         with_optimizer = kwargs.pop("include_optimizer", True)
         if kwargs:
@@ -48,8 +64,8 @@ def _saving(theirs: Callable[..., None]) -> Callable[..., None]:
     return save
 
 
-def _format(filepath: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """Returns which of our writers is to write, or None for Keras' own; takes Keras 2's arguments out of `kwargs`."""
+def _choose_writer(filepath: PathLike, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """Returns which writer here is to write, or None for Keras' own; removes Keras 2's arguments from `kwargs`."""
     asked = kwargs.pop("save_format", None)
     if asked not in _FORMATS:
         raise ArgumentError(f"save_format is 'tf', 'h5' or 'keras': received {asked!r}.")
@@ -58,34 +74,37 @@ def _format(filepath: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str
         if kwargs.pop(name, None) is not None:
             raise UnsupportedError(f"model.save() writes no SavedModel: {name}= was given. Use model.export().")
     path = os.fspath(filepath) if isinstance(filepath, os.PathLike) else filepath
+    # Keras' own: its newer arguments, and remote paths, which are no files that could be replaced.
     if args or kwargs.get("zipped") is not None or not isinstance(path, str) or "://" in path:
         return None
     if path.endswith(_HDF5) or (path.endswith(".keras") and asked in (None, "keras")):
         return "file"
+    # No ending: Keras 3 refuses it, Keras 2 writes a directory.
     return {"keras": None, "h5": "HDF5 file"}.get(str(asked), "directory")
 
 
-def _write_as_keras(theirs: Callable[..., None], model: Any, filepath: str, with_optimizer: bool) -> None:
+def _write_as_keras(original: Callable[..., None], model: Model, filepath: str, with_optimizer: bool) -> None:
     with (
         contextlib.nullcontext() if with_optimizer else _without_optimizer(model),
         whole_file(Path(filepath), Path(filepath).suffix) as temporary,
     ):
-        theirs(model, temporary)
+        original(model, temporary)
 
 
-def _write_directory(model: Any, filepath: str, with_optimizer: bool) -> None:
+def _write_directory(model: Model, filepath: str, with_optimizer: bool) -> None:
     with contextlib.nullcontext() if with_optimizer else _without_optimizer(model):
         save_directory(model, filepath)
 
 
-def _write_hdf5(model: Any, filepath: str, with_optimizer: bool) -> None:
+def _write_model_hdf5(model: Model, filepath: str, with_optimizer: bool) -> None:
     with whole_file(Path(filepath), ".h5") as temporary:
         legacy_h5_format.save_model_to_hdf5(model, str(temporary), True, with_optimizer)
 
 
 @contextlib.contextmanager
-def _without_optimizer(model: Any) -> Generator[None]:
-    """While open, `model` looks as if it were not compiled."""
+def _without_optimizer(model: Model) -> Generator[None]:
+    """Hides that `model` is compiled while it is open."""
+    # Through the instance's dict: Keras' __setattr__ would track the optimizer anew.
     held = vars(model)
     before = {name: held[name] for name in ("optimizer", "compiled") if name in held}
     held.update(optimizer=None, compiled=False)
@@ -94,3 +113,85 @@ def _without_optimizer(model: Any) -> Generator[None]:
     finally:
         del held["optimizer"]
         held.update(before)
+
+
+# Endings that Keras 3 writes by itself.
+_KERAS_3 = (".weights.h5", ".weights.json", ".keras")
+
+
+def _install_weights() -> None:
+    model: Any = keras.Model
+    model.save_weights = _with_prefixes(model.save_weights)
+    model.load_weights = _with_older_weights(model.load_weights)
+
+
+def _with_prefixes(original: Callable[..., None]) -> Callable[..., None]:
+    def as_keras(model: Model, path: str) -> None:
+        with whole_file(Path(os.path.abspath(path)), ".weights.h5") as temporary:
+            original(model, temporary)
+
+    @functools.wraps(original)
+    def save_weights(
+        self: Model, filepath: PathLike, overwrite: bool = True, *args: Argument, **kwargs: Argument
+    ) -> None:
+        args, asked = _take_format(args, kwargs)
+        path = os.fspath(filepath)
+        is_file = path.endswith(".weights.h5")
+        if args or kwargs or "://" in path or (path.endswith(_KERAS_3) and not is_file):
+            original(self, filepath, overwrite, *args, **kwargs)
+            return
+        is_hdf5 = asked in ("h5", "keras") or path.endswith(_HDF5)
+        there = Path(path if is_hdf5 else f"{path}.index")
+        if overwrite or not there.exists() or io_utils.ask_to_proceed_with_overwrite(path):
+            (as_keras if is_file else _write_weights_hdf5 if is_hdf5 else write_checkpoint)(self, path)
+
+    return save_weights
+
+
+def _take_format(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], str | None]:
+    """Removes Keras 2's arguments; returns the others and the format."""
+    asked = kwargs.pop("save_format", None)
+    # Keras 2's third argument is the format, Keras 3's a size.
+    if args and isinstance(args[0], str):
+        asked, args = args[0], args[1:]
+    if asked not in (None, "tf", "h5", "keras"):
+        raise ArgumentError(f"save_format is 'tf', 'h5' or 'keras': received {asked!r}.")
+    _check_options(kwargs)
+    return args, asked
+
+
+def _check_options(kwargs: dict[str, Any]) -> None:
+    if kwargs.pop("options", None) is not None:
+        raise UnsupportedError("Weights are written by this process alone: options= was given. Leave it out.")
+
+
+def _write_weights_hdf5(model: Model, path: str) -> None:
+    with whole_file(Path(os.path.abspath(path)), ".h5") as temporary, h5py.File(temporary, "w") as file:
+        legacy_h5_format.save_weights_to_hdf5_group(file, model)
+
+
+def _with_older_weights(original: Callable[..., None]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def load_weights(
+        self: Model, filepath: PathLike, skip_mismatch: bool = False, *args: Argument, **kwargs: Argument
+    ) -> Any:
+        _check_options(kwargs)
+        if args:
+            # Keras 2's second argument.
+            kwargs["by_name"], args = args[0], args[1:]
+        if not kwargs.get("by_name", True):
+            del kwargs["by_name"]
+        path = Path(os.fspath(filepath))
+        if (path / "model.weights.h5").exists() and (path / "config.json").exists():
+            load_into(self, path / "model.weights.h5", skip_mismatch=skip_mismatch, **kwargs)
+            return None
+        if path.with_name(f"{path.name}.index").exists() or path.with_name(f"{path.name}.weights.h5").exists():
+            return read_checkpoint(self, path, skip_mismatch=skip_mismatch, **kwargs)
+        if not path.exists() and not path.name.endswith((*_KERAS_3, *_HDF5)) and "://" not in str(filepath):
+            raise DataNotFoundError(f"No weights were saved at {path}: neither a file nor {path.name}.index is there.")
+        # Keras refuses an optimizer's values before the first step; Keras 2 kept them until then.
+        if path.name.endswith(".weights.h5") and path.exists():
+            make_ready(self, path)
+        return original(self, filepath, skip_mismatch, *args, **kwargs)
+
+    return load_weights

@@ -6,13 +6,16 @@ that `keras.models.load_model` reads it everywhere, without this package.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 from keras.src.saving import saving_lib
 
+from lockstep._types import Model
+from lockstep.checkpoint import _atomic
 from lockstep.checkpoint._exchange import remove, take_place
 from lockstep.checkpoint._unwritable import naming
 
@@ -20,12 +23,12 @@ from lockstep.checkpoint._unwritable import naming
 _PARTS = ("assets", "model.weights.h5", "metadata.json", "config.json")
 
 
-def _unfinished(target: Path) -> Path:
+def _staging_path(target: Path) -> Path:
     """Returns a name beside `target`, on the same file system, for what will become it."""
     return target.with_name(f".{target.name}.unfinished-{uuid.uuid4().hex[:8]}")
 
 
-def save_directory(model: Any, path: str | os.PathLike[str]) -> None:
+def save_directory(model: Model, path: str | os.PathLike[str]) -> None:
     """Saves `model`, its optimizer's state included, as the directory `path`.
 
     A model that was saved there before is replaced when the new one is complete; other files in the directory stay.
@@ -34,17 +37,19 @@ def save_directory(model: Any, path: str | os.PathLike[str]) -> None:
         CheckpointError: If it cannot be written.
     """
     target = Path(os.path.abspath(path))
-    staged = _unfinished(target)
+    staged = _staging_path(target)
     with naming(str(target)):
+        # Beside the target, on its file system, where a rename is atomic.
         staged.mkdir(parents=True)
         try:
             saving_lib.save_model(model, str(staged), zipped=False)
-            _put(staged, target)
+            _replace(staged, target)
         finally:
             remove(staged)
 
 
-def _put(staged: Path, target: Path) -> None:
+def _replace(staged: Path, target: Path) -> None:
+    # Other files in the directory (logs, a README) are the user's: the directory itself cannot be exchanged then.
     if target.is_dir() and any(entry.name not in _PARTS for entry in target.iterdir()):
         _replace_parts(staged, target)
     else:
@@ -68,3 +73,21 @@ def recover(path: str | os.PathLike[str]) -> None:
 
 def _aside(target: Path) -> Path:
     return target.with_name(f".{target.name}.previous")
+
+
+@contextlib.contextmanager
+def whole_file(target: Path, suffix: str = "") -> Generator[Path]:
+    """Gives a path to write to; when the block ends well, what was written becomes `target` in one step.
+
+    Args:
+        target: The file. Its directory is created.
+        suffix: What the name of the temporary file ends in, for writers that look at it.
+
+    Raises:
+        CheckpointError: If it cannot be written.
+    """
+    with naming(str(target)):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _atomic.remove_leftovers(str(target.parent), suffix)
+    with naming(str(target)), _atomic.replaced(str(target), suffix) as temporary:
+        yield Path(temporary)

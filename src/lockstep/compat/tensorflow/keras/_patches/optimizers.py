@@ -13,44 +13,48 @@ from jax.core import Tracer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
+from lockstep._types import Optimizer, PyTree, Tensor
 from lockstep.compat.tensorflow._missing import GRADIENT
-from lockstep.compat.tensorflow._ops.named import replica_scope, running
+from lockstep.compat.tensorflow._ops.named import model_fn_scope, replica_scope
+from lockstep.compat.tensorflow._types import Argument, LearningRate
 from lockstep.errors import ArgumentError, UnsupportedError
 
 
 def install() -> None:
-    """Completes `keras.optimizers.Optimizer`."""
+    """Changes `keras.optimizers.Optimizer` and `LossScaleOptimizer`."""
     optimizer: Any = BaseOptimizer
-    optimizer.__init__ = _accepting(optimizer.__init__)
+    optimizer.__init__ = _with_keras2_rate(optimizer.__init__)
     optimizer.lr = property(_get_learning_rate, _set_learning_rate, doc="Keras 2's short name of `learning_rate`.")
     optimizer.weights = property(lambda self: self.variables, doc="Keras 2's name of `variables`.")
     optimizer.get_weights = _get_weights
     optimizer.minimize = _minimize
     optimizer.get_updates = _get_updates
-    optimizer.apply_gradients = _in_model_fn(optimizer.apply_gradients)
+    optimizer.apply_gradients = _with_model_fn(optimizer.apply_gradients)
     scaling: Any = LossScaleOptimizer
     scaling.get_scaled_loss = _get_scaled_loss
     scaling.get_unscaled_gradients = _get_unscaled_gradients
     scaling.loss_scale = property(_loss_scale, doc="Keras 2's name of the scale.")
-    theirs: Any = optimizer.iterations
-    optimizer.iterations = property(theirs.fget, _set_iterations, doc=theirs.__doc__)
+    original: Any = optimizer.iterations
+    optimizer.iterations = property(original.fget, _set_iterations, doc=original.__doc__)
 
 
-def _accepting(theirs: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(theirs)
-    def __init__(self: Any, learning_rate: Any = None, *args: Any, **kwargs: Any) -> None:
+def _with_keras2_rate(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def __init__(self: Optimizer, learning_rate: LearningRate = None, *args: Argument, **kwargs: Argument) -> None:
         rate = kwargs.pop("lr", learning_rate)
-        theirs(self, as_rate(rate), *args, **kwargs)
+        original(self, as_rate(rate), *args, **kwargs)
 
     return __init__
 
 
-def as_rate(rate: Any) -> Any:
+def as_rate(rate: LearningRate) -> Any:
     """Returns a learning rate as Keras 3 wants it: numbers as floats, what a model_fn computed as a schedule."""
-    if isinstance(rate, Tracer) and running() is not None:
+    # A rate that a model_fn computes from the global step is a tracer, other in each step.
+    if isinstance(rate, Tracer) and model_fn_scope() is not None:
         from lockstep.train._keras_rule import ComputedRate
 
         return ComputedRate(rate)
+    # Left to Keras, whose errors name what it takes.
     if isinstance(rate, (bool, str)) or callable(rate):
         return rate
     if isinstance(rate, Real) or (hasattr(rate, "__float__") and not np.shape(rate)):
@@ -58,18 +62,24 @@ def as_rate(rate: Any) -> Any:
     return rate
 
 
-def _get_learning_rate(self: Any) -> Any:
+def _get_learning_rate(self: Optimizer) -> Any:
     """Returns the variable, which `K.set_value` and `assign` change; of a schedule, its value at this step."""
+    # Keras 2 programs change the variable by K.set_value(optimizer.lr, ...).
     rate = self._learning_rate
     return rate if hasattr(rate, "assign") else self.learning_rate
 
 
-def _set_learning_rate(self: Any, rate: Any) -> None:
+def _set_learning_rate(self: Optimizer, rate: LearningRate) -> None:
     self.learning_rate = as_rate(rate)
 
 
 def _minimize(
-    self: Any, loss: Any, var_list: Any = None, grad_loss: Any = None, name: Any = None, tape: Any = None
+    self: Optimizer,
+    loss: Tensor,
+    var_list: PyTree = None,
+    grad_loss: Tensor = None,
+    name: Any = None,
+    tape: Argument = None,
 ) -> Any:
     """Makes a loss smaller; in a model_fn it returns the update that does. Source: `Optimizer.minimize` of Keras 2.
 
@@ -82,13 +92,13 @@ def _minimize(
     variables = var_list() if callable(var_list) else var_list
     if replica_scope() is not None:
         return _minimize_in_replica(self, loss, variables, tape)
-    _demand_model_fn("optimizer.minimize")
+    _check_in_model_fn("optimizer.minimize")
     from lockstep.train import minimize
 
     return minimize(loss, self, variables)
 
 
-def _minimize_in_replica(self: Any, loss: Any, variables: Any, tape: Any) -> Any:
+def _minimize_in_replica(self: Optimizer, loss: Tensor, variables: PyTree, tape: Argument) -> Any:
     from lockstep.compat.tensorflow._ops.training import GradientTape
 
     if tape is None and not callable(loss):
@@ -96,6 +106,7 @@ def _minimize_in_replica(self: Any, loss: Any, variables: Any, tape: Any) -> Any
             f"The loss is a function of no arguments, or a tensor with its tape. Received: {loss!r:.60}. "
             "Pass tape=tape."
         )
+    # As Keras 2: a function of no arguments is recorded here, a tensor has been by its tape.
     tape = GradientTape() if tape is None else tape
     if callable(loss):
         with tape:
@@ -103,22 +114,24 @@ def _minimize_in_replica(self: Any, loss: Any, variables: Any, tape: Any) -> Any
     return self.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
 
-def _get_updates(self: Any, loss: Any, params: Any) -> list[Any]:
+def _get_updates(self: Optimizer, loss: Tensor, params: PyTree) -> list[Any]:
     """Returns the updates of a model_fn that make a loss smaller; Source: `Optimizer.get_updates` of Keras 2."""
     return [_minimize(self, loss, params)]
 
 
-def _in_model_fn(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """In a model_fn gradients are applied by the step, once they are averaged over the replicas."""
+def _with_model_fn(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets `apply_gradients` return an update in a model_fn, and take Keras 2's arguments."""
 
-    @functools.wraps(theirs)
-    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+    @functools.wraps(original)
+    def apply_gradients(self: Optimizer, grads_and_vars: PyTree, *args: Argument, **kwargs: Argument) -> Any:
         kwargs.pop("name", None)
-        if running() is None:
-            with _summing(*_taken(kwargs)):
-                return theirs(self, _scaled_again(self, grads_and_vars), *args, **kwargs)
+        if model_fn_scope() is None:
+            # Outside of a model_fn Keras' own method applies the gradients at once.
+            with _aggregation(*_take_aggregation(kwargs)):
+                return original(self, _scale_again(self, grads_and_vars), *args, **kwargs)
         if args or kwargs:
             raise ArgumentError(f"In a model_fn apply_gradients takes pairs alone. Received besides: {args}, {kwargs}.")
+        # The step of the Estimator applies them, once they are averaged over the replicas.
         from lockstep.train import apply_gradients as apply
 
         return apply(grads_and_vars, self)
@@ -126,49 +139,52 @@ def _in_model_fn(theirs: Callable[..., Any]) -> Callable[..., Any]:
     return apply_gradients
 
 
-def _taken(kwargs: dict[str, Any]) -> tuple[bool, bool]:
-    """Keras 2's two ways to say that replicas' gradients are not to be added up."""
+def _take_aggregation(kwargs: dict[str, Any]) -> tuple[bool, bool]:
+    """Removes Keras 2's two options of aggregation from the arguments, and returns them."""
     return bool(kwargs.pop("experimental_aggregate_gradients", True)), bool(
         kwargs.pop("skip_gradients_aggregation", False)
     )
 
 
 @contextlib.contextmanager
-def _summing(aggregates: bool, skips: bool) -> Generator[None]:
+def _aggregation(aggregates: bool, skips: bool) -> Generator[None]:
     scope = replica_scope() if skips or not aggregates else None
     with contextlib.nullcontext() if scope is None else scope.as_given():
         yield
 
 
-def _get_scaled_loss(self: Any, loss: Any) -> Any:
+def _get_scaled_loss(self: Optimizer, loss: Tensor) -> Any:
     """Returns the loss times the scale. Source: `LossScaleOptimizer.get_scaled_loss` of Keras 2."""
     return (lambda: self.scale_loss(loss())) if callable(loss) else self.scale_loss(loss)
 
 
-def _get_unscaled_gradients(self: Any, gradients: Any) -> list[Any]:
+def _get_unscaled_gradients(self: Optimizer, gradients: PyTree) -> list[Any]:
     """Returns the gradients without the scale, such as `apply_gradients` gets them next.
 
     Source: `LossScaleOptimizer.get_unscaled_gradients` of Keras 2.
     """
+    # Keras 3's apply divides by the scale itself, and looks whether gradients are finite: they get the scale back
+    # there.
     self._lockstep_unscaled = True
     return [None if g is None else g / self.loss_scale for g in gradients]
 
 
-def _loss_scale(self: Any) -> Any:
+def _loss_scale(self: Optimizer) -> Any:
     return self.dynamic_scale.value if self.built else self.initial_scale
 
 
-def _scaled_again(optimizer: Any, pairs: Any) -> Any:
-    """Keras 3's `apply` takes the scale from the gradients by itself, and looks whether they are finite."""
+def _scale_again(optimizer: Optimizer, pairs: PyTree) -> Any:
+    """Returns gradients with the scale that `get_unscaled_gradients` has removed."""
     if not getattr(optimizer, "_lockstep_unscaled", False):
         return pairs
     optimizer._lockstep_unscaled = False
     return [(None if g is None else g * optimizer.loss_scale, v) for g, v in pairs]
 
 
-def _set_iterations(self: Any, value: Any) -> None:
+def _set_iterations(self: Optimizer, value: Tensor) -> None:
     """Takes the global step, which counts an optimizer's steps in a model_fn anyway."""
-    scope = running()
+    scope = model_fn_scope()
+    # The step counts by itself, so that this very assignment changes nothing.
     if scope is None or value is not scope.global_step:
         raise UnsupportedError(
             "iterations of an optimizer can be set to the global step of a model_fn: "
@@ -177,13 +193,13 @@ def _set_iterations(self: Any, value: Any) -> None:
         )
 
 
-def _demand_model_fn(what: str) -> None:
-    if running() is None:
+def _check_in_model_fn(what: str) -> None:
+    if model_fn_scope() is None:
         raise UnsupportedError(
             f"{what} can be used in a model_fn of an Estimator, and in functions of strategy.run. {GRADIENT}"
         )
 
 
-def _get_weights(self: Any) -> list[np.ndarray]:
+def _get_weights(self: Optimizer) -> list[np.ndarray]:
     """Returns the values of all variables, in the order in which `set_weights` takes them."""
     return [np.asarray(variable) for variable in self.variables]
