@@ -110,7 +110,7 @@ class Engine:
         settings = self.warm_start
         if settings is None:
             return None
-        return lambda values: warm_started(values, set(variables.trainable()), settings)
+        return lambda values: warm_started(values, set(variables.trainable_keys()), settings)
 
     def call_model_fn(self, features: Any, labels: Any, mode: str) -> EstimatorSpec:
         """Calls the model_fn.

@@ -9,15 +9,13 @@ from typing import Any
 
 import jax
 
-from lockstep._model_fn.function import Call, Data, ModelFunction
-from lockstep._model_fn.outputs import Selection, held_by, static_summaries, texts_in
-from lockstep._model_fn.program import ModelProgram, abstract, text_leaves
+from lockstep._model_fn.function import Data, ModelCall, ModelFunction
+from lockstep._model_fn.outputs import Selection, static_summaries, texts_in, traced_values_in
+from lockstep._model_fn.program import ModelProgram, text_leaves, to_abstract
 from lockstep._model_fn.records import GroupOp, SummaryOp, group
 from lockstep._model_fn.steps import Steps, evaluate_step, increment, predict_step, train_step
 from lockstep._model_fn.variables import Variables
 from lockstep._step.replicas import Replicas
-
-ModelCall = Callable[[Any, Any, str], Any]
 
 _STEPS: dict[str, Callable[[ModelFunction, Replicas, Selection], Steps]] = {
     "train": train_step,
@@ -49,10 +47,10 @@ class Job:
         self._function = ModelFunction(call, mode, self.variables, replicas.count, text_leaves(example))
         self._wanted: frozenset[str] = frozenset()
         learning = self._steps()
-        jax.eval_shape(lambda data: learning.whole({}, data), abstract(example))
+        jax.eval_shape(lambda data: learning.batch_step({}, data), to_abstract(example))
 
     @property
-    def first(self) -> Call:
+    def first(self) -> ModelCall:
         """The call from which all is known; the values in it are dead."""
         assert self._function.first is not None
         return self._function.first
@@ -89,7 +87,7 @@ class Job:
         found: dict[int, tuple[Any, ...]] = {id(self.spec.loss): ("loss",)}
         found.update({id(v): ("values", name) for name, v in self.first.scope.recorded.values.items()})
         for number, hook in enumerate(self.hooks):
-            found.update({id(v): ("hooks", number, path) for path, v in held_by(hook).items()})
+            found.update({id(v): ("hooks", number, path) for path, v in traced_values_in(hook).items()})
         return found
 
     def want(self, hooks: list[Any], seconds: float | None = None) -> None:

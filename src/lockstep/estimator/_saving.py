@@ -65,7 +65,7 @@ class _Exported:
 
     def _call(self, variables: dict[str, Any], features: Any, labels: Any = None) -> dict[str, ExportOutput]:
         call = self._function(variables, Data(features, labels))
-        self._function.ended(call)
+        self._function.finish(call)
         spec = call.spec
         if self._mode == ModeKeys.PREDICT:
             return export_outputs_of(spec.export_outputs, spec.predictions)

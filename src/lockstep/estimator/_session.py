@@ -186,7 +186,7 @@ class Session:
 
     def values(self) -> dict[str, np.ndarray]:
         """The variables that checkpoints hold, on the host."""
-        return {key: self._state.value(key) for key in self._job.variables.saved()}
+        return {key: self._state.value(key) for key in self._job.variables.checkpoint_keys()}
 
     def _one(self, fetch: Any, raw: bool) -> Any:
         if isinstance(fetch, str):

@@ -258,7 +258,7 @@ class Training:
         # Weights that are not numbers must not replace good ones: who looks at losses does so now, on all tasks alike.
         self._driver.settle()
         # What lies in parts takes all tasks.
-        values = state.local(job.variables.saved()) if self._runtime.is_chief or state.is_in_parts else {}
+        values = state.local(job.variables.checkpoint_keys()) if self._runtime.is_chief or state.is_in_parts else {}
         if not self._runtime.is_chief:
             return os.path.join(directory, f"{basename}-{step}")
         store = self._store(directory, basename)
