@@ -20,7 +20,7 @@ def run(strategy: Any, case: str, floatx: str, model_dir: str) -> dict[str, np.n
     def noting(self: VariableState, state: Any) -> None:
         divided = [state[key] for key in self._divided]
         parts.append(sum(a.addressable_shards[0].data.nbytes for a in divided) / sum(a.nbytes for a in divided))
-        if self.is_in_parts:
+        if self.is_sharded:
             with pytest.raises(UnsupportedError, match="asked for or set by a hook"):
                 self.value(min(self._divided))
         self._held = state

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lockstep.estimator import EvalSpec, _status
-from lockstep.estimator._evaluator import Evaluator
+from lockstep.estimator._evaluation.evaluator import Evaluator
 from lockstep.estimator._status import StatusFile, StatusWatch
 from tests.estimator.small import input_fn, line
 

@@ -1,4 +1,4 @@
-"""Which arguments a user's function takes, and calls that pass these alone."""
+"""Signatures of user functions, and calls with the arguments that they accept."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
+from lockstep.estimator._types import InputFn
+
+if TYPE_CHECKING:
+    from lockstep.estimator._run_config import RunConfig
 
 _log = logging.getLogger("lockstep")
 
@@ -17,11 +22,11 @@ _MODEL_FN_EXAMPLE = "def model_fn(features, labels, mode, params, config)"
 
 
 def argument_names(function: Callable[..., Any], positional: bool = False) -> tuple[str, ...]:
-    """Returns the names of the arguments that a function takes by name, without those that are bound already.
+    """Returns the names of a function's arguments, without those that are bound already.
 
     Args:
         function: A function, a bound method, a functools.partial, or an object that can be called.
-        positional: Leave out those that can only be given by name.
+        positional: Whether to leave out keyword-only arguments.
 
     Raises:
         ArgumentError: It cannot be called, or Python cannot tell its arguments.
@@ -31,8 +36,8 @@ def argument_names(function: Callable[..., Any], positional: bool = False) -> tu
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     if isinstance(function, functools.partial):
-        found = _parameters(function.func)[len(function.args) :]
-        return [p for p in found if p.name not in function.keywords]
+        parameters = _parameters(function.func)[len(function.args) :]
+        return [p for p in parameters if p.name not in function.keywords]
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return [p for p in _signature(function).parameters.values() if p.kind in named]
 
@@ -47,12 +52,12 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
         ) from None
 
 
-def check_model_fn(model_fn: Any, params: Mapping[str, Any] | None) -> None:
+def check_model_fn(model_fn: object, params: Mapping[str, Any] | None) -> None:
     """Checks the arguments of a model_fn: `features`, and any of `labels`, `mode`, `params` and `config`.
 
     Args:
         model_fn: The function.
-        params: What is to be passed as `params`, if anything.
+        params: The `params` argument, or `None`.
 
     Raises:
         ArgumentError: It cannot be called, lacks `features`, lacks `params` while there are some, or has others.
@@ -82,19 +87,26 @@ def check_model_fn(model_fn: Any, params: Mapping[str, Any] | None) -> None:
         )
 
 
-def _listed(names: Any) -> str:
+def _listed(names: object) -> str:
     return f"arguments {', '.join(names)}" if names else "no arguments"
 
 
-def call_model_fn_arguments(model_fn: Callable[..., Any], params: Any, config: Any) -> dict[str, Any]:
+def call_model_fn_arguments(
+    model_fn: Callable[..., Any], params: Mapping[str, Any] | None, config: RunConfig
+) -> dict[str, Any]:
     """Returns which of `params` and `config` a model_fn takes, by name."""
     return _taken(model_fn, {"params": params, "config": config})
 
 
 def call_model_fn(
-    model_fn: Callable[..., Any], features: Any, labels: Any, mode: str, params: Any = None, config: Any = None
+    model_fn: Callable[..., Any],
+    features: PyTree,
+    labels: PyTree,
+    mode: str,
+    params: Mapping[str, Any] | None = None,
+    config: RunConfig | None = None,
 ) -> Any:
-    """Calls a model_fn with what it takes of these.
+    """Calls a model_fn with the arguments that it accepts.
 
     Raises:
         ArgumentError: There are labels, and it takes none.
@@ -110,12 +122,18 @@ def call_model_fn(
 
 
 def accepts_input_context(input_fn: Callable[..., Any]) -> bool:
-    """Whether an input_fn is told its place among the workers: it has an argument `input_context`."""
+    """Returns whether an input_fn has an argument `input_context`."""
     return "input_context" in argument_names(input_fn)
 
 
-def call_input_fn(input_fn: Any, mode: str, params: Any = None, config: Any = None, input_context: Any = None) -> Any:
-    """Calls an input_fn with those of `mode`, `params`, `config` and `input_context` that it takes.
+def call_input_fn(
+    input_fn: InputFn,
+    mode: str,
+    params: Mapping[str, Any] | None = None,
+    config: RunConfig | None = None,
+    input_context: object | None = None,
+) -> Any:
+    """Calls an input_fn with those of `mode`, `params`, `config` and `input_context` that it accepts.
 
     Raises:
         ArgumentError: It cannot be called.

@@ -144,9 +144,9 @@ class StatusWatch:
     def wait_for_renewal(self) -> Status:
         """Gives a writer that may be alive the time for a few renewals; returns as `look` does."""
         deadline = time.monotonic() + 3 * RENEWAL_SECONDS
-        while not (found := self.look()) and self.may_be_of_this_run and time.monotonic() < deadline:
+        while not (status := self.look()) and self.may_be_of_this_run and time.monotonic() < deadline:
             time.sleep(0.1)
-        return found
+        return status
 
 
 def _run_id() -> str | None:
@@ -164,7 +164,7 @@ def _read(path: Path) -> tuple[Any, Status] | None:
     except OSError:
         return None
     try:
-        found = json.loads(content)
+        status = json.loads(content)
     except ValueError:
-        found = None
-    return (content, about.st_mtime_ns), found if isinstance(found, dict) else {}
+        status = None
+    return (content, about.st_mtime_ns), status if isinstance(status, dict) else {}

@@ -6,18 +6,21 @@ import contextlib
 import logging
 import time
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstep._runtime.limits import Limits
 from lockstep._runtime.runtime import Runtime
 from lockstep.errors import ArgumentError, CheckpointError, Preempted, UnsupportedError
-from lockstep.estimator._estimator import Estimator, engine_of
-from lockstep.estimator._evaluating import Evaluations, Result, as_json, from_json
-from lockstep.estimator._evaluator import Evaluator
+from lockstep.estimator._estimator import Estimator, core_of
+from lockstep.estimator._evaluation.checkpoints import Evaluations, Result, as_json, from_json
+from lockstep.estimator._evaluation.evaluator import Evaluator
+from lockstep.estimator._evaluation.listener import EvaluationListener
 from lockstep.estimator._restoring import global_step_of
-from lockstep.estimator._self_evaluation import SelfEvaluation
 from lockstep.estimator._specs import EvalSpec, TrainSpec
 from lockstep.estimator._status import Status, StatusFile, StatusWatch
+
+if TYPE_CHECKING:
+    from lockstep.estimator._run_config import RunConfig
 
 _log = logging.getLogger("lockstep")
 _POLL_SECONDS = 1.0
@@ -33,9 +36,9 @@ def train_and_evaluate(estimator: Estimator, train_spec: TrainSpec, eval_spec: E
     together, after checkpoints and at the end.
 
     Args:
-        estimator: What to train.
-        train_spec: How.
-        eval_spec: How to evaluate, and what to export.
+        estimator: The Estimator to train.
+        train_spec: The training settings.
+        eval_spec: The evaluation settings, with exporters.
 
     Returns:
         The metrics of the last evaluation, and what each exporter returned; on every task the same. (None, None) if
@@ -102,15 +105,15 @@ class _Trainer:
                 config.save_checkpoints_secs,
             )
         _demand_checkpoints(config)
-        if engine_of(self._estimator).is_trained(runtime, spec.max_steps):
+        if core_of(self._estimator).is_trained(runtime, spec.max_steps):
             if runtime.is_chief:
                 _log.info("Skipping training since max_steps has already saved.")
             return None, None
         strategy = config.eval_distribute if runtime.is_alone else config.train_distribute
         evaluations = Evaluations(self._estimator, self._eval_spec, spec.max_steps, strategy, runtime.is_chief)
-        listener = SelfEvaluation(evaluations, runtime, self._eval_spec.throttle_secs, self._evaluator_lives)
+        listener = EvaluationListener(evaluations, runtime, self._eval_spec.throttle_secs, self._evaluator_lives)
         with self._publishing(runtime):
-            with engine_of(self._estimator).keeping_programs():
+            with core_of(self._estimator).cache_programs():
                 self._train(runtime, (listener,))
             if listener.is_left_to_evaluator:
                 return self._result_of_evaluator(runtime)
@@ -130,7 +133,7 @@ class _Trainer:
         with self._status.renewing():
             yield
 
-    def _publish(self, runtime: Runtime, **status: Any) -> None:
+    def _publish(self, runtime: Runtime, **status: Status) -> None:
         if runtime.is_chief and self._is_distributed:
             self._status.publish(status)
 
@@ -167,9 +170,9 @@ class _EvaluatorWait:
     """The chief's wait for the evaluator.
 
     Args:
-        watch: Of the evaluator's status.
-        model_dir: Where that is.
-        step: Of the last checkpoint.
+        watch: The watch of the evaluator's status.
+        model_dir: The model's directory.
+        step: The step of the last checkpoint.
         former_run: The trainer's run before this one, if any.
     """
 
@@ -183,12 +186,12 @@ class _EvaluatorWait:
         _log.info("Waiting for the evaluator to evaluate step %d.", step)
 
     def look(self) -> dict[str, Any]:
-        """Returns whether the wait is over, and with what result."""
-        found = self._watch.look() or self._of_one_that_was_faster()
-        if found.get("is_final") and int(found.get("step") or 0) >= self._step:
-            return {"is_over": True, "result": found["result"]}
-        if "error" in found and not found.get("is_restarted"):
-            _log.warning("The evaluator has failed; the training itself has ended well. %s", found["error"])
+        """Returns whether the wait is over, and the result."""
+        status = self._watch.look() or self._early_evaluator_status()
+        if status.get("is_final") and int(status.get("step") or 0) >= self._step:
+            return {"is_over": True, "result": status["result"]}
+        if "error" in status and not status.get("is_restarted"):
+            _log.warning("The evaluator has failed; the training itself has ended well. %s", status["error"])
             return {"is_over": True, "result": None}
         waited = time.monotonic() - self._began
         silent = min(self._watch.silent_seconds, waited)
@@ -206,15 +209,15 @@ class _EvaluatorWait:
         time.sleep(_POLL_SECONDS)
         return {"is_over": False, "result": None}
 
-    def _of_one_that_was_faster(self) -> Status:
-        """Returns the status of an evaluator that had ended before this trainer began to watch.
+    def _early_evaluator_status(self) -> Status:
+        """Returns the status of an evaluator that ended before this trainer began to watch.
 
         Where there was nothing to train, it may be that fast. It has started after the trainer's former run, whose
         status it has seen, and has never seen a trainer that was alive.
         """
-        found = self._watch.latest
-        has_followed_none = found.get("follows") is None and found.get("after") == self._former_run
-        return found if self._watch.may_be_of_this_run and has_followed_none else {}
+        status = self._watch.latest
+        has_followed_none = status.get("follows") is None and status.get("after") == self._former_run
+        return status if self._watch.may_be_of_this_run and has_followed_none else {}
 
 
 def _is_at_work(status: Status) -> bool:
@@ -223,13 +226,13 @@ def _is_at_work(status: Status) -> bool:
 
 
 def _from_chief(runtime: Runtime, result: Result) -> Result:
-    """The exports are known to the chief only."""
+    """Broadcasts the exports, which only the chief knows."""
     if runtime.is_alone:
         return result
     return from_json(runtime.agree("the result of the evaluation", as_json(result))[0])
 
 
-def _check(estimator: Any, train_spec: Any, eval_spec: Any) -> None:
+def _check(estimator: object, train_spec: object, eval_spec: object) -> None:
     for name, value, kind in (
         ("estimator", estimator, Estimator),
         ("train_spec", train_spec, TrainSpec),
@@ -245,7 +248,7 @@ def _check(estimator: Any, train_spec: Any, eval_spec: Any) -> None:
         )
 
 
-def _demand_strategy(config: Any) -> None:
+def _demand_strategy(config: RunConfig) -> None:
     """Raises unless this task can train in its cluster."""
     jobs = config.cluster_spec.jobs if config.cluster_spec else []
     if config.task_type == "ps" or ("ps" in jobs and config.train_distribute is None):
@@ -262,7 +265,7 @@ def _demand_strategy(config: Any) -> None:
         )
 
 
-def _demand_checkpoints(config: Any) -> None:
+def _demand_checkpoints(config: RunConfig) -> None:
     if not (config.save_checkpoints_secs or config.save_checkpoints_steps):
         raise ArgumentError(
             "There should be a CheckpointSaverHook to use saving_listeners. Please set one of the "

@@ -18,7 +18,7 @@ from lockstep.estimator._canned._parts import Features, Layers, LinearModel, Par
 from lockstep.estimator._estimator import Estimator
 from lockstep.estimator._estimator_spec import EstimatorSpec
 from lockstep.estimator._heads import Head, RegressionHead
-from lockstep.estimator._heads._head import minimized
+from lockstep.estimator._heads._head import minimize_loss
 from lockstep.estimator._heads._multi_class import classifier_head
 from lockstep.estimator._heads._reduction import SUM_OVER_BATCH_SIZE
 from lockstep.estimator._mode_keys import ModeKeys
@@ -84,11 +84,11 @@ class WideAndDeep:
         updates: list[TrainOp] = []
         if deep is not None:
             optimizer = create_optimizer(self.dnn_optimizer, _DNN_LEARNING_RATE)
-            updates.append(minimized(loss, optimizer, deep.variables))
+            updates.append(minimize_loss(loss, optimizer, deep.variables))
         if wide is not None and self.linear is not None:
             rate = min(_LINEAR_LEARNING_RATE, len(self.linear.feature_columns) ** -0.5)
             optimizer = create_optimizer(self.linear_optimizer, rate)
-            updates.append(minimized(loss, optimizer, wide.variables))
+            updates.append(minimize_loss(loss, optimizer, wide.variables))
         # Each would increment the global step; TensorFlow increments it once, after both.
         return group(*updates[:1], *(replace(op, counts=False) for op in updates[1:]))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
-from lockstep.estimator._estimator import Estimator, engine_of
+from lockstep.estimator._estimator import Estimator, core_of
 from lockstep.estimator._mode_keys import ModeKeys
 from lockstep.estimator._run_config import RunConfig
 
@@ -38,7 +38,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Any]
         metrics = metric_fn(**{name: available[name] for name in names})
         return spec._replace(eval_metric_ops={**spec.eval_metric_ops, **metrics})
 
-    warm_start = engine_of(estimator).warm_start
+    warm_start = core_of(estimator).warm_start
     return Estimator(model_fn, estimator.model_dir, estimator.config, warm_start_from=warm_start)
 
 

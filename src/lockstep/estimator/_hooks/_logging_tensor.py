@@ -17,6 +17,7 @@ from lockstep.estimator._hooks._base import (
     SessionRunValues,
 )
 from lockstep.estimator._hooks._timer import NeverTriggerTimer, SecondOrStepTimer, Timer
+from lockstep.estimator._types import Session
 
 _log = logging.getLogger("lockstep")
 
@@ -29,8 +30,8 @@ class LoggingTensorHook(SessionRunHook):
     Args:
         tensors: A dict of tags to names or values, logged in the order of the tags; or a list of names, logged in its
             order.
-        every_n_iter: After how many steps, counted from the first one made here.
-        every_n_secs: After how many seconds.
+        every_n_iter: Steps between actions, counted from the first step of this run.
+        every_n_secs: Seconds between actions.
         at_end: Whether to log at the end, what the last step had, if there was one.
         formatter: Returns the line; is given a dict of tags to numpy values. Default: as above.
 
@@ -63,14 +64,14 @@ class LoggingTensorHook(SessionRunHook):
         self._iterations = 0
         self._first_step = None
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
+    def after_create_session(self, session: Session, coord: object) -> None:
         """Remembers from which step on it counts."""
         self._first_step = int(session.run(GLOBAL_STEP)) - self._iterations
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         """Asks for the values, if they will be logged."""
         if self._first_step is not None:
-            # Of runs that were none of its business the hook was not told.
+            # The hook is not called for runs in which it is not due.
             done = int(run_context.session.run(GLOBAL_STEP)) - self._first_step
             self._iterations = max(self._iterations, done)
         self._triggered = self._timer.should_trigger_for_step(self._iterations + run_context.steps - 1)
@@ -82,7 +83,7 @@ class LoggingTensorHook(SessionRunHook):
         if self._triggered:
             self._write(run_values.results)
 
-    def end(self, session: Any) -> None:
+    def end(self, session: Session) -> None:
         """Logs the values, if they are to be logged at the end."""
         if self._at_end and self._iterations:
             self._write(session.run(self._tensors))

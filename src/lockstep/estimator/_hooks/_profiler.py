@@ -7,7 +7,6 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -21,6 +20,7 @@ from lockstep.estimator._hooks._base import (
 )
 from lockstep.estimator._hooks._pace import step_after
 from lockstep.estimator._hooks._timer import SecondOrStepTimer
+from lockstep.estimator._types import Session
 from lockstep.summary._unwritten import goes_on_without
 
 _log = logging.getLogger("lockstep")
@@ -34,9 +34,9 @@ class ProfilerHook(SessionRunHook):
     step Python waits for the devices, so that the profile has this step alone.
 
     Args:
-        save_steps: After how many steps.
-        save_secs: After how many seconds; one of the two must be given.
-        output_dir: Where; default: the working directory.
+        save_steps: Steps between actions.
+        save_secs: Seconds between actions; one of the two must be given.
+        output_dir: The directory of profiles; default: the working directory.
         show_dataflow: Must be True.
         show_memory: Must be False. What TensorFlow's own format shows by these two, the plugin always shows.
 
@@ -88,7 +88,7 @@ class ProfilerHook(SessionRunHook):
             # Time and steps count from the first step on, which compiles.
             self._timer.update_last_triggered_step(step - run_context.steps)
 
-    def end(self, session: Any) -> None:
+    def end(self, session: Session) -> None:
         """Drops a profile whose step did not come."""
         if self._trace is not None:
             _wait_for_devices()
@@ -124,7 +124,7 @@ class ProfilerHook(SessionRunHook):
 
 
 def _task() -> str:
-    """Returns what tells the files of tasks on one machine apart."""
+    """Returns a suffix that tells the files of tasks on one machine apart."""
     return f"task{jax.process_index()}." if jax.process_count() > 1 else ""
 
 

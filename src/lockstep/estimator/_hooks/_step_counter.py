@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any
 
 from lockstep import summary
 from lockstep.errors import ArgumentError
@@ -17,6 +16,7 @@ from lockstep.estimator._hooks._base import (
     SessionRunValues,
 )
 from lockstep.estimator._hooks._timer import SecondOrStepTimer
+from lockstep.estimator._types import Session
 
 _log = logging.getLogger("lockstep")
 _TAG = f"{GLOBAL_STEP}/sec"
@@ -27,8 +27,8 @@ class StepCounterHook(SessionRunHook):
     """Logs `global_step/sec` and writes it for TensorBoard.
 
     Args:
-        every_n_steps: After how many steps.
-        every_n_secs: After how many seconds; one of the two must be None.
+        every_n_steps: Steps between actions.
+        every_n_secs: Seconds between actions; one of the two must be None.
         output_dir: To which directory to write, if no writer is given.
         summary_writer: A `lockstep.summary.FileWriter`. With neither, only the log is written.
 
@@ -43,7 +43,7 @@ class StepCounterHook(SessionRunHook):
         every_n_steps: int | None = 100,
         every_n_secs: float | None = None,
         output_dir: str | os.PathLike[str] | None = None,
-        summary_writer: Any = None,
+        summary_writer: object | None = None,
     ) -> None:
         if (every_n_steps is None) == (every_n_secs is None):
             raise ArgumentError(
@@ -78,8 +78,8 @@ class StepCounterHook(SessionRunHook):
             self._warn(step)
         self._last_step = step
 
-    def end(self, session: Any) -> None:
-        """Makes what was written visible to readers."""
+    def end(self, session: Session) -> None:
+        """Flushes the event file."""
         if self._summary_writer is not None:
             self._summary_writer.flush()
 

@@ -25,7 +25,7 @@ def make_one_shot_iterator(dataset: _Any) -> _Any:
 
     Source: tf.compat.v1.data.make_one_shot_iterator.
     """
-    from lockstep.estimator._inputs.returned import OneShotIterator
+    from lockstep.estimator._input_fns.returned import OneShotIterator
 
     return OneShotIterator(dataset)
 
