@@ -156,7 +156,7 @@ def _tensor(value: Tensor, name: str) -> Any:
     )
 
 
-def _metrics(metrics: Mapping[str, Any] | None, mode: str) -> dict[str, Any]:
+def _metrics(metrics: Any, mode: str) -> dict[str, Any]:
     if metrics is None:
         return {}
     if not isinstance(metrics, Mapping):
@@ -185,7 +185,7 @@ def _check_metric(name: object, metric: Metric) -> None:
         _tensor(value, f"eval_metric_ops[{name!r}][{position}]")
 
 
-def _export_outputs(outputs: object, predictions: PyTree, mode: str) -> dict[str, Any] | None:
+def _export_outputs(outputs: Any, predictions: PyTree, mode: str) -> dict[str, Any] | None:
     """Checks export outputs in prediction only, as TensorFlow does."""
     if mode != ModeKeys.PREDICT:
         return outputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lockstep._types import PyTree
@@ -87,7 +87,7 @@ def check_model_fn(model_fn: object, params: Mapping[str, Any] | None) -> None:
         )
 
 
-def _listed(names: object) -> str:
+def _listed(names: Sequence[str]) -> str:
     return f"arguments {', '.join(names)}" if names else "no arguments"
 
 
@@ -143,7 +143,7 @@ def call_input_fn(
             f"input_fn must be a function. Received: {input_fn!r}. Example: "
             "lambda: lockstep.data.Dataset.from_tensor_slices((features, labels)).batch(32)"
         )
-    optional = {"mode": mode, "params": params, "config": config}
+    optional: dict[str, Any] = {"mode": mode, "params": params, "config": config}
     if input_context is not None or _demands_input_context(input_fn):
         optional["input_context"] = input_context
     return input_fn(**_taken(input_fn, optional))

@@ -18,18 +18,20 @@ from lockstep.estimator._evaluation.listener import EvaluationListener
 from lockstep.estimator._restoring import global_step_of
 from lockstep.estimator._specs import EvalSpec, TrainSpec
 from lockstep.estimator._status import Status, StatusFile, StatusWatch
+from lockstep.estimator._types import EstimatorLike
 
 if TYPE_CHECKING:
     from lockstep.estimator._run_config import RunConfig
 
 _log = logging.getLogger("lockstep")
+# Seconds between looks at the evaluator's status.
 _POLL_SECONDS = 1.0
-# An evaluator renews its status every few seconds.
+# A living evaluator renews its status every 2 seconds; 30 missed renewals also cover a slow network file system.
 _ALIVE_SECONDS = 60.0
 
 
 def train_and_evaluate(estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalSpec) -> Result:
-    """Trains and evaluates: all of it in one process, or this task's part in a cluster.
+    """Trains and evaluates, in one process or as this task's part of a cluster.
 
     Chief and workers train, with the strategy in `RunConfig.train_distribute`. An `evaluator` task follows the
     checkpoints, evaluates every one that it can, and ends when training ends. Without an evaluator the workers evaluate
@@ -41,11 +43,11 @@ def train_and_evaluate(estimator: Estimator, train_spec: TrainSpec, eval_spec: E
         eval_spec: The evaluation settings, with exporters.
 
     Returns:
-        The metrics of the last evaluation, and what each exporter returned; on every task the same. (None, None) if
+        The metrics of the last evaluation and the results of exporters, the same on every worker. (None, None) if
         `max_steps` had been reached before.
 
     Raises:
-        ArgumentError: If a spec or the cluster is wrong.
+        ArgumentError: If a spec or the cluster is invalid.
         PeerError: On the evaluator, if the training fails.
 
     Source: tf.estimator.train_and_evaluate.
@@ -59,7 +61,7 @@ def train_and_evaluate(estimator: Estimator, train_spec: TrainSpec, eval_spec: E
 
 
 class _Trainer:
-    """A task that trains."""
+    """The training side of train_and_evaluate, on chief and workers."""
 
     def __init__(self, estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalSpec) -> None:
         self._estimator = estimator
@@ -74,7 +76,7 @@ class _Trainer:
         runtime = self._runtime()
         if self._has_evaluator(runtime):
             return self._with_evaluator(runtime)
-        return self._alone(runtime)
+        return self._train_and_evaluate_in_turn(runtime)
 
     def _runtime(self) -> Runtime:
         strategy = self._config.train_distribute
@@ -83,17 +85,18 @@ class _Trainer:
     def _has_evaluator(self, runtime: Runtime) -> bool:
         """Returns whether the cluster lists an evaluator, or one that it does not list is alive."""
         listed = "evaluator" in self._config.cluster_spec.jobs if self._is_distributed else False
+        # A status file may be of an evaluator that died: it is alive once it renews the file.
         if not listed and self._is_distributed and runtime.is_chief and _is_at_work(self._evaluator.latest):
             self._evaluator.wait_for_renewal()
-        return bool(runtime.agree("whether there is an evaluator", listed or self._evaluator_lives())[0])
+        return bool(runtime.agree("whether there is an evaluator", listed or self._is_evaluator_alive())[0])
 
-    def _evaluator_lives(self) -> bool:
-        """Returns whether there is one that has not come to its end."""
+    def _is_evaluator_alive(self) -> bool:
+        """Returns whether an evaluator is alive and has not ended."""
         if not self._is_distributed:
             return False
         return _is_at_work(self._evaluator.look()) and self._evaluator.silent_seconds < _ALIVE_SECONDS
 
-    def _alone(self, runtime: Runtime) -> Result:
+    def _train_and_evaluate_in_turn(self, runtime: Runtime) -> Result:
         """Trains and evaluates in turn."""
         config, spec = self._config, self._train_spec
         if runtime.is_chief:
@@ -109,9 +112,10 @@ class _Trainer:
             if runtime.is_chief:
                 _log.info("Skipping training since max_steps has already saved.")
             return None, None
+        # Workers of one strategy evaluate together: the chief alone would leave the others waiting in a collective.
         strategy = config.eval_distribute if runtime.is_alone else config.train_distribute
         evaluations = Evaluations(self._estimator, self._eval_spec, spec.max_steps, strategy, runtime.is_chief)
-        listener = EvaluationListener(evaluations, runtime, self._eval_spec.throttle_secs, self._evaluator_lives)
+        listener = EvaluationListener(evaluations, runtime, self._eval_spec.throttle_secs, self._is_evaluator_alive)
         with self._publishing(runtime):
             with core_of(self._estimator).cache_programs():
                 self._train(runtime, (listener,))
@@ -128,23 +132,23 @@ class _Trainer:
 
     @contextlib.contextmanager
     def _publishing(self, runtime: Runtime) -> Generator[None]:
-        """Keeps the status alive: while training runs, and while it waits for an evaluator, which may come late."""
+        """Publishes and renews the trainer's status, within the context: also while it waits for a late evaluator."""
         self._publish(runtime, state="running")
-        with self._status.renewing():
+        with self._status.renew_in_background():
             yield
 
-    def _publish(self, runtime: Runtime, **status: Status) -> None:
+    def _publish(self, runtime: Runtime, **status: Any) -> None:
         if runtime.is_chief and self._is_distributed:
             self._status.publish(status)
 
     def _train(self, runtime: Runtime, listeners: Sequence[Any]) -> None:
-        """Trains, and publishes how that ends."""
+        """Trains, and publishes the outcome for the evaluator."""
         spec = self._train_spec
         try:
             listeners = (*spec.saving_listeners, *listeners)
             self._estimator.train(spec.input_fn, spec.hooks, None, spec.max_steps, listeners)
         except Preempted:
-            self._publish(runtime, state="preempted")  # It will be started again.
+            self._publish(runtime, state="preempted")  # The evaluator waits for the restarted trainer.
             raise
         except BaseException as error:
             self._publish(runtime, state="failed", error=f"{type(error).__name__}: {error}")
@@ -153,7 +157,8 @@ class _Trainer:
         self._publish(runtime, state="ended", step=step)
 
     def _result_of_evaluator(self, runtime: Runtime) -> Result:
-        """Waits for the evaluator to come to the last checkpoint; every task gets its result."""
+        """Waits for the evaluator's result of the last checkpoint, and broadcasts it."""
+        # Only the chief reads the status file; one collective call per look keeps the others alive and informed.
         wait = self._evaluator_wait() if runtime.is_chief else None
         while True:
             mine = wait.look() if wait is not None else None
@@ -212,8 +217,8 @@ class _EvaluatorWait:
     def _early_evaluator_status(self) -> Status:
         """Returns the status of an evaluator that ended before this trainer began to watch.
 
-        Where there was nothing to train, it may be that fast. It has started after the trainer's former run, whose
-        status it has seen, and has never seen a trainer that was alive.
+        Without anything to train, it may be that fast: it started after the trainer's former run, whose status it has
+        seen, and has never seen a living trainer.
         """
         status = self._watch.latest
         has_followed_none = status.get("follows") is None and status.get("after") == self._former_run
@@ -221,7 +226,7 @@ class _EvaluatorWait:
 
 
 def _is_at_work(status: Status) -> bool:
-    """Returns whether the evaluator with this status has more to do."""
+    """Returns whether the evaluator of a status has neither ended nor failed."""
     return bool(status) and not status.get("is_final") and "error" not in status
 
 
@@ -232,7 +237,7 @@ def _from_chief(runtime: Runtime, result: Result) -> Result:
     return from_json(runtime.agree("the result of the evaluation", as_json(result))[0])
 
 
-def _check(estimator: object, train_spec: object, eval_spec: object) -> None:
+def _check(estimator: EstimatorLike, train_spec: object, eval_spec: object) -> None:
     for name, value, kind in (
         ("estimator", estimator, Estimator),
         ("train_spec", train_spec, TrainSpec),

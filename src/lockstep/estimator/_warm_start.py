@@ -256,7 +256,7 @@ def _backup(info: VocabInfo, initial: np.ndarray[Any, Any]) -> np.ndarray[Any, A
     return np.array(info.backup_initializer(initial.shape, dtype=initial.dtype.name), initial.dtype)
 
 
-def _words(name: str, vocabulary: object, size: int | None) -> list[bytes]:
+def _words(name: str, vocabulary: str | os.PathLike[str], size: int | None) -> list[bytes]:
     """Returns the first `size` words of a vocabulary, or all."""
     try:
         words = Path(os.fsdecode(vocabulary)).read_bytes().splitlines()

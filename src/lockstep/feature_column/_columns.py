@@ -123,7 +123,7 @@ def sort_columns(feature_columns: Iterable[FeatureColumn] | FeatureColumn) -> li
     return sorted(columns, key=lambda column: column.name)
 
 
-def _to_list(feature_columns: Iterable[FeatureColumn]) -> list[FeatureColumn]:
+def _to_list(feature_columns: Any) -> list[Any]:
     if isinstance(feature_columns, FeatureColumn):
         return [feature_columns]
     if isinstance(feature_columns, Mapping) or not isinstance(feature_columns, Iterable):

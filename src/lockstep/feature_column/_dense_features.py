@@ -91,7 +91,7 @@ class DenseFeatures(keras.layers.Layer):
         wrapped = features if isinstance(features, Features) else Features(features)
         return _concatenate(self._columns, wrapped, self._column_variables, cols_to_output_tensors)
 
-    def _create(self, *description: object) -> Any:
+    def _create(self, *description: Any) -> Variable:
         variable = variable_factory(self.trainable)(*description)
         self._tracked.append(variable)
         return variable

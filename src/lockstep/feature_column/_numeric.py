@@ -89,7 +89,7 @@ def numeric_column(
     return NumericColumn(key, sizes, _check_default(default_value, sizes, numpy_dtype, key), numpy_dtype, normalizer_fn)
 
 
-def _check_shape(shape: Sequence[int], key: str) -> tuple[int, ...]:
+def _check_shape(shape: Any, key: str) -> tuple[int, ...]:
     sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
     if not all(isinstance(size, (int, np.integer)) and size >= 1 for size in sizes):
         raise ArgumentError(f"shape holds integers from 1 up. Received for {key!r}: {shape!r}.")

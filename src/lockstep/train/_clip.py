@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -99,7 +100,7 @@ def clip_by_global_norm(
     return [None if a is None else jnp.asarray(a) * scale.astype(jnp.asarray(a).dtype) for a in arrays], norm
 
 
-def _to_list(arrays: Sequence[Tensor | None]) -> list[Tensor | None]:
+def _to_list(arrays: Any) -> list[Tensor | None]:
     if isinstance(arrays, (str, bytes)) or not isinstance(arrays, Sequence):
         raise ArgumentError(f"Arrays are given as a list or a tuple. Received: {type(arrays).__name__}.")
     return list(arrays)

@@ -99,7 +99,7 @@ def check_pairs(grads_and_vars: Iterable[Pair]) -> list[Pair]:
     return used
 
 
-def _check_pair(pair: Pair) -> Pair:
+def _check_pair(pair: Any) -> Pair:
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise ArgumentError(f"grads_and_vars holds (gradient, variable) pairs. Received: {pair!r}.")
     gradient, variable = pair

@@ -20,16 +20,17 @@ from lockstep.estimator._heads._multi_class import classifier_head
 from lockstep.estimator._heads._reduction import SUM_OVER_BATCH_SIZE
 from lockstep.estimator._mode_keys import ModeKeys
 from lockstep.estimator._run_config import RunConfig
+from lockstep.feature_column._numeric import NumericColumn
 
 # TensorFlow's learning rate of an optimizer given by name.
 _LEARNING_RATE = 0.3
 
 
 def baseline_model_fn(
-    head: Head, optimizer: OptimizerLike, weight_column: WeightColumn | None = None
+    head: Head, optimizer: OptimizerLike, weight_column: WeightColumn = None
 ) -> Callable[..., EstimatorSpec]:
     """Returns the model_fn of a bias with a head."""
-    key = getattr(weight_column, "key", weight_column)
+    key = weight_column.key if isinstance(weight_column, NumericColumn) else weight_column
 
     def model_fn(features: Features, labels: PyTree, mode: str, config: RunConfig) -> EstimatorSpec:
         part = build_part("baseline", lambda: _bias(batch_size(features, key), head.logits_dimension))

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from lockstep._model_fn.records import TrainOp, group
+from lockstep._model_fn.records import GroupOp, TrainOp, group
 from lockstep._types import PyTree, Tensor
 from lockstep.errors import ArgumentError
 from lockstep.estimator._canned import _summaries
@@ -67,7 +67,9 @@ class WideAndDeep:
                 f"{dnn_hidden_units!r}. Example: [64, 32]."
             )
         linear = LinearModel.create(wide, linear_sparse_combiner) if wide else None
-        layers = Layers.create(dnn_hidden_units, deep, dnn_activation_fn, dnn_dropout, batch_norm) if deep else None
+        layers = None
+        if deep:
+            layers = Layers.create(dnn_hidden_units or (), deep, dnn_activation_fn, dnn_dropout, batch_norm)
         return cls(linear, linear_optimizer, layers, dnn_optimizer)
 
     def build(self, features: Features, mode: str, units: int) -> tuple[Part | None, Part | None]:
@@ -79,7 +81,7 @@ class WideAndDeep:
             _summaries.add_layer(wide.logits, "linear")
         return wide, deep
 
-    def train_op(self, loss: Tensor, wide: Part | None, deep: Part | None, reduction: str) -> TrainOp:
+    def train_op(self, loss: Tensor, wide: Part | None, deep: Part | None, reduction: str) -> GroupOp:
         """Returns the training operations of both parts, grouped."""
         updates: list[TrainOp] = []
         if deep is not None:

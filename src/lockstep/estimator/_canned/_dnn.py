@@ -216,7 +216,7 @@ def dnn_logit_fn_builder(
     return logit_fn
 
 
-def check_units(units: int) -> int:
+def check_units(units: Any) -> int:
     """Checks a number of logits.
 
     Raises:

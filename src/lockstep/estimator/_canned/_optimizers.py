@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -35,7 +36,7 @@ def create_optimizer(optimizer: types.Optimizer | str, learning_rate: float | No
     return optimizer() if callable(optimizer) and not _is_optimizer(optimizer) else optimizer
 
 
-def _optimizer_class(name: str) -> type[keras.optimizers.Optimizer]:
+def _optimizer_class(name: str) -> Callable[..., types.Optimizer]:
     if name not in _BY_NAME:
         raise ArgumentError(
             f"The names of optimizers are {', '.join(_BY_NAME)}. Received: {name!r}. Pass others as objects, or as a "

@@ -66,9 +66,7 @@ def regressor_parse_example_spec(
     return _spec(feature_columns, label_key, label, weight_column)
 
 
-def _spec(
-    columns: Iterable[Any], label_key: str, label: FixedLenFeature, weight_column: WeightColumn
-) -> dict[str, Any]:
+def _spec(columns: Iterable[Any], label_key: Any, label: FixedLenFeature, weight_column: Any) -> dict[str, Any]:
     if not isinstance(label_key, str):
         raise ArgumentError(f"label_key must be the name of the label. Received: {label_key!r}.")
     spec = make_parse_example_spec(columns)

@@ -44,7 +44,7 @@ class Layers:
     @classmethod
     def create(
         cls,
-        hidden_units: Iterable[int] | int,
+        hidden_units: Any,
         feature_columns: Iterable[FeatureColumn],
         activation_fn: Callable[[Any], Any] | str | None,
         dropout: float | None,

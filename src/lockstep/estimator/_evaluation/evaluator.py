@@ -59,7 +59,7 @@ class Evaluator:
             PeerError: If the trainer has failed, or none of this run is alive.
         """
         self._publish()
-        with self._own.renewing(), core_of(self._estimator).cache_programs():
+        with self._own.renew_in_background(), core_of(self._estimator).cache_programs():
             try:
                 self._follow()
             except BaseException as error:

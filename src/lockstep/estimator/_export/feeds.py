@@ -72,9 +72,9 @@ class Receiver:
     """A receiver function, traced: its inputs, features and labels.
 
     Attributes:
-        feed: The inputs that callers give.
-        alternatives: Other inputs that they may give instead, by name.
-        excluded: Why further ones cannot be used, by name.
+        feed: The callers' inputs.
+        alternatives: Alternative inputs, by name.
+        excluded: Reasons why further alternatives are unusable, by name.
     """
 
     feed: Feed
@@ -97,15 +97,15 @@ class Receiver:
 
 
 def receiver_of(receiver_fn: Callable[[], Any]) -> Receiver:
-    """Runs a receiver function once, to see which inputs it has.
+    """Runs a receiver function once to collect its inputs.
 
     Args:
         receiver_fn: A serving_input_receiver_fn, or a receiver function for training or evaluation.
 
     Raises:
-        ArgumentError: If it is no function, or returns something else than a receiver, or callers cannot give what it
-            needs.
-        Exception: Whatever it raises.
+        ArgumentError: If it is no function, or returns no receiver, or needs inputs that callers cannot
+            give.
+        Exception: The function's own exceptions.
     """
     if not callable(receiver_fn):
         raise ArgumentError(
@@ -113,12 +113,12 @@ def receiver_of(receiver_fn: Callable[[], Any]) -> Receiver:
             f"{receiver_fn!r}. Make one with build_raw_serving_input_receiver_fn or "
             "build_parsing_serving_input_receiver_fn."
         )
-    collected, received = _collect(receiver_fn)
-    feed = _feed(receiver_fn, collected, received.receiver_tensors)
+    collecting, received = _collect(receiver_fn)
+    feed = _feed(receiver_fn, collecting, received.receiver_tensors)
     receiver = Receiver(feed)
     for name, tensors in (getattr(received, "receiver_tensors_alternatives", None) or {}).items():
         try:
-            receiver.alternatives[name] = _feed(receiver_fn, collected, tensors)
+            receiver.alternatives[name] = _feed(receiver_fn, collecting, tensors)
         except ArgumentError as error:
             receiver.excluded[name] = str(error)
     return receiver

@@ -207,7 +207,7 @@ class EvalOutput(_SupervisedOutput):
     method_name = "tensorflow/supervised/eval"
 
 
-def export_outputs_of(export_outputs: Mapping[str, Any] | None, predictions: PyTree) -> dict[str, ExportOutput]:
+def export_outputs_of(export_outputs: Any, predictions: PyTree) -> dict[str, ExportOutput]:
     """Returns a model's export outputs, with a default one.
 
     Args:

@@ -112,7 +112,7 @@ class Collecting:
         specs: The features of serialized examples, by the index of their source.
     """
 
-    def __init__(self, size: object) -> None:
+    def __init__(self, size: Callable[[int], Any]) -> None:
         self._size = size
         self.sources: list[Source] = []
         self.specs: dict[int, Mapping[str, Any]] = {}
@@ -196,7 +196,7 @@ class running:
         _running.run = self._before
 
 
-def placeholder(dtype: DType, shape: Sequence[int] | None = None, name: str | None = None) -> Any:
+def placeholder(dtype: DType, shape: Sequence[int | None] | None = None, name: str | None = None) -> Any:
     """Returns a symbol for an input of an exported model.
 
     Inside of a receiver function it can be computed with, like any array; text can be parsed by `tf.io.parse_example`

@@ -16,7 +16,7 @@ _DEMANDED = {"labels", "logits"}
 _OPTIONAL = {"features", "loss_reduction"}
 
 
-def check_loss_fn(function: object) -> Callable[..., Any] | None:
+def check_loss_fn(function: Any) -> Callable[..., Any] | None:
     """Checks a loss function; `None` stays.
 
     Raises:

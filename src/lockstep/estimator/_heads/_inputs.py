@@ -141,7 +141,7 @@ def check_weight_column(column: object) -> Any:
     raise ArgumentError(f"weight_column must be the name of a feature or a numeric_column. Received: {column!r}.")
 
 
-def weights_of(features: PyTree, column: object, logits: jax.Array, per_logit: bool = False) -> jax.Array | None:
+def weights_of(features: PyTree, column: WeightColumn, logits: jax.Array, per_logit: bool = False) -> jax.Array | None:
     """Returns the weights of examples: float32 (..., 1), or of each logit; `None` for 1.
 
     Raises:

@@ -20,12 +20,12 @@ from lockstep.estimator._mode_keys import ModeKeys
 
 
 class MultiHead(Head):
-    """Puts heads together: their losses are added, and the predictions of each are named (its name, their name).
+    """A head of several heads: sums their losses, and keys predictions by (head name, key).
 
-    Logits are a dict by the heads' names, or one array with those of all heads side by side. Labels are a dict.
+    Logits are a dict by head name, or one array of all heads' logits along the last dimension. Labels are a dict.
 
     Args:
-        heads: Each with a name. The first is the one that a saved model serves by default.
+        heads: Heads with names; a saved model serves the first by default.
         head_weights: The weight of each loss; `None` for 1.
 
     Raises:
@@ -97,12 +97,12 @@ class MultiHead(Head):
         mode: str | None = None,
         regularization_losses: Sequence[Any] | None = None,
     ) -> dict[str, Any]:
-        split, given = self._split(logits), self._check_labels(labels)
+        split, by_head = self._split(logits), self._check_labels(labels)
         if regularization_losses is not None:
             update(eval_metrics[self._regularization_key], total(regularization_losses))
-        for head, loss in zip(self._heads, self._losses(split, given, features, mode), strict=True):
+        for head, loss in zip(self._heads, self._losses(split, by_head, features, mode), strict=True):
             update(eval_metrics[_loss_key(head)], loss)
-            updated = head.update_metrics(head.metrics(), features, split[head.name], given[head.name])
+            updated = head.update_metrics(head.metrics(), features, split[head.name], by_head[head.name])
             eval_metrics.update(updated)
         return eval_metrics
 

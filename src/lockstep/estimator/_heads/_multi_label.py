@@ -62,7 +62,7 @@ class MultiLabelHead(LossHead):
         self._names = _classes.names_of(count, self._vocabulary)
         self._observed = [self._class_of(given) for given in classes_for_class_based_metrics or ()]
 
-    def _class_of(self, given: object) -> int:
+    def _class_of(self, given: Any) -> int:
         known = range(self.logits_dimension) if self._vocabulary is None or isinstance(given, int) else self._vocabulary
         if given not in known:
             raise ArgumentError(

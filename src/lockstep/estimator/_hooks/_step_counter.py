@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import Any
 
 from lockstep import summary
 from lockstep.errors import ArgumentError
@@ -43,7 +44,7 @@ class StepCounterHook(SessionRunHook):
         every_n_steps: int | None = 100,
         every_n_secs: float | None = None,
         output_dir: str | os.PathLike[str] | None = None,
-        summary_writer: object | None = None,
+        summary_writer: Any = None,
     ) -> None:
         if (every_n_steps is None) == (every_n_secs is None):
             raise ArgumentError(

@@ -67,7 +67,7 @@ def _columns(table: PyTree) -> dict[str, np.ndarray[Any, Any]]:
     return {name: table[name].to_numpy(copy=True) for name in table.columns}
 
 
-def _labels(pandas: object, x: PyTree, y: PyTree, target_column: str) -> Any:
+def _labels(pandas: Any, x: PyTree, y: PyTree, target_column: str) -> Any:
     if target_column in x:
         raise ArgumentError(
             f"Cannot use name {target_column} for target column: DataFrame already has a column with that name: "
