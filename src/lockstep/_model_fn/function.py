@@ -98,6 +98,7 @@ class ModelFunction:
             stop_at=stop_at,
             replicas=self.replicas,
         )
+        # The same names and the same random numbers in each call: only then are retraced calls the same function.
         with fresh_state(self.variables.random_state), scope:
             features, labels = self._with_text(scope, (data.features, data.labels))
             spec = self._call(opened(features), opened(labels), self.mode)

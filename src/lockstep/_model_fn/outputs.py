@@ -13,7 +13,7 @@ from lockstep._model_fn.records import SummaryOp
 from lockstep._step.shares import Shares
 from lockstep._step.tracing import is_traced
 
-# Levels of attributes to search: a hook's tensor is at most in a container of a wrapped hook.
+# Levels of attributes and containers to search for traced values.
 _DEPTH = 4
 _SKIPPED = (str, bytes, int, float, bool, type(None), type)
 
@@ -63,6 +63,7 @@ def _walk(value: object, path: str, depth: int, seen: set[int]) -> Iterator[tupl
     if is_traced(value):
         yield path, value
         return
+    # `seen`: hooks may hold cycles, such as a reference to their estimator.
     if depth < 0 or isinstance(value, _SKIPPED) or callable(value) or id(value) in seen:
         return
     seen.add(id(value))

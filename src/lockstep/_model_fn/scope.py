@@ -255,6 +255,7 @@ class ModelScope(keras.StatelessScope):
         if key is not None:
             self._register(variable, self._variables.entries[key])
             return key
+        # Keras' private attribute: `value` would ask this scope.
         value = variable._value
         if value is None or is_traced(value):
             raise ArgumentError(

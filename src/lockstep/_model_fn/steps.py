@@ -378,6 +378,7 @@ def _cut(data: Data, replicas: int) -> tuple[list[Data], list[float]]:
     rows = lengths.pop() if len(lengths) == 1 else None
     if replicas == 1 or not rows or rows == 1:
         return [data], [1.0]
+    # Fewer rows than replicas: some replicas would have none, so there are fewer shards.
     pieces = min(replicas, rows)
     ends = [rows * i // pieces for i in range(pieces + 1)]
     bounds = list(itertools.pairwise(ends))

@@ -57,6 +57,7 @@ class Variables:
     def __init__(self, seed: int | None = None) -> None:
         self.entries: dict[str, Entry] = {}
         self.is_complete = False
+        # One random state for all calls: initializers and dropout draw the same keys in each trace.
         self.random_state = randomness.seeded(random.getrandbits(31) if seed is None else seed)
         # Variables by id, kept alive so that no id is reused: those from outside of the model_fn, and those of the
         # first call, which layers from outside may hold.

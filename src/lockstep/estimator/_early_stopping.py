@@ -35,16 +35,16 @@ def make_early_stopping_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> SessionRunHook:
-    """Returns a hook that ends training when a function says so.
+    """Returns a hook that ends training when a function returns True.
 
-    In a job of several workers every one needs the hook; the function is asked on the chief alone.
+    In a job of several workers every one needs the hook; the function is called on the chief only.
 
     Args:
         estimator: The Estimator.
-        should_stop_fn: Takes nothing and returns whether to stop. It is asked after the first step made, and then every
-            so many seconds or steps.
-        run_every_secs: After how many seconds, with any strategy.
-        run_every_steps: After how many steps; one of the two must be None.
+        should_stop_fn: A function without arguments that returns whether to stop, called after the first step and at
+            the interval.
+        run_every_secs: Seconds between calls.
+        run_every_steps: Steps between calls; one of the two must be None.
 
     Source: tf.estimator.experimental.make_early_stopping_hook.
 
@@ -72,12 +72,12 @@ def stop_if_higher_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> SessionRunHook:
-    """Returns a hook that ends training when an evaluation has found a metric above a threshold.
+    """Returns a hook that ends training when an evaluation's metric is above a threshold.
 
     Args:
         estimator: The Estimator.
         metric_name: The metric's name, such as "accuracy".
-        threshold: Above which value to stop.
+        threshold: The value above which to stop.
         eval_dir: The evaluations' directory; default: `estimator.eval_dir()`. Give it for named evaluations.
         min_steps: Evaluations at earlier steps do not count.
         run_every_secs: See `make_early_stopping_hook`.
@@ -89,7 +89,7 @@ def stop_if_higher_hook(
         ArgumentError: If an argument is invalid; while training, if evaluations do not have the metric.
     """
     rule = _Threshold(metric_name, threshold, min_steps, operator.gt, "greater than")
-    return _made(estimator, rule, eval_dir, run_every_secs, run_every_steps)
+    return _make_hook(estimator, rule, eval_dir, run_every_secs, run_every_steps)
 
 
 def stop_if_lower_hook(
@@ -101,12 +101,12 @@ def stop_if_lower_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> SessionRunHook:
-    """Returns a hook that ends training when an evaluation has found a metric below a threshold.
+    """Returns a hook that ends training when an evaluation's metric is below a threshold.
 
     Args:
         estimator: The Estimator.
         metric_name: The metric's name, such as "loss".
-        threshold: Below which value to stop.
+        threshold: The value below which to stop.
         eval_dir: The evaluations' directory; default: `estimator.eval_dir()`. Give it for named evaluations.
         min_steps: Evaluations at earlier steps do not count.
         run_every_secs: See `make_early_stopping_hook`.
@@ -118,7 +118,7 @@ def stop_if_lower_hook(
         ArgumentError: If an argument is invalid; while training, if evaluations do not have the metric.
     """
     rule = _Threshold(metric_name, threshold, min_steps, operator.lt, "less than")
-    return _made(estimator, rule, eval_dir, run_every_secs, run_every_steps)
+    return _make_hook(estimator, rule, eval_dir, run_every_secs, run_every_steps)
 
 
 def stop_if_no_increase_hook(
@@ -147,7 +147,7 @@ def stop_if_no_increase_hook(
         ArgumentError: If an argument is invalid; while training, if evaluations do not have the metric.
     """
     rule = _Patience(metric_name, max_steps_without_increase, min_steps, operator.gt, "increase")
-    return _made(estimator, rule, eval_dir, run_every_secs, run_every_steps)
+    return _make_hook(estimator, rule, eval_dir, run_every_secs, run_every_steps)
 
 
 def stop_if_no_decrease_hook(
@@ -176,7 +176,7 @@ def stop_if_no_decrease_hook(
         ArgumentError: If an argument is invalid; while training, if evaluations do not have the metric.
     """
     rule = _Patience(metric_name, max_steps_without_decrease, min_steps, operator.lt, "decrease")
-    return _made(estimator, rule, eval_dir, run_every_secs, run_every_steps)
+    return _make_hook(estimator, rule, eval_dir, run_every_secs, run_every_steps)
 
 
 def make_stop_at_checkpoint_step_hook(
@@ -233,13 +233,13 @@ class _EarlyStoppingHook(SessionRunHook):
         return GLOBAL_STEP_ARGS
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        if self._is_chief and self._says_stop(int(run_values.results)):
+        if self._is_chief and self._should_stop(int(run_values.results)):
             run_context.request_stop()
 
     def next_step(self, step: int) -> int | None:
         return self._timer.next_trigger(step) if self._is_chief else None
 
-    def _says_stop(self, step: int) -> bool:
+    def _should_stop(self, step: int) -> bool:
         if not self._timer.should_trigger_for_step(step):
             return False
         self._timer.update_last_triggered_step(step)
@@ -296,7 +296,7 @@ class _Patience:
         return False
 
 
-def _made(
+def _make_hook(
     estimator: EstimatorLike,
     rule: Callable[[Any], bool],
     eval_dir: str | os.PathLike[str] | None,

@@ -29,12 +29,13 @@ def argument_names(function: Callable[..., Any], positional: bool = False) -> tu
         positional: Whether to leave out keyword-only arguments.
 
     Raises:
-        ArgumentError: It cannot be called, or Python cannot tell its arguments.
+        ArgumentError: If it cannot be called, or has no signature.
     """
     return tuple(p.name for p in _parameters(function) if not positional or p.kind is not p.KEYWORD_ONLY)
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    # inspect.signature keeps a partial's keywords as arguments with defaults, which would be passed again.
     if isinstance(function, functools.partial):
         parameters = _parameters(function.func)[len(function.args) :]
         return [p for p in parameters if p.name not in function.keywords]
@@ -60,26 +61,26 @@ def check_model_fn(model_fn: object, params: Mapping[str, Any] | None) -> None:
         params: The `params` argument, or `None`.
 
     Raises:
-        ArgumentError: It cannot be called, lacks `features`, lacks `params` while there are some, or has others.
+        ArgumentError: If it cannot be called, lacks `features` or needed `params`, or has other arguments.
     """
     if not callable(model_fn):
         raise ArgumentError(f"model_fn must be a function. Received: {model_fn!r}. Example: {_MODEL_FN_EXAMPLE}")
     names = argument_names(model_fn)
     if "features" not in names:
         raise ArgumentError(
-            f"model_fn must include features argument. Received: {model_fn!r} with {_listed(names)}. Example: "
+            f"model_fn must include features argument. Received: {model_fn!r} with {_describe(names)}. Example: "
             f"{_MODEL_FN_EXAMPLE}"
         )
     if params is not None and "params" not in names:
         raise ArgumentError(
             f"model_fn must include params argument if params are passed to Estimator. Received: {model_fn!r} with "
-            f"{_listed(names)}, and params={params!r}. Add the argument, or leave params out."
+            f"{_describe(names)}, and params={params!r}. Add the argument, or leave params out."
         )
     unknown = [n for n in argument_names(model_fn, positional=True) if n not in (*_MODEL_FN_ARGUMENTS, "self")]
     if unknown:
         raise ArgumentError(
             f"model_fn may have the arguments {', '.join(_MODEL_FN_ARGUMENTS)}. Received: {model_fn!r} with "
-            f"{_listed(unknown)}. Pass other values in params, or bind them with functools.partial."
+            f"{_describe(unknown)}. Pass other values in params, or bind them with functools.partial."
         )
     if params is None and "params" in names:
         _log.warning(
@@ -87,7 +88,7 @@ def check_model_fn(model_fn: object, params: Mapping[str, Any] | None) -> None:
         )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _describe(names: Sequence[str]) -> str:
     return f"arguments {', '.join(names)}" if names else "no arguments"
 
 
@@ -95,7 +96,7 @@ def call_model_fn_arguments(
     model_fn: Callable[..., Any], params: Mapping[str, Any] | None, config: RunConfig
 ) -> dict[str, Any]:
     """Returns which of `params` and `config` a model_fn takes, by name."""
-    return _taken(model_fn, {"params": params, "config": config})
+    return _accepted(model_fn, {"params": params, "config": config})
 
 
 def call_model_fn(
@@ -115,10 +116,10 @@ def call_model_fn(
     if labels is not None and "labels" not in names:
         raise ArgumentError(
             f"model_fn does not take labels, but input_fn returns labels. Received: {model_fn!r} with "
-            f"{_listed(names)}. Add the argument, or return features alone."
+            f"{_describe(names)}. Add the argument, or return features alone."
         )
     optional = {"labels": labels, "mode": mode, "params": params, "config": config}
-    return model_fn(features=features, **_taken(model_fn, optional))
+    return model_fn(features=features, **_accepted(model_fn, optional))
 
 
 def accepts_input_context(input_fn: Callable[..., Any]) -> bool:
@@ -136,7 +137,7 @@ def call_input_fn(
     """Calls an input_fn with those of `mode`, `params`, `config` and `input_context` that it accepts.
 
     Raises:
-        ArgumentError: It cannot be called.
+        ArgumentError: If it cannot be called.
     """
     if not callable(input_fn):
         raise ArgumentError(
@@ -146,13 +147,13 @@ def call_input_fn(
     optional: dict[str, Any] = {"mode": mode, "params": params, "config": config}
     if input_context is not None or _demands_input_context(input_fn):
         optional["input_context"] = input_context
-    return input_fn(**_taken(input_fn, optional))
+    return input_fn(**_accepted(input_fn, optional))
 
 
 def _demands_input_context(input_fn: Callable[..., Any]) -> bool:
     return any(p.name == "input_context" and p.default is p.empty for p in _parameters(input_fn))
 
 
-def _taken(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+def _accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
     names = argument_names(function)
     return {name: value for name, value in arguments.items() if name in names}

@@ -30,12 +30,12 @@ class Scaffold:
         local_init_op: See `init_op`.
         summary_op: See `init_op`: all summaries are written.
         saver: Must be `None`: `RunConfig` decides which checkpoints are kept.
-        copy_from_scaffold: Another one, whose `init_fn` is used if there is none here.
+        copy_from_scaffold: A Scaffold whose `init_fn` is used without `init_fn`.
         local_init_feed_dict: Must be `None`.
 
     Raises:
-        UnsupportedError: For what would have to act on a graph.
-        ArgumentError: `init_fn` is no function, or `copy_from_scaffold` no Scaffold.
+        UnsupportedError: For arguments that concern a graph.
+        ArgumentError: If `init_fn` is no function, or `copy_from_scaffold` no Scaffold.
 
     Source: tf.compat.v1.train.Scaffold.
     """
@@ -53,8 +53,8 @@ class Scaffold:
         copy_from_scaffold: Scaffold | None = None,
         local_init_feed_dict: object | None = None,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in ("self", "init_fn", "__class__")}
-        for name, value in given.items():
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "init_fn", "__class__")}
+        for name, value in arguments.items():
             if name != "copy_from_scaffold" and not _does_nothing(value):
                 raise UnsupportedError(
                     f"Scaffold.{name} must be None: there is no graph that it could act on. Received: {value!r}. "

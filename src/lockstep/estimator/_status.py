@@ -143,7 +143,7 @@ class StatusWatch:
 
     def wait_for_renewal(self) -> Status:
         """Waits for a few renewals of a writer that may be alive; returns the result of `look`."""
-        # Three renewals: one may be missed by a cached directory, one by a busy writer.
+        # Three, so that one late renewal does not count as silence.
         deadline = time.monotonic() + 3 * RENEWAL_SECONDS
         while not (status := self.look()) and self.may_be_of_this_run and time.monotonic() < deadline:
             time.sleep(0.1)

@@ -113,7 +113,6 @@ class Training:
         self._data.restore(self._position)
         if isinstance(signals, _FeedSignals):
             signals.feed = feed
-        # Read back by `_save`, which hooks call through the session.
         with contextlib.ExitStack() as ending:
             # Waits for files in progress, however the run ends.
             ending.callback(self._close_stores)

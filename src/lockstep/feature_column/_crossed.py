@@ -99,6 +99,7 @@ def _combine(parts: Sequence[_CrossInput], value: Wide) -> _CrossInput:
     """Hashes all combinations of one value of each part."""
     batch = parts[0].is_present.shape[0]
     present = jnp.ones((batch, 1), bool)
+    # The hash key is the first operand of the chain of FingerprintCat64.
     value = Wide(jnp.full((batch, 1), value.high), jnp.full((batch, 1), value.low))
     for part in parts:
         before = Wide(value.high[:, :, None], value.low[:, :, None])

@@ -46,6 +46,7 @@ class HashedCategoricalColumn(CategoricalColumn):
     def _buckets(self, features: Features) -> jax.Array:
         if self.dtype == _kinds.TEXT:
             return features.codes(self.key, TextBuckets(self.hash_bucket_size))
+        # TensorFlow hashes as_string(values); the text is never made here, its bytes are computed on the device.
         values = integer_feature(features, self.key)
         return jnp.where(is_missing(values), _MISSING, _decimal.fingerprints(values) % self.hash_bucket_size)
 

@@ -10,6 +10,7 @@ import numpy as np
 from lockstep.feature_column._columns import missing
 from lockstep.feature_column._farmhash import fingerprints
 
+# Devices get int32: JAX has no 64 bits unless it is told to.
 _MISSING = missing(np.int32)
 
 

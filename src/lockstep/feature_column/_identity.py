@@ -43,6 +43,7 @@ class IdentityCategoricalColumn(CategoricalColumn):
     def _to_ids(self, values: jax.Array) -> jax.Array:
         padding = is_missing(values)
         ids = values.astype(jnp.promote_types(values.dtype, jnp.int32))
+        # Without a default, a number beyond the range stays, and a lookup of it gives NaN.
         if self.default_value is not None:
             ids = jnp.where((ids >= 0) & (ids < self.num_buckets), ids, self.default_value)
         return jnp.where(padding, missing(ids.dtype), ids)

@@ -63,6 +63,7 @@ def linear_output(
     )
     sums = [_weighted_sum(column, seen, weights, units, sparse_combiner) for column in columns]
     check_batches(columns, sums)
+    # TensorFlow's name of the variable in checkpoints.
     bias = keras.Variable("zeros", shape=(units,), dtype="float32", trainable=trainable, name="bias_weights")
     predictions = sum(sums[1:], sums[0]) + bias.value
     return LinearOutput(predictions, bias, {column: weights.of(column) for column in columns})

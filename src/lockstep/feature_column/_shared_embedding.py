@@ -143,6 +143,7 @@ def shared_embeddings(
     table = create_table(dimension, initializer, ckpt_to_load_from, tensor_name_in_ckpt, trainable)
     check_combiner("combiner", combiner)
     _check_same_kind(columns)
+    # Sorted, so that the name does not depend on the order of columns, as in TensorFlow.
     name = shared_embedding_collection_name or "_".join(sorted(c.name for c in columns)) + "_shared_embedding"
     shared = SharedTable(name, columns[0].num_buckets, table)
     norm = check_norm(max_norm)

@@ -52,6 +52,7 @@ class Vocabulary:
         others = self._out_of_vocabulary(values)
         if not len(words):
             return others
+        # Binary search on the device: a hash table would need the host in each step.
         sorted_words = jnp.asarray(words.astype(values.dtype))
         index = jnp.clip(jnp.searchsorted(sorted_words, values), 0, len(words) - 1)
         return jnp.where(sorted_words[index] == values, jnp.asarray(numbers.astype(np.int32))[index], others)

@@ -48,6 +48,7 @@ class Wide:
     def __add__(self, other: Wide | int) -> Wide:
         other = Wide.of(other)
         low = self.low + other.low
+        # An unsigned sum wraps around exactly if it is below an operand.
         carry = (low < other.low).astype(jnp.uint32)
         return Wide(self.high + other.high + carry, low)
 
@@ -101,6 +102,7 @@ def where(condition: Array, one: Wide, other: Wide) -> Wide:
 
 def _upper_product(one: Array, other: Array) -> Any:
     """Returns the upper 32 bits of a product of 32 bits by 32 bits."""
+    # Schoolbook multiplication in halves of 16 bits: no partial sum exceeds 32 bits.
     half, mask = np.uint32(16), np.uint32(0xFFFF)
     one_high, one_low = one >> half, one & mask
     other_high, other_low = other >> half, other & mask

@@ -41,6 +41,7 @@ def hinge_loss(
     Source: tf.compat.v1.losses.hinge_loss.
     """
     truth, scores = to_floats(labels, logits)
+    # Labels of 0 and 1 become -1 and 1.
     losses = jax.nn.relu(1 - (2 * truth - 1) * scores)
     return compute_weighted_loss(losses, weights, scope, loss_collection, reduction)
 
@@ -117,6 +118,7 @@ def softmax_cross_entropy(
     if label_smoothing > 0:
         truth = truth * (1 - label_smoothing) + label_smoothing / truth.shape[-1]
     logs = jax.nn.log_softmax(_at_least_float32(scores))
+    # stop_gradient: TensorFlow's v1 function differentiates by the logits only, its v2 successor by both.
     losses = -jnp.sum(jax.lax.stop_gradient(truth) * logs, axis=-1).astype(scores.dtype)
     return compute_weighted_loss(losses, weights, scope, loss_collection, reduction)
 

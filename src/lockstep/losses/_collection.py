@@ -58,6 +58,7 @@ def get_regularization_losses(scope: None = None) -> list[Tensor]:
     """
     _refuse_scope(scope)
     here = demand("lockstep.losses.get_regularization_losses")
+    # Regularizers of layers join no collection in Keras 3, so they are computed from the variables.
     penalised = [v for v in here.trainable_variables() if v.regularizer is not None]
     return [*here.collections.get(REGULARIZATION_LOSSES, []), *(v.regularizer(v.value) for v in penalised)]
 

@@ -91,6 +91,7 @@ def huber_loss(
     """
     truth, guesses = to_floats(labels, predictions)
     distance = jnp.abs(guesses - truth)
+    # TensorFlow's form without a branch: both cases from the part of the distance up to delta.
     curved = jnp.minimum(distance, delta)
     losses = 0.5 * curved * curved + delta * (distance - curved)
     return compute_weighted_loss(losses, weights, scope, loss_collection, reduction)
@@ -119,6 +120,7 @@ def log_loss(
     Source: tf.compat.v1.losses.log_loss.
     """
     truth, guesses = to_floats(labels, predictions)
+    # epsilon inside of both logarithms, as TensorFlow: probabilities of exactly 0 and 1 stay finite.
     losses = -truth * jnp.log(guesses + epsilon) - (1 - truth) * jnp.log(1 - guesses + epsilon)
     return compute_weighted_loss(losses, weights, scope, loss_collection, reduction)
 

@@ -106,8 +106,10 @@ def confusion_at(
         to_array(labels, "labels").astype(bool), to_array(predictions, "predictions").astype(jnp.float32), weights
     )
     factors = jnp.ones_like(scores) if factors is None else broadcast_weights(factors, scores)
+    # TensorFlow asserts the range; see `nan_unless`.
     in_range = jnp.all((scores >= 0) & (scores <= 1))
     truth, scores, factors = truth.reshape(-1), scores.reshape(-1), factors.reshape(-1)
+    # (thresholds, examples): one comparison for all thresholds.
     guesses = scores[None, :] > jnp.asarray(thresholds, jnp.float32)[:, None]
     return {
         case: nan_unless(in_range, jnp.sum(jnp.where(_in_case(case, truth, guesses), factors, 0), axis=1))

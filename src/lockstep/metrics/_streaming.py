@@ -72,7 +72,7 @@ def streaming_metric(
     for names in (metrics_collections, updates_collections):
         for collection in (names,) if isinstance(names, str) else names or ():
             scope.collections.setdefault(collection, []).append(result)
-    # Both are the result: the model_fn is traced after the update, so there is no value from before it to read.
+    # Both are the result: within one compiled step the update has run before either is read.
     return MetricOp(result, result, metric)
 
 

@@ -170,6 +170,7 @@ def average_precision_at_k(
     """
     chosen = top_k(predictions, k)
     truth = expand_labels(labels, chosen)
+    # -1 never matches a prediction, and is not counted below.
     truth = jnp.where(truth >= jnp.shape(predictions)[-1], -1, truth)
     hits = widen(ClassSets(truth, chosen).hits())
     precision = jnp.cumsum(hits, -1) / jnp.arange(1, chosen.shape[-1] + 1)

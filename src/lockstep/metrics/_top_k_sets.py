@@ -45,6 +45,7 @@ class ClassSets:
 def _first_occurrences(classes: jax.Array, class_id: int | None) -> jax.Array:
     """Returns whether each element is its row's first of its class, and is `class_id` if that is given."""
     size = classes.shape[-1]
+    # (i, j) is true for j < i: an element counts if no earlier one equals it.
     before = jnp.tril(jnp.ones((size, size), bool), -1)
     first = ~jnp.any((classes[..., :, None] == classes[..., None, :]) & before, axis=-1)
     return first if class_id is None else first & (classes == class_id)

@@ -144,6 +144,7 @@ def rate_and_progress(
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the initial learning rate, and `global_step / decay_steps`, in one dtype."""
     rate = learning_rate.value if isinstance(learning_rate, keras.Variable) else learning_rate
+    # As TensorFlow: Python's numbers become float32, arrays keep their dtype, also float64.
     is_typed = isinstance(rate, jax.Array) and jnp.issubdtype(rate.dtype, jnp.floating)
     dtype = rate.dtype if is_typed else jnp.float32
     step = jnp.asarray(step_of(global_step)).astype(dtype)

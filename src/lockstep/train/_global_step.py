@@ -43,6 +43,7 @@ def get_global_step(graph: None = None) -> Any:
 
     Source: tf.compat.v1.train.get_global_step.
     """
+    # Programs pass no graph; one that does expects a step of another graph.
     if graph is not None:
         raise ArgumentError(
             f"There are no graphs; each model_fn has one global step. Received: graph={graph!r}. Leave it out."

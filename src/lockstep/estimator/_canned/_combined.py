@@ -75,6 +75,7 @@ class WideAndDeep:
     def build(self, features: Features, mode: str, units: int) -> tuple[Part | None, Part | None]:
         """Builds the linear part and the deep part in a model_fn."""
         layers, linear = self.layers, self.linear
+        # The deep part first: variables are numbered in this order, as in TensorFlow.
         deep = None if layers is None else build_part("dnn", lambda: layers.logits(features, mode, units))
         wide = None if linear is None else build_part("linear", lambda: linear.logits(features, units))
         if wide is not None:

@@ -38,6 +38,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Any]
         metrics = metric_fn(**{name: available[name] for name in names})
         return spec._replace(eval_metric_ops={**spec.eval_metric_ops, **metrics})
 
+    # The result trains too, so it starts as the original would.
     warm_start = core_of(estimator).warm_start
     return Estimator(model_fn, estimator.model_dir, estimator.config, warm_start_from=warm_start)
 

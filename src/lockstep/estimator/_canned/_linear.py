@@ -22,6 +22,7 @@ _LEARNING_RATE = 0.2
 
 def linear_model_fn(head: Head, linear: LinearModel, optimizer: OptimizerLike) -> Callable[..., EstimatorSpec]:
     """Returns the model_fn of a linear model with a head."""
+    # TensorFlow lowers the rate with the number of columns for the default optimizer only.
     rate = _LEARNING_RATE
     if optimizer is None:
         optimizer, rate = "Ftrl", min(_LEARNING_RATE, len(linear.feature_columns) ** -0.5)

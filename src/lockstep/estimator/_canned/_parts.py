@@ -134,6 +134,7 @@ class Part:
 def build_part(name: str, logits: Callable[[], jax.Array]) -> Part:
     """Builds a part of a model under a name scope, and collects its trainable variables."""
     scope = demand("A canned model")
+    # By difference, since layers made by feature columns are not known here.
     before = {id(variable) for variable in scope.trainable_variables()}
     with keras.name_scope(name):
         built = logits()

@@ -92,7 +92,7 @@ class Evaluation:
             loop.run(batches, compiled.program, state, runner)
         metrics = self._metrics(step)
         runner.settle()
-        # Peers may leave now: hooks' `end` on the chief, which may take long, needs none of them.
+        # From here on a failure is this process' own: hooks' `end` needs no peers, which may have left.
         runtime.release()
         runner.end()
         _log.info("Inference Time : %0.5fs", time.perf_counter() - started)
@@ -211,7 +211,6 @@ def write(directory: str, metrics: Metrics, path: str | None) -> None:
     _log.info("Saving dict for global step %d: %s", step, text)
     file = EventFile(directory)
     for name, value in metrics.items():
-        # Arrays have no summary in TensorFlow either; the log above shows them.
         if name != GLOBAL_STEP and isinstance(value, (int, float)):
             file.scalar(name, value, step)
     if path is not None:

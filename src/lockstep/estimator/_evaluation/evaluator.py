@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lockstep.estimator._specs import EvalSpec
 
 _log = logging.getLogger("lockstep")
-# Seconds between looks at the directory: a poll is one listing and one small file, also on a network file system.
+# Seconds between looks at the trainer's status.
 _POLL_SECONDS = 0.5
 # Seconds between warnings; TensorFlow's evaluator warns as often.
 _WARN_SECONDS = 600.0

@@ -55,7 +55,6 @@ class _Exported:
         self._receiver = receiver
         self._function = ModelFunction(core.call_model_fn, mode, self.variables, 1, frozenset())
         self._outputs: dict[str, ExportOutput] = {}
-        # Any batch size that is no constant of the model will do; 1 would hide broadcasting.
         traced(SignatureFunction(self._learn, receiver.inputs, receiver.parse), {}, Range(2, 2))
 
     def signatures(self) -> dict[str, SignatureFunction]:

@@ -117,15 +117,16 @@ class Head(ABC):
             mode: One of `ModeKeys`.
             logits: float32 (batch, logits_dimension).
             labels: The input_fn's labels; not needed to predict.
-            optimizer: To train with; anything that `lockstep.train.minimize` takes.
+            optimizer: An optimizer, see `lockstep.train.minimize`.
             trainable_variables: The variables to train; `None` for all trainable ones.
-            train_op_fn: Instead of an optimizer: a function of the loss that returns a train_op.
+            train_op_fn: A function of the loss that returns a train_op, in place of an optimizer.
             update_ops: Further train_ops.
             regularization_losses: Scalars that are added to the loss.
 
         Raises:
             ArgumentError: If labels or logits do not fit, or there is not exactly one of optimizer and train_op_fn.
         """
+        # Predictions are computed in all modes: evaluation metrics and hooks read them; XLA drops unused ones.
         predictions = self.predictions(logits)
         if mode == ModeKeys.PREDICT:
             return EstimatorSpec(mode, predictions=predictions, export_outputs=self.export_outputs(predictions))
@@ -139,7 +140,7 @@ class Head(ABC):
         return EstimatorSpec(mode, predictions=predictions, loss=loss, train_op=train_op)
 
     def export_outputs(self, predictions: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the outputs of a saved model by the names of their signatures."""
+        """Returns the outputs of a saved model, by signature."""
         from lockstep.estimator._export.outputs import PredictOutput
 
         output = PredictOutput(predictions)
@@ -153,21 +154,21 @@ class Head(ABC):
         train_op_fn: Callable[[Any], Any] | None,
         update_ops: Sequence[Any] | None,
     ) -> Any:
-        """Returns the update of a training step; see `create_estimator_spec`."""
+        """Returns the training operation; see `create_estimator_spec`."""
         if (optimizer is None) == (train_op_fn is None):
             raise ArgumentError(
                 "Training needs exactly one of optimizer and train_op_fn. Received: "
                 f"{'neither' if optimizer is None else 'both'}. Pass an optimizer to create_estimator_spec."
             )
-        for name, given in (("trainable_variables", trainable_variables), ("update_ops", update_ops)):
-            if given is not None and not isinstance(given, (list, tuple)):
-                raise ArgumentError(f"{name} must be a list or a tuple. Received: {given!r}.")
+        for name, value in (("trainable_variables", trainable_variables), ("update_ops", update_ops)):
+            if value is not None and not isinstance(value, (list, tuple)):
+                raise ArgumentError(f"{name} must be a list or a tuple. Received: {value!r}.")
         if train_op_fn is not None:
             return group(train_op_fn(loss), *(update_ops or ()))
         return group(minimize_loss(loss, optimizer, trainable_variables), *(update_ops or ()))
 
     def _summarise(self, loss: Tensor, regularization_losses: Sequence[Any] | None) -> None:
-        if self.key(_keys.LOSS) != _keys.LOSS:  # Under that name an Estimator adds it itself.
+        if self.key(_keys.LOSS) != _keys.LOSS:  # The Estimator adds a summary of that name itself.
             add_scalar(self.key(_keys.LOSS), loss)
         if regularization_losses is not None:
             add_scalar(self.key(_keys.LOSS_REGULARIZATION), total(regularization_losses))
@@ -185,7 +186,7 @@ def minimize_loss(loss: Tensor, optimizer: Optimizer, variables: Sequence[Any] |
 
 
 def add_scalar(tag: str, value: Array) -> None:
-    """Adds a number for TensorBoard, if a model_fn is running."""
+    """Adds a scalar summary; outside of a model_fn, does nothing."""
     scope = current()
     if scope is not None:
         scope.add_summary(SummaryOp("scalar", tag, value))

@@ -174,7 +174,6 @@ class CheckpointSaverHook(SessionRunHook):
             getattr(session, "save_together", session.save)(self._directory, self._basename)
         else:
             self._saver.save(session, self._save_path, global_step=step)
-        # One event per checkpoint, as TensorBoard expects it.
         if session.is_chief:
             log = summary.SessionLog(status=summary.SessionLog.CHECKPOINT, checkpoint_path=self._save_path)
             summary.FileWriterCache.get(self._directory).add_session_log(log, step)

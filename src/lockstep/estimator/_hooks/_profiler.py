@@ -1,4 +1,4 @@
-"""Profiles of steps."""
+"""The hook that profiles steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ProfilerHook(SessionRunHook):
     """Profiles one step every so many steps or seconds, by JAX' profiler.
 
     TensorBoard's profile plugin shows `output_dir`, with a run `step_<n>` for each step. Before and after a profiled
-    step Python waits for the devices, so that the profile has this step alone.
+    step Python waits for the devices, so that the profile holds this step only.
 
     Args:
         save_steps: Steps between actions.
@@ -43,7 +43,7 @@ class ProfilerHook(SessionRunHook):
     Source: tf.estimator.ProfilerHook.
 
     Raises:
-        ArgumentError: If it is not clear when, or what to show is chosen.
+        ArgumentError: If the interval is ambiguous, or an unsupported view is chosen.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class ProfilerHook(SessionRunHook):
         self._trace: Path | None = None
 
     def begin(self) -> None:
-        """Starts counting."""
+        """Resets the timer."""
         self._timer.reset()
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        """Starts the profile, if it is time to."""
+        """Starts a profile, if one is due."""
         coming = step_after(run_context)
         if self._timer.last_triggered_step() is not None and self._timer.should_trigger_for_step(coming):
             self._start()
@@ -77,7 +77,7 @@ class ProfilerHook(SessionRunHook):
         return GLOBAL_STEP_ARGS
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Ends the profile, if there is one."""
+        """Ends the profile in progress."""
         step = int(run_values.results)
         if self._trace is not None:
             self._timer.update_last_triggered_step(step)
@@ -85,11 +85,11 @@ class ProfilerHook(SessionRunHook):
             with goes_on_without(self._output_dir):
                 self._save(step, self._stop())
         elif self._timer.last_triggered_step() is None:
-            # Time and steps count from the first step on, which compiles.
+            # Intervals start at the first step, which compiles and is not profiled.
             self._timer.update_last_triggered_step(step - run_context.steps)
 
     def end(self, session: Session) -> None:
-        """Drops a profile whose step did not come."""
+        """Removes a profile whose step did not run."""
         if self._trace is not None:
             _wait_for_devices()
             with goes_on_without(self._output_dir):

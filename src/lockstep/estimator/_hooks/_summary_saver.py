@@ -1,4 +1,4 @@
-"""Summaries of a model_fn, for TensorBoard."""
+"""The hook that writes summaries for TensorBoard."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _ALL = "summaries"
 
 
 class SummarySaverHook(SessionRunHook):
-    """Writes summaries every so many steps or seconds, and after the first step made.
+    """Writes summaries every so many steps or seconds, and after the first step.
 
     Args:
         save_steps: Steps between actions.
         save_secs: Seconds between actions; one of the two must be given.
-        output_dir: To which directory, if no writer is given.
+        output_dir: The directory of event files, if no writer is given.
         summary_writer: A `lockstep.summary.FileWriter`; it or `output_dir` must be given.
         scaffold: An object with a `summary_op`; not together with one.
         summary_op: The result of `lockstep.summary.scalar` and the like, or a list of them; default: all summaries of
@@ -42,7 +42,7 @@ class SummarySaverHook(SessionRunHook):
     Source: tf.estimator.SummarySaverHook.
 
     Raises:
-        ArgumentError: If it is not clear when, where or what.
+        ArgumentError: If interval, directory or summaries are ambiguous.
     """
 
     def __init__(
@@ -66,44 +66,45 @@ class SummarySaverHook(SessionRunHook):
         self._is_first = True
 
     def begin(self) -> None:
-        """Finds the writer."""
+        """Opens the writer."""
         if self._summary_writer is None and self._output_dir:
             self._summary_writer = summary.FileWriterCache.get(self._output_dir)
         self._is_first = True
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        """Asks for the summaries, if they will be written."""
+        """Requests the summaries, if they will be written."""
         self._requested = self._is_first or self._timer.should_trigger_for_step(step_after(run_context))
         fetches = {GLOBAL_STEP: GLOBAL_STEP, _ALL: _fetches(self._ops)}
         return SessionRunArgs(fetches if self._requested else {GLOBAL_STEP: GLOBAL_STEP})
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Writes the summaries, if it is time to."""
+        """Writes the summaries, if they are due."""
         step = int(run_values.results[GLOBAL_STEP])
         if self._is_first:
             self._is_first = False
+            # TensorBoard drops events of an earlier run beyond this step: a restart repeats them.
             self._summary_writer.add_session_log(summary.SessionLog(status=summary.SessionLog.START), step)
         if self._requested:
             self._timer.update_last_triggered_step(step)
-            self._summary_writer.add_summary(_merge(_computed(self._ops, run_values.results[_ALL])), step)
+            self._summary_writer.add_summary(_merge(_compute_values(self._ops, run_values.results[_ALL])), step)
 
     def end(self, session: Session) -> None:
         """Flushes the event file."""
         self._summary_writer.flush()
 
     def next_step(self, step: int) -> int:
-        """Returns the next step after which it writes."""
+        """Returns the next step after which summaries are written."""
         return self._timer.next_trigger(step)
 
 
-def _ops(given: object) -> str | list[SummaryOp]:
-    if given is None or (isinstance(given, str) and given == _ALL):
+def _ops(summary_op: object) -> str | list[SummaryOp]:
+    if summary_op is None or (isinstance(summary_op, str) and summary_op == _ALL):
         return _ALL
-    ops: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given]
+    ops: list[Any] = list(summary_op) if isinstance(summary_op, (list, tuple)) else [summary_op]
     if not all(isinstance(op, SummaryOp) for op in ops):
         raise ArgumentError(
             "summary_op is what lockstep.summary.scalar and its like, merge or merge_all return: received "
-            f"{given!r}. Leave it out to write all summaries of the model_fn."
+            f"{summary_op!r}. Leave it out to write all summaries of the model_fn."
         )
     return ops
 
@@ -120,7 +121,7 @@ def _fetches(ops: str | list[SummaryOp]) -> Any:
     return ops if isinstance(ops, str) else [v for op in ops for v in _traced(op)]
 
 
-def _computed(ops: str | list[SummaryOp], results: PyTree) -> list[SummaryOp]:
+def _compute_values(ops: str | list[SummaryOp], results: PyTree) -> list[SummaryOp]:
     if isinstance(ops, str):
         return [replace(op, value=value) for op, value in results]
     values = iter(results)

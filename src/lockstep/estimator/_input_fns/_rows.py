@@ -21,18 +21,18 @@ def input_fn_of(
         batch_size: Rows in a batch.
         num_epochs: Number of passes over the rows; `None` for endless ones.
         shuffle: Whether to shuffle.
-        queue_capacity: Among how many rows to shuffle.
+        queue_capacity: Size of the shuffle buffer, in rows.
         num_threads: Number of threads that compute batches.
 
     Raises:
-        ArgumentError: A number is out of range.
+        ArgumentError: If a number is out of range.
     """
     size, capacity = _count(batch_size, "batch_size"), _count(queue_capacity, "queue_capacity")
     epochs = None if num_epochs is None else _count(num_epochs, "num_epochs")
     threads = _threads(num_threads, epochs)
 
     def input_fn() -> Dataset:
-        # Batches go on over the end of an epoch, and so does the order of shuffled rows, as in TensorFlow's queue.
+        # repeat before shuffle and batch: TensorFlow's queue mixes epochs in batches and in the shuffle buffer.
         dataset = Dataset.from_tensor_slices(rows).repeat(epochs)
         dataset = dataset.shuffle(capacity) if shuffle else dataset
         return dataset.batch(size, drop_remainder=epochs is None).with_options(threads)

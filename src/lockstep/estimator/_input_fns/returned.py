@@ -19,10 +19,10 @@ _EXAMPLE = "Example: lockstep.data.Dataset.from_tensor_slices((features, labels)
 class OneShotIterator:
     """TensorFlow 1's iterator: `get_next` returns symbols for a dataset's elements.
 
-    An input_fn returns them, in any arrangement; `dataset_of` makes a dataset of that again.
+    An input_fn returns the symbols in any structure, from which `dataset_of` rebuilds a dataset.
 
     Attributes:
-        initializer: `None`: the iterator needs no initialisation.
+        initializer: `None`: the iterator needs no initialization.
 
     Source: tf.compat.v1.data.Iterator.
     """
@@ -30,7 +30,7 @@ class OneShotIterator:
     initializer = None
 
     def __init__(self, dataset: Dataset) -> None:
-        """Makes one.
+        """Creates the iterator of a dataset.
 
         Args:
             dataset: The dataset.
@@ -50,7 +50,7 @@ class OneShotIterator:
         return self.dataset.element_spec
 
     def get_next(self, name: str | None = None) -> Any:
-        """Returns a stand-in for each array of an element, in the element's structure."""
+        """Returns a symbol for each array of an element, in the element's structure."""
         return self._structure.unflatten(self._leaves)
 
     def is_all_of(self, returned: PyTree) -> bool:
@@ -60,7 +60,7 @@ class OneShotIterator:
 
 
 class Pending:
-    """Stands for an array of elements to come; nothing can be computed with it.
+    """A symbol for an array of future elements; no operation accepts it.
 
     Attributes:
         iterator: The iterator.
@@ -69,7 +69,7 @@ class Pending:
         dtype: The dtype.
     """
 
-    # numpy's arrays leave operations to this class.
+    # Without this, numpy would compute `array + symbol` element by element, with objects.
     __array_ufunc__ = None
 
     def __init__(self, iterator: OneShotIterator, number: int, spec: PyTree) -> None:

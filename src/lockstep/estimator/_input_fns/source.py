@@ -47,7 +47,7 @@ class Input:
         if is_distributed and mode == "train":
             _explain_sharding(input_fn, replicas)
 
-        # A function, not a dataset: each pass of training calls the input_fn anew, as TensorFlow does.
+        # Called with the input context of each pipeline of this process.
         def make(context: InputContext) -> Dataset:
             given = context if is_distributed else None
             returned = call_input_fn(input_fn, mode, params, config, given)
