@@ -62,7 +62,7 @@ class Prediction:
                 outputs, after = compiled.program.run(state.take(), batch)
                 state.give(after)
                 stops = runner.after(number, outputs)
-                yield _chosen(_on_host(outputs.last["predictions"]), keys)
+                yield _select(_on_host(outputs.last["predictions"]), keys)
                 if stops:
                     break
         runner.end()
@@ -91,7 +91,7 @@ def _on_host(predictions: PyTree) -> Any:
     return map_structure(one, predictions, is_leaf=lambda leaf: isinstance(leaf, Words))
 
 
-def _chosen(predictions: PyTree, keys: list[str] | None) -> Any:
+def _select(predictions: PyTree, keys: list[str] | None) -> Any:
     return predictions if keys is None else {key: predictions[key] for key in keys}
 
 

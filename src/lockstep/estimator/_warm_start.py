@@ -153,7 +153,7 @@ def warm_start_values(initial: Mapping[str, Any], trainable: Iterable[str], sett
     """
     path = settings.ckpt_to_initialize_from
     _log.info("Warm-starting from: %s", path)
-    names = _chosen(list(initial), set(trainable), settings.vars_to_warm_start)
+    names = _select_names(list(initial), set(trainable), settings.vars_to_warm_start)
     _check_used("var_name_to_prev_var_name", settings.var_name_to_prev_var_name, names)
     _check_used("var_name_to_vocab_info", settings.var_name_to_vocab_info, names)
     # TensorFlow: None warm-starts only variables with vocabulary information.
@@ -165,12 +165,12 @@ def warm_start_values(initial: Mapping[str, Any], trainable: Iterable[str], sett
         old = reader.value(name, settings.var_name_to_prev_var_name.get(name, name))
         vocabularies = settings.var_name_to_vocab_info.get(name)
         rows = old if vocabularies is None else _remap_rows(name, old, values[name], vocabularies)
-        values[name] = _fitting(name, rows, values[name])
+        values[name] = _check_shape(name, rows, values[name])
     _log.info("Warm-started %d variables.", len(names))
     return values
 
 
-def _chosen(names: list[str], trainable: set[str], patterns: str | Sequence[str] | None) -> list[str]:
+def _select_names(names: list[str], trainable: set[str], patterns: str | Sequence[str] | None) -> list[str]:
     if patterns is None or isinstance(patterns, str):
         _log.info("Warm-starting variables only in TRAINABLE_VARIABLES.")
         return _matching_names([name for name in names if name in trainable], patterns or "")
@@ -210,7 +210,7 @@ class _Reader:
         return np.asarray(self._reader.get_tensor(old_name))
 
 
-def _fitting(name: str, array: np.ndarray[Any, Any], initial: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _check_shape(name: str, array: np.ndarray[Any, Any], initial: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if array.shape != initial.shape:
         raise ArgumentError(
             f"{name} cannot be warm-started: it has shape {initial.shape}, and {array.shape} in the checkpoint. If its "

@@ -56,7 +56,7 @@ class InMemoryEvaluatorHook(SessionRunHook):
         self._estimator = estimator
         self._input_fn = input_fn
         self._steps = steps
-        self._hooks = _checked(hooks)
+        self._hooks = _check_hooks(hooks)
         self._name = name
         self._timer = SecondOrStepTimer(every_steps=every_n_iter)
         self._first_step = 0
@@ -98,7 +98,7 @@ def _check_alone(config: RunConfig) -> None:
         )
 
 
-def _checked(hooks: Sequence[Any] | None) -> list[SessionRunHook]:
+def _check_hooks(hooks: Sequence[Any] | None) -> list[SessionRunHook]:
     wrong = [hook for hook in hooks or () if not isinstance(hook, SessionRunHook)]
     if wrong:
         raise ArgumentError(

@@ -141,10 +141,10 @@ def _run(function: Callable[[], Any], size: Callable[[int], Any]) -> tuple[Colle
             found.append(function())
 
     jax.eval_shape(run)
-    return collecting, _checked(found[0])
+    return collecting, _check_receiver(found[0])
 
 
-def _checked(received: object) -> Any:
+def _check_receiver(received: object) -> Any:
     kinds = (ServingInputReceiver, TensorServingInputReceiver, SupervisedInputReceiver)
     if not isinstance(received, kinds):
         raise ArgumentError(

@@ -64,7 +64,7 @@ class PredictOutput(ExportOutput):
     """
 
     def __init__(self, outputs: PyTree) -> None:
-        self._outputs = _named(outputs, "output", "Prediction")
+        self._outputs = _name_tensors(outputs, "output", "Prediction")
 
     @property
     def outputs(self) -> dict[str, Any]:
@@ -169,9 +169,9 @@ class _SupervisedOutput(ExportOutput):
     def __init__(
         self, loss: Tensor | None = None, predictions: PyTree | None = None, metrics: Mapping[str, Any] | None = None
     ) -> None:
-        self._loss = None if loss is None else _add_prefix(_named(loss, "loss"), "loss")
+        self._loss = None if loss is None else _add_prefix(_name_tensors(loss, "loss"), "loss")
         self._predictions = (
-            None if predictions is None else _add_prefix(_named(predictions, "predictions"), "predictions")
+            None if predictions is None else _add_prefix(_name_tensors(predictions, "predictions"), "predictions")
         )
         self._metrics = None if metrics is None else _metrics(metrics)
 
@@ -235,7 +235,7 @@ def export_outputs_of(export_outputs: Any, predictions: PyTree) -> dict[str, Exp
     return outputs
 
 
-def _named(tensors: PyTree, default: str, label: str | None = None) -> dict[str, Any]:
+def _name_tensors(tensors: PyTree, default: str, label: str | None = None) -> dict[str, Any]:
     named = tensors if isinstance(tensors, Mapping) else {default: tensors}
     outputs: dict[str, Any] = {}
     for key, value in named.items():

@@ -119,7 +119,7 @@ class Collecting:
 
     def placeholder(self, spec: TensorSpec) -> Any:
         """Returns a symbol for an input of an exported model."""
-        return self._made(spec, None, "")
+        return self._create_value(spec, None, "")
 
     def parse(self, text: Tensor, features: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the parsed features."""
@@ -131,9 +131,9 @@ class Collecting:
             )
         self.specs[number] = dict(features)
         looks = _parsing.looks(features)
-        return {n: self._made(TensorSpec(i.shape, i.dtype), number, n) for n, i in looks.items()}
+        return {n: self._create_value(TensorSpec(i.shape, i.dtype), number, n) for n, i in looks.items()}
 
-    def _made(self, spec: TensorSpec, examples: int | None, name: str) -> Any:
+    def _create_value(self, spec: TensorSpec, examples: int | None, name: str) -> Any:
         if spec.shape is None:
             raise ArgumentError(
                 "An input of an export needs a number of dimensions. Received: a placeholder without a shape. Give it "

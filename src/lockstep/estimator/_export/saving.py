@@ -40,7 +40,7 @@ def export_checkpoint(
     # A training that goes on must not delete the checkpoint meanwhile.
     with checkpoint.pinned(path):
         for mode, receiver_fn in receiver_fns.items():
-            exported = _Exported(core, _checked(mode), receiver_of(receiver_fn))
+            exported = _Exported(core, _check_mode(mode), receiver_of(receiver_fn))
             variables.update(_restoring.restore(exported.variables, path))
             functions.update(exported.signatures())
     return os.fsencode(write_version(base, functions, variables, assets, as_text))
@@ -76,7 +76,7 @@ class _Exported:
         return {self._mode: EvalOutput(spec.loss, spec.predictions, spec.eval_metric_ops)}
 
 
-def _checked(mode: str) -> str:
+def _check_mode(mode: str) -> str:
     if mode not in _TAGS:
         raise UnsupportedError(
             f"An export predicts or evaluates; it does not train. Received: mode {mode!r}. Continue training from the "

@@ -96,10 +96,10 @@ def words(labels: PyTree, vocabulary: Sequence[str | bytes], missing: int | None
     known = {word: number for number, word in enumerate(as_bytes(vocabulary))}
     if missing is not None:
         known[b""] = missing
-    return text_codes(labels, lambda texts: _found(texts, known))
+    return text_codes(labels, lambda texts: _look_up(texts, known))
 
 
-def _found(texts: np.ndarray, known: dict[bytes, int]) -> np.ndarray:
+def _look_up(texts: np.ndarray, known: dict[bytes, int]) -> np.ndarray:
     unknown = next((text for text in texts.ravel() if text not in known), None)
     if unknown is not None:
         raise InputError(

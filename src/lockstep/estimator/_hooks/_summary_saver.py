@@ -118,7 +118,7 @@ def _merge(ops: list[SummaryOp]) -> Any:
 
 def _fetches(ops: str | list[SummaryOp]) -> Any:
     """Returns the values to fetch; values known when the model_fn is traced are not fetched."""
-    return ops if isinstance(ops, str) else [v for op in ops for v in _traced(op)]
+    return ops if isinstance(ops, str) else [v for op in ops for v in _traced_leaves(op)]
 
 
 def _compute_values(ops: str | list[SummaryOp], results: PyTree) -> list[SummaryOp]:
@@ -134,5 +134,5 @@ def _with_values(op: SummaryOp, values: PyTree) -> SummaryOp:
     return replace(op, value=jax.tree.unflatten(structure, known))
 
 
-def _traced(op: SummaryOp) -> list[Any]:
+def _traced_leaves(op: SummaryOp) -> list[Any]:
     return [leaf for leaf in jax.tree.leaves(op.value) if isinstance(leaf, Tracer)]
