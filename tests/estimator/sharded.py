@@ -18,12 +18,12 @@ def run(strategy: Any, case: str, floatx: str, model_dir: str) -> dict[str, np.n
     parts: list[float] = []
 
     def noting(self: VariableState, state: Any) -> None:
-        divided = [state[key] for key in self._divided]
+        divided = [state[key] for key in self._sharded]
         parts.append(sum(a.addressable_shards[0].data.nbytes for a in divided) / sum(a.nbytes for a in divided))
-        if self.is_in_parts:
+        if self.is_sharded:
             with pytest.raises(UnsupportedError, match="asked for or set by a hook"):
-                self.value(min(self._divided))
-        self._held = state
+                self.value(min(self._sharded))
+        self._values = state
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(VariableState, "give", noting)

@@ -430,7 +430,7 @@ def test_a_model_fn(tmp_path: Path) -> None:
 
     def call(values: Values, features: Any) -> Any:
         made = model_fn(values, Data(features))
-        model_fn.ended(made)
+        model_fn.finish(made)
         specs.append(made.spec)
         return made.spec.export_outputs
 

@@ -13,7 +13,7 @@ import pytest
 
 from lockstep import summary
 from lockstep.errors import ArgumentError
-from lockstep.estimator._exporters import BestExporter, Exporter, FinalExporter, LatestExporter
+from lockstep.estimator._export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
 from lockstep.saved_model import _directories
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from lockstep.data import Dataset
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
-from lockstep.estimator._inputs.numpy_input import numpy_input_fn
-from lockstep.estimator._inputs.pandas_input import pandas_input_fn
-from lockstep.estimator._inputs.returned import OneShotIterator, dataset_of
+from lockstep.estimator._input_fns.numpy_input import numpy_input_fn
+from lockstep.estimator._input_fns.pandas_input import pandas_input_fn
+from lockstep.estimator._input_fns.returned import OneShotIterator, dataset_of
 
 
 def lists(dataset: Dataset) -> list[Any]:

@@ -14,7 +14,7 @@ PROGRAM = """
 import os, shutil, sys
 from pathlib import Path
 from lockstep.checkpoint._names import file_of
-from lockstep.estimator._exporters import BestExporter
+from lockstep.estimator._export.exporters import BestExporter
 from lockstep.saved_model import _directories
 from tests.support.dying import die_in_os
 

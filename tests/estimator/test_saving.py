@@ -18,7 +18,7 @@ from tests.estimator.small import data, input_fn, line, model_fn
 RECEIVER = export.build_raw_serving_input_receiver_fn({"x": np.zeros((1, 1), np.float32)})
 
 
-def predicted(made: estimator.Estimator, rows: int) -> dict[str, np.ndarray]:
+def predict_classes(made: estimator.Estimator, rows: int) -> dict[str, np.ndarray]:
     found = list(made.predict(lambda: Dataset.from_tensor_slices(data(rows)).batch(rows)))
     return {key: np.stack([f[key] for f in found]) for key in found[0]}
 
@@ -29,7 +29,7 @@ def test_an_export_predicts_the_same(tmp_path: Path, rows: int) -> None:
     path = made.export_saved_model(tmp_path / "export", RECEIVER)
     assert isinstance(path, bytes) and os.path.basename(path).isdigit()
     loaded = saved_model.load(path)
-    expected = predicted(made, rows)
+    expected = predict_classes(made, rows)
     found = loaded(x=data(rows)[0]["x"])
     assert found.keys() == expected.keys()
     for key, value in expected.items():
@@ -92,7 +92,7 @@ def test_the_exporters_in_train_and_evaluate(tmp_path: Path) -> None:
     kept = {name: sorted(os.listdir(tmp_path / "export" / name)) for name in ("latest", "final")}
     assert (len(kept["latest"]), len(kept["final"])) == (2, 1)
     assert os.path.basename(exports[1]).decode() == kept["final"][0]
-    expected = predicted(made, 3)["y"]
+    expected = predict_classes(made, 3)["y"]
     np.testing.assert_allclose(saved_model.load(exports[1])(x=data(3)[0]["x"])["y"], expected, rtol=1e-6)
 
 

@@ -11,7 +11,7 @@ import pytest
 from lockstep._model_fn.records import GroupOp, MetricOp, TrainOp, group
 from lockstep._model_fn.text import words
 from lockstep.errors import ArgumentError, UnsupportedError
-from lockstep.estimator._exporters import Exporter
+from lockstep.estimator._export.exporters import Exporter
 from lockstep.estimator._hooks import CheckpointSaverListener, SessionRunHook
 from lockstep.estimator._specs import EstimatorSpec, EvalSpec, ModeKeys, Scaffold, TrainSpec
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lockstep.estimator import EvalSpec, _status
-from lockstep.estimator._evaluator import Evaluator
+from lockstep.estimator._evaluation.evaluator import Evaluator
 from lockstep.estimator._status import StatusFile, StatusWatch
 from tests.estimator.small import input_fn, line
 
@@ -97,7 +97,7 @@ def test_a_writer_that_is_alive_shows_itself_within_a_few_renewals(
     status = published(tmp_path, monkeypatch)
     watching = watch(tmp_path, monkeypatch)
     assert watching.wait_for_renewal() == {}
-    with status.renewing():
+    with status.renew_in_background():
         assert watching.wait_for_renewal()["run"] == status.run
 
 
@@ -123,7 +123,7 @@ def test_a_status_that_somebody_has_removed_is_published_again(
     path.unlink()
     path.parent.rmdir()
     assert watching.look() == {}, "a file that has gone is no renewal"
-    with status.renewing():
+    with status.renew_in_background():
         deadline = time.monotonic() + 20
         while not watching.look():
             assert time.monotonic() < deadline
@@ -160,6 +160,6 @@ def test_an_evaluator_that_fails_at_once_has_seen_whom_it_follows(tmp_path: Path
     trained.train(input_fn(), max_steps=1)
     trainer = StatusFile(str(tmp_path), "trainer")
     trainer.publish({"state": "ended", "step": 1})
-    with trainer.renewing(), pytest.raises(RuntimeError, match="no data"):
+    with trainer.renew_in_background(), pytest.raises(RuntimeError, match="no data"):
         Evaluator(trained, EvalSpec(fails, start_delay_secs=0), 1).run()
     assert json.loads((tmp_path / ".lockstep" / "evaluator.json").read_text())["follows"] == trainer.run

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lockstep.checkpoint import CheckpointStore
 from lockstep.errors import ArgumentError, DataNotFoundError, LockstepError
-from lockstep.estimator._warm_start import VocabInfo, WarmStartSettings, _remapped, warm_started
+from lockstep.estimator._warm_start import VocabInfo, WarmStartSettings, _remap_rows, warm_start_values
 
 OLD = {
     "global_step": np.array(7),
@@ -38,7 +38,7 @@ def zeros() -> dict[str, Any]:
 
 def changed(settings: WarmStartSettings, initial: dict[str, Any] | None = None) -> set[str]:
     initial = zeros() if initial is None else initial
-    found = warm_started(initial, TRAINABLE, settings)
+    found = warm_start_values(initial, TRAINABLE, settings)
     assert list(found) == list(initial)
     return {name for name in found if not np.array_equal(found[name], initial[name])}
 
@@ -64,7 +64,7 @@ def test_which_variables(checkpoint: str, patterns: Any, expected: set[str]) -> 
 
 def test_values_come_from_the_checkpoint(checkpoint: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "lockstep"):
-        found = warm_started(zeros(), TRAINABLE, WarmStartSettings(tmp_path / "old"))
+        found = warm_start_values(zeros(), TRAINABLE, WarmStartSettings(tmp_path / "old"))
     for name in TRAINABLE:
         np.testing.assert_array_equal(found[name], OLD[name])
         assert found[name].dtype == OLD[name].dtype
@@ -83,7 +83,7 @@ def test_a_pattern_that_fits_nothing_is_said(checkpoint: str, caplog: pytest.Log
 def test_another_name_in_the_checkpoint(checkpoint: str) -> None:
     initial = {"new/kernel": np.zeros((2, 3), np.float64), "new/bias": np.zeros(3)}
     settings = WarmStartSettings(checkpoint, ".*kernel", var_name_to_prev_var_name={"new/kernel": "dense/kernel"})
-    found = warm_started(initial, set(initial), settings)
+    found = warm_start_values(initial, set(initial), settings)
     np.testing.assert_array_equal(found["new/kernel"], OLD["dense/kernel"])
     assert found["new/kernel"].dtype == np.float64
     assert not found["new/bias"].any()
@@ -92,7 +92,7 @@ def test_another_name_in_the_checkpoint(checkpoint: str) -> None:
 def test_two_variables_from_one(checkpoint: str) -> None:
     initial = {"a": np.zeros(3), "b": np.zeros(3)}
     names = {"a": "dense/bias", "b": "dense/bias"}
-    found = warm_started(initial, set(initial), WarmStartSettings(checkpoint, var_name_to_prev_var_name=names))
+    found = warm_start_values(initial, set(initial), WarmStartSettings(checkpoint, var_name_to_prev_var_name=names))
     assert found["a"].tolist() == found["b"].tolist() == OLD["dense/bias"].tolist()
 
 
@@ -111,12 +111,12 @@ def test_names_that_are_not_used(checkpoint: str, settings: dict[str, Any], name
 
 def test_a_variable_that_the_checkpoint_lacks(checkpoint: str) -> None:
     with pytest.raises(DataNotFoundError, match=r"other/kernel cannot be .* has no other/kernel. It has dense/bias"):
-        warm_started({"other/kernel": np.zeros(3)}, {"other/kernel"}, WarmStartSettings(checkpoint))
+        warm_start_values({"other/kernel": np.zeros(3)}, {"other/kernel"}, WarmStartSettings(checkpoint))
 
 
 def test_a_variable_of_another_shape(checkpoint: str) -> None:
     with pytest.raises(ArgumentError, match=r"dense/bias cannot be .* shape \(4,\), and \(3,\) in the checkpoint"):
-        warm_started({"dense/bias": np.zeros(4)}, {"dense/bias"}, WarmStartSettings(checkpoint))
+        warm_start_values({"dense/bias": np.zeros(4)}, {"dense/bias"}, WarmStartSettings(checkpoint))
 
 
 def test_no_checkpoint(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_rows_move_with_their_words(checkpoint: str, vocabulary: Callable[..., s
         },
     )
     initial = {**zeros(), "emb/embeddings": np.zeros((5, 2), np.float32)}
-    found = warm_started(initial, TRAINABLE, settings)
+    found = warm_start_values(initial, TRAINABLE, settings)
     assert found["emb/embeddings"].tolist() == [[6, 7], [9, 9], [0, 1], [9, 9], [9, 9]]
     assert not found["dense/kernel"].any()
 
@@ -167,7 +167,7 @@ def test_part_of_a_vocabulary(checkpoint: str, vocabulary: Callable[..., str]) -
     old, new = vocabulary("old.txt", "a", "b", "c", "d", "e"), vocabulary("new.txt", "d", "b", "z")
     info = VocabInfo(new, 2, 0, old, old_vocab_size=3)
     settings = WarmStartSettings(checkpoint, ".*emb", {"emb/embeddings": info})
-    found = warm_started({"emb/embeddings": np.zeros((2, 2))}, TRAINABLE, settings)
+    found = warm_start_values({"emb/embeddings": np.zeros((2, 2))}, TRAINABLE, settings)
     assert found["emb/embeddings"].tolist() == [[0, 0], [2, 3]]
 
 
@@ -179,7 +179,7 @@ def test_classes_of_an_output_layer(vocabulary: Callable[..., str], tmp_path: Pa
     old, new = vocabulary("old.txt", "a", "b", "c"), vocabulary("new.txt", "c", "new", "a", "b")
     shape = (2, 4) if axis else (4,)
     settings = WarmStartSettings(prefix, name, {name: VocabInfo(new, 4, 0, old, axis=axis)})
-    found = warm_started({name: np.zeros(shape)}, {name}, settings)[name]
+    found = warm_start_values({name: np.zeros(shape)}, {name}, settings)[name]
     np.testing.assert_array_equal(np.take(found, [2, 3, 0], axis), values[name])
     assert not np.take(found, 1, axis).any()
 
@@ -197,7 +197,7 @@ def test_each_word_keeps_its_row(
     (folder / "new.txt").write_text("\n".join(new))
     rows = np.arange(1.0, len(old) * 2 + 1).reshape(len(old), 2)
     info = VocabInfo(folder / "new.txt", len(new), buckets, folder / "old.txt")
-    found = _remapped("v", rows, np.zeros((len(new) + buckets, 2)), info)
+    found = _remap_rows("v", rows, np.zeros((len(new) + buckets, 2)), info)
     expected = [rows[old.index(word)].tolist() if word in old else [0, 0] for word in new]
     assert found.tolist() == expected + [[0, 0]] * buckets
 
@@ -225,7 +225,7 @@ def test_vocabularies_that_do_not_fit(
     given = {k: tmp_path / v if k.endswith("vocab") else v for k, v in given.items()}
     settings = WarmStartSettings(checkpoint, ".*emb", {"emb/embeddings": VocabInfo(**given)})
     with pytest.raises(LockstepError, match=f"emb/embeddings cannot be warm-started.*{what}"):
-        warm_started({"emb/embeddings": np.zeros(shape)}, TRAINABLE, settings)
+        warm_start_values({"emb/embeddings": np.zeros(shape)}, TRAINABLE, settings)
 
 
 @pytest.mark.parametrize("wrong", [{"axis": 2}, {"new_vocab_size": 0}, {"num_oov_buckets": -1}])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.feature_column import _decimal
-from lockstep.feature_column._farmhash import concatenated, fingerprints
+from lockstep.feature_column._farmhash import concatenate, fingerprints
 from lockstep.feature_column._wide import Wide, where
 
 _WORDS = st.integers(0, 2**64 - 1)
@@ -123,5 +123,5 @@ def test_integers_of_64_bits_hash_as_their_decimal_text(dtype: Any) -> None:
 @given(_PAIRS)
 def test_two_fingerprints_become_one_on_host_and_device_alike(pairs: list[tuple[int, int]]) -> None:
     ones, others = [a for a, _ in pairs], [b for _, b in pairs]
-    on_host = concatenated(np.array(ones, np.uint64), np.array(others, np.uint64))
-    assert _integers(concatenated(_wide(ones), _wide(others))) == on_host.tolist()
+    on_host = concatenate(np.array(ones, np.uint64), np.array(others, np.uint64))
+    assert _integers(concatenate(_wide(ones), _wide(others))) == on_host.tolist()

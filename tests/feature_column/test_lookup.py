@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from lockstep.feature_column._columns import Ids, missing
-from lockstep.feature_column._lookup import combined
+from lockstep.feature_column._lookup import combine_rows
 
 _ROWS = 6
 _TABLE = np.random.default_rng(0).normal(size=(_ROWS, 3)).astype(np.float32)
@@ -40,7 +40,7 @@ def _expected(ids: np.ndarray, weights: np.ndarray | None, combiner: str, max_no
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
 def _compiled(ids: Any, weights: Any, combiner: str, max_norm: float | None) -> jax.Array:
-    return combined(_TABLE, Ids(ids, weights), combiner, max_norm)
+    return combine_rows(_TABLE, Ids(ids, weights), combiner, max_norm)
 
 
 @given(
@@ -61,17 +61,17 @@ def test_rows_are_combined_as_tensorflow_does(
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 def test_an_example_without_categories_is_zero_and_has_no_gradient(combiner: str) -> None:
     ids = Ids(jnp.array([[_NOTHING, -1]], jnp.int32))
-    compute = jax.jit(jax.value_and_grad(lambda table: jnp.sum(combined(table, ids, combiner, 1.0))))
+    compute = jax.jit(jax.value_and_grad(lambda table: jnp.sum(combine_rows(table, ids, combiner, 1.0))))
     value, gradient = compute(jnp.zeros((2, 3)))
     assert float(value) == 0
     np.testing.assert_array_equal(gradient, np.zeros((2, 3)))
 
 
 def test_a_category_beyond_the_table_is_seen() -> None:
-    assert np.isnan(combined(_TABLE, Ids(jnp.array([[0, _ROWS]], jnp.int32)), "mean")).all()
+    assert np.isnan(combine_rows(_TABLE, Ids(jnp.array([[0, _ROWS]], jnp.int32)), "mean")).all()
 
 
 def test_gradients_reach_the_rows_that_were_used() -> None:
     ids = Ids(jnp.array([[1, 1], [4, -1]], jnp.int32), jnp.array([[0.5, 1.0], [3.0, 1.0]]))
-    gradient = jax.grad(lambda table: jnp.sum(combined(table, ids, "sum")))(jnp.asarray(_TABLE))
+    gradient = jax.grad(lambda table: jnp.sum(combine_rows(table, ids, "sum")))(jnp.asarray(_TABLE))
     assert np.asarray(gradient)[:, 0].tolist() == [0, 1.5, 0, 0, 3, 0]

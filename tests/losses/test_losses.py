@@ -195,5 +195,5 @@ def test_what_does_not_fit_is_refused(loss: Callable[[], Any], message: str) -> 
 
 
 def test_scopes_of_graphs_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="into a collection of their own"):
+    with pytest.raises(UnsupportedError, match="a collection of its own"):
         ls.get_losses(scope="tower")  # type: ignore[arg-type]

@@ -98,7 +98,7 @@ def test_points_on_the_curve(wanted: float) -> None:
 
 
 def test_trapezoids_under_precision_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    _curves._warn_of_trapezoids.cache_clear()
+    _curves._warn_about_trapezoids.cache_clear()
     with caplog.at_level(logging.WARNING, "lockstep"):
         measure(lambda b: m.auc(b["y"], b["p"], curve="PR"), BATCHES)
     assert [r.message for r in caplog.records] == [

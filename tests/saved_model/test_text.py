@@ -17,7 +17,7 @@ from lockstep._model_fn.text import words
 from lockstep.data._example.features import FixedLenFeature, FixedLenSequenceFeature, RaggedFeature, VarLenFeature
 from lockstep.data._example.messages import Example
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
-from lockstep.feature_column._host import FingerprintHalf, TextBuckets, WordNumbers
+from lockstep.feature_column._host import FingerprintHalf, TextBuckets, VocabularyLookup
 from lockstep.saved_model import SignatureFunction, VocabularyIds
 from tests.saved_model.models import spec
 
@@ -209,7 +209,7 @@ def test_unknown_kinds_in_a_description_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "function",
-    [TextBuckets(7), FingerprintHalf(True), FingerprintHalf(False), WordNumbers([b"a", b"\xff"], -1, 3)],
+    [TextBuckets(7), FingerprintHalf(True), FingerprintHalf(False), VocabularyLookup([b"a", b"\xff"], -1, 3)],
     ids=["buckets", "upper", "lower", "words"],
 )
 def test_what_columns_compute_of_text_is_exported(tmp_path: Path, function: Any) -> None:

@@ -49,7 +49,7 @@ def spec(train_op: Any = None, loss: Any = 0.0, eval_metric_ops: Any = None) -> 
 def train(model: Callable[[Any], Any], batches: Iterable[Any], replicas: int = 1) -> Trained:
     """Trains with a model_fn of one argument, the features."""
     function = _function(model, "train", replicas)
-    step = train_step(function, _replicas(replicas), _NOTHING).whole
+    step = train_step(function, _replicas(replicas), _NOTHING).batch_step
     data = [Data(batch) for batch in batches]
     jax.eval_shape(step, {}, data[0])
     done = Trained(function.variables.initial_values())
@@ -67,7 +67,7 @@ class Evaluation:
 
     def __init__(self, model: Callable[[Any], Any], replicas: int = 1) -> None:
         self._function = _function(model, "eval", replicas)
-        self._step = evaluate_step(self._function, _replicas(replicas), _NOTHING).whole
+        self._step = evaluate_step(self._function, _replicas(replicas), _NOTHING).batch_step
         self._compiled = jax.jit(self._step, compiler_options=_QUICKLY)
         self._is_known = False
 

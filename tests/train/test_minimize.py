@@ -258,7 +258,7 @@ def test_minimize_refuses_what_is_no_optimizer() -> None:
 
 
 def test_group_refuses_what_is_no_update() -> None:
-    with pytest.raises(ArgumentError, match="A train_op is what minimize"):
+    with pytest.raises(ArgumentError, match="A train_op is the result of minimize"):
         t.group(1)
 
 

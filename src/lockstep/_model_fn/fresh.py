@@ -1,4 +1,4 @@
-"""Keras' and Python's global state, the same at the start of each call of a model_fn."""
+"""Global state of Keras and Python, reset for each call of a model_fn."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from keras.src.backend.common import global_state
 
 from lockstep._runtime import randomness
 
-# What Keras keeps globally that a call must not see of others, nor leave behind: counters behind automatic names, the
-# generator behind `seed=None`, variables that wait for their first value, and the names that are open.
+# Keras' global state that must not leak into or out of a call: counters of automatic names, the generator of
+# `seed=None`, variables that wait for their first value, and open name scopes. Counters matter most: with them, a
+# second trace would name its layers dense_1 instead of dense, and its variables would not be those of the first.
 _FRESH: dict[str, Callable[[], Any]] = {
     "object_name_uids": lambda: defaultdict(int),
     "global_seed_generator": lambda: None,
@@ -23,7 +24,7 @@ _FRESH: dict[str, Callable[[], Any]] = {
 
 @contextlib.contextmanager
 def fresh_state(random_state: dict[str, Any]) -> Generator[None]:
-    """While open, automatic names start anew, and random numbers from `random_state`."""
+    """Restarts automatic names and sets the random state, within the context."""
     before = {name: global_state.get_global_attribute(name) for name in _FRESH}
     random_before = randomness.snapshot()
     for name, make in _FRESH.items():

@@ -1,4 +1,4 @@
-"""A model_fn with everything fixed but its variables and its data."""
+"""A model_fn as a pure function of its variables and its data."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ import jax
 from lockstep._model_fn.fresh import fresh_state
 from lockstep._model_fn.scope import ModelScope
 from lockstep._model_fn.text import Text
-from lockstep._model_fn.variables import Variables, impure
+from lockstep._model_fn.variables import Variables, impurity_error
 from lockstep._nest import opened
+from lockstep._types import Array, PyTree
 
 
 @dataclass(frozen=True)
 class Data:
-    """A batch as a step program takes it.
+    """A batch in the form of a step program's input.
 
     Attributes:
-        features: Any structure of arrays; in place of text, arrays of its shape.
-        labels: The same, or `None`.
-        texts: Integers that stand for text, as the model_fn has asked for them.
+        features: A PyTree of arrays; text is replaced by arrays of its shape.
+        labels: A PyTree of arrays, or `None`.
+        texts: Integers computed from text, in the order in which the model_fn asks for them.
     """
 
     features: Any
@@ -34,13 +35,13 @@ jax.tree_util.register_dataclass(Data, ["features", "labels", "texts"], [])
 
 
 @dataclass(frozen=True)
-class Call:
-    """What a call of a model_fn came to.
+class ModelCall:
+    """A traced call of a model_fn.
 
     Attributes:
-        scope: Where it ran.
-        spec: What it returned.
-        assigned: The keys of the variables that it has set itself: updates by optimizers come after it.
+        scope: The scope it ran in.
+        spec: The EstimatorSpec it returned.
+        assigned: The keys of the variables that it assigned itself; optimizers' updates come later.
     """
 
     scope: ModelScope
@@ -54,13 +55,13 @@ class ModelFunction:
     Args:
         call: The model_fn as a function of features, labels and mode, which returns a checked EstimatorSpec.
         mode: "train", "eval" or "infer".
-        variables: What is known of its variables.
-        replicas: Over how many replicas it runs.
+        variables: The registry of its variables.
+        replicas: Number of replicas.
         text: The paths of the leaves of (features, labels) that are text.
 
     Attributes:
-        first: The first call; what it holds of values is dead, but what it said of them is not.
-        updated: The keys of the variables that updates change, besides those that are trained.
+        first: The first call, whose values are dead tracers, but whose records are the reference for later calls.
+        updated: The keys of the variables that updates change, besides trainable ones.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class ModelFunction:
         self.variables = variables
         self.replicas = replicas
         self._text = text
-        self.first: Call | None = None
+        self.first: ModelCall | None = None
         self.updated: frozenset[str] = frozenset()
 
     def __call__(
@@ -85,30 +86,32 @@ class ModelFunction:
         data: Data,
         gradients: Sequence[Sequence[Any]] | None = None,
         stop_at: int | None = None,
-    ) -> Call:
-        """Calls it; see `ModelScope` for the arguments."""
+    ) -> ModelCall:
+        """Calls the model_fn; see `ModelScope` for the arguments."""
         scope = ModelScope(
             self.variables,
             self.mode,
             values,
+            # The first call finds out which text the model_fn asks for; only then can the host compute it.
             texts=None if self.first is None else data.texts,
             gradients=gradients,
             stop_at=stop_at,
             replicas=self.replicas,
         )
+        # The same names and the same random numbers in each call: only then are retraced calls the same function.
         with fresh_state(self.variables.random_state), scope:
             features, labels = self._with_text(scope, (data.features, data.labels))
             spec = self._call(opened(features), opened(labels), self.mode)
-            return Call(scope, spec, frozenset(scope.assigned))
+            return ModelCall(scope, spec, frozenset(scope.assigned))
 
-    def resumed(self, call: Call, values: Mapping[str, Any], then: Callable[[], Any]) -> Any:
-        """Runs `then` in the scope of a call that has ended, with new values of the variables."""
+    def resume(self, call: ModelCall, values: Mapping[str, Any], then: Callable[[], Any]) -> Any:
+        """Runs `then` in the scope of an earlier call, with new values of the variables."""
         call.scope.replace_values(values)
         with fresh_state(self.variables.random_state), call.scope:
             return then()
 
-    def ended(self, call: Call) -> None:
-        """Takes note of a call that has come to its end: of the first, what it said; of others, whether it is the same.
+    def finish(self, call: ModelCall) -> None:
+        """Ends a call: the first one becomes the reference, later ones are compared with it.
 
         Raises:
             ArgumentError: If the model_fn is not pure.
@@ -117,23 +120,23 @@ class ModelFunction:
         if self.first is None:
             self.first = call
             return
-        first, now = (_said(c) for c in (self.first, call))
-        for what, before in first.items():
-            if now[what] != before:
-                raise impure(f"its {what} were {before} in the first call, now they are {now[what]}")
+        first, now = (_records_of(c) for c in (self.first, call))
+        for kind, before in first.items():
+            if now[kind] != before:
+                raise impurity_error(f"its {kind} were {before} in the first call, now they are {now[kind]}")
 
-    def _with_text(self, scope: ModelScope, tree: Any) -> Any:
+    def _with_text(self, scope: ModelScope, tree: PyTree) -> Any:
         if not self._text:
             return tree
 
-        def seen(path: Any, leaf: Any) -> Any:
+        def replace_text(path: tuple[Any, ...], leaf: Array) -> Any:
             name = jax.tree_util.keystr(path)
             return Text(scope, name, tuple(leaf.shape)) if name in self._text else leaf
 
-        return jax.tree_util.tree_map_with_path(seen, tree)
+        return jax.tree_util.tree_map_with_path(replace_text, tree)
 
 
-def _said(call: Call) -> dict[str, Any]:
+def _records_of(call: ModelCall) -> dict[str, Any]:
     recorded = call.scope.recorded
     return {
         "gradients as values": [site.keys for site in recorded.sites],

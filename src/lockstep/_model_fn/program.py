@@ -1,4 +1,4 @@
-"""The step program of a model_fn."""
+"""The compiled step program of a model_fn, with text computed on the host."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from lockstep._step.portions import Part, Share
 from lockstep._step.program import CompiledProgram
 from lockstep._step.replicas import Replicas
 from lockstep._step.same_program import Subject
+from lockstep._types import Array, Batch, PyTree
 from lockstep.errors import ArgumentError
 
 _ADVICE = (
@@ -26,14 +27,14 @@ _ADVICE = (
 
 
 class ModelProgram(CompiledProgram):
-    """A compiled step that takes batches with text.
+    """A compiled step of a model_fn, for batches that may hold text.
 
     Args:
         mode: "train", "eval" or "infer".
-        steps: What it computes.
-        replicas: Where it runs.
-        needs: Integers that the model_fn wants of text.
-        slots: Returns which leaves of the state are optimizers', by number.
+        steps: The step functions to compile.
+        replicas: The replicas it runs on.
+        needs: Integers that the model_fn computes from text.
+        slots: Returns the indices of the state's leaves that are optimizer slots.
     """
 
     def __init__(
@@ -44,24 +45,25 @@ class ModelProgram(CompiledProgram):
         needs: Sequence[HostNeed],
         slots: Callable[[], Collection[int]] | None = None,
     ) -> None:
-        halves = steps.in_halves()
-        # Hooks may look at the loss of each step, and predictions are handed out batch by batch. Several tasks must
-        # dispatch alike, and the chief has hooks of its own.
+        split = steps.split_step()
+        # Outputs of all training steps: hooks may read the loss of each. No repeats in prediction, which yields batch
+        # by batch, nor with several processes: all must dispatch alike, but hooks, which limit repeats, run on the
+        # chief.
         super().__init__(
-            steps.whole,
+            steps.batch_step,
             replicas,
-            steps.of_replica() if halves is None else halves[0],
+            steps.replica_step() if split is None else split[0],
             kept="all" if mode == "train" else "last",
             repeats=mode != "infer" and replicas.runtime.is_alone,
-            local=steps.local(),
+            local=steps.local_step(),
             slots=slots,
-            update=None if halves is None else halves[1],
+            update=None if split is None else split[1],
             subject=Subject(f"the step of model_fn in mode {mode!r}", advice=_ADVICE),
         )
         self._needs = list(needs)
 
-    def prepare(self, batch: Any) -> Any:
-        """Makes of a batch of `Data`, or this task's part of it, one with integers for its text."""
+    def prepare(self, batch: Batch) -> Any:
+        """Replaces text in a batch, or in this process's shard of it, by integers."""
         if isinstance(batch, (Part, Share)):
             return super().prepare(dataclasses.replace(batch, data=without_text(batch.data, self._needs)))
         return super().prepare(without_text(batch, self._needs) if isinstance(batch, Data) else batch)
@@ -74,37 +76,37 @@ def text_leaves(data: Data) -> frozenset[str]:
 
 
 def without_text(data: Data, needs: Sequence[HostNeed]) -> Data:
-    """Returns data with the integers that stand for its text, and without it."""
+    """Returns data in which the integers computed from its text stand beside arrays of the text's shape."""
     leaves = dict(_with_paths((data.features, data.labels)))
     if not any(map(is_text, leaves.values())):
         return data
     features, labels = jax.tree.map(_shape_only, (data.features, data.labels))
-    return Data(features, labels, tuple(_computed(need, leaves[need.leaf]) for need in needs))
+    return Data(features, labels, tuple(_host_ids(need, leaves[need.leaf]) for need in needs))
 
 
-def _with_paths(tree: Any) -> list[tuple[str, Any]]:
+def _with_paths(tree: PyTree) -> list[tuple[str, Any]]:
     return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
 
 
-def _shape_only(leaf: Any) -> Any:
+def _shape_only(leaf: Array) -> Any:
     return np.zeros(leaf.shape, np.bool_) if is_text(leaf) else leaf
 
 
-def _computed(need: HostNeed, text: Any) -> np.ndarray:
-    found = np.asarray(need.function(text)).astype(need.dtype, copy=False)
-    if found.shape != text.shape:
+def _host_ids(need: HostNeed, text: np.ndarray) -> np.ndarray:
+    ids = np.asarray(need.function(text)).astype(need.dtype, copy=False)
+    if ids.shape != text.shape:
         raise ArgumentError(
-            f"A function for Text.ids must return as many integers as there are texts. Received: {found.shape} for "
+            f"A function for Text.ids must return as many integers as there are texts. Received: {ids.shape} for "
             f"{text.shape} at {need.leaf}."
         )
-    return found
+    return ids
 
 
-def abstract(data: Data) -> Data:
-    """Returns shapes and types in place of the arrays, as they will be on the devices."""
+def to_abstract(data: Data) -> Data:
+    """Returns the shapes and dtypes that the arrays will have on devices."""
 
-    def shaped(leaf: Any) -> jax.ShapeDtypeStruct:
+    def to_struct(leaf: Array) -> jax.ShapeDtypeStruct:
         array = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
         return jax.ShapeDtypeStruct(array.shape, jax.dtypes.canonicalize_dtype(array.dtype))
 
-    return jax.tree.map(shaped, without_text(data, ()))
+    return jax.tree.map(to_struct, without_text(data, ()))

@@ -1,4 +1,4 @@
-"""What a model_fn says, while it is traced, that the step program is to carry out or to hand out."""
+"""Records of a model_fn's trace: training operations, metrics, summaries, uses of gradients and text."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from lockstep._types import Array, Metric, PyTree, Tensor, Variable
 from lockstep.errors import ArgumentError
 
 SummaryKind = Literal["scalar", "histogram", "image", "text"]
@@ -16,10 +17,10 @@ class SummaryOp:
     """A value for TensorBoard.
 
     Attributes:
-        kind: How it is shown.
-        tag: Its name.
-        value: The array; while a model_fn is traced, a traced one.
-        max_outputs: Of images, how many of a batch.
+        kind: The kind of summary.
+        tag: The summary's name.
+        value: The array; a tracer while the model_fn is traced.
+        max_outputs: The maximum number of images of a batch.
     """
 
     kind: SummaryKind
@@ -29,30 +30,32 @@ class SummaryOp:
 
 
 class Rule(Protocol):
-    """How gradients change variables.
+    """An optimizer's update rule.
 
     Attributes:
-        hyper: Everything that was traced, such as a learning rate computed in the model_fn. What else a rule holds from
-            the trace is dead when `update` runs.
+        hyper: All traced values, such as a learning rate computed in the model_fn. Other tracers that a rule holds are
+            dead when `update` runs.
     """
 
     hyper: dict[str, Any]
 
-    def update(self, scope: Any, gradients: list[Any], variables: list[Any], hyper: dict[str, Any]) -> None:
-        """Assigns the variables; runs once per step, after model_fn has returned."""
+    def update(
+        self, scope: object, gradients: list[Array], variables: list[Variable], hyper: dict[str, PyTree]
+    ) -> None:
+        """Assigns the variables; called once per step, after the model_fn has returned."""
         ...
 
 
 @dataclass(frozen=True)
 class TrainOp:
-    """One update of variables, carried out by the step program.
+    """A training operation: an update of variables, run by the step program.
 
     Attributes:
-        rule: How.
-        variables: Which.
+        rule: The update rule.
+        variables: The variables to update.
         counts: Whether it increments the global step.
-        loss: What to take the gradients of; `None` if they are given.
-        gradients: One for each variable, `None` where a variable has none; empty if they are to be taken.
+        loss: The loss to differentiate; `None` if gradients are given.
+        gradients: A gradient or `None` for each variable; empty if the loss is differentiated.
     """
 
     rule: Rule
@@ -62,64 +65,64 @@ class TrainOp:
     gradients: tuple[Any, ...] = ()
 
     @classmethod
-    def deferred(cls, rule: Rule, loss: Any, variables: Sequence[Any], counts: bool) -> TrainOp:
-        """An update whose gradients the step program takes."""
+    def deferred(cls, rule: Rule, loss: Tensor, variables: Sequence[Any], counts: bool) -> TrainOp:
+        """Returns an operation whose loss the step program differentiates."""
         return cls(rule, tuple(variables), counts, loss=loss)
 
     @classmethod
     def immediate(cls, rule: Rule, pairs: Sequence[tuple[Any, Any]], counts: bool) -> TrainOp:
-        """An update with gradients at hand: (gradient, variable) pairs."""
+        """Returns an operation with given (gradient, variable) pairs."""
         return cls(rule, tuple(v for _, v in pairs), counts, gradients=tuple(g for g, _ in pairs))
 
 
 class GroupOp(tuple[TrainOp, ...]):
-    """Several updates, from the same values of the variables, in this order."""
+    """Training operations that run in order, with gradients at the same values of the variables."""
 
 
-def group(*ops: Any) -> GroupOp:
-    """Puts updates (and groups of them) together; `None` is left out.
+def group(*ops: object) -> GroupOp:
+    """Groups training operations and groups of them; leaves `None` out.
 
     Raises:
         ArgumentError: For anything else.
     """
-    return GroupOp(op for given in ops for op in _ops(given))
+    return GroupOp(op for operation in ops for op in _flatten(operation))
 
 
-def _ops(given: Any) -> list[TrainOp]:
-    if given is None:
+def _flatten(operation: object) -> list[TrainOp]:
+    if operation is None:
         return []
-    if isinstance(given, TrainOp):
-        return [given]
-    if isinstance(given, (tuple, list)):
-        return [op for one in given for op in _ops(one)]
+    if isinstance(operation, TrainOp):
+        return [operation]
+    if isinstance(operation, (tuple, list)):
+        return [op for member in operation for op in _flatten(member)]
     raise ArgumentError(
-        f"A train_op is what minimize or apply_gradients returns, or a group of such. Received: {given!r}. Use an "
+        f"A train_op is the result of minimize or apply_gradients, or a group of them. Received: {operation!r}. Use an "
         "optimizer of lockstep.train, or lockstep.train.minimize(loss, optimizer) for one of Keras or optax."
     )
 
 
 class MetricOp(tuple[Any, Any]):
-    """What a metric function returns: (value, update), both the metric's result after this batch.
+    """The result of a metric function: (value, update), both the metric's result after this batch.
 
     Attributes:
-        metric: The keras.metrics.Metric behind it.
+        metric: The keras.metrics.Metric with the state.
     """
 
     metric: Any
 
-    def __new__(cls, value: Any, update: Any, metric: Any) -> MetricOp:
-        """Makes the pair."""
-        made = super().__new__(cls, (value, update))
-        made.metric = metric
-        return made
+    def __new__(cls, value: Tensor, update: Tensor, metric: Metric) -> MetricOp:
+        """Creates the pair."""
+        pair = super().__new__(cls, (value, update))
+        pair.metric = metric
+        return pair
 
 
 @dataclass(frozen=True)
 class GradientSite:
-    """A place where a model_fn asks for gradients as values.
+    """A call in a model_fn that asks for gradients as values.
 
     Attributes:
-        keys: Of which variables.
+        keys: The keys of the variables.
     """
 
     keys: tuple[str, ...]
@@ -127,12 +130,12 @@ class GradientSite:
 
 @dataclass(frozen=True)
 class HostNeed:
-    """Numbers that a model_fn wants of a text, computed on the host before the step.
+    """Integers that a model_fn needs for a text, computed on the host before the step.
 
     Attributes:
-        leaf: Which leaf of the data, by its path.
+        leaf: The path of the text in the data.
         function: Maps an object array of bytes to integers of the same shape.
-        dtype: Of the integers.
+        dtype: The dtype of the integers.
     """
 
     leaf: str
@@ -141,8 +144,8 @@ class HostNeed:
 
 
 @dataclass
-class Recorded:
-    """What one call of a model_fn has said besides its spec."""
+class TraceRecords:
+    """Records of one call of a model_fn, besides its spec."""
 
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     summaries: list[SummaryOp] = field(default_factory=list[SummaryOp])

@@ -1,4 +1,4 @@
-"""One call of a model_fn: where its variables get their values, and where what it says is collected."""
+"""The scope of one model_fn call: values of its variables, and records of its trace."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ import keras
 import numpy as np
 
 from lockstep._model_fn import creation
-from lockstep._model_fn.records import GradientSite, HostNeed, Recorded, SummaryOp
-from lockstep._model_fn.variables import GLOBAL_STEP, Entry, Variables, impure
+from lockstep._model_fn.records import GradientSite, HostNeed, SummaryOp, TraceRecords
+from lockstep._model_fn.variables import GLOBAL_STEP, Entry, Variables, impurity_error
 from lockstep._step.tracing import is_traced
+from lockstep._types import DType, Tensor, Variable
 from lockstep.errors import ArgumentError, StartupOrderError
 
 _running = threading.local()
 
 
-class ReachedGradient(Exception):  # It is a way out of a call, not an error.
-    """The call has come to the gradients that it was made for.
+class ReachedGradient(Exception):
+    """Control flow: the call has reached the gradients it was traced for.
 
     Attributes:
-        loss: What to take the gradients of.
-        keys: Of which variables.
+        loss: The loss to differentiate.
+        keys: The keys of the variables.
     """
 
-    def __init__(self, loss: Any, keys: tuple[str, ...]) -> None:
+    def __init__(self, loss: Tensor, keys: tuple[str, ...]) -> None:
         super().__init__()
         self.loss = loss
         self.keys = keys
 
 
 class ModelScope(keras.StatelessScope):
-    """Makes one call of a model_fn a pure function of its variables.
+    """The scope that makes one call of a model_fn a pure function of its variables.
 
     Args:
-        variables: What is known of them.
+        variables: The registry of variables.
         mode: "train", "eval" or "infer".
-        values: The current value of each variable, by key; what is missing is zero (in the first call).
-        texts: Computed integers for text, as the first call asked for them; or `None` in the first call.
-        gradients: For each place that asks for gradients as values, these.
-        stop_at: Leave the call at this place, by `ReachedGradient`.
-        replicas: Over how many replicas the model_fn runs.
+        values: Current values of variables, by key; missing ones are zero (in the first call).
+        texts: Integers computed from text, in the first call's order; `None` in the first call.
+        gradients: The gradients at each gradient site.
+        stop_at: The gradient site at which to leave the call by `ReachedGradient`.
+        replicas: Number of replicas.
 
     Attributes:
-        recorded: What the call has said.
+        recorded: The records of the trace.
         collections: Values by the name of a collection, such as those of `lockstep.losses`.
-        loss_reduction: How the last loss was made of its examples' losses, if a function of `lockstep.losses` or a
-            loss of Keras has computed it.
-        assigned: The keys of the variables that were set.
+        loss_reduction: The reduction of the last loss of `lockstep.losses` or Keras; `None` if there was none.
+        assigned: The keys of assigned variables.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ModelScope(keras.StatelessScope):
         super().__init__(initialize_variables=False)
         self.mode = mode
         self.replicas = replicas
-        self.recorded = Recorded()
+        self.recorded = TraceRecords()
         self.collections: dict[str, list[Any]] = {}
         self.loss_reduction: str | None = None
         self.assigned: set[str] = set()
@@ -78,12 +78,12 @@ class ModelScope(keras.StatelessScope):
         self._texts = texts
         self._gradients = gradients
         self._stop_at = stop_at
-        # By id; the variables are kept alive, so that an id stays that variable's.
-        self._met: dict[int, tuple[Any, str]] = {}
+        # Variables and keys by id; the variables are kept alive so that no id is reused.
+        self._registered: dict[int, tuple[Any, str]] = {}
         self._keys: dict[str, Any] = {}
         self._own: dict[str, Any] = {}
-        self._next: _Next | None = None
-        self._meet_global_step()
+        self._pending: _PendingVariable | None = None
+        self._register_global_step()
 
     def __enter__(self) -> ModelScope:
         self._before = current()
@@ -96,12 +96,12 @@ class ModelScope(keras.StatelessScope):
 
     @property
     def global_step(self) -> jax.Array:
-        """The number of steps done before this one: an integer of no dimensions."""
+        """Returns the number of steps done before this one: an integer of no dimensions."""
         return self._values[GLOBAL_STEP]
 
     @property
     def values(self) -> dict[str, Any]:
-        """The current value of each variable, by key."""
+        """Returns the current value of each variable, by key."""
         return dict(self._values)
 
     def replace_values(self, values: Mapping[str, Any]) -> None:
@@ -109,104 +109,105 @@ class ModelScope(keras.StatelessScope):
         self._values = dict(values)
 
     def trainable_variables(self) -> list[Any]:
-        """The variables that are trainable and were made or used so far, in the order of their creation."""
+        """Returns the trainable variables registered so far, in order of creation."""
         return [v for v in self._keys.values() if v.trainable]
 
     @property
     def variables(self) -> dict[str, Any]:
-        """The variables that were made or used so far, by key."""
+        """Returns the variables registered so far, by key."""
         return dict(self._keys)
 
-    def key_of(self, variable: Any) -> str:
-        """The name of a variable in checkpoints, such as "dense/kernel"."""
+    def key_of(self, variable: Variable) -> str:
+        """Returns the name of a variable in checkpoints, such as "dense/kernel"."""
         return self._key(variable)
 
-    def known_key_of(self, variable: Any) -> str | None:
-        """As `key_of`; `None` for a variable that was neither made nor used so far."""
-        met = self._met.get(id(variable))
-        return None if met is None else met[1]
+    def known_key_of(self, variable: Variable) -> str | None:
+        """Returns the name of a variable in checkpoints; `None` if it is not registered so far."""
+        registered = self._registered.get(id(variable))
+        return None if registered is None else registered[1]
 
-    def slot(self, variable: Any, name: str, initial: Callable[[Any], Any] = jnp.zeros_like) -> Any:
-        """Returns a variable that belongs to another one, such as its momentum.
+    def slot(self, variable: Variable, name: str, initial: Callable[[Any], Any] = jnp.zeros_like) -> Any:
+        """Returns a slot of a variable, such as its momentum.
 
         Args:
-            variable: To which it belongs.
-            name: Its own name; `key_of(variable)/name` is its key.
-            initial: Computes its first value from that of `variable`.
+            variable: The owner.
+            name: The slot's name; `key_of(variable)/name` is its key.
+            initial: Computes the first value from that of `variable`.
         """
         owner = self.key_of(variable)
         first: Callable[[Mapping[str, Any]], Any] = lambda values: initial(jnp.asarray(values[owner]))  # noqa: E731
-        shaped = jax.eval_shape(initial, jax.ShapeDtypeStruct(tuple(variable.shape), variable.dtype))
-        return self.derived(f"{owner}/{name}", first, shaped.shape, shaped.dtype)
+        slot = jax.eval_shape(initial, jax.ShapeDtypeStruct(tuple(variable.shape), variable.dtype))
+        return self.derived_variable(f"{owner}/{name}", first, slot.shape, slot.dtype)
 
     def variable(
-        self, name: str, initial: Callable[[], Any], shape: Sequence[int], dtype: Any, local: bool = False
+        self, name: str, initial: Callable[[], Any], shape: Sequence[int], dtype: DType, local: bool = False
     ) -> Any:
-        """Returns a variable that is not trainable.
+        """Returns a non-trainable variable, created on first use.
 
         Args:
-            name: Its key.
-            initial: Computes its first value.
-            shape: Its shape.
-            dtype: Its type.
-            local: Whether it starts anew in each run, and is in no checkpoint.
+            name: The key.
+            initial: Computes the first value.
+            shape: The shape.
+            dtype: The dtype.
+            local: Whether it starts anew in each run and is in no checkpoint.
         """
-        return self.derived(name, lambda values: initial(), shape, dtype, local)
+        return self.derived_variable(name, lambda values: initial(), shape, dtype, local)
 
-    def derived(
+    def derived_variable(
         self,
         name: str,
         initial: Callable[[Mapping[str, Any]], Any],
         shape: Sequence[int],
-        dtype: Any,
+        dtype: DType,
         local: bool = False,
     ) -> Any:
-        """Returns a variable that is not trainable, whose first value depends on those of the variables before it.
+        """Returns a non-trainable variable whose first value depends on those of earlier variables.
 
         Args:
-            name: Its key.
-            initial: Computes its first value from the others', by key.
-            shape: Its shape.
-            dtype: Its type.
-            local: Whether it starts anew in each run, and is in no checkpoint.
+            name: The key.
+            initial: Computes the first value from those of earlier variables, by key.
+            shape: The shape.
+            dtype: The dtype.
+            local: Whether it starts anew in each run and is in no checkpoint.
         """
         if name not in self._own:
-            self._next = _Next(name, initial, local)
+            # Keras' constructor calls `register`, which takes the pending entry; its own "zeros" is never used.
+            self._pending = _PendingVariable(name, initial, local)
             self._own[name] = keras.Variable(
                 "zeros", tuple(shape), jnp.dtype(dtype).name, trainable=False, name=name.replace("/", "_")
             )
         return self._own[name]
 
-    def gradients(self, loss: Any, variables: Sequence[Any]) -> list[Any]:
+    def gradients(self, loss: Tensor, variables: Sequence[Any]) -> list[Any]:
         """Returns the gradients of a loss, as values, averaged over the replicas.
 
-        The part of the model_fn up to here runs once more for it; XLA merges what is computed twice.
+        The model_fn is traced up to here once more for them; XLA merges duplicate computations.
 
         Args:
-            loss: An array; the gradients of its sum are taken.
-            variables: Of which.
+            loss: An array, whose sum is differentiated.
+            variables: The variables.
         """
         site = GradientSite(tuple(self.key_of(v) for v in variables))
         number = len(self.recorded.sites)
         self.recorded.sites.append(site)
         if number == self._stop_at:
             raise ReachedGradient(loss, site.keys)
-        if self._gradients is None:
+        if self._gradients is None:  # The first call, which finds out where the sites are.
             return [jnp.zeros(v.shape, v.dtype) for v in variables]
         if number >= len(self._gradients):
-            raise impure("it asked for more gradients as values")
+            raise impurity_error("it asked for more gradients as values")
         return list(self._gradients[number])
 
-    def record(self, name: str, value: Any) -> None:
-        """Gives a value a name, by which hooks may ask for it; a second one of this name becomes "<name>_1"."""
+    def record(self, name: str, value: Tensor) -> None:
+        """Names a value, for hooks to fetch; a second value of the name becomes "<name>_1"."""
         values = self.recorded.values
         values[_unique(name.removesuffix(":0"), values)] = value
 
     def add_summary(self, summary: SummaryOp) -> None:
-        """Adds a value for TensorBoard."""
+        """Adds a summary for TensorBoard."""
         self.recorded.summaries.append(summary)
 
-    def host_ids(self, leaf: str, shape: tuple[int, ...], function: Callable[[Any], Any], dtype: Any) -> Any:
+    def host_ids(self, leaf: str, shape: tuple[int, ...], function: Callable[[Any], Any], dtype: DType) -> Any:
         """Returns integers for the text of a leaf; see `Text.ids`."""
         number = len(self.recorded.needs)
         self.recorded.needs.append(HostNeed(leaf, function, np.dtype(dtype)))
@@ -214,23 +215,23 @@ class ModelScope(keras.StatelessScope):
             return jnp.zeros(shape, dtype)
         return self._texts[number]
 
-    def made(self, variable: Any) -> None:
-        """Takes note of a variable that the call has made; called by its constructor."""
-        following, self._next = self._next, None
+    def register(self, variable: Variable) -> None:
+        """Registers a variable that the call creates; called by its constructor."""
+        pending, self._pending = self._pending, None
         initializer, shape, dtype = variable._initializer, tuple(variable.shape), variable._dtype
         entry = Entry(
-            key=following.key if following else _unique(variable.path, self._keys),
+            key=pending.key if pending else _unique(variable.path, self._keys),
             shape=shape,
             dtype=dtype,
             trainable=variable.trainable,
-            local=following.local if following else creation.belongs_to_metric(),
+            local=pending.local if pending else creation.belongs_to_metric(),
             aggregation=variable.aggregation,
-            initial=following.initial if following else (lambda values: initializer(shape, dtype=dtype)),
+            initial=pending.initial if pending else (lambda values: initializer(shape, dtype=dtype)),
         )
-        self._meet(variable, entry)
+        self._register(variable, entry)
 
-    def get_current_value(self, variable: Any) -> Any:
-        """Returns a variable's value; called by Keras."""
+    def get_current_value(self, variable: Variable) -> Any:
+        """Returns a variable's value; Keras' stateless scope calls it."""
         key = self._key(variable)
         if key not in self._values:
             entry = self._variables.entries[key]
@@ -238,28 +239,30 @@ class ModelScope(keras.StatelessScope):
         return self._values[key]
 
     def add_update(self, update: tuple[Any, Any]) -> None:
-        """Sets a variable's value; called by Keras."""
+        """Assigns a variable's value; Keras' stateless scope calls it."""
         variable, value = update
         key = self._key(variable)
         self.assigned.add(key)
         self._values[key] = value
 
-    def _key(self, variable: Any) -> str:
-        met = self._met.get(id(variable))
-        return met[1] if met else self._meet_known(variable)
+    def _key(self, variable: Variable) -> str:
+        registered = self._registered.get(id(variable))
+        return registered[1] if registered else self._register_existing(variable)
 
-    def _meet_known(self, variable: Any) -> str:
-        """Takes note of a variable that this call uses and has not made."""
-        key = self._variables.key_of_known(variable)
+    def _register_existing(self, variable: Variable) -> str:
+        """Registers a variable that this call uses and has not created."""
+        key = self._variables.registered_key(variable)
         if key is not None:
-            self._meet(variable, self._variables.entries[key])
+            self._register(variable, self._variables.entries[key])
             return key
+        # Keras' private attribute: `value` would ask this scope.
         value = variable._value
         if value is None or is_traced(value):
             raise ArgumentError(
                 f"A model_fn must make its layers itself, or use ones that are built. Received: {variable.path}, made "
                 "by another call and kept by an object from outside of the model_fn. Make that object in the model_fn."
             )
+        # A layer built outside keeps its value as the first one of training.
         first = np.asarray(value)
         entry = Entry(
             key=_unique(variable.path, self._keys),
@@ -270,15 +273,15 @@ class ModelScope(keras.StatelessScope):
             aggregation=variable.aggregation,
             initial=lambda values: first,
         )
-        self._meet(variable, entry)
+        self._register(variable, entry)
         return entry.key
 
-    def _meet(self, variable: Any, entry: Entry) -> None:
-        self._variables.meet(variable, entry)
-        self._met[id(variable)] = (variable, entry.key)
+    def _register(self, variable: Variable, entry: Entry) -> None:
+        self._variables.register(variable, entry)
+        self._registered[id(variable)] = (variable, entry.key)
         self._keys[entry.key] = variable
 
-    def _meet_global_step(self) -> None:
+    def _register_global_step(self) -> None:
         dtype = jax.dtypes.canonicalize_dtype(np.int64)
         entry = Entry(
             GLOBAL_STEP, (), dtype.name, False, False, "only_first_replica", lambda values: np.zeros((), dtype)
@@ -289,8 +292,8 @@ class ModelScope(keras.StatelessScope):
         self._values.setdefault(GLOBAL_STEP, jnp.zeros((), dtype))
 
 
-class _Next:
-    """What is known of the variable that is made next."""
+class _PendingVariable:
+    """The key and initializer of the variable that is created next."""
 
     def __init__(self, key: str, initial: Callable[[Mapping[str, Any]], Any], local: bool) -> None:
         self.key = key
@@ -299,30 +302,33 @@ class _Next:
 
 
 def current() -> ModelScope | None:
-    """Returns the running call of a model_fn on this thread."""
+    """Returns the scope of the current model_fn call of this thread, or `None`."""
     return getattr(_running, "scope", None)
 
 
-def demand(what: str) -> ModelScope:
-    """Returns the running call of a model_fn.
+def demand(caller: str) -> ModelScope:
+    """Returns the scope of the current model_fn call.
+
+    Args:
+        caller: Name of the function that needs it, for the error.
 
     Raises:
-        StartupOrderError: If there is none.
+        StartupOrderError: Outside of a model_fn.
     """
     scope = current()
     if scope is None:
         raise StartupOrderError(
-            f"{what} can only be used inside of a model_fn, while lockstep.estimator.Estimator calls it. Received: a "
+            f"{caller} can only be used inside of a model_fn, while lockstep.estimator.Estimator calls it. Received: a "
             "call outside of one."
         )
     return scope
 
 
-def record(name: str, value: Any) -> Any:
-    """Gives a value a name inside of a model_fn, by which hooks may ask for it; returns the value.
+def record(name: str, value: Tensor) -> Any:
+    """Names a value in a model_fn, for hooks to fetch; returns the value.
 
     Args:
-        name: Its name; a second value of the same one becomes "<name>_1".
+        name: The name; a second value of the name becomes "<name>_1".
         value: An array.
 
     Raises:
@@ -335,8 +341,8 @@ def record(name: str, value: Any) -> Any:
 
 
 def _unique(name: str, taken: Mapping[str, Any]) -> str:
-    found, number = name, 0
-    while found in taken:
+    unique, number = name, 0
+    while unique in taken:
         number += 1
-        found = f"{name}_{number}"
-    return found
+        unique = f"{name}_{number}"
+    return unique

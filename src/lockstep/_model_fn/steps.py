@@ -1,4 +1,4 @@
-"""Step functions of a model_fn, for the step program: training, evaluation, prediction."""
+"""Training, evaluation and prediction steps of a model_fn, for the step program."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numpy as np
 from jax import lax
 
 from lockstep._keras.batch_moments import moments_over_replicas
-from lockstep._model_fn.function import Call, Data, ModelFunction
-from lockstep._model_fn.outputs import Selection, combined
+from lockstep._model_fn.function import Data, ModelCall, ModelFunction
+from lockstep._model_fn.outputs import Selection, combine_outputs
 from lockstep._model_fn.records import MetricOp, TrainOp, group
 from lockstep._model_fn.scope import ReachedGradient
-from lockstep._model_fn.variables import GLOBAL_STEP, Entry, impure
+from lockstep._model_fn.variables import GLOBAL_STEP, Entry, impurity_error
 from lockstep._nest import packed
 from lockstep._step.protocol import Step, Update
 from lockstep._step.reduction import Reduction
@@ -25,22 +25,23 @@ from lockstep._step.replicas import AXIS, Replicas
 from lockstep._step.rounds import COMMON, OWN, PARAMETER, Local, Role, role_of
 from lockstep._step.shares import Made, OwnShares, Shares
 from lockstep._step.tracing import is_traced
+from lockstep._types import Array, Metric, PyTree, State, Tensor, Variable
 from lockstep.errors import ArgumentError
 
 Values = Mapping[str, Any]
 
 
 class Steps:
-    """Writes a step for the whole batch, and for the share of one replica.
+    """The forms of one step: for a whole batch, for one replica's shard, split before the update, and for local SGD.
 
-    In either, the model_fn is called for a share of the batch at a time: its batch is that of a replica. A batch that
-    the replicas cannot divide evenly is cut into shares of about equal size, which every device computes in turn.
+    In each, the model_fn sees a replica's shard as its batch. A batch that does not divide evenly is cut into shards of
+    about equal size, which every device computes one after another.
 
     Args:
-        compute: Computes one step on shares: `(state, shares) -> (outputs, state)`.
-        replicas: Where the step runs.
-        roles: The role of each variable, for a step that replicas may make by themselves.
-        begin: Returns the two halves of a step on shares, if it has two.
+        compute: Computes one step on shards: `(state, shards) -> (outputs, state)`.
+        replicas: The replicas the step runs on.
+        roles: Returns the role of each variable in local SGD.
+        begin: Returns a step on shards that is split before the update; `None` if the step has no update.
     """
 
     def __init__(
@@ -48,108 +49,109 @@ class Steps:
         compute: Callable[[Any, Shares], tuple[Any, Any]],
         replicas: Replicas,
         roles: Callable[[Any], Any] | None = None,
-        begin: Callable[[Shares], Halves] | None = None,
+        begin: Callable[[Shares], SplitStep] | None = None,
     ) -> None:
         self._compute = compute
         self._replicas = replicas
         self._roles = roles
         self._begin = begin
 
-    def whole(self, state: Any, data: Data) -> tuple[Any, Any]:
-        """The step for a batch that is all here."""
+    def batch_step(self, state: State, data: Data) -> tuple[Any, Any]:
+        """Computes the step for a batch that every device holds as a whole."""
         parts, weights = _cut(data, self._replicas.count)
         return self._compute(state, Shares(parts, weights))
 
-    def of_replica(self) -> Step | None:
-        """The step for one replica's share; `None` if there is only one replica."""
+    def replica_step(self) -> Step | None:
+        """Returns the step for one replica's shard; `None` if there is only one replica."""
         if self._replicas.count == 1:
             return None
-        return self._share
+        return self._shard_step
 
-    def in_halves(self) -> tuple[Step, Update] | None:
-        """The step of one replica up to its averaged gradients, and the update; `None` if replicas do it whole.
+    def split_step(self) -> tuple[Step, Update] | None:
+        """Returns the step up to averaged gradients and the update, for ZeRO-1; `None` without it.
 
-        The update is traced after each trace of the first half, for the same state. What the model_fn says of it is
-        heard once more: what a replica's trace has made is of no use outside of it.
+        The update is traced after each trace of the gradients, for the same state.
         """
         begin = self._begin
         if begin is None or not self._replicas.divides_slots or self._replicas.count == 1:
             return None
         shapes: list[Any] = []
 
-        def first(state: Any, data: Data) -> tuple[Any, Any]:
+        def gradients(state: State, data: Data) -> tuple[Any, Any]:
             shapes[:] = [jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), data)]
-            outputs, made = begin(self._of_one(data)).first(state)
-            return outputs, Static(made).traced
+            outputs, pending = begin(self._one_shard(data)).forward(state)
+            return outputs, TracedLeaves(pending).traced
 
-        def update(state: Any, made: Any) -> Any:
-            halves, static = _said_of(begin, state, shapes[0])
-            return halves.second(state, static.joined(made))
+        def update(state: State, traced: PyTree) -> Any:
+            # Runs outside of the replicas' shard_map, where their tracers are invalid: the model_fn is traced again for
+            # its records (which rules, which variables), and the gradients' values come in as arguments.
+            step, pending = _trace_forward(begin, state, shapes[0])
+            return step.apply(state, pending.merge(traced))
 
-        return first, update
+        return gradients, update
 
-    def local(self) -> Local | None:
-        """The step for replicas that train by themselves in between; `None` if they do not."""
+    def local_step(self) -> Local | None:
+        """Returns the step of local SGD; `None` without it."""
         rounds = self._replicas.rounds
         if rounds is None or self._roles is None:
             return None
-        return Local(rounds, self._own_share, self._roles, whole=self._own_whole)
+        return Local(rounds, self._local_shard_step, self._roles, whole=self._local_batch_step)
 
-    def _own_share(self, state: Any, data: Data) -> tuple[Any, Any]:
+    def _local_shard_step(self, state: State, data: Data) -> tuple[Any, Any]:
         return self._compute(state, OwnShares([data], [1.0], place=lax.axis_index(AXIS), part=1 / self._replicas.count))
 
-    def _own_whole(self, state: Any, data: Data) -> tuple[Any, Any]:
+    def _local_batch_step(self, state: State, data: Data) -> tuple[Any, Any]:
         return self._compute(state, OwnShares(*_cut(data, self._replicas.count), place=lax.axis_index(AXIS)))
 
-    def _share(self, state: Any, data: Data) -> tuple[Any, Any]:
-        return self._compute(state, self._of_one(data))
+    def _shard_step(self, state: State, data: Data) -> tuple[Any, Any]:
+        return self._compute(state, self._one_shard(data))
 
-    def _of_one(self, data: Data) -> Shares:
+    def _one_shard(self, data: Data) -> Shares:
         count = self._replicas.count
         return Shares([data], [1.0 / count], AXIS, count, self._replicas.reduction or Reduction())
 
 
-class Halves(Protocol):
-    """A step in two: what takes the batch, and what then changes the variables."""
+class SplitStep(Protocol):
+    """A step in two parts: gradients of the batch, and the update."""
 
-    def first(self, state: Values) -> tuple[Any, Any]:
-        """Returns the outputs, and what the second half takes of the batch."""
+    def forward(self, state: Values) -> tuple[Any, Any]:
+        """Returns the outputs, and the input of `apply`: gradients, and other values from the batch."""
         ...
 
-    def second(self, state: Values, pending: Any) -> dict[str, Any]:
-        """Returns the state after the step."""
+    def apply(self, state: Values, pending: PyTree) -> dict[str, Any]:
+        """Returns the state after the update."""
         ...
 
 
-class Static:
-    """A structure in which some leaves are not traced: they need not be carried from one half to the other.
+class TracedLeaves:
+    """A PyTree split into traced leaves and the rest, which is static.
 
     Attributes:
-        traced: The others.
+        traced: The traced leaves.
     """
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Tensor) -> None:
         leaves, self._structure = jax.tree.flatten(value)
         self.traced = [leaf for leaf in leaves if is_traced(leaf)]
         self._rest = [None if is_traced(leaf) else (leaf,) for leaf in leaves]
 
-    def joined(self, traced: Sequence[Any]) -> Any:
-        """Returns the structure with other values in the places of the traced leaves."""
+    def merge(self, traced: Sequence[Any]) -> Any:
+        """Returns the PyTree with other values in the places of the traced leaves."""
         values = iter(traced)
         return jax.tree.unflatten(self._structure, [next(values) if r is None else r[0] for r in self._rest])
 
 
-def _said_of(begin: Callable[[Shares], Halves], state: Any, data: Any) -> tuple[Halves, Static]:
-    """Traces a first half, for what it says: the values in it are dead."""
-    heard: list[tuple[Halves, Static]] = []
+def _trace_forward(begin: Callable[[Shares], SplitStep], state: State, data: PyTree) -> tuple[SplitStep, TracedLeaves]:
+    """Traces the first part of a split step for its records; its values are dead tracers."""
+    traces: list[tuple[SplitStep, TracedLeaves]] = []
 
-    def listen(state: Any, data: Any) -> tuple[()]:
-        halves = begin(Shares([data], [1.0]))
-        heard.append((halves, Static(halves.first(state)[1])))
+    def trace(state: State, data: PyTree) -> tuple[()]:
+        step = begin(Shares([data], [1.0]))
+        traces.append((step, TracedLeaves(step.forward(state)[1])))
         return ()
 
-    jax.eval_shape(listen, state, data)
-    return heard[0]
+    jax.eval_shape(trace, state, data)
+    return traces[0]
 
 
 def train_step(function: ModelFunction, replicas: Replicas, selection: Selection) -> Steps:
@@ -158,19 +160,19 @@ def train_step(function: ModelFunction, replicas: Replicas, selection: Selection
     Its state is the value of each variable by key; its outputs are the selection.
     """
 
-    def begin(shares: Shares) -> _Training:
-        return _Training(function, shares, selection, _over_replicas(shares, replicas))
+    def begin(shares: Shares) -> _TrainStep:
+        return _TrainStep(function, shares, selection, _over_replicas(shares, replicas))
 
     def compute(state: Values, shares: Shares) -> tuple[Any, Any]:
-        training = begin(shares)
-        outputs, pending = training.first(state)
-        return outputs, training.second(state, pending)
+        step = begin(shares)
+        outputs, pending = step.forward(state)
+        return outputs, step.apply(state, pending)
 
     return Steps(compute, replicas, lambda state: {key: _role(function, key) for key in state}, begin)
 
 
 def _role(function: ModelFunction, key: str) -> Role:
-    """What a variable is to replicas that train by themselves; what the model_fn does not set is the optimizers'."""
+    """Returns a variable's role in local SGD; variables that the model_fn does not assign are optimizers'."""
     entry, first = function.variables.entries[key], function.first
     assert first is not None
     if entry.trainable:
@@ -184,82 +186,85 @@ def _over_replicas(shares: Shares, replicas: Replicas) -> bool:
     return shares.axis is not None and replicas.batch_statistics == "global"
 
 
-class _Training:
-    """One training step, while it is traced."""
+class _TrainStep:
+    """One training step, split before the update, while it is traced."""
 
     def __init__(self, function: ModelFunction, shares: Shares, selection: Selection, over_replicas: bool) -> None:
         self._function = function
         self._shares = shares
         self._selection = selection
         self._over_replicas = over_replicas
-        self._calls: list[Call] = []
+        self._calls: list[ModelCall] = []
 
-    def first(self, state: Values) -> tuple[Any, Any]:
-        """Everything up to the averaged gradients."""
+    def forward(self, state: Values) -> tuple[Any, Any]:
+        """Calls the model_fn for each shard and averages gradients."""
         with moments_over_replicas(AXIS) if self._over_replicas else contextlib.nullcontext():
             gradients = self._gradients_of_sites(state)
             results = [self._forward(state, number, gradients) for number in range(len(self._shares.data))]
         call = self._calls[0]
         ops = group(call.spec.train_op)
-        changed = self._combined_values(state, [r["values"] for r in results])
+        changed = self._combine_values(state, [r["values"] for r in results])
         reduction = call.scope.loss_reduction
         per_op = self._mean_gradients(ops, [r["gradients"] for r in results], reduction)
-        # The first share's, and no mean: all have the same learning rate, unless they compute it from their batch.
+        # The first shard's, no mean: all have the same learning rate, unless the model_fn computes it from its batch.
         hyper = jax.tree.map(lambda v: self._shares.first([v]), results[0]["hyper"])
-        return combined(self._shares, [r["outputs"] for r in results], reduction), (changed, per_op, hyper)
+        return combine_outputs(self._shares, [r["outputs"] for r in results], reduction), (changed, per_op, hyper)
 
-    def second(self, state: Values, pending: Any) -> dict[str, Any]:
-        """The update."""
+    def apply(self, state: Values, pending: PyTree) -> dict[str, Any]:
+        """Runs the update rules in the scope of the first shard's call."""
         changed, per_op, hyper = pending
         call, values = self._calls[0], {**state, **changed}
         ops = group(call.spec.train_op)
-        after = self._function.resumed(call, values, lambda: self._update(call, ops, per_op, hyper))
-        self._function.ended(call)
+        after = self._function.resume(call, values, lambda: self._update(call, ops, per_op, hyper))
+        self._function.finish(call)
         updated = [key for key, value in after.items() if value is not values.get(key)]
-        self._function.updated = frozenset(updated) - {GLOBAL_STEP, *self._function.variables.trainable()}
+        self._function.updated = frozenset(updated) - {GLOBAL_STEP, *self._function.variables.trainable_keys()}
         return after
 
-    def _mean_gradients(self, ops: Sequence[TrainOp], found: list[list[Any]], reduction: str | None) -> list[list[Any]]:
-        """Combines the gradients of each op over the shares.
-
-        Those that the model_fn has made of values are combined already; but it may have added something of its batch.
-        """
+    def _mean_gradients(
+        self, ops: Sequence[TrainOp], gradients: list[list[Any]], reduction: str | None
+    ) -> list[list[Any]]:
+        """Averages the gradients of each operation over the shards."""
+        # Gradients that the model_fn took as values are averages already, but it may have added something of its batch
+        # to them; averaging equal values changes nothing.
         shares = [self._shares.of_loss(reduction) if op.loss is not None else self._shares for op in ops]
-        return [s.mean_of_gradients([of_share[number] for of_share in found]) for number, s in enumerate(shares)]
+        return [s.mean_of_gradients([shard[number] for shard in gradients]) for number, s in enumerate(shares)]
 
     def _gradients_of_sites(self, state: Values) -> list[list[Any]] | None:
-        """The gradients that the model_fn asks for as values, in the order in which it asks."""
+        """Computes the gradients that the model_fn asks for as values, one site after another."""
         first = self._function.first
-        if first is None:  # There are no values to differentiate by yet, and zeros do.
+        if first is None:  # The first call: there are no values to differentiate at, and zeros do.
             return None
         shares = self._shares.of_loss(first.scope.loss_reduction)
-        found: list[list[Any]] = []
+        gradients: list[list[Any]] = []
         for _ in first.scope.recorded.sites:
-            found.append(shares.mean_of_gradients([self._site(state, found, n) for n in range(len(shares.data))]))
-        return found
+            # Each site may depend on the gradients of the sites before it.
+            per_shard = [self._gradients_at_site(state, gradients, n) for n in range(len(shares.data))]
+            gradients.append(shares.mean_of_gradients(per_shard))
+        return gradients
 
-    def _site(self, state: Values, found: list[list[Any]], number: int) -> list[Any]:
-        """The gradients at the next place, of one share."""
+    def _gradients_at_site(self, state: Values, earlier: list[list[Any]], number: int) -> list[Any]:
+        """Computes one shard's gradients at the next site."""
         own = _with_own_seeds(self._function, self._shares, number, state)
         keys: tuple[str, ...] = ()
 
-        def loss_of(trainable: Values) -> Any:
+        def loss_fn(trainable: Values) -> Any:
             nonlocal keys
             try:
-                self._function({**own, **trainable}, self._shares.data[number], found, stop_at=len(found))
+                self._function({**own, **trainable}, self._shares.data[number], earlier, stop_at=len(earlier))
             except ReachedGradient as reached:
                 keys = reached.keys
                 return jnp.sum(reached.loss)
-            raise impure("it asked for fewer gradients as values")
+            raise impurity_error("it asked for fewer gradients as values")
 
-        gradients = jax.grad(loss_of)(self._trainable(state))
+        gradients = jax.grad(loss_fn)(self._trainable(state))
         return [gradients[key] for key in keys]
 
     def _trainable(self, state: Values) -> dict[str, Any]:
-        return {key: state[key] for key in self._function.variables.trainable() if key in state}
+        return {key: state[key] for key in self._function.variables.trainable_keys() if key in state}
 
     def _forward(self, state: Values, number: int, gradients: list[list[Any]] | None) -> dict[str, Any]:
-        """Calls the model_fn for one share, and takes the gradients of its losses."""
+        """Calls the model_fn for one shard and differentiates its losses."""
         own = _with_own_seeds(self._function, self._shares, number, state)
         data = self._shares.data[number]
 
@@ -268,19 +273,21 @@ class _Training:
             self._calls.append(call)
             ops = group(call.spec.train_op)
             result = {
-                "values": _changed(call.scope.values, {**own, **trainable}),
+                "values": _changes(call.scope.values, {**own, **trainable}),
                 "hyper": [dict(op.rule.hyper) for op in ops],
                 "gradients": [list(op.gradients) for op in ops],
-                "outputs": self._selection.of(call),
+                "outputs": self._selection.select(call),
             }
             return [jnp.sum(op.loss) for op in ops if op.loss is not None], result
 
-        found, pull_back, result = jax.vjp(losses, self._trainable(state), has_aux=True)
-        self._take(pull_back, found, result)
+        primals, pull_back, result = jax.vjp(losses, self._trainable(state), has_aux=True)
+        self._add_gradients(pull_back, primals, result)
         return result
 
-    def _take(self, pull_back: Any, losses: list[Any], result: dict[str, Any]) -> None:
-        """Adds the gradients of each loss that an op asks for."""
+    def _add_gradients(
+        self, pull_back: Callable[[list[Array]], tuple[dict[str, Array]]], losses: list[Any], result: dict[str, Any]
+    ) -> None:
+        """Adds the gradients of each operation's loss, by one pull-back each."""
         call = self._calls[-1]
         number = 0
         for op, gradients in zip(group(call.spec.train_op), result["gradients"], strict=True):
@@ -288,24 +295,24 @@ class _Training:
                 continue
             direction = [jnp.ones_like(v) if i == number else jnp.zeros_like(v) for i, v in enumerate(losses)]
             (by_key,) = pull_back(direction)
-            gradients += [_of_variable(by_key, call.scope.key_of(v), v) for v in op.variables]
+            gradients += [_gradient_of(by_key, call.scope.key_of(v), v) for v in op.variables]
             number += 1
 
-    def _combined_values(self, state: Values, changed: list[dict[str, Any]]) -> dict[str, Any]:
+    def _combine_values(self, state: Values, changed: list[dict[str, Any]]) -> dict[str, Any]:
         entries = self._function.variables.entries
-        return _combined(self._shares, entries, state, {k: [c[k] for c in changed] for k in changed[0]})
+        return _combine(self._shares, entries, state, {k: [c[k] for c in changed] for k in changed[0]})
 
-    def _update(self, call: Call, ops: Sequence[TrainOp], gradients: Any, hyper: Any) -> dict[str, Any]:
-        """Carries out the updates, one after another."""
-        for op, of_op, hyper_of_op in zip(ops, gradients, hyper, strict=True):
-            op.rule.update(call.scope, of_op, list(op.variables), hyper_of_op)
+    def _update(self, call: ModelCall, ops: Sequence[TrainOp], gradients: PyTree, hyper: PyTree) -> dict[str, Any]:
+        """Runs the update rules in order and increments the global step."""
+        for op, op_gradients, op_hyper in zip(ops, gradients, hyper, strict=True):
+            op.rule.update(call.scope, op_gradients, list(op.variables), op_hyper)
         values = call.scope.values
         values[GLOBAL_STEP] = values[GLOBAL_STEP] + increment(ops)
         return values
 
 
 def increment(ops: Sequence[TrainOp]) -> int:
-    """By how much a step increments the global step: once for each op that was given it, or else by one."""
+    """Returns the global step's increment: one per operation that was given it, and at least one."""
     return sum(op.counts for op in ops) or 1
 
 
@@ -314,23 +321,24 @@ def evaluate_step(function: ModelFunction, replicas: Replicas, selection: Select
 
     def compute(state: Values, shares: Shares) -> tuple[Any, Any]:
         entries = function.variables.entries
-        calls: list[Call] = []
+        calls: list[ModelCall] = []
         for number, data in enumerate(shares.data):
             calls.append(function(_with_own_seeds(function, shares, number, state), data))
         changed = [k for k, v in calls[0].scope.values.items() if v is not state.get(k)]
         after = {k: [c.scope.values[k] for c in calls] for k in changed}
-        values = {**state, **_combined(shares, entries, state, after)}
-        outputs = combined(shares, [selection.of(c) for c in calls], calls[0].scope.loss_reduction)
+        values = {**state, **_combine(shares, entries, state, after)}
+        outputs = combine_outputs(shares, [selection.select(c) for c in calls], calls[0].scope.loss_reduction)
         is_one = len(calls) == 1 and shares.axis is None
-        results, after = function.resumed(calls[0], values, lambda: _results(calls[0], outputs["loss"], is_one))
-        function.ended(calls[0])
+        results, after = function.resume(calls[0], values, lambda: _results(calls[0], outputs["loss"], is_one))
+        function.finish(calls[0])
         return {**outputs, "metrics": results}, after
 
     return Steps(compute, replicas)
 
 
-def _results(call: Call, loss: Any, is_one: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The metrics over all batches so far; the loss is the plain mean of the batches' losses."""
+def _results(call: ModelCall, loss: Tensor, is_one: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the metrics over all batches so far, and the state."""
+    # TensorFlow's evaluation loss is the plain mean over batches, whatever their sizes.
     metrics = {name: _result(name, metric, is_one) for name, metric in (call.spec.eval_metric_ops or {}).items()}
     total = call.scope.variable("loss/total", lambda: np.zeros(()), (), loss.dtype, local=True)
     count = call.scope.variable("loss/count", lambda: np.zeros(()), (), loss.dtype, local=True)
@@ -339,7 +347,7 @@ def _results(call: Call, loss: Any, is_one: bool) -> tuple[dict[str, Any], dict[
     return {**metrics, "loss": total.value / count.value}, call.scope.values
 
 
-def _result(name: str, metric: Any, is_one: bool) -> Any:
+def _result(name: str, metric: Metric, is_one: bool) -> Any:
     if isinstance(metric, MetricOp):
         return metric.metric.result()
     if hasattr(metric, "result"):
@@ -353,23 +361,24 @@ def _result(name: str, metric: Any, is_one: bool) -> Any:
 
 
 def predict_step(function: ModelFunction, replicas: Replicas, selection: Selection) -> Steps:
-    """Returns the step that predicts; its output "predictions" is what the spec holds."""
+    """Returns the step that predicts; its output "predictions" is the spec's."""
 
     def compute(state: Values, shares: Shares) -> tuple[Any, Any]:
         assert len(shares.data) == 1 and shares.axis is None, "predictions are made on one device"
         call = function(state, shares.data[0])
-        function.ended(call)
-        return {**selection.of(call), "predictions": packed(call.spec.predictions)}, call.scope.values
+        function.finish(call)
+        return {**selection.select(call), "predictions": packed(call.spec.predictions)}, call.scope.values
 
     return Steps(compute, replicas)
 
 
 def _cut(data: Data, replicas: int) -> tuple[list[Data], list[float]]:
-    """Cuts a batch into shares of about equal size; data without a common first axis goes to one share."""
+    """Cuts a batch into shards of about equal size; data without a common first axis stays one shard."""
     lengths = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(data)}
     rows = lengths.pop() if len(lengths) == 1 else None
     if replicas == 1 or not rows or rows == 1:
         return [data], [1.0]
+    # Fewer rows than replicas: some replicas would have none, so there are fewer shards.
     pieces = min(replicas, rows)
     ends = [rows * i // pieces for i in range(pieces + 1)]
     bounds = list(itertools.pairwise(ends))
@@ -381,10 +390,10 @@ def _with_own_seeds(function: ModelFunction, shares: Shares, number: int, values
     return {k: shares.own_seed(number, v) if entries[k].is_seed else v for k, v in values.items()}
 
 
-def _combined(
+def _combine(
     shares: Shares, entries: Mapping[str, Entry], state: Values, after: Mapping[str, Sequence[Any]]
 ) -> dict[str, Any]:
-    """Combines what the shares have made of variables; one that is new starts at zero."""
+    """Combines the shards' values of variables; a new variable starts at zero."""
 
     def before(key: str) -> Any:
         return state[key] if key in state else jnp.zeros(entries[key].shape, entries[key].dtype)
@@ -393,11 +402,11 @@ def _combined(
     return dict(zip(after, shares.combine(made), strict=True))
 
 
-def _changed(values: Values, before: Values) -> dict[str, Any]:
+def _changes(values: Values, before: Values) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not before.get(key)}
 
 
-def _of_variable(gradients: Values, key: str, variable: Any) -> Any:
-    """The gradient by a variable; in the first call of all, there are no values to differentiate by, and zero does."""
-    found = gradients.get(key)
-    return jnp.zeros(variable.shape, variable.dtype) if found is None else found
+def _gradient_of(gradients: Values, key: str, variable: Variable) -> Any:
+    """Returns the gradient of a variable; zero in the first call, which has no values to differentiate at."""
+    gradient = gradients.get(key)
+    return jnp.zeros(variable.shape, variable.dtype) if gradient is None else gradient

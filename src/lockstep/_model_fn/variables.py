@@ -1,4 +1,4 @@
-"""The variables of a model_fn: learnt in its first call, the same in every other one."""
+"""Registry of a model_fn's variables: filled by its first call, compared with every later one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lockstep._runtime import randomness
+from lockstep._types import Tensor, Variable
 from lockstep.errors import ArgumentError
 
 GLOBAL_STEP = "global_step"
@@ -17,16 +18,16 @@ GLOBAL_STEP = "global_step"
 
 @dataclass(frozen=True)
 class Entry:
-    """One variable.
+    """The registry's entry of a variable.
 
     Attributes:
-        key: Its name in checkpoints.
-        shape: Its shape.
-        dtype: The name of its type.
-        trainable: Whether optimizers change it.
-        local: Whether it starts anew in each run, and is in no checkpoint.
-        aggregation: How replicas combine it, as `keras.Variable.aggregation` says.
-        initial: Computes its first value from those of the variables before it.
+        key: Name in checkpoints.
+        shape: Shape.
+        dtype: Name of the dtype.
+        trainable: Whether optimizers update it.
+        local: Whether it starts anew in each run and is in no checkpoint.
+        aggregation: The replicas' aggregation, see `keras.Variable.aggregation`.
+        initial: Computes the first value from those of earlier variables, by key.
     """
 
     key: str
@@ -39,7 +40,7 @@ class Entry:
 
     @property
     def is_seed(self) -> bool:
-        """Whether it is the state of a random generator."""
+        """Returns whether the variable is the state of a random generator."""
         return self.key.rsplit("/", 1)[-1].startswith("seed_generator_state")
 
     def __str__(self) -> str:
@@ -47,80 +48,84 @@ class Entry:
 
 
 class Variables:
-    """What is known of a model_fn's variables.
+    """The registry of a model_fn's variables.
 
     Args:
-        seed: Of the random numbers in each call, `None` for one drawn from Python's generator.
+        seed: The seed of random numbers in each call; `None` for one drawn from Python's generator.
     """
 
     def __init__(self, seed: int | None = None) -> None:
         self.entries: dict[str, Entry] = {}
         self.is_complete = False
+        # One random state for all calls: initializers and dropout draw the same keys in each trace.
         self.random_state = randomness.seeded(random.getrandbits(31) if seed is None else seed)
-        # Kept alive, so that an id stays that variable's: those from outside of the model_fn, and those that the first
-        # call has made, which layers from outside may hold on to.
+        # Variables by id, kept alive so that no id is reused: those from outside of the model_fn, and those of the
+        # first call, which layers from outside may hold.
         self._known: dict[int, tuple[Any, str]] = {}
 
-    def key_of_known(self, variable: Any) -> str | None:
-        """Returns the key of a variable that an earlier call has met, `None` if it is new."""
-        found = self._known.get(id(variable))
-        return found[1] if found else None
+    def registered_key(self, variable: Variable) -> str | None:
+        """Returns the key of a variable that an earlier call has registered, `None` if it is new."""
+        known = self._known.get(id(variable))
+        return known[1] if known else None
 
-    def meet(self, variable: Any, entry: Entry) -> None:
-        """Takes note of a variable; in later calls, compares.
+    def register(self, variable: Variable, entry: Entry) -> None:
+        """Registers a variable in the first call; compares it in later ones.
 
         Raises:
-            ArgumentError: If the first call has not met this one, or another kind of it.
+            ArgumentError: If the first call did not register it, or with another shape or dtype.
         """
         known = self.entries.get(entry.key)
         if known is None and self.is_complete:
-            raise impure(f"it made {entry.key} ({entry}), which the first call did not")
+            raise impurity_error(f"it made {entry.key} ({entry}), which the first call did not")
         if known is not None and str(known) != str(entry):
-            raise impure(f"{entry.key} was {known} in the first call, now it is {entry}")
+            raise impurity_error(f"{entry.key} was {known} in the first call, now it is {entry}")
         if known is None:
             self.entries[entry.key] = entry
             self._known[id(variable)] = (variable, entry.key)
 
-    def complete(self, met: Mapping[str, Any]) -> None:
-        """Ends a call: the first one says what there is, later ones must have met the same.
+    def complete(self, registered: Mapping[str, Any]) -> None:
+        """Ends a call: the first one fixes the registry, later ones must have registered the same variables.
 
         Args:
-            met: The call's variables, by key. Only now is it known which of them a layer has frozen.
+            registered: The call's variables, by key.
 
         Raises:
-            ArgumentError: If a later call has met less, or others are trainable.
+            ArgumentError: If a later call lacks variables, or others are trainable.
         """
         if not self.is_complete:
-            self.entries.update({k: replace(self.entries[k], trainable=bool(v.trainable)) for k, v in met.items()})
+            # A layer may be frozen after its variables are created, so this is read at the end of the call.
+            self.entries.update(
+                {k: replace(self.entries[k], trainable=bool(v.trainable)) for k, v in registered.items()}
+            )
             self.is_complete = True
-        missing = [key for key in self.entries if key not in met and key != GLOBAL_STEP]
+        missing = [key for key in self.entries if key not in registered and key != GLOBAL_STEP]
         if missing:
-            raise impure(f"it left out {', '.join(missing[:5])}, which the first call made")
-        for key, variable in met.items():
+            raise impurity_error(f"it left out {', '.join(missing[:5])}, which the first call made")
+        for key, variable in registered.items():
             if self.entries[key].trainable != bool(variable.trainable):
-                raise impure(f"{key} is trainable, or was, and not both in the first call and now")
+                raise impurity_error(f"{key} is trainable, or was, and not both in the first call and now")
 
     def initial_values(self) -> dict[str, np.ndarray]:
-        """Computes the first value of each."""
+        """Computes the first value of each variable, in order."""
         values: dict[str, Any] = {}
         for key, entry in self.entries.items():
-            values[key] = _checked(entry, entry.initial(values))
+            values[key] = _check_first_value(entry, entry.initial(values))
         return values
 
     def zeros(self) -> dict[str, np.ndarray]:
-        """Values of the right shapes and types, for a task that gets the real ones from the chief."""
+        """Returns zeros for a process that receives the first values from the chief."""
         return {key: np.zeros(e.shape, e.dtype) for key, e in self.entries.items()}
 
-    def saved(self) -> list[str]:
-        """The keys of those that are kept in checkpoints."""
+    def checkpoint_keys(self) -> list[str]:
+        """Returns the keys of variables that are saved in checkpoints."""
         return [key for key, entry in self.entries.items() if not entry.local]
 
-    def trainable(self) -> list[str]:
-        """The keys of those that optimizers change."""
+    def trainable_keys(self) -> list[str]:
+        """Returns the keys of variables that optimizers update."""
         return [key for key, entry in self.entries.items() if entry.trainable]
 
 
-def _checked(entry: Entry, value: Any) -> np.ndarray:
+def _check_first_value(entry: Entry, value: Tensor) -> np.ndarray:
     array = np.asarray(value)
     if array.shape != entry.shape:
         raise ArgumentError(
@@ -130,10 +135,10 @@ def _checked(entry: Entry, value: Any) -> np.ndarray:
     return array.astype(entry.dtype, copy=False)
 
 
-def impure(what: str) -> ArgumentError:
-    """The error for a model_fn that differs from call to call."""
+def impurity_error(difference: str) -> ArgumentError:
+    """Returns the error for a model_fn that differs from call to call."""
     return ArgumentError(
         "A model_fn must be a pure function: it is called again for each batch size, and must make the same variables "
-        f"each time. Received a call in which {what}. Make it depend on features, labels, mode, params and config "
-        "only, not on counters, random choices or objects that it changes."
+        f"each time. Received a call in which {difference}. Make it depend on features, labels, mode, params and "
+        "config only, not on counters, random choices or objects that it changes."
     )

@@ -22,10 +22,10 @@ from lockstep.estimator._canned import classifier_parse_example_spec as classifi
 from lockstep.estimator._canned import regressor_parse_example_spec as regressor_parse_example_spec
 from lockstep.estimator._estimator import Estimator as Estimator
 from lockstep.estimator._estimator_spec import EstimatorSpec as EstimatorSpec
-from lockstep.estimator._exporters import BestExporter as BestExporter
-from lockstep.estimator._exporters import Exporter as Exporter
-from lockstep.estimator._exporters import FinalExporter as FinalExporter
-from lockstep.estimator._exporters import LatestExporter as LatestExporter
+from lockstep.estimator._export.exporters import BestExporter as BestExporter
+from lockstep.estimator._export.exporters import Exporter as Exporter
+from lockstep.estimator._export.exporters import FinalExporter as FinalExporter
+from lockstep.estimator._export.exporters import LatestExporter as LatestExporter
 from lockstep.estimator._heads import BinaryClassHead as BinaryClassHead
 from lockstep.estimator._heads import Head as Head
 from lockstep.estimator._heads import LogisticRegressionHead as LogisticRegressionHead

@@ -1,4 +1,4 @@
-"""Where data and random states stand, in checkpoints of an Estimator: so that a restart trains on the next batch.
+"""Input positions and random states in an Estimator's checkpoints, so that a restart trains on the next batch.
 
 A call of `train` that has ended well is over: the next one begins with the beginning of its data, as in TensorFlow.
 Only one that was interrupted is gone on with.
@@ -23,8 +23,8 @@ _VERSION = 1
 _RESIDUALS = "lockstep/residuals/"
 
 
-class Found:
-    """What the chief has found in a checkpoint besides variables, on its way to all tasks.
+class RestoredPosition:
+    """The input position in a checkpoint, on its way from the chief to all workers.
 
     Args:
         program: The step program.
@@ -35,33 +35,33 @@ class Found:
     def __init__(self, program: Program, is_chief: bool, loaded: checkpoint.Checkpoint | None) -> None:
         self._program = program
         self._is_chief = is_chief
-        self._sent = None
+        self._message = None
         if loaded is not None:
             arrays = {k: v for k, v in loaded.arrays.items() if k.startswith(_RESIDUALS)}
-            self._sent = sending.to_bytes(loaded.extra.get(_KEY), arrays)
+            self._message = sending.to_bytes(loaded.extra.get(_KEY), arrays)
         self.training: dict[str, Any] | None = None
         self.residuals: dict[str, Any] = {}
         self.is_new = True
 
-    def word(self) -> int | None:
-        """Returns what the chief says first: how many bytes follow, or `None` if there is no checkpoint."""
-        return None if self._sent is None else len(self._sent)
+    def message_size(self) -> int | None:
+        """Returns the size of the chief's message in bytes, or `None` without a checkpoint."""
+        return None if self._message is None else len(self._message)
 
-    def hear(self, word: int | None) -> None:
-        """Takes over what the chief has found; all tasks call it."""
-        if word is None:
+    def receive(self, size: int | None) -> None:
+        """Receives the position from the chief; a collective call."""
+        if size is None:
             return
         self.is_new = False
-        self.training, arrays = sending.from_chief(self._program, self._is_chief, self._sent, word)
+        self.training, arrays = sending.from_chief(self._program, self._is_chief, self._message, size)
         self.residuals = {k.removeprefix(_RESIDUALS): v for k, v in arrays.items()}
 
 
-class Data:
-    """The data of one call of `train`, and what else must be as it was.
+class InputState:
+    """The state of one `train` call's input, and of compression, that checkpoints keep.
 
     Args:
-        runtime: Who takes part.
-        feed: The batches.
+        runtime: The workers.
+        feed: The feed of batches.
         program: The step program.
     """
 
@@ -71,39 +71,43 @@ class Data:
         self._program = program
         self._has_warned = False
 
-    def saved(self, batches: int, together: bool, has_ended: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    def to_checkpoint(self, batches: int, together: bool, has_ended: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns arrays and JSON for a checkpoint.
 
         Args:
-            batches: How many batches this call has used.
+            batches: Number of batches that this call has used.
             together: Whether all tasks call it at once.
-            has_ended: Whether this call of `train` has come to its end.
+            has_ended: Whether this call of `train` is complete.
         """
         training: dict[str, Any] = {"version": _VERSION, "ended": has_ended, "random": random_state.snapshot()}
-        knows = together or self._runtime.is_alone
-        if knows and not has_ended:
+        # One worker alone knows its own position only; others' are unknown to it.
+        is_complete = together or self._runtime.is_alone
+        if is_complete and not has_ended:
             training["data"] = self._feed.position(batches)
-        elif not knows:
+        elif not is_complete:
             self._warn()
-        residuals = self._program.residuals() if knows else {}
+        residuals = self._program.residuals() if is_complete else {}
         return {f"{_RESIDUALS}{k}": v for k, v in residuals.items()}, {_KEY: training}
 
-    def restore(self, found: Found) -> None:
-        """Goes on where a call of `train` was interrupted; all tasks call it.
+    def restore(self, position: RestoredPosition) -> None:
+        """Resumes an interrupted call of `train`; a collective call.
 
-        If the checkpoint does not say where that was, or the data are others, they begin at their beginning.
+        Without a position in the checkpoint, or with other data, the input starts from its beginning.
         """
-        if found.is_new:
+        if position.is_new:
             return
-        self._program.restore_residuals(found.residuals)
-        training = found.training or {}
+        # Error feedback of compressed gradients: without it, a restart would lose what the last steps held back.
+        self._program.restore_residuals(position.residuals)
+        training = position.training or {}
         if training.get("version") != _VERSION:
-            self._tell("The checkpoint does not say how far the data were used: they begin at their beginning.")
+            self._log_on_chief("The checkpoint does not say how far the data were used: they begin at their beginning.")
             return
         if training["ended"]:
             return
         if training.get("data") is None:
-            self._tell("One worker alone saved the checkpoint, without the position in the data: they begin anew.")
+            self._log_on_chief(
+                "One worker alone saved the checkpoint, without the position in the data: they begin anew."
+            )
             return
         random_state.restore(training["random"])
         self._resume({**training["data"], "taken": 0})
@@ -118,18 +122,20 @@ class Data:
         if any(answers):
             self._feed.rewind()
             reason = next(filter(None, answers))
-            self._tell(f"The data begin at their beginning, and not where training was interrupted. {reason}", True)
+            self._log_on_chief(
+                f"The data begin at their beginning, and not where training was interrupted. {reason}", True
+            )
         elif self._runtime.is_chief:
             _log.info("The data go on after batch %d of their pass.", position["batches"])
 
     def _warn(self) -> None:
         if not self._has_warned:
             self._has_warned = True
-            self._tell(
+            self._log_on_chief(
                 "With several workers, a checkpoint that only one of them saves does not hold the position in the "
                 "data. Give CheckpointSaverHook to all (hooks, not training_chief_hooks)."
             )
 
-    def _tell(self, message: str, is_warning: bool = False) -> None:
+    def _log_on_chief(self, message: str, is_warning: bool = False) -> None:
         if self._runtime.is_chief:
             _log.log(logging.WARNING if is_warning else logging.INFO, "%s", message)

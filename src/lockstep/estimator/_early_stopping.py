@@ -1,4 +1,4 @@
-"""Ending training early, by what evaluations have found.
+"""Early stopping of training, by the results of evaluations.
 
 Source: tensorflow_estimator/python/estimator/early_stopping.py, hooks/hooks.py.
 """
@@ -23,32 +23,33 @@ from lockstep.estimator._hooks import (
     StopAtStepHook,
 )
 from lockstep.estimator._hooks._base import GLOBAL_STEP_ARGS
+from lockstep.estimator._types import EstimatorLike, Session
 
 _log = logging.getLogger("lockstep")
 _WAIT_AFTER_FILE_CHECK_SECS = 30
 
 
 def make_early_stopping_hook(
-    estimator: Any,
+    estimator: EstimatorLike,
     should_stop_fn: Callable[[], bool],
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> SessionRunHook:
-    """Returns a hook that ends training when a function says so.
+    """Returns a hook that ends training when a function returns True.
 
-    In a job of several workers every one needs the hook; the function is asked on the chief alone.
+    In a job of several workers every one needs the hook; the function is called on the chief only.
 
     Args:
         estimator: The Estimator.
-        should_stop_fn: Takes nothing and returns whether to stop. It is asked after the first step made, and then every
-            so many seconds or steps.
-        run_every_secs: After how many seconds, with any strategy.
-        run_every_steps: After how many steps; one of the two must be None.
+        should_stop_fn: A function without arguments that returns whether to stop, called after the first step and at
+            the interval.
+        run_every_secs: Seconds between calls.
+        run_every_steps: Steps between calls; one of the two must be None.
 
     Source: tf.estimator.experimental.make_early_stopping_hook.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
     """
     _check_estimator(estimator)
     if run_every_secs is not None and run_every_steps is not None:
@@ -63,7 +64,7 @@ def make_early_stopping_hook(
 
 
 def stop_if_higher_hook(
-    estimator: Any,
+    estimator: EstimatorLike,
     metric_name: str,
     threshold: float,
     eval_dir: str | os.PathLike[str] | None = None,
@@ -71,13 +72,13 @@ def stop_if_higher_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> SessionRunHook:
-    """Returns a hook that ends training when an evaluation has found a metric above a threshold.
+    """Returns a hook that ends training when an evaluation's metric is above a threshold.
 
     Args:
         estimator: The Estimator.
         metric_name: The metric's name, such as "accuracy".
-        threshold: Above which value to stop.
-        eval_dir: Where evaluations write; default: `estimator.eval_dir()`. Give it for named evaluations.
+        threshold: The value above which to stop.
+        eval_dir: The evaluations' directory; default: `estimator.eval_dir()`. Give it for named evaluations.
         min_steps: Evaluations at earlier steps do not count.
         run_every_secs: See `make_early_stopping_hook`.
         run_every_steps: See `make_early_stopping_hook`.
@@ -85,14 +86,14 @@ def stop_if_higher_hook(
     Source: tf.estimator.experimental.stop_if_higher_hook.
 
     Raises:
-        ArgumentError: If an argument is wrong; while training, if evaluations do not have the metric.
+        ArgumentError: If an argument is invalid; while training, if evaluations do not have the metric.
     """
     rule = _Threshold(metric_name, threshold, min_steps, operator.gt, "greater than")
-    return _made(estimator, rule, eval_dir, run_every_secs, run_every_steps)
+    return _make_hook(estimator, rule, eval_dir, run_every_secs, run_every_steps)
 
 
 def stop_if_lower_hook(
-    estimator: Any,
+    estimator: EstimatorLike,
     metric_name: str,
     threshold: float,
     eval_dir: str | os.PathLike[str] | None = None,
@@ -100,13 +101,13 @@ def stop_if_lower_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> SessionRunHook:
-    """Returns a hook that ends training when an evaluation has found a metric below a threshold.
+    """Returns a hook that ends training when an evaluation's metric is below a threshold.
 
     Args:
         estimator: The Estimator.
         metric_name: The metric's name, such as "loss".
-        threshold: Below which value to stop.
-        eval_dir: Where evaluations write; default: `estimator.eval_dir()`. Give it for named evaluations.
+        threshold: The value below which to stop.
+        eval_dir: The evaluations' directory; default: `estimator.eval_dir()`. Give it for named evaluations.
         min_steps: Evaluations at earlier steps do not count.
         run_every_secs: See `make_early_stopping_hook`.
         run_every_steps: See `make_early_stopping_hook`.
@@ -114,14 +115,14 @@ def stop_if_lower_hook(
     Source: tf.estimator.experimental.stop_if_lower_hook.
 
     Raises:
-        ArgumentError: If an argument is wrong; while training, if evaluations do not have the metric.
+        ArgumentError: If an argument is invalid; while training, if evaluations do not have the metric.
     """
     rule = _Threshold(metric_name, threshold, min_steps, operator.lt, "less than")
-    return _made(estimator, rule, eval_dir, run_every_secs, run_every_steps)
+    return _make_hook(estimator, rule, eval_dir, run_every_secs, run_every_steps)
 
 
 def stop_if_no_increase_hook(
-    estimator: Any,
+    estimator: EstimatorLike,
     metric_name: str,
     max_steps_without_increase: int,
     eval_dir: str | os.PathLike[str] | None = None,
@@ -135,7 +136,7 @@ def stop_if_no_increase_hook(
         estimator: The Estimator.
         metric_name: The metric's name, such as "accuracy".
         max_steps_without_increase: For how many steps after the best evaluation.
-        eval_dir: Where evaluations write; default: `estimator.eval_dir()`. Give it for named evaluations.
+        eval_dir: The evaluations' directory; default: `estimator.eval_dir()`. Give it for named evaluations.
         min_steps: Evaluations at earlier steps do not count.
         run_every_secs: See `make_early_stopping_hook`.
         run_every_steps: See `make_early_stopping_hook`.
@@ -143,14 +144,14 @@ def stop_if_no_increase_hook(
     Source: tf.estimator.experimental.stop_if_no_increase_hook.
 
     Raises:
-        ArgumentError: If an argument is wrong; while training, if evaluations do not have the metric.
+        ArgumentError: If an argument is invalid; while training, if evaluations do not have the metric.
     """
     rule = _Patience(metric_name, max_steps_without_increase, min_steps, operator.gt, "increase")
-    return _made(estimator, rule, eval_dir, run_every_secs, run_every_steps)
+    return _make_hook(estimator, rule, eval_dir, run_every_secs, run_every_steps)
 
 
 def stop_if_no_decrease_hook(
-    estimator: Any,
+    estimator: EstimatorLike,
     metric_name: str,
     max_steps_without_decrease: int,
     eval_dir: str | os.PathLike[str] | None = None,
@@ -164,7 +165,7 @@ def stop_if_no_decrease_hook(
         estimator: The Estimator.
         metric_name: The metric's name, such as "loss".
         max_steps_without_decrease: For how many steps after the best evaluation.
-        eval_dir: Where evaluations write; default: `estimator.eval_dir()`. Give it for named evaluations.
+        eval_dir: The evaluations' directory; default: `estimator.eval_dir()`. Give it for named evaluations.
         min_steps: Evaluations at earlier steps do not count.
         run_every_secs: See `make_early_stopping_hook`.
         run_every_steps: See `make_early_stopping_hook`.
@@ -172,14 +173,14 @@ def stop_if_no_decrease_hook(
     Source: tf.estimator.experimental.stop_if_no_decrease_hook.
 
     Raises:
-        ArgumentError: If an argument is wrong; while training, if evaluations do not have the metric.
+        ArgumentError: If an argument is invalid; while training, if evaluations do not have the metric.
     """
     rule = _Patience(metric_name, max_steps_without_decrease, min_steps, operator.lt, "decrease")
-    return _made(estimator, rule, eval_dir, run_every_secs, run_every_steps)
+    return _make_hook(estimator, rule, eval_dir, run_every_secs, run_every_steps)
 
 
 def make_stop_at_checkpoint_step_hook(
-    estimator: Any, last_step: int, wait_after_file_check_secs: float = _WAIT_AFTER_FILE_CHECK_SECS
+    estimator: EstimatorLike, last_step: int, wait_after_file_check_secs: float = _WAIT_AFTER_FILE_CHECK_SECS
 ) -> SessionRunHook:
     """Returns a hook that ends training at a step, whose checkpoint is then written.
 
@@ -192,7 +193,7 @@ def make_stop_at_checkpoint_step_hook(
     Source: tf.estimator.experimental.make_stop_at_checkpoint_step_hook.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
     """
     _check_estimator(estimator)
     if wait_after_file_check_secs != _WAIT_AFTER_FILE_CHECK_SECS:
@@ -204,10 +205,10 @@ def make_stop_at_checkpoint_step_hook(
 
 
 def read_eval_metrics(eval_dir: str | os.PathLike[str]) -> dict[int, dict[str, float]]:
-    """Returns what evaluations have found: by global step, in ascending order, and metric.
+    """Returns the results of evaluations: metrics by global step, in ascending order.
 
     Args:
-        eval_dir: Where they write; if it does not exist, there is nothing.
+        eval_dir: The evaluations' directory; if it does not exist, there are no results.
 
     Source: tf.estimator.experimental.read_eval_metrics.
     """
@@ -225,20 +226,20 @@ class _EarlyStoppingHook(SessionRunHook):
     def begin(self) -> None:
         self._timer.reset()
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
+    def after_create_session(self, session: Session, coord: object) -> None:
         self._is_chief = session.is_chief
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
         return GLOBAL_STEP_ARGS
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        if self._is_chief and self._says_stop(int(run_values.results)):
+        if self._is_chief and self._should_stop(int(run_values.results)):
             run_context.request_stop()
 
     def next_step(self, step: int) -> int | None:
         return self._timer.next_trigger(step) if self._is_chief else None
 
-    def _says_stop(self, step: int) -> bool:
+    def _should_stop(self, step: int) -> bool:
         if not self._timer.should_trigger_for_step(step):
             return False
         self._timer.update_last_triggered_step(step)
@@ -250,7 +251,7 @@ class _EarlyStoppingHook(SessionRunHook):
 
 @dataclass(frozen=True)
 class _Threshold:
-    """Whether a metric has crossed a threshold."""
+    """Condition that a metric has crossed a threshold."""
 
     metric: str
     threshold: float
@@ -272,7 +273,7 @@ class _Threshold:
 
 @dataclass(frozen=True)
 class _Patience:
-    """Whether a metric has not become better for some steps."""
+    """Condition that a metric has not improved for some steps."""
 
     metric: str
     max_steps: int
@@ -295,8 +296,8 @@ class _Patience:
         return False
 
 
-def _made(
-    estimator: Any,
+def _make_hook(
+    estimator: EstimatorLike,
     rule: Callable[[Any], bool],
     eval_dir: str | os.PathLike[str] | None,
     run_every_secs: float | None,
@@ -321,6 +322,6 @@ def _history(eval_dir: str | os.PathLike[str], metric: str, min_steps: int) -> I
             yield step, metrics[metric]
 
 
-def _check_estimator(estimator: Any) -> None:
+def _check_estimator(estimator: EstimatorLike) -> None:
     if not callable(getattr(estimator, "eval_dir", None)):
         raise ArgumentError(f"`estimator` must be an Estimator. Received: {estimator!r} of {type(estimator)}.")

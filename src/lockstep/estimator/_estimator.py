@@ -13,21 +13,25 @@ import numpy as np
 
 from lockstep import checkpoint
 from lockstep._runtime import local_training
+from lockstep._types import PyTree
 from lockstep.errors import ArgumentError, CheckpointError
-from lockstep.estimator import _checks, _evaluation, _logs, _requests, _saving
-from lockstep.estimator._engine import Engine
+from lockstep.estimator import _checks, _logs, _requests
+from lockstep.estimator._core import EstimatorCore
 from lockstep.estimator._estimator_spec import EstimatorSpec
+from lockstep.estimator._evaluation.evaluate import evaluate, evaluate_in_memory
+from lockstep.estimator._export.saving import export_checkpoint
 from lockstep.estimator._inspection import call_model_fn, check_model_fn
 from lockstep.estimator._prediction import Prediction, examples_of
 from lockstep.estimator._run_config import RunConfig
 from lockstep.estimator._training import Training, TrainRequest
+from lockstep.estimator._types import Hook, Session
 from lockstep.estimator._warm_start import WarmStartSettings
 
 _log = logging.getLogger("lockstep")
 
 
 class Estimator:
-    """Trains, evaluates, predicts with and exports a model that a model_fn describes.
+    """An estimator: trains, evaluates, predicts with and exports the model of a model_fn.
 
     The model_fn is called with features (and labels, mode, params, config, as far as it takes them by name), makes its
     layers and returns an `EstimatorSpec`. It is a pure function: JAX traces it, so it is called again for each mode and
@@ -38,14 +42,14 @@ class Estimator:
 
     Args:
         model_fn: The function.
-        model_dir: Where checkpoints and event files are kept. Default: that of `config`, else a temporary directory.
+        model_dir: The directory of checkpoints and event files. Default: that of `config`, else a temporary directory.
         config: A `RunConfig`.
         params: A dict that is passed to model_fn and input_fn; it is copied.
-        warm_start_from: A checkpoint, a directory of them, or `WarmStartSettings`: where values come from while
+        warm_start_from: A checkpoint, a directory of checkpoints, or `WarmStartSettings`, for first values while
             `model_dir` has no checkpoint.
 
     Raises:
-        ArgumentError: If an argument is wrong, or a subclass overrides a method.
+        ArgumentError: If an argument is invalid, or a subclass overrides a method.
 
     Source: tf.estimator.Estimator.
     """
@@ -56,37 +60,37 @@ class Estimator:
         model_dir: str | os.PathLike[str] | None = None,
         config: RunConfig | None = None,
         params: Mapping[str, Any] | None = None,
-        warm_start_from: Any = None,
+        warm_start_from: WarmStartSettings | str | os.PathLike[str] | None = None,
     ) -> None:
         _logs.show()
         _check_not_overridden(self)
         complete = _config_with(config, model_dir)
         check_model_fn(model_fn, params)
-        self._engine = Engine(model_fn, complete, params or {}, _warm_start_settings(warm_start_from))
+        self._core = EstimatorCore(model_fn, complete, params or {}, _warm_start_settings(warm_start_from))
         with _logs.only_on(complete.is_chief or complete.task_type == "evaluator"):
             _log.info("Using config: %s", complete)
 
     @property
     def model_dir(self) -> str:
-        """Where checkpoints and event files are kept."""
-        return self._engine.model_dir
+        """Returns the directory of checkpoints and event files."""
+        return self._core.model_dir
 
     @property
     def config(self) -> RunConfig:
-        """A copy of the configuration."""
-        return copy.copy(self._engine.config)
+        """Returns a copy of the configuration."""
+        return copy.copy(self._core.config)
 
     @property
     def params(self) -> dict[str, Any]:
-        """A copy of the parameters."""
-        return self._engine.params
+        """Returns a copy of the parameters."""
+        return self._core.params
 
     @property
     def model_fn(self) -> Callable[..., Any]:
-        """The model_fn as a function of features, labels, mode and config."""
+        """Returns the model_fn as a function of features, labels, mode and config."""
 
-        def public_model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-            return call_model_fn(self._engine.model_fn, features, labels, mode, self.params, config)
+        def public_model_fn(features: PyTree, labels: PyTree, mode: str, config: RunConfig) -> Any:
+            return call_model_fn(self._core.model_fn, features, labels, mode, self.params, config)
 
         return public_model_fn
 
@@ -103,35 +107,35 @@ class Estimator:
         Args:
             input_fn: Returns a dataset of batches, (features, labels); called anew each time.
             hooks: `SessionRunHook`s.
-            steps: So many more steps. Default: until the data end.
-            max_steps: Up to this global step; nothing happens if it has been reached.
-            saving_listeners: `CheckpointSaverListener`s, told of each checkpoint.
+            steps: Number of further steps. Default: until the input ends.
+            max_steps: The global step to stop at; does nothing if it is reached.
+            saving_listeners: `CheckpointSaverListener`s, called for each checkpoint.
 
         Returns:
             This object.
 
         Raises:
-            ArgumentError: If an argument is wrong.
+            ArgumentError: If an argument is invalid.
             NanLossDuringTrainingError: If the loss becomes NaN.
 
         Source: tf.estimator.Estimator.train.
         """
-        engine = self._engine
-        _requests.demand_trainer(engine.config)
-        _requests.demand_steps(steps, max_steps)
-        replicas, is_distributed = engine.replicas_of(engine.config.train_distribute)
+        core = self._core
+        _requests.check_trainer(core.config)
+        _requests.check_steps(steps, max_steps)
+        replicas, is_distributed = core.replicas_of(core.config.train_distribute)
         if not is_distributed:
             remedy = "Give it RunConfig(train_distribute=strategy)."
-            local_training.warn(f"The Estimator of {engine.model_dir!r}", remedy)
+            local_training.warn(f"The Estimator of {core.model_dir!r}", remedy)
         runtime = replicas.runtime
         with runtime.depending_on_others("Estimator.train"), _logs.only_on(runtime.is_chief):
-            if engine.is_trained(runtime, max_steps):
+            if core.is_trained(runtime, max_steps):
                 _log.info("Skipping training since max_steps has already saved.")
                 return self
-            listeners = _requests.listeners(saving_listeners)
+            listeners = _requests.check_listeners(saving_listeners)
             request = TrainRequest(input_fn, _checks.hooks(hooks, "hooks"), steps, max_steps, listeners)
-            with engine.keeping_programs():
-                Training(engine, request, replicas, is_distributed).run()
+            with core.cache_programs():
+                Training(core, request, replicas, is_distributed).run()
         return self
 
     def evaluate(
@@ -146,23 +150,23 @@ class Estimator:
 
         Args:
             input_fn: Returns a dataset of batches, (features, labels).
-            steps: How many batches at most. Default: all.
+            steps: Maximum number of batches. Default: all.
             hooks: `SessionRunHook`s.
-            checkpoint_path: Which checkpoint. Default: the latest; without any, new variables.
-            name: Of this evaluation, for several of them.
+            checkpoint_path: The checkpoint's path. Default: the latest; without any, new variables.
+            name: Name of this evaluation, to tell several apart.
 
         Returns:
             The metrics, "loss" (the plain mean of the batches' losses) and "global_step".
 
         Raises:
-            ArgumentError: If an argument is wrong, or there is no data.
+            ArgumentError: If an argument is invalid, or there is no data.
             CheckpointError: If the checkpoint cannot be read, or is of another model.
 
         Source: tf.estimator.Estimator.evaluate.
         """
-        _requests.demand_steps(steps, None)
-        strategy, told = self._engine.config.eval_distribute, _checks.hooks(hooks, "hooks")
-        return _evaluation.evaluate(self._engine, strategy, input_fn, steps, told, checkpoint_path, self.eval_dir(name))
+        _requests.check_steps(steps, None)
+        strategy, checked = self._core.config.eval_distribute, _checks.hooks(hooks, "hooks")
+        return evaluate(self._core, strategy, input_fn, steps, checked, checkpoint_path, self.eval_dir(name))
 
     def predict(
         self,
@@ -176,16 +180,16 @@ class Estimator:
 
         Args:
             input_fn: Returns a dataset of batches of features; labels are left out.
-            predict_keys: Of a dict of predictions, only these.
+            predict_keys: Keys to return of a dict of predictions.
             hooks: `SessionRunHook`s.
-            checkpoint_path: Which checkpoint. Default: the latest; without any, new variables.
+            checkpoint_path: The checkpoint's path. Default: the latest; without any, new variables.
             yield_single_examples: Whether to yield an example or a batch at a time.
 
         Yields:
             Numpy arrays, or dicts of them.
 
         Raises:
-            ArgumentError: If an argument is wrong, or predictions of a batch are of different lengths.
+            ArgumentError: If an argument is invalid, or predictions of a batch are of different lengths.
 
         Source: tf.estimator.Estimator.predict.
         """
@@ -195,8 +199,8 @@ class Estimator:
                 "Could not find trained model in model_dir: %s, running initialization to predict.", self.model_dir
             )
         keys = [predict_keys] if isinstance(predict_keys, str) else predict_keys
-        prediction = Prediction(self._engine, input_fn, keys, _checks.hooks(hooks, "hooks"))
-        batches = prediction.run(lambda job: self._engine.values(job, path))
+        prediction = Prediction(self._core, input_fn, keys, _checks.hooks(hooks, "hooks"))
+        batches = prediction.run(lambda job: self._core.values(job, path))
         yield from examples_of(batches) if yield_single_examples else batches
 
     def export_saved_model(
@@ -208,18 +212,18 @@ class Estimator:
         checkpoint_path: str | None = None,
         experimental_mode: str = "infer",
     ) -> bytes:
-        """Exports the model for serving, to a new directory whose name is the time.
+        """Exports the model for serving, to a new directory named after the time.
 
         It holds the weights and compiled programs for any batch size; `lockstep.saved_model.load` reads it without the
         model's code.
 
         Args:
-            export_dir_base: Where the directory is made.
-            serving_input_receiver_fn: Returns what callers give, and the features that it becomes.
+            export_dir_base: The parent directory.
+            serving_input_receiver_fn: Returns a `ServingInputReceiver`: inputs, and features computed from them.
             assets_extra: Files to add, by name.
             as_text: Write the programs as text, too.
-            checkpoint_path: Which checkpoint. Default: the latest.
-            experimental_mode: "infer", or "eval" for what evaluation computes.
+            checkpoint_path: The checkpoint's path. Default: the latest.
+            experimental_mode: "infer", or "eval" for loss and metrics.
 
         Returns:
             The path of the directory.
@@ -231,7 +235,7 @@ class Estimator:
         Source: tf.estimator.Estimator.export_saved_model.
         """
         given = {experimental_mode: serving_input_receiver_fn}
-        return _saving.export(self._engine, export_dir_base, given, assets_extra, as_text, checkpoint_path)
+        return export_checkpoint(self._core, export_dir_base, given, assets_extra, as_text, checkpoint_path)
 
     export_savedmodel = export_saved_model
 
@@ -246,21 +250,21 @@ class Estimator:
         """Exports signatures of several modes; see `export_saved_model`.
 
         Args:
-            export_dir_base: As there.
-            input_receiver_fn_map: By mode, what callers give.
-            assets_extra: As there.
-            as_text: As there.
-            checkpoint_path: As there.
+            export_dir_base: See there.
+            input_receiver_fn_map: Receiver functions by mode.
+            assets_extra: See there.
+            as_text: See there.
+            checkpoint_path: See there.
 
         Source: tf.estimator.Estimator.experimental_export_all_saved_models.
         """
-        return _saving.export(
-            self._engine, export_dir_base, input_receiver_fn_map, assets_extra, as_text, checkpoint_path
+        return export_checkpoint(
+            self._core, export_dir_base, input_receiver_fn_map, assets_extra, as_text, checkpoint_path
         )
 
     def latest_checkpoint(self) -> str | None:
         """Returns the path of the latest checkpoint in `model_dir`, without a suffix, or `None`."""
-        return self._engine.latest_checkpoint()
+        return self._core.latest_checkpoint()
 
     def get_variable_names(self) -> list[str]:
         """Returns the names of the variables in the latest checkpoint.
@@ -268,7 +272,7 @@ class Estimator:
         Raises:
             CheckpointError: If there is none.
         """
-        return [name for name, _ in checkpoint.list_variables(self._demanded_checkpoint())]
+        return [name for name, _ in checkpoint.list_variables(self._require_checkpoint())]
 
     def get_variable_value(self, name: str) -> np.ndarray:
         """Returns the value of a variable in the latest checkpoint.
@@ -276,21 +280,26 @@ class Estimator:
         Raises:
             CheckpointError: If there is no checkpoint, or no such variable.
         """
-        return checkpoint.load_variable(self._demanded_checkpoint(), name)
+        return checkpoint.load_variable(self._require_checkpoint(), name)
 
     def eval_dir(self, name: str | None = None) -> str:
         """Returns the directory of an evaluation's event files."""
         return os.path.join(self.model_dir, "eval" if not name else f"eval_{name}")
 
     def _evaluate_in_memory(
-        self, session: Any, input_fn: Callable[..., Any], steps: int | None, hooks: Any, name: str | None
+        self,
+        session: Session,
+        input_fn: Callable[..., Any],
+        steps: int | None,
+        hooks: Sequence[Hook] | None,
+        name: str | None,
     ) -> dict[str, Any]:
         """Evaluates the variables of a training under way, on this process' first device."""
-        return _evaluation.evaluate_in_memory(
-            self._engine, session, input_fn, steps, _checks.hooks(hooks, "hooks"), self.eval_dir(name)
+        return evaluate_in_memory(
+            self._core, session, input_fn, steps, _checks.hooks(hooks, "hooks"), self.eval_dir(name)
         )
 
-    def _demanded_checkpoint(self) -> str:
+    def _require_checkpoint(self) -> str:
         path = self.latest_checkpoint()
         if path is None:
             raise CheckpointError(
@@ -300,9 +309,9 @@ class Estimator:
         return path
 
 
-def engine_of(estimator: Estimator) -> Engine:
-    """Returns what is behind an Estimator, for the other modules of this package."""
-    return estimator._engine  # pyright: ignore[reportPrivateUsage]
+def core_of(estimator: Estimator) -> EstimatorCore:
+    """Returns the core of an Estimator, for the other modules of this package."""
+    return estimator._core  # pyright: ignore[reportPrivateUsage]
 
 
 def _config_with(config: RunConfig | None, model_dir: str | os.PathLike[str] | None) -> RunConfig:
@@ -323,7 +332,7 @@ def _config_with(config: RunConfig | None, model_dir: str | os.PathLike[str] | N
     return config if given is None else config.replace(model_dir=given)
 
 
-def _warm_start_settings(given: Any) -> WarmStartSettings | None:
+def _warm_start_settings(given: object) -> WarmStartSettings | None:
     if given is None or isinstance(given, WarmStartSettings):
         return given
     if isinstance(given, (str, os.PathLike)):

@@ -1,4 +1,4 @@
-"""What a model_fn returns."""
+"""EstimatorSpec: the result of a model_fn."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from lockstep._model_fn.records import GroupOp, MetricOp, group
 from lockstep._model_fn.text import Words, is_text
+from lockstep._types import Metric, PyTree, Tensor
 from lockstep.errors import ArgumentError
 from lockstep.estimator import _checks
 from lockstep.estimator._mode_keys import MODES, ModeKeys
@@ -36,13 +37,13 @@ class _EstimatorSpec(NamedTuple):
 
 
 class EstimatorSpec(_EstimatorSpec):
-    """What a model_fn returns. Training needs `loss` and `train_op`, evaluation `loss`, prediction `predictions`.
+    """The result of a model_fn. Training needs `loss` and `train_op`, evaluation `loss`, prediction `predictions`.
 
     Args:
-        mode: Of `ModeKeys`: what the model_fn was called for.
+        mode: The mode that the model_fn was called for, of `ModeKeys`.
         predictions: A tensor, or a dict of tensors, with a row for each example. Text may be among them.
         loss: One number, of shape () or (1,).
-        train_op: What minimize or apply_gradients of an optimizer returned, or a tf.group of such.
+        train_op: The result of an optimizer's minimize or apply_gradients, or a tf.group of them.
         eval_metric_ops: Results of `lockstep.metrics`, keras.metrics.Metric objects that were updated, or pairs of
             value and update, by name.
         export_outputs: `lockstep.estimator.export.ExportOutput`s by the names of their signatures. One of several must
@@ -54,7 +55,7 @@ class EstimatorSpec(_EstimatorSpec):
         prediction_hooks: `SessionRunHook`s while it predicts.
 
     Raises:
-        ArgumentError: What the mode needs is missing, or a value is of another kind.
+        ArgumentError: If a value that the mode needs is missing, or of another kind.
 
     Source: tf.estimator.EstimatorSpec.
     """
@@ -64,9 +65,9 @@ class EstimatorSpec(_EstimatorSpec):
     def __new__(
         cls,
         mode: str,
-        predictions: Any = None,
-        loss: Any = None,
-        train_op: Any = None,
+        predictions: PyTree | None = None,
+        loss: Tensor | None = None,
+        train_op: object | None = None,
         eval_metric_ops: Mapping[str, Any] | None = None,
         export_outputs: Mapping[str, Any] | None = None,
         training_chief_hooks: Iterable[Any] | None = None,
@@ -78,15 +79,15 @@ class EstimatorSpec(_EstimatorSpec):
         """Checks and makes one."""
         if mode not in MODES:
             raise ArgumentError(f"mode must be the one that the model_fn was called with. Received: {mode!r}.")
-        found = _predictions(predictions, mode)
+        checked = _predictions(predictions, mode)
         return super().__new__(
             cls,
             mode=mode,
-            predictions=found,
+            predictions=checked,
             loss=_loss(loss, mode),
             train_op=_train_op(train_op, mode),
             eval_metric_ops=_metrics(eval_metric_ops, mode),
-            export_outputs=_export_outputs(export_outputs, found, mode),
+            export_outputs=_export_outputs(export_outputs, checked, mode),
             training_chief_hooks=_checks.hooks(training_chief_hooks, "training_chief_hooks"),
             training_hooks=_checks.hooks(training_hooks, "training_hooks"),
             scaffold=_scaffold(scaffold),
@@ -109,21 +110,21 @@ class EstimatorSpec(_EstimatorSpec):
         return EstimatorSpec(**{**self._asdict(), **kwargs})
 
 
-def _loss(loss: Any, mode: str) -> Any:
+def _loss(loss: Tensor, mode: str) -> Any:
     if loss is None:
         if mode != ModeKeys.PREDICT:
             raise ArgumentError(f"Missing loss: mode {mode!r} needs one. Pass loss= to EstimatorSpec.")
         return None
-    found = _tensor(loss, "loss")
-    if found.size != 1:
+    array = _tensor(loss, "loss")
+    if array.size != 1:
         raise ArgumentError(
-            f"Loss must be scalar. Received: shape {tuple(found.shape)}. Take tf.reduce_mean of it, or divide its sum "
+            f"Loss must be scalar. Received: shape {tuple(array.shape)}. Take tf.reduce_mean of it, or divide its sum "
             "by the size of the batch."
         )
-    return found.reshape(()) if found.shape else found
+    return array.reshape(()) if array.shape else array
 
 
-def _train_op(train_op: Any, mode: str) -> GroupOp | None:
+def _train_op(train_op: object, mode: str) -> GroupOp | None:
     if train_op is not None:
         return group(train_op)
     if mode == ModeKeys.TRAIN:
@@ -134,7 +135,7 @@ def _train_op(train_op: Any, mode: str) -> GroupOp | None:
     return None
 
 
-def _predictions(predictions: Any, mode: str) -> Any:
+def _predictions(predictions: PyTree, mode: str) -> Any:
     if predictions is None:
         if mode == ModeKeys.PREDICT:
             raise ArgumentError("Missing predictions: pass a tensor or a dict of tensors to EstimatorSpec.")
@@ -144,7 +145,7 @@ def _predictions(predictions: Any, mode: str) -> Any:
     return _tensor(predictions, "predictions")
 
 
-def _tensor(value: Any, name: str) -> Any:
+def _tensor(value: Tensor, name: str) -> Any:
     if isinstance(value, keras.Variable):
         return value.value
     if isinstance(value, (jax.Array, np.ndarray, np.generic, Words)) or is_text(value):
@@ -170,7 +171,7 @@ def _metrics(metrics: Any, mode: str) -> dict[str, Any]:
     return dict(metrics)
 
 
-def _check_metric(name: Any, metric: Any) -> None:
+def _check_metric(name: object, metric: Metric) -> None:
     if not isinstance(name, str):
         raise ArgumentError(f"eval_metric_ops must have strings as names. Received: {name!r}.")
     if isinstance(metric, (keras.metrics.Metric, MetricOp)):
@@ -184,8 +185,8 @@ def _check_metric(name: Any, metric: Any) -> None:
         _tensor(value, f"eval_metric_ops[{name!r}][{position}]")
 
 
-def _export_outputs(outputs: Any, predictions: Any, mode: str) -> dict[str, Any] | None:
-    """As TensorFlow does, it looks at them only where they are used."""
+def _export_outputs(outputs: Any, predictions: PyTree, mode: str) -> dict[str, Any] | None:
+    """Checks export outputs in prediction only, as TensorFlow does."""
     if mode != ModeKeys.PREDICT:
         return outputs
     from lockstep.estimator._export.outputs import export_outputs_of
@@ -193,7 +194,7 @@ def _export_outputs(outputs: Any, predictions: Any, mode: str) -> dict[str, Any]
     return export_outputs_of(outputs, predictions)
 
 
-def _scaffold(scaffold: Any) -> Scaffold:
+def _scaffold(scaffold: object) -> Scaffold:
     if scaffold is None:
         return Scaffold()
     if not isinstance(scaffold, Scaffold):

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics
 
+from lockstep._types import Model, PyTree
 from lockstep.errors import ArgumentError
 from lockstep.estimator._estimator import Estimator
 from lockstep.estimator._estimator_spec import EstimatorSpec
@@ -18,7 +19,7 @@ from lockstep.estimator._run_config import RunConfig
 
 
 def model_to_estimator(
-    keras_model: Any = None,
+    keras_model: Model | None = None,
     keras_model_path: str | os.PathLike[str] | None = None,
     custom_objects: Mapping[str, Any] | None = None,
     model_dir: str | os.PathLike[str] | None = None,
@@ -27,23 +28,23 @@ def model_to_estimator(
     metric_names_map: Mapping[str, str] | None = None,
     export_outputs: Mapping[str, Any] | None = None,
 ) -> Estimator:
-    """Makes an Estimator that trains a compiled Keras model, from the weights that it has.
+    """Returns an Estimator of a compiled Keras model, starting from its weights.
 
     The model itself does not change: the Estimator's variables are in its checkpoints.
 
     Args:
         keras_model: The model; or
-        keras_model_path: A file that `model.save` has written.
+        keras_model_path: A file of `model.save`.
         custom_objects: For loading the file.
-        model_dir: As for `Estimator`.
-        config: As for `Estimator`.
+        model_dir: See `Estimator`.
+        config: See `Estimator`.
         checkpoint_format: "checkpoint" or "saver", for TensorFlow's sake: there is one format.
         metric_names_map: Other names for metrics.
-        export_outputs: As `EstimatorSpec.export_outputs`, instead of all outputs.
+        export_outputs: `EstimatorSpec.export_outputs`, in place of all outputs.
 
     Raises:
-        ArgumentError: If no model, or both are given, or the model is not compiled, or neither built nor one that can
-            be made from its configuration.
+        ArgumentError: If no model, or both are given, or the model is not compiled, or neither built nor
+            restorable from its configuration.
 
     Source: tf.keras.estimator.model_to_estimator.
     """
@@ -62,32 +63,32 @@ def model_to_estimator(
     return Estimator(model_fn, model_dir=model_dir, config=config)
 
 
-def _model_fn(model: Any, names: dict[str, str], export_outputs: Mapping[str, Any] | None) -> Callable[..., Any]:
+def _model_fn(model: Model, names: dict[str, str], export_outputs: Mapping[str, Any] | None) -> Callable[..., Any]:
     from lockstep.train import minimize
 
-    # As plain values: in a model_fn the variables of an optimizer, such as its learning rate, are traced.
+    # Read here, as plain values: in a model_fn an optimizer's variables, such as its learning rate, are tracers.
     compiled = model.get_compile_config()
 
-    def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
-        here = _in_this_call(model, compiled)
-        inputs = _inputs(here, features)
-        outputs = here(inputs, training=mode == ModeKeys.TRAIN)
-        predictions = _predictions(here, outputs)
+    def model_fn(features: PyTree, labels: PyTree, mode: str) -> EstimatorSpec:
+        this = _model_of_call(model, compiled)
+        inputs = _inputs(this, features)
+        outputs = this(inputs, training=mode == ModeKeys.TRAIN)
+        predictions = _predictions(this, outputs)
         if mode == ModeKeys.PREDICT:
             return EstimatorSpec(mode, predictions=predictions, export_outputs=export_outputs)
-        with _own_averages(here):
-            loss = here.compute_loss(x=inputs, y=labels, y_pred=outputs, training=mode == ModeKeys.TRAIN)
+        with _fresh_loss_averages(this):
+            loss = this.compute_loss(x=inputs, y=labels, y_pred=outputs, training=mode == ModeKeys.TRAIN)
         if mode == ModeKeys.TRAIN:
-            trained = minimize(loss, model.optimizer, var_list=here.trainable_variables)
-            return EstimatorSpec(mode, predictions=predictions, loss=loss, train_op=trained)
-        metrics = _metrics(compiled, here, labels, outputs, names)
+            train_op = minimize(loss, model.optimizer, var_list=this.trainable_variables)
+            return EstimatorSpec(mode, predictions=predictions, loss=loss, train_op=train_op)
+        metrics = _metrics(compiled, this, labels, outputs, names)
         return EstimatorSpec(mode, predictions=predictions, loss=loss, eval_metric_ops=metrics)
 
     return model_fn
 
 
-def _in_this_call(model: Any, compiled: dict[str, Any]) -> Any:
-    """A built model has variables that the model_fn uses; of any other, each call of the model_fn makes its own."""
+def _model_of_call(model: Model, compiled: dict[str, Any]) -> Any:
+    """Returns the model itself if it is built, else this call's copy, whose variables the call creates."""
     if model.built and model.weights:
         return model
     try:
@@ -101,51 +102,56 @@ def _in_this_call(model: Any, compiled: dict[str, Any]) -> Any:
     return fresh
 
 
-def _inputs(model: Any, features: Any) -> Any:
-    """A single feature is what a model of one input takes, whatever its name."""
+def _inputs(model: Model, features: PyTree) -> Any:
+    """Returns the model's inputs; a single feature fits a model of one input, under any name."""
     if isinstance(features, dict) and len(features) == 1 and len(getattr(model, "inputs", None) or [0]) == 1:
         return next(iter(features.values()))
     return features
 
 
-def _predictions(model: Any, outputs: Any) -> dict[str, Any]:
+def _predictions(model: Model, outputs: PyTree) -> dict[str, Any]:
     if isinstance(outputs, dict):
         return outputs
     flat = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
     return dict(zip(_output_names(model, len(flat)), flat, strict=True))
 
 
-def _output_names(model: Any, count: int) -> list[str]:
-    """As in TensorFlow: those of the layers that give the outputs; a subclass of Model has none."""
+def _output_names(model: Model, count: int) -> list[str]:
+    """Returns the names of the layers of the outputs, as TensorFlow does; a subclass of Model has none."""
     if isinstance(model, keras.Sequential):
         return [model.layers[-1].name]
     return getattr(model, "output_names", None) or [f"output_{i}" for i in range(1, count + 1)]
 
 
 @contextlib.contextmanager
-def _own_averages(model: Any) -> Generator[None]:
-    """With several outputs Keras averages the loss of each: those averages belong to the call that makes them."""
-    theirs = model._compile_loss
-    if theirs is not None:
-        names = theirs.output_names
-        model._compile_loss = CompileLoss(theirs._user_loss, theirs._user_loss_weights, output_names=names)
+def _fresh_loss_averages(model: Model) -> Generator[None]:
+    """Gives Keras new averages of the outputs' losses, within the context: they belong to this call."""
+    original = model._compile_loss
+    if original is not None:
+        names = original.output_names
+        model._compile_loss = CompileLoss(original._user_loss, original._user_loss_weights, output_names=names)
     try:
         yield
     finally:
-        model._compile_loss = theirs
+        model._compile_loss = original
 
 
-def _metrics(compiled: dict[str, Any], model: Any, labels: Any, outputs: Any, names: dict[str, str]) -> dict[str, Any]:
-    """The compiled metrics, made anew: their counts belong to this evaluation."""
-    made = [keras.saving.deserialize_keras_object(compiled.get(kind)) for kind in ("metrics", "weighted_metrics")]
-    if not any(made):
+def _metrics(
+    compiled: dict[str, Any], model: Model, labels: PyTree, outputs: PyTree, names: dict[str, str]
+) -> dict[str, Any]:
+    """Returns new copies of the compiled metrics, whose counts belong to this evaluation."""
+    metric_lists = [
+        keras.saving.deserialize_keras_object(compiled.get(kind)) for kind in ("metrics", "weighted_metrics")
+    ]
+    if not any(metric_lists):
         return {}
-    found = CompileMetrics(*made, output_names=getattr(model, "output_names", None))
-    found.update_state(labels, outputs)
-    return {names.get(name, name): metric for name, metric in _by_name(found).items()}
+    metrics = CompileMetrics(*metric_lists, output_names=getattr(model, "output_names", None))
+    metrics.update_state(labels, outputs)
+    return {names.get(name, name): metric for name, metric in _by_name(metrics).items()}
 
 
-def _by_name(found: Any) -> dict[str, Any]:
-    """By the names that `fit` gives them: with several outputs, `output_metric`."""
-    lists = [one for one in [*found._flat_metrics, *found._flat_weighted_metrics] if one]
+def _by_name(metrics: PyTree) -> dict[str, Any]:
+    """Names metrics as `fit` does: with several outputs, `output_metric`."""
+    # Keras' own `metrics` drops the outputs' names, which TensorFlow's results carry.
+    lists = [one for one in [*metrics._flat_metrics, *metrics._flat_weighted_metrics] if one]
     return {f"{one.output_name}_{m.name}" if one.output_name else str(m.name): m for one in lists for m in one.metrics}

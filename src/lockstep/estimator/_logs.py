@@ -1,4 +1,4 @@
-"""Who logs what happens: the chief, to standard error unless the program has set logging up itself."""
+"""Logging of Estimators: by the chief, to standard error unless the program has configured logging."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ _log = logging.getLogger("lockstep")
 
 def show() -> None:
     """Shows messages from INFO up, as TensorFlow does, unless the program decides on that itself."""
+    # A program with its own handlers would see each message twice.
     if _log.hasHandlers():
         return
     handler = logging.StreamHandler()
@@ -22,7 +23,7 @@ def show() -> None:
 
 @contextlib.contextmanager
 def only_on(is_chief: bool) -> Generator[None]:
-    """While open, only the chief logs less than warnings."""
+    """Raises the log level to WARNING except on the chief, within the context."""
     before = _log.level
     if not is_chief:
         _log.setLevel(max(before, logging.WARNING))

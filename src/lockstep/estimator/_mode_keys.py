@@ -1,10 +1,10 @@
-"""What a model_fn is called for."""
+"""Modes of a model_fn."""
 
 from __future__ import annotations
 
 
 class ModeKeys:
-    """What a model_fn is called for: "train", "eval" or "infer".
+    """The modes of a model_fn: "train", "eval" and "infer".
 
     Source: tf.estimator.ModeKeys.
     """

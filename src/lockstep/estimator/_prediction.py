@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -11,58 +11,63 @@ import numpy as np
 from lockstep._feed.feed import Feed
 from lockstep._model_fn.text import Words
 from lockstep._nest import map_structure
+from lockstep._types import Array, PyTree
 from lockstep.errors import ArgumentError
-from lockstep.estimator._driver import Driver
-from lockstep.estimator._input import Input
+from lockstep.estimator._hook_runner import HookRunner
+from lockstep.estimator._input_fns.source import Input
 from lockstep.estimator._session import AloneSignals, Session
 from lockstep.estimator._state import VariableState
+from lockstep.estimator._types import InputFn
 
 if TYPE_CHECKING:
-    from lockstep.estimator._engine import Engine
+    from lockstep.estimator._compiled_model_fn import CompiledModelFn
+    from lockstep.estimator._core import EstimatorCore
 
 
 class Prediction:
     """One call of `predict`, on this process' first device.
 
     Args:
-        engine: The model.
-        input_fn: The data.
-        keys: Of a dict of predictions, only these; `None` for all.
-        hooks: The caller's.
+        core: The estimator's core.
+        input_fn: The input function.
+        keys: Keys to return of a dict of predictions; `None` for all.
+        hooks: The caller's hooks.
     """
 
-    def __init__(self, engine: Engine, input_fn: Any, keys: Sequence[str] | None, hooks: Sequence[Any]) -> None:
-        self._engine = engine
+    def __init__(
+        self, core: EstimatorCore, input_fn: InputFn, keys: Sequence[str] | None, hooks: Sequence[Any]
+    ) -> None:
+        self._core = core
         self._keys = keys
         self._hooks = list(hooks)
-        self._replicas = engine.own_replicas()
-        self._input = Input(input_fn, "infer", self._replicas, False, engine.params, engine.config)
+        self._replicas = core.first_device_replicas()
+        self._input = Input(input_fn, "infer", self._replicas, False, core.params, core.config)
 
-    def run(self, first_values: Any) -> Iterator[Any]:
+    def run(self, first_values: Callable[[CompiledModelFn], Mapping[str, np.ndarray]]) -> Iterator[Any]:
         """Yields the predictions of one batch after another."""
-        job = self._engine.job("infer", self._replicas, self._input)
-        keys = self._checked_keys(job.spec.predictions)
-        hooks = [*self._hooks, *(job.spec.prediction_hooks or ())]
+        compiled = self._core.compile("infer", self._replicas, self._input)
+        keys = self._select_keys(compiled.spec.predictions)
+        hooks = [*self._hooks, *(compiled.spec.prediction_hooks or ())]
         for hook in hooks:
             hook.begin()
-        job.want(hooks)
-        state = VariableState(job.program, first_values(job))
-        session = Session(job, state, state.global_step, True, AloneSignals())
-        driver = Driver(hooks, session, True, lambda outputs: None)
-        driver.create()
-        feed = Feed(self._input.source, job.program, self._replicas.runtime, None, at_most=True)
+        compiled.request_outputs(hooks)
+        state = VariableState(compiled.program, first_values(compiled))
+        session = Session(compiled, state, state.global_step, True, AloneSignals())
+        runner = HookRunner(hooks, session, True, lambda outputs: None)
+        runner.create()
+        feed = Feed(self._input.source, compiled.program, self._replicas.runtime, None, at_most=True)
         with feed.epoch(state.shapes()) as batches:
             for number, batch in enumerate(batches):
-                driver.before(number, 1)
-                outputs, after = job.program.run(state.take(), batch)
+                runner.before(number, 1)
+                outputs, after = compiled.program.run(state.take(), batch)
                 state.give(after)
-                stops = driver.after(number, outputs)
-                yield _chosen(_on_host(outputs.last["predictions"]), keys)
+                stops = runner.after(number, outputs)
+                yield _select(_on_host(outputs.last["predictions"]), keys)
                 if stops:
                     break
-        driver.end()
+        runner.end()
 
-    def _checked_keys(self, predictions: Any) -> list[str] | None:
+    def _select_keys(self, predictions: PyTree) -> list[str] | None:
         if not self._keys:
             return None
         if not isinstance(predictions, dict):
@@ -70,23 +75,23 @@ class Prediction:
                 "predict_keys argument is not valid in case of non-dict predictions. Received: "
                 f"predict_keys={list(self._keys)}. Leave it out, or have the model_fn predict a dict."
             )
-        found = [key for key in predictions if key in self._keys]
-        if not found:
+        chosen = [key for key in predictions if key in self._keys]
+        if not chosen:
             raise ArgumentError(
                 f"Expected to run at least one output from {list(predictions)}. Received: predict_keys="
                 f"{list(self._keys)}."
             )
-        return found
+        return chosen
 
 
-def _on_host(predictions: Any) -> Any:
-    def one(leaf: Any) -> Any:
+def _on_host(predictions: PyTree) -> Any:
+    def one(leaf: Array) -> Any:
         return leaf.on_host() if isinstance(leaf, Words) else np.asarray(leaf)
 
     return map_structure(one, predictions, is_leaf=lambda leaf: isinstance(leaf, Words))
 
 
-def _chosen(predictions: Any, keys: list[str] | None) -> Any:
+def _select(predictions: PyTree, keys: list[str] | None) -> Any:
     return predictions if keys is None else {key: predictions[key] for key in keys}
 
 

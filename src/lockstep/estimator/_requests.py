@@ -1,14 +1,17 @@
-"""Checks of what `train`, `evaluate` and `predict` are asked for."""
+"""Checks of arguments of `train`, `evaluate` and `predict`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstep.errors import ArgumentError
 from lockstep.estimator import _checks
 
+if TYPE_CHECKING:
+    from lockstep.estimator._run_config import RunConfig
 
-def demand_trainer(config: Any) -> None:
+
+def check_trainer(config: RunConfig) -> None:
     """Raises `ArgumentError` unless this task trains."""
     if config.task_type in ("evaluator", "ps"):
         raise ArgumentError(
@@ -18,7 +21,7 @@ def demand_trainer(config: Any) -> None:
         )
 
 
-def demand_steps(steps: Any, max_steps: Any) -> None:
+def check_steps(steps: object, max_steps: object) -> None:
     """Raises `ArgumentError` unless both are `None`, or one is a whole number above 0."""
     if steps is not None and max_steps is not None:
         raise ArgumentError("Can not provide both steps and max_steps. Received: both. Give one of them.")
@@ -26,7 +29,7 @@ def demand_steps(steps: Any, max_steps: Any) -> None:
     _checks.steps(max_steps, "max_steps")
 
 
-def listeners(values: Any) -> tuple[Any, ...]:
+def check_listeners(values: object) -> tuple[Any, ...]:
     """Returns listeners as a tuple; raises `ArgumentError` unless all are `CheckpointSaverListener`s."""
     from lockstep.estimator._hooks import CheckpointSaverListener
 

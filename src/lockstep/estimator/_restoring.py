@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -19,61 +18,64 @@ _MEANING = "a damaged checkpoint is an error, and none before it is used"
 Values = dict[str, np.ndarray]
 
 
-def restored(variables: Variables, path: str) -> Values:
-    """Returns the values in a checkpoint; those of local variables are new.
+def restore(variables: Variables, path: str) -> Values:
+    """Returns the variables in a checkpoint; local ones get new values.
 
     Raises:
         CheckpointError: If it lacks a variable, or holds another shape.
     """
     with checkpoint.pinned(path):
-        return values_of(variables, checkpoint.load(path))
+        return restore_loaded(variables, checkpoint.load(path))
 
 
-def values_of(variables: Variables, loaded: checkpoint.Checkpoint) -> Values:
-    """Returns the values in a checkpoint that was read; those of local variables are new.
+def restore_loaded(variables: Variables, loaded: checkpoint.Checkpoint) -> Values:
+    """Returns the variables in a loaded checkpoint; local ones get new values.
 
     Raises:
         CheckpointError: If it lacks a variable, or holds another shape.
     """
-    path, found = loaded.prefix, loaded.arrays
+    path, arrays = loaded.prefix, loaded.arrays
     _log.info("Restoring parameters from %s", path)
+    # Metrics and loss averages start anew in each run, so no checkpoint holds them.
     local = [key for key, entry in variables.entries.items() if entry.local]
     fresh = variables.initial_values() if local else {}
-    return {key: fresh[key] if key in local else _checked(variables, key, found, path) for key in variables.entries}
+    return {
+        key: fresh[key] if key in local else _check_value(variables, key, arrays, path) for key in variables.entries
+    }
 
 
-def newest(directory: str) -> checkpoint.Checkpoint | None:
-    """Returns the newest checkpoint that is any good; the log warns of those that are not.
+def load_newest(directory: str) -> checkpoint.Checkpoint | None:
+    """Loads the newest intact checkpoint; logs a warning for damaged ones.
 
     Raises:
         CheckpointError: If LOCKSTEP_STRICT_CHECKPOINTS is 1 and the newest one is damaged.
     """
-    found = checkpoint.load_newest(directory, strict=switch.is_on(_STRICT, _MEANING, default=False))
-    if found is not None:
+    loaded = checkpoint.load_newest(directory, strict=switch.is_on(_STRICT, _MEANING, default=False))
+    if loaded is not None:
         progress_file.mark("restored")
-    return found
+    return loaded
 
 
-def new(variables: Variables, warm_start: Callable[[Values], Values] | None) -> Values:
-    """Returns first values, after a warm start if there is one."""
+def initialize(variables: Variables, warm_start: Callable[[Values], Values] | None) -> Values:
+    """Returns first values, after the warm start if there is one."""
     values = variables.initial_values()
     return values if warm_start is None else warm_start(values)
 
 
-def _checked(variables: Variables, key: str, found: dict[str, Any], path: str) -> np.ndarray:
+def _check_value(variables: Variables, key: str, arrays: dict[str, np.ndarray], path: str) -> np.ndarray:
     entry = variables.entries[key]
-    if key not in found:
+    if key not in arrays:
         raise CheckpointError(
             f"A checkpoint must hold every variable of the model_fn. {path} lacks {key} ({entry}); it holds "
-            f"{', '.join(sorted(found)[:8])}... Train this model in another model_dir, with "
+            f"{', '.join(sorted(arrays)[:8])}... Train this model in another model_dir, with "
             "WarmStartSettings(ckpt_to_initialize_from=...) to take over what fits."
         )
-    if found[key].shape != entry.shape:
+    if arrays[key].shape != entry.shape:
         raise CheckpointError(
             f"A checkpoint must hold variables of the model_fn's shapes. {path} has {key} with "
-            f"{found[key].shape}; the model_fn makes it {entry.shape}. Use another model_dir."
+            f"{arrays[key].shape}; the model_fn makes it {entry.shape}. Use another model_dir."
         )
-    return np.asarray(found[key]).astype(entry.dtype, copy=False)
+    return np.asarray(arrays[key]).astype(entry.dtype, copy=False)
 
 
 def global_step_of(path: str | None) -> int:

@@ -41,7 +41,7 @@ class Environment:
     """The environment's description of the cluster.
 
     Attributes:
-        config: What TF_CONFIG says.
+        config: The contents of TF_CONFIG.
         launcher: The resolver of the launcher's variables where TF_CONFIG is not set; `None` for a process alone.
     """
 
@@ -50,7 +50,7 @@ class Environment:
 
 
 def read_environment() -> Environment:
-    """Returns what TF_CONFIG, or else the launcher, says now.
+    """Returns the cluster role of TF_CONFIG, or of the launcher.
 
     Raises:
         ClusterSpecError: TF_CONFIG is malformed, or launchers contradict each other.
@@ -62,8 +62,8 @@ def role_of(environment: Environment, resolver: ClusterResolver | None = None, i
     """Returns the role of this process.
 
     Args:
-        environment: What describes the cluster, unless `resolver` does.
-        resolver: Of the training strategy, whose cluster and task then count, unless it is empty.
+        environment: The environment variables that describe the cluster, unless `resolver` does.
+        resolver: The training strategy's resolver, which takes precedence unless it is empty.
         in_strategy: Whether a strategy trains, so that worker 0 may be the chief.
 
     Raises:
@@ -95,7 +95,7 @@ def role_of(environment: Environment, resolver: ClusterResolver | None = None, i
 
 
 def _evaluator(config: TFConfig, task: Task) -> Role:
-    """An evaluator takes no part in training, and is told nothing of those that do."""
+    """Returns the role of an evaluator, which is not part of the cluster that trains."""
     return Role(
         cluster_spec=ClusterSpec({}),
         task_type=task.type,
@@ -168,14 +168,14 @@ def _values(task: Field) -> Mapping[str, object]:
 
 
 def _index(field: Field) -> Field:
-    """An index may be written as a text, such as "0"."""
+    """Parses a task index, which may be text such as "0"."""
     if isinstance(field.value, str) and _INTEGER.fullmatch(field.value):
         return Field(field.name, int(field.value))
     return field
 
 
 def _global_id(cluster: ClusterSpec, task: Task) -> int:
-    """Chief first, then the other jobs in alphabetical order, and `ps` last."""
+    """Returns the global id: chief first, then the other jobs in alphabetical order, and `ps` last."""
     jobs = sorted(cluster.jobs, key=lambda job: (job not in ("chief", "master"), job == "ps", job))
     return sum(len(cluster.job_tasks(job)) for job in jobs[: jobs.index(task.type)]) + task.index
 

@@ -1,4 +1,4 @@
-"""How an Estimator runs: what the program says, and what TF_CONFIG makes of this process."""
+"""RunConfig: settings of an Estimator, and this process' role by TF_CONFIG."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class DistributeConfig(NamedTuple):
     """Strategies for training and evaluation, as `RunConfig(experimental_distribute=...)` takes them.
 
     Attributes:
-        train_distribute: As of `RunConfig`.
-        eval_distribute: As of `RunConfig`.
+        train_distribute: See `RunConfig`.
+        eval_distribute: See `RunConfig`.
         remote_cluster: Must be `None`: each task of a cluster is a process that runs the program, with a TF_CONFIG.
 
     Source: tensorflow.python.distribute.distribute_config.DistributeConfig.
@@ -74,7 +74,7 @@ class DistributeConfig(NamedTuple):
 
 
 class RunConfig:
-    """How an Estimator runs. It does not change once it is made; `replace` makes another one.
+    """The settings of an Estimator; immutable, `replace` returns a changed copy.
 
     The role of this process is read from TF_CONFIG, or where that is not set from the variables of the launcher (Slurm,
     Open MPI, torchrun), when the object is made. With a `train_distribute` that has a cluster resolver, such as
@@ -102,28 +102,28 @@ class RunConfig:
     is not the chief, which TensorFlow told it inside of the model_fn. And `replace` follows changed strategies.
 
     Args:
-        model_dir: Where checkpoints and summaries go. Default: that of TF_CONFIG, else the Estimator's.
-        tf_random_seed: A whole number from which everything random begins. Default: a new one in each run.
-        save_summary_steps: How many steps lie between summaries; 0 or `None`: no summaries.
-        save_checkpoints_steps: How many steps lie between checkpoints.
-        save_checkpoints_secs: How many seconds lie between checkpoints. Default: 600, unless steps are given. If both
+        model_dir: The directory of checkpoints and summaries. Default: that of TF_CONFIG, else the Estimator's.
+        tf_random_seed: The seed of everything random. Default: a new one in each run.
+        save_summary_steps: Steps between summaries; 0 or `None` for no summaries.
+        save_checkpoints_steps: Steps between checkpoints.
+        save_checkpoints_secs: Seconds between checkpoints. Default: 600, unless steps are given. If both
             are `None` or 0, there are no checkpoints.
         session_config: `None`, or a tf.compat.v1.ConfigProto, whose settings change nothing.
-        keep_checkpoint_max: How many checkpoints are kept; 0 or `None`: all.
-        keep_checkpoint_every_n_hours: After how many hours one more checkpoint is kept for good.
-        log_step_count_steps: How many steps lie between messages of speed and loss; `None`: no messages.
+        keep_checkpoint_max: Number of checkpoints to keep; 0 or `None` for all.
+        keep_checkpoint_every_n_hours: Hours between checkpoints that are kept for good.
+        log_step_count_steps: Steps between messages of speed and loss; `None` for no messages.
         train_distribute: A `lockstep.distribute.Strategy` to train with.
         device_fn: Must be `None`: strategies place variables.
         protocol: Must be `None` or "grpc".
         eval_distribute: A strategy to evaluate with.
         experimental_distribute: A `DistributeConfig`, instead of the two.
-        experimental_max_worker_delay_secs: Must be `None` or 0: workers train in step, and begin together.
-        session_creation_timeout_secs: How many seconds a task waits for the others when training begins.
-        checkpoint_save_graph_def: May be either: there is no graph that could be saved.
+        experimental_max_worker_delay_secs: Must be `None` or 0: workers train in lockstep, and start together.
+        session_creation_timeout_secs: Seconds that a worker waits for the others at the start of training.
+        checkpoint_save_graph_def: Ignored: there is no graph to save.
 
     Raises:
         ArgumentError: A value breaks a rule above.
-        UnsupportedError: `device_fn`, `protocol` or `session_config` would have to change how something is computed.
+        UnsupportedError: `device_fn`, `protocol` or `session_config` would change a computation.
         ClusterSpecError: TF_CONFIG or the launcher's cluster breaks a rule above, or launchers contradict each other.
 
     Attributes:
@@ -131,8 +131,8 @@ class RunConfig:
         task_type: The job of this process: "chief", "master", "worker", "ps" or "evaluator".
         task_id: The index of this process in its job.
         is_chief: Whether this process saves checkpoints while it trains.
-        num_worker_replicas: How many tasks train, the chief among them.
-        num_ps_replicas: How many tasks the job `ps` has.
+        num_worker_replicas: Number of workers that train, with the chief.
+        num_ps_replicas: Number of tasks of the job `ps`.
         global_id_in_cluster: A number for each task: the chief, then the other jobs in alphabetical order, then `ps`.
         master: The address of this process.
         evaluation_master: TF_CONFIG's "eval_session_master", for a process alone or an evaluator; else "".
@@ -190,14 +190,15 @@ class RunConfig:
         session_creation_timeout_secs: float = 7200,
         checkpoint_save_graph_def: bool = True,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name in REPLACEABLE}
+        # Before any other local: all arguments by name, as `replace` takes them.
+        values = {name: value for name, value in locals().items() if name in REPLACEABLE}
         self._environment = read_environment()
         config = self._environment.config
         if config.values:
             _log.info("TF_CONFIG environment variable: %s", config.values)
-        given["model_dir"] = _model_dir(config, _path(model_dir))
-        given.update(_cadence(save_checkpoints_steps, save_checkpoints_secs))
-        self._take(given)
+        values["model_dir"] = _model_dir(config, _path(model_dir))
+        values.update(_cadence(save_checkpoints_steps, save_checkpoints_secs))
+        self._set_fields(values)
 
     def replace(self, **kwargs: Any) -> RunConfig:
         """Returns a copy with other values; TF_CONFIG is not read again.
@@ -217,33 +218,35 @@ class RunConfig:
                     "from TF_CONFIG: set it before the RunConfig is made."
                 )
         new = copy.copy(self)
-        new._take({**self._given(kwargs), **_replaced_cadence(kwargs), **kwargs})
+        new._set_fields({**self._explicit_arguments(kwargs), **_superseded_cadence(kwargs), **kwargs})
         return new
 
-    def _given(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """What the program had said; a strategy out of `experimental_distribute` is dropped, and comes from there."""
-        given = {name: getattr(self, name) for name in REPLACEABLE}
+    def _explicit_arguments(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the explicit arguments, without strategies that `experimental_distribute` supplies."""
+        values = {name: getattr(self, name) for name in REPLACEABLE}
         joint = self.experimental_distribute or DistributeConfig()
         dropped = [name for name in _STRATEGIES if getattr(joint, name) is not None and name not in kwargs]
-        return {**given, **dict.fromkeys(dropped)}
+        return {**values, **dict.fromkeys(dropped)}
 
-    def _take(self, given: dict[str, Any]) -> None:
-        values = {name: _checked(name, given[name]) for name in REPLACEABLE}
+    def _set_fields(self, arguments: dict[str, Any]) -> None:
+        values = {name: _check(name, arguments[name]) for name in REPLACEABLE}
         if values["save_checkpoints_steps"] is not None and values["save_checkpoints_secs"] is not None:
             raise ArgumentError(_BOTH.format(values["save_checkpoints_steps"], values["save_checkpoints_secs"]))
-        values.update(_joined_strategies(values))
+        values.update(_merge_strategies(values))
         strategy: Strategy | None = values["train_distribute"]
         role = role_of(self._environment, strategy and strategy.cluster_resolver, strategy is not None)
+        # Past `__setattr__`, which refuses fields.
         vars(self).update(values, **vars(role))
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Refuses to change what `replace` changes, and what follows from TF_CONFIG."""
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuses changes of fields, which are for `replace` and TF_CONFIG."""
         if name in REPLACEABLE or name in _OF_THE_ROLE:
             raise AttributeError(f"A RunConfig does not change. Received: {name} = {value!r}. Use replace({name}=...).")
         super().__setattr__(name, value)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RunConfig:
-        """Nothing in it changes, and strategies are not copied."""
+        """Returns a shallow copy: fields are immutable, and strategies are not copied."""
+        # A config inside of `params` is deep-copied for each call of a model_fn; a strategy owns devices and threads.
         return copy.copy(self)
 
     def __repr__(self) -> str:
@@ -253,8 +256,8 @@ class RunConfig:
         return str({f"_{name}": getattr(self, name) for name in (*REPLACEABLE, *_OF_THE_ROLE)})
 
 
-def _joined_strategies(values: dict[str, Any]) -> dict[str, Any]:
-    """The strategies, out of their own arguments or out of `experimental_distribute`."""
+def _merge_strategies(values: dict[str, Any]) -> dict[str, Any]:
+    """Merges strategies given as arguments or by `experimental_distribute`."""
     joint: DistributeConfig = values["experimental_distribute"] or DistributeConfig()
     if joint.remote_cluster is not None:
         raise UnsupportedError(
@@ -263,15 +266,15 @@ def _joined_strategies(values: dict[str, Any]) -> dict[str, Any]:
         )
     joined: dict[str, Any] = {}
     for name in _STRATEGIES:
-        own, other = values[name], _checked(name, getattr(joint, name))
+        own, other = values[name], _check(name, getattr(joint, name))
         if own is not None and other is not None:
             raise ArgumentError(f"Either {name} or experimental_distribute.{name} can be set. Received both.")
         joined[name] = own if other is None else other
     return joined
 
 
-def _cadence(steps: Any, secs: Any) -> dict[str, Any]:
-    """What a constructor means by the arguments that it was given."""
+def _cadence(steps: object, secs: object) -> dict[str, Any]:
+    """Returns the checkpoint cadence of a constructor's arguments."""
     if steps is _DEFAULT and secs is _DEFAULT:
         steps, secs = None, _DEFAULT_SECS
     return {
@@ -280,14 +283,14 @@ def _cadence(steps: Any, secs: Any) -> dict[str, Any]:
     }
 
 
-def _replaced_cadence(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The cadence that goes when another one is given."""
+def _superseded_cadence(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the cadence argument that a new one supersedes."""
     if kwargs.get("save_checkpoints_steps") is not None:
         return {"save_checkpoints_secs": None}
     return {} if kwargs.get("save_checkpoints_secs") is None else {"save_checkpoints_steps": None}
 
 
-def _path(value: Any) -> Any:
+def _path(value: object) -> Any:
     return os.fsdecode(value) if isinstance(value, (os.PathLike, bytes)) else value
 
 
@@ -304,11 +307,11 @@ def _model_dir(config: TFConfig, own: str | None) -> str | None:
     return named
 
 
-def _whole(value: Any) -> bool:
+def _whole(value: object) -> bool:
     return isinstance(value, Integral) and value is not True and value is not False
 
 
-def _number(value: Any) -> bool:
+def _number(value: object) -> bool:
     return isinstance(value, Real) and value is not True and value is not False and not math.isnan(value)
 
 
@@ -345,7 +348,7 @@ _UNSUPPORTED: dict[str, tuple[str, Callable[[Any], bool], str]] = {
 _NEVER_NONE = ("keep_checkpoint_every_n_hours", "session_creation_timeout_secs", "checkpoint_save_graph_def")
 
 
-def _checked(name: str, value: Any) -> Any:
+def _check(name: str, value: object) -> Any:
     """Returns a value; raises `ArgumentError` if it breaks its rule."""
     value = _path(value) if name == "model_dir" else value
     if value is None and name not in _NEVER_NONE:

@@ -1,10 +1,11 @@
-"""What a model_fn adds to the beginning of training."""
+"""Scaffold: a model_fn's additions to the start of training."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from lockstep._types import PyTree
 from lockstep.errors import ArgumentError, UnsupportedError
 
 _ADVICE = {
@@ -17,43 +18,43 @@ _DEFAULT_ADVICE = "Variables are ready when training begins; use init_fn for wha
 
 
 class Scaffold:
-    """What a model_fn adds to the beginning of training.
+    """A model_fn's additions to the start of training.
 
     Args:
         init_op: Must be `None`, or something that does nothing, such as tf.compat.v1.global_variables_initializer().
         init_feed_dict: Must be `None`.
         init_fn: A function of this object and the session, called once the variables have their first values, unless
             those come from a checkpoint.
-        ready_op: As `init_op`.
-        ready_for_local_init_op: As `init_op`.
-        local_init_op: As `init_op`.
-        summary_op: As `init_op`: all summaries are written.
-        saver: Must be `None`: `RunConfig` says which checkpoints are kept.
-        copy_from_scaffold: Another one, whose `init_fn` is used if there is none here.
+        ready_op: See `init_op`.
+        ready_for_local_init_op: See `init_op`.
+        local_init_op: See `init_op`.
+        summary_op: See `init_op`: all summaries are written.
+        saver: Must be `None`: `RunConfig` decides which checkpoints are kept.
+        copy_from_scaffold: A Scaffold whose `init_fn` is used without `init_fn`.
         local_init_feed_dict: Must be `None`.
 
     Raises:
-        UnsupportedError: For what would have to act on a graph.
-        ArgumentError: `init_fn` is no function, or `copy_from_scaffold` no Scaffold.
+        UnsupportedError: For arguments that concern a graph.
+        ArgumentError: If `init_fn` is no function, or `copy_from_scaffold` no Scaffold.
 
     Source: tf.compat.v1.train.Scaffold.
     """
 
     def __init__(
         self,
-        init_op: Any = None,
-        init_feed_dict: Any = None,
+        init_op: object | None = None,
+        init_feed_dict: object | None = None,
         init_fn: Callable[[Scaffold, Any], Any] | None = None,
-        ready_op: Any = None,
-        ready_for_local_init_op: Any = None,
-        local_init_op: Any = None,
-        summary_op: Any = None,
-        saver: Any = None,
+        ready_op: object | None = None,
+        ready_for_local_init_op: object | None = None,
+        local_init_op: object | None = None,
+        summary_op: PyTree | None = None,
+        saver: object | None = None,
         copy_from_scaffold: Scaffold | None = None,
-        local_init_feed_dict: Any = None,
+        local_init_feed_dict: object | None = None,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in ("self", "init_fn", "__class__")}
-        for name, value in given.items():
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "init_fn", "__class__")}
+        for name, value in arguments.items():
             if name != "copy_from_scaffold" and not _does_nothing(value):
                 raise UnsupportedError(
                     f"Scaffold.{name} must be None: there is no graph that it could act on. Received: {value!r}. "
@@ -67,12 +68,12 @@ class Scaffold:
 
     @property
     def init_fn(self) -> Callable[[Any], Any] | None:
-        """A function of the session, or `None`."""
+        """Returns the function of the session, or `None`."""
         function = self._init_fn
         return None if function is None else lambda session: function(self, session)
 
 
-def _does_nothing(value: Any) -> bool:
+def _does_nothing(value: object) -> bool:
     return value is None or (isinstance(value, tuple) and not value)
 
 

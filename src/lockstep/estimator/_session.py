@@ -1,4 +1,4 @@
-"""What a hook sees of a run: the session and its fetches."""
+"""The session that hooks see, and its fetches."""
 
 from __future__ import annotations
 
@@ -13,64 +13,65 @@ from lockstep._model_fn.records import SummaryOp
 from lockstep._model_fn.text import Words
 from lockstep._model_fn.variables import GLOBAL_STEP
 from lockstep._step.outputs import Outputs
+from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
-from lockstep.estimator._job import Job
+from lockstep.estimator._compiled_model_fn import CompiledModelFn
 from lockstep.estimator._state import VariableState
 
 
 class Signals(Protocol):
-    """How the tasks tell each other words; a feed does it."""
+    """Signals between workers, received by all after the same step; a feed transports them."""
 
-    def ask(self, word: str) -> None:
-        """Has all tasks be told a word, after the same one of the next steps."""
+    def broadcast(self, signal: str) -> None:
+        """Broadcasts a signal that all workers receive after the same step."""
         ...
 
-    def told(self, word: str) -> bool:
-        """Whether all tasks have been told a word, which is then forgotten."""
+    def has_received(self, signal: str) -> bool:
+        """Returns whether all workers have received a signal, and forgets it."""
         ...
 
 
 class AloneSignals:
-    """The words of a task that no others hear."""
+    """Signals of a single process."""
 
     def __init__(self) -> None:
-        self._words: set[str] = set()
+        self._pending: set[str] = set()
 
-    def ask(self, word: str) -> None:
-        """Tells it at once."""
-        self._words.add(word)
+    def broadcast(self, signal: str) -> None:
+        """Broadcasts a signal that all workers receive after the same step."""
+        self._pending.add(signal)
 
-    def told(self, word: str) -> bool:
-        """Whether it was asked for."""
-        is_told = word in self._words
-        self._words.discard(word)
+    def has_received(self, signal: str) -> bool:
+        """Returns whether all workers have received a signal, and forgets it."""
+        is_told = signal in self._pending
+        self._pending.discard(signal)
         return is_told
 
 
 class Session:
-    """One run of a model_fn, as hooks see it.
+    """The session of one run, for hooks.
 
-    Source: what tf.estimator's hooks use of tf.compat.v1.Session.
+    Source: the methods of tf.compat.v1.Session that tf.estimator's hooks use.
 
     Args:
-        job: What runs.
-        state: Its variables.
+        compiled: The compiled model_fn.
+        state: The variables.
         step: The global step at the start.
-        is_chief: Whether this task writes.
-        signals: How decisions of one task reach all.
+        is_chief: Whether this process writes.
+        signals: Signals between workers.
         save: Writes a checkpoint: `(directory, basename, step, together) -> path`.
-        flush: Waits until checkpoints are on the disk.
+        flush: Waits until checkpoints are written.
 
     Attributes:
-        global_step: How many steps there are.
-        batches: How many batches this run has used.
-        is_chief: Whether this task writes.
+        global_step: The number of steps done.
+        batches: The number of batches this run has used.
+        is_chief: Whether this process writes.
         is_stopping: Whether the run ends after this step.
     """
 
     def __init__(
         self,
-        job: Job,
+        compiled: CompiledModelFn,
         state: VariableState,
         step: int,
         is_chief: bool,
@@ -78,7 +79,7 @@ class Session:
         save: Callable[[str, str, int, bool], str] | None = None,
         flush: Callable[[], None] | None = None,
     ) -> None:
-        self._job = job
+        self._compiled = compiled
         self._state = state
         self._signals = signals
         self._save = save
@@ -91,15 +92,15 @@ class Session:
 
     @property
     def counts(self) -> bool:
-        """Whether steps increment the global step."""
-        return self._job.mode == "train"
+        """Returns whether steps increment the global step."""
+        return self._compiled.mode == "train"
 
     @property
     def increment(self) -> int:
-        """By how much a step increments the global step."""
-        return self._job.increment if self.counts else 0
+        """Returns the global step's increment per step."""
+        return self._compiled.increment if self.counts else 0
 
-    def run(self, fetches: Any, feed_dict: Any = None) -> Any:
+    def run(self, fetches: PyTree, feed_dict: Mapping[str, Any] | None = None) -> Any:
         """Returns values of the state at hand, and of the last step, in the structure of `fetches`.
 
         Args:
@@ -112,18 +113,18 @@ class Session:
         """
         if feed_dict:
             raise ArgumentError("Nothing can be fed into a step. Received: feed_dict. Let the input_fn yield the data.")
-        return self.fetched(fetches, raw=False)
+        return self.fetch(fetches, raw=False)
 
-    def fetched(self, fetches: Any, raw: bool) -> Any:
-        """Returns what hooks ask for: on the host, or arrays as the dispatch has returned them, of all its steps."""
+    def fetch(self, fetches: PyTree, raw: bool) -> Any:
+        """Fetches values, on the host, or raw: as the device arrays of all steps of the dispatch."""
         if isinstance(fetches, dict):
-            return {k: self.fetched(v, raw) for k, v in fetches.items()}
+            return {k: self.fetch(v, raw) for k, v in fetches.items()}
         if isinstance(fetches, (list, tuple)):
-            parts = [self.fetched(v, raw) for v in fetches]
+            parts = [self.fetch(v, raw) for v in fetches]
             if hasattr(fetches, "_fields"):
                 return type(fetches)(*parts)
             return parts if isinstance(fetches, list) else tuple(parts)
-        return self._one(fetches, raw)
+        return self._fetch_one(fetches, raw)
 
     def assign(self, values: Mapping[str, Any]) -> None:
         """Sets variables, by name: for `Scaffold(init_fn=...)`, which runs before training begins.
@@ -132,7 +133,7 @@ class Session:
             ArgumentError: If there is no such variable, or its shape is another.
         """
         for name, value in values.items():
-            entry = self._job.variables.entries.get(name)
+            entry = self._compiled.variables.entries.get(name)
             if entry is None or entry.shape != np.shape(value):
                 raise ArgumentError(
                     f"A value must fit a variable of the model_fn. Received: {name!r} with shape {np.shape(value)}; "
@@ -141,7 +142,7 @@ class Session:
             self._state.assign(name, np.asarray(value).astype(entry.dtype))
 
     def should_stop(self) -> bool:
-        """Whether the run ends after this step."""
+        """Returns whether the run ends after this step."""
         return self.is_stopping
 
     def save(self, directory: str, basename: str = "model.ckpt") -> str:
@@ -152,13 +153,13 @@ class Session:
         Raises:
             ArgumentError: If this run does not train.
         """
-        return self._saved(directory, basename, together=False)
+        return self._save_checkpoint(directory, basename, together=False)
 
     def save_together(self, directory: str, basename: str = "model.ckpt") -> str:
         """Writes a checkpoint likewise, with the position in the data; all tasks call it after the same step."""
-        return self._saved(directory, basename, together=True)
+        return self._save_checkpoint(directory, basename, together=True)
 
-    def _saved(self, directory: str, basename: str, together: bool) -> str:
+    def _save_checkpoint(self, directory: str, basename: str, together: bool) -> str:
         if self._save is None:
             raise ArgumentError(
                 "Checkpoints are written by training. Received: save in another run. Use a hook of train."
@@ -170,30 +171,31 @@ class Session:
         if self._flush is not None:
             self._flush()
 
-    def ask(self, word: str) -> None:
-        """Has all tasks be told a word, after the same one of the next steps."""
-        self._signals.ask(word)
+    def broadcast(self, signal: str) -> None:
+        """Broadcasts a signal that all workers receive after the same step."""
+        self._signals.broadcast(signal)
 
-    def told(self, word: str) -> bool:
-        """Whether all tasks have been told a word, which is then forgotten."""
-        return self._signals.told(word)
+    def has_received(self, signal: str) -> bool:
+        """Returns whether all workers have received a signal, and forgets it."""
+        return self._signals.has_received(signal)
 
-    def stepped(self, outputs: Outputs, steps: int) -> None:
-        """Takes what so many steps handed out."""
+    def record_outputs(self, outputs: Outputs, steps: int) -> None:
+        """Records the outputs of steps."""
+        # Device arrays: fetching them to the host here would wait for the step, and most hooks read few of them.
         self._outputs = outputs
         self.batches += steps
         self.global_step += steps * self.increment
 
     def values(self) -> dict[str, np.ndarray]:
-        """The variables that checkpoints hold, on the host."""
-        return {key: self._state.value(key) for key in self._job.variables.saved()}
+        """Returns the variables of checkpoints, on the host."""
+        return {key: self._state.value(key) for key in self._compiled.variables.checkpoint_keys()}
 
-    def _one(self, fetch: Any, raw: bool) -> Any:
+    def _fetch_one(self, fetch: PyTree, raw: bool) -> Any:
         if isinstance(fetch, str):
-            return self._named(fetch.removesuffix(":0"), raw)
+            return self._fetch_named(fetch.removesuffix(":0"), raw)
         if isinstance(fetch, keras.Variable):
-            return self._state.value(self._job.first.scope.key_of(fetch))
-        place = self._job.places.get(id(fetch))
+            return self._state.value(self._compiled.first_call.scope.key_of(fetch))
+        place = self._compiled.output_paths.get(id(fetch))
         if place is None:
             raise ArgumentError(
                 "A hook may ask for names, for variables, and for values of the model_fn that it holds as attributes. "
@@ -202,18 +204,18 @@ class Session:
             )
         return self._output(place, raw)
 
-    def _named(self, name: str, raw: bool) -> Any:
+    def _fetch_named(self, name: str, raw: bool) -> Any:
         if name == GLOBAL_STEP:
             return np.int64(self.global_step)
         if name == "summaries":
             return self._summaries(raw)
         if name == "loss":
             return self._output(("loss",), raw)
-        if name in self._job.names:
+        if name in self._compiled.names:
             return self._output(("values", name), raw)
         if name in self._state:
             return self._state.value(name)
-        known = ["loss", GLOBAL_STEP, *self._job.names, *self._job.variables.entries]
+        known = ["loss", GLOBAL_STEP, *self._compiled.names, *self._compiled.variables.entries]
         close = difflib.get_close_matches(name, known, 3) or known[:8]
         raise ArgumentError(
             f"A hook asks for values by the names that the model_fn has given. Received: {name!r}; there are "
@@ -221,9 +223,9 @@ class Session:
         )
 
     def _summaries(self, raw: bool) -> list[tuple[SummaryOp, Any]]:
-        """The loss, and what the model_fn adds."""
+        """Fetches the loss and the model_fn's summaries."""
         values = self._output(("summaries",), raw=True)
-        own = [(op, self._on_host(v, raw)) for op, v in zip(self._job.summaries, values, strict=True)]
+        own = [(op, self._on_host(v, raw)) for op, v in zip(self._compiled.summaries, values, strict=True)]
         return [(SummaryOp("scalar", "loss", None), self._output(("loss",), raw)), *own]
 
     def _output(self, place: tuple[Any, ...], raw: bool) -> Any:
@@ -239,9 +241,10 @@ class Session:
             value = value[part]
         return value if place == ("summaries",) else self._on_host(value, raw)
 
-    def _on_host(self, value: Any, raw: bool) -> Any:
+    def _on_host(self, value: PyTree, raw: bool) -> Any:
+        # Raw values stay on devices: a hook that reads them later does not wait for the step.
         if raw:
             return value
-        found = value.on_host() if isinstance(value, Words) else np.asarray(value)
+        array = value.on_host() if isinstance(value, Words) else np.asarray(value)
         places = self._outputs.places if self._outputs is not None else None
-        return found if places is None else found[places[-1]]
+        return array if places is None else array[places[-1]]

@@ -1,4 +1,4 @@
-"""What TensorFlow's programs pass as `session_config`: settings that change no result, and nothing else."""
+"""TensorFlow's `session_config`: settings that change no result are accepted, others refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Settings:
 
     _RULES: ClassVar[dict[str, tuple[Any, tuple[Any, ...], str]]]
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, **settings: object) -> None:
         for name, value in settings.items():
             setattr(self, name, value)
 
@@ -38,8 +38,8 @@ class _Settings:
             raise AttributeError(f"{type(self).__name__} has {', '.join(self._RULES)}. Received: {name}.")
         return self._RULES[name][0]
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Checks what is set.
+    def __setattr__(self, name: str, value: object) -> None:
+        """Checks a setting.
 
         Raises:
             ArgumentError: There is no such setting.
@@ -65,7 +65,7 @@ class _Settings:
 
 
 class GPUOptions(_Settings):
-    """How JAX uses GPUs.
+    """Settings of GPU memory.
 
     Attributes:
         allow_growth: Whether JAX takes GPU memory as it needs it. It sets XLA_PYTHON_CLIENT_PREALLOCATE, which counts
@@ -84,22 +84,22 @@ class GPUOptions(_Settings):
         "force_gpu_compatible": (False, (True,), ""),
     }
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Checks what is set, and lets memory grow."""
+    def __setattr__(self, name: str, value: object) -> None:
+        """Checks a setting."""
         super().__setattr__(name, value)
         if name == "allow_growth" and value:
             _let_memory_grow()
 
 
 class ConfigProto(_Settings):
-    """Settings of a session. None of them changes anything; those that would have to are refused.
+    """Settings of a session; only those that change no result.
 
     Attributes:
         allow_soft_placement: May be set: JAX computes where the values are.
         log_device_placement: Must stay false, the default.
         gpu_options: `GPUOptions`.
         inter_op_parallelism_threads: Must stay 0, the default: XLA runs on all cores.
-        intra_op_parallelism_threads: As `inter_op_parallelism_threads`.
+        intra_op_parallelism_threads: See `inter_op_parallelism_threads`.
         isolate_session_state: May be set: there are no sessions that could share state.
         device_count: Must stay {}, the default, or be {"GPU": 0} where JAX has no GPU to use.
         graph_options: Must stay `None`, the default.
@@ -118,12 +118,12 @@ class ConfigProto(_Settings):
         "graph_options": (None, (), _COMPILER),
     }
 
-    def __init__(self, gpu_options: GPUOptions | None = None, **settings: Any) -> None:
+    def __init__(self, gpu_options: GPUOptions | None = None, **settings: object) -> None:
         """Makes settings; see the class."""
         super().__init__(gpu_options=GPUOptions() if gpu_options is None else gpu_options, **settings)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Checks what is set."""
+    def __setattr__(self, name: str, value: object) -> None:
+        """Checks a setting."""
         if name == "device_count" and value == {"GPU": 0} and not gpus.count():
             object.__setattr__(self, name, value)
         elif name != "gpu_options":

@@ -1,4 +1,4 @@
-"""What train_and_evaluate is told: where data comes from, and when to stop."""
+"""TrainSpec and EvalSpec: the arguments of train_and_evaluate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _TrainSpec(NamedTuple):
 
 
 class TrainSpec(_TrainSpec):
-    """How train_and_evaluate trains.
+    """The training settings of train_and_evaluate.
 
     Args:
         input_fn: Returns the training data: a dataset of (features, labels), or the two.
@@ -66,16 +66,16 @@ class _EvalSpec(NamedTuple):
 
 
 class EvalSpec(_EvalSpec):
-    """How train_and_evaluate evaluates.
+    """The evaluation settings of train_and_evaluate.
 
     Args:
         input_fn: Returns the data: a dataset of (features, labels), or the two.
-        steps: How many batches; `None`: until the data ends.
-        name: Of this evaluation, where there are several: summaries go to "eval_" and the name.
+        steps: Number of batches; `None` for all.
+        name: Name of this evaluation, to tell several apart: summaries go to "eval_" and the name.
         hooks: `SessionRunHook`s.
         exporters: An `Exporter` or several, of different names; each exports after each evaluation.
-        start_delay_secs: How long an evaluator waits before its first evaluation, in seconds.
-        throttle_secs: How many seconds lie between the beginnings of evaluations, at least.
+        start_delay_secs: Seconds that an evaluator waits before its first evaluation.
+        throttle_secs: Minimum seconds between the starts of evaluations.
 
     Raises:
         ArgumentError: A value is of another kind, or out of range; or exporters have no names of their own.
@@ -91,7 +91,7 @@ class EvalSpec(_EvalSpec):
         steps: int | None = 100,
         name: str | None = None,
         hooks: Iterable[Any] | None = None,
-        exporters: Any = None,
+        exporters: object | None = None,
         start_delay_secs: float = 120,
         throttle_secs: float = 600,
     ) -> EvalSpec:
@@ -110,17 +110,17 @@ class EvalSpec(_EvalSpec):
         )
 
 
-def _listeners(values: Any) -> tuple[Any, ...]:
+def _listeners(values: object) -> tuple[Any, ...]:
     from lockstep.estimator._hooks import CheckpointSaverListener
 
     return _checks.instances(values, CheckpointSaverListener, "saving_listeners", "listener")
 
 
-def _exporters(values: Any) -> tuple[Any, ...]:
-    from lockstep.estimator._exporters import Exporter
+def _exporters(values: object) -> tuple[Any, ...]:
+    from lockstep.estimator._export.exporters import Exporter
 
-    found = (values,) if isinstance(values, Exporter) else values
-    checked = _checks.instances(found, Exporter, "exporters", 'LatestExporter("latest", serving_input_receiver_fn)')
+    exporters = (values,) if isinstance(values, Exporter) else values
+    checked = _checks.instances(exporters, Exporter, "exporters", 'LatestExporter("latest", serving_input_receiver_fn)')
     names: list[Any] = [exporter.name for exporter in checked]
     for name in names:
         if not isinstance(name, str) or not name or names.count(name) > 1:

@@ -22,21 +22,21 @@ from lockstep.checkpoint._atomic import remove_leftovers, replacing
 _DIRECTORY = ".lockstep"
 _RUN_ID = "LOCKSTEP_RUN_ID"
 RENEWAL_SECONDS = 2.0
-"""A living writer renews its file this often."""
+"""Seconds between renewals of a status file by its living writer."""
 
 Status = dict[str, Any]
 
 
 class StatusFile:
-    """A task's own status, which it renews while it is alive.
+    """A process' own status file, renewed while it is alive.
 
     Args:
         model_dir: The model's directory.
         name: "trainer" or "evaluator".
 
     Attributes:
-        run: A random name for what this process does; a restarted process has another one.
-        former: The status that an earlier process has left; empty if there is none.
+        run: A random name of this process' run; a restarted process has another one.
+        former: The status of an earlier process; empty if there is none.
     """
 
     def __init__(self, model_dir: str, name: str) -> None:
@@ -49,17 +49,18 @@ class StatusFile:
         self.former: Status = {} if observed is None else observed[1]
 
     def publish(self, status: Status) -> None:
-        """Replaces the file, at once or not at all, by a status that names this run."""
+        """Replaces the file atomically by a status that names this run."""
         with self._lock:
             if self._published is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 remove_leftovers(str(self._path.parent))
+            # The generation tells a restarted run from the one before it under the same id.
             self._published = json.dumps({**self._identity, **status}).encode()
             self._write()
 
     @contextlib.contextmanager
-    def renewing(self) -> Generator[None]:
-        """Renews the file from a thread, while open; a task that has published nothing has nothing to renew."""
+    def renew_in_background(self) -> Generator[None]:
+        """Renews the published file from a thread, within the context."""
         if self._published is None:
             yield
             return
@@ -78,7 +79,7 @@ class StatusFile:
             thread.join()
 
     def _renew(self) -> None:
-        """Changes the time of the file, which works on a full disk too; publishes it again if somebody removed it."""
+        """Touches the file, which works on a full disk too; writes it again if it was removed."""
         with self._lock, contextlib.suppress(OSError):
             try:
                 os.utime(self._path)
@@ -93,20 +94,19 @@ class StatusFile:
 
 
 class StatusWatch:
-    """Watches another task's status file, from construction on.
+    """A watch of another process' status file, from construction on.
 
     A status belongs to this run if it carries this run's id (`LOCKSTEP_RUN_ID`), and no lower generation. Where the
     writer or this process has no id, it belongs to this run once the file has changed under this watch: then its writer
-    is alive. Only whether the file is another one than before counts, and since when by this process' monotonic clock:
-    the clocks of two machines may differ.
+    is alive. A change is a new fingerprint, timed by this process' monotonic clock: clocks of two machines may differ.
 
     Args:
         model_dir: The model's directory.
         name: "trainer" or "evaluator".
 
     Attributes:
-        latest: The status that was read last, of whatever run; empty if there is none.
-        first: The status that was there at construction.
+        latest: The status that was read last, of any run; empty if there is none.
+        first: The status at construction.
     """
 
     def __init__(self, model_dir: str, name: str) -> None:
@@ -120,12 +120,12 @@ class StatusWatch:
 
     @property
     def silent_seconds(self) -> float:
-        """Seconds since the file was last seen to change, or since construction."""
+        """Returns the seconds since the file was last seen to change, or since construction."""
         return time.monotonic() - self._changed_at
 
     @property
     def may_be_of_this_run(self) -> bool:
-        """Tells whether neither id nor generation of the latest status names another run."""
+        """Returns whether neither id nor generation of the latest status names another run."""
         run_id, number = self.latest.get("run_id"), self.latest.get("generation")
         if run_id and self._run_id and run_id != self._run_id:
             return False
@@ -142,11 +142,12 @@ class StatusWatch:
         return self.latest if self.may_be_of_this_run and (has_id or self._has_changed) else {}
 
     def wait_for_renewal(self) -> Status:
-        """Gives a writer that may be alive the time for a few renewals; returns as `look` does."""
+        """Waits for a few renewals of a writer that may be alive; returns the result of `look`."""
+        # Three, so that one late renewal does not count as silence.
         deadline = time.monotonic() + 3 * RENEWAL_SECONDS
-        while not (found := self.look()) and self.may_be_of_this_run and time.monotonic() < deadline:
+        while not (status := self.look()) and self.may_be_of_this_run and time.monotonic() < deadline:
             time.sleep(0.1)
-        return found
+        return status
 
 
 def _run_id() -> str | None:
@@ -164,7 +165,7 @@ def _read(path: Path) -> tuple[Any, Status] | None:
     except OSError:
         return None
     try:
-        found = json.loads(content)
+        status = json.loads(content)
     except ValueError:
-        found = None
-    return (content, about.st_mtime_ns), found if isinstance(found, dict) else {}
+        status = None
+    return (content, about.st_mtime_ns), status if isinstance(status, dict) else {}

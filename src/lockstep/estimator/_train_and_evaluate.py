@@ -6,43 +6,48 @@ import contextlib
 import logging
 import time
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstep._runtime.limits import Limits
 from lockstep._runtime.runtime import Runtime
 from lockstep.errors import ArgumentError, CheckpointError, Preempted, UnsupportedError
-from lockstep.estimator._estimator import Estimator, engine_of
-from lockstep.estimator._evaluating import Evaluations, Result, as_json, from_json
-from lockstep.estimator._evaluator import Evaluator
+from lockstep.estimator._estimator import Estimator, core_of
+from lockstep.estimator._evaluation.checkpoints import Evaluations, Result, as_json, from_json
+from lockstep.estimator._evaluation.evaluator import Evaluator
+from lockstep.estimator._evaluation.listener import EvaluationListener
 from lockstep.estimator._restoring import global_step_of
-from lockstep.estimator._self_evaluation import SelfEvaluation
 from lockstep.estimator._specs import EvalSpec, TrainSpec
 from lockstep.estimator._status import Status, StatusFile, StatusWatch
+from lockstep.estimator._types import EstimatorLike
+
+if TYPE_CHECKING:
+    from lockstep.estimator._run_config import RunConfig
 
 _log = logging.getLogger("lockstep")
+# Seconds between looks at the evaluator's status.
 _POLL_SECONDS = 1.0
-# An evaluator renews its status every few seconds.
+# A living evaluator renews its status every 2 seconds; 30 missed renewals also cover a slow network file system.
 _ALIVE_SECONDS = 60.0
 
 
 def train_and_evaluate(estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalSpec) -> Result:
-    """Trains and evaluates: all of it in one process, or this task's part in a cluster.
+    """Trains and evaluates, in one process or as this task's part of a cluster.
 
     Chief and workers train, with the strategy in `RunConfig.train_distribute`. An `evaluator` task follows the
     checkpoints, evaluates every one that it can, and ends when training ends. Without an evaluator the workers evaluate
     together, after checkpoints and at the end.
 
     Args:
-        estimator: What to train.
-        train_spec: How.
-        eval_spec: How to evaluate, and what to export.
+        estimator: The Estimator to train.
+        train_spec: The training settings.
+        eval_spec: The evaluation settings, with exporters.
 
     Returns:
-        The metrics of the last evaluation, and what each exporter returned; on every task the same. (None, None) if
+        The metrics of the last evaluation and the results of exporters, the same on every worker. (None, None) if
         `max_steps` had been reached before.
 
     Raises:
-        ArgumentError: If a spec or the cluster is wrong.
+        ArgumentError: If a spec or the cluster is invalid.
         PeerError: On the evaluator, if the training fails.
 
     Source: tf.estimator.train_and_evaluate.
@@ -56,7 +61,7 @@ def train_and_evaluate(estimator: Estimator, train_spec: TrainSpec, eval_spec: E
 
 
 class _Trainer:
-    """A task that trains."""
+    """The training side of train_and_evaluate, on chief and workers."""
 
     def __init__(self, estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalSpec) -> None:
         self._estimator = estimator
@@ -71,7 +76,7 @@ class _Trainer:
         runtime = self._runtime()
         if self._has_evaluator(runtime):
             return self._with_evaluator(runtime)
-        return self._alone(runtime)
+        return self._train_and_evaluate_in_turn(runtime)
 
     def _runtime(self) -> Runtime:
         strategy = self._config.train_distribute
@@ -80,17 +85,18 @@ class _Trainer:
     def _has_evaluator(self, runtime: Runtime) -> bool:
         """Returns whether the cluster lists an evaluator, or one that it does not list is alive."""
         listed = "evaluator" in self._config.cluster_spec.jobs if self._is_distributed else False
+        # A status file may be of an evaluator that died: it is alive once it renews the file.
         if not listed and self._is_distributed and runtime.is_chief and _is_at_work(self._evaluator.latest):
             self._evaluator.wait_for_renewal()
-        return bool(runtime.agree("whether there is an evaluator", listed or self._evaluator_lives())[0])
+        return bool(runtime.agree("whether there is an evaluator", listed or self._is_evaluator_alive())[0])
 
-    def _evaluator_lives(self) -> bool:
-        """Returns whether there is one that has not come to its end."""
+    def _is_evaluator_alive(self) -> bool:
+        """Returns whether an evaluator is alive and has not ended."""
         if not self._is_distributed:
             return False
         return _is_at_work(self._evaluator.look()) and self._evaluator.silent_seconds < _ALIVE_SECONDS
 
-    def _alone(self, runtime: Runtime) -> Result:
+    def _train_and_evaluate_in_turn(self, runtime: Runtime) -> Result:
         """Trains and evaluates in turn."""
         config, spec = self._config, self._train_spec
         if runtime.is_chief:
@@ -102,15 +108,16 @@ class _Trainer:
                 config.save_checkpoints_secs,
             )
         _demand_checkpoints(config)
-        if engine_of(self._estimator).is_trained(runtime, spec.max_steps):
+        if core_of(self._estimator).is_trained(runtime, spec.max_steps):
             if runtime.is_chief:
                 _log.info("Skipping training since max_steps has already saved.")
             return None, None
+        # Workers of one strategy evaluate together: the chief alone would leave the others waiting in a collective.
         strategy = config.eval_distribute if runtime.is_alone else config.train_distribute
         evaluations = Evaluations(self._estimator, self._eval_spec, spec.max_steps, strategy, runtime.is_chief)
-        listener = SelfEvaluation(evaluations, runtime, self._eval_spec.throttle_secs, self._evaluator_lives)
+        listener = EvaluationListener(evaluations, runtime, self._eval_spec.throttle_secs, self._is_evaluator_alive)
         with self._publishing(runtime):
-            with engine_of(self._estimator).keeping_programs():
+            with core_of(self._estimator).cache_programs():
                 self._train(runtime, (listener,))
             if listener.is_left_to_evaluator:
                 return self._result_of_evaluator(runtime)
@@ -125,9 +132,9 @@ class _Trainer:
 
     @contextlib.contextmanager
     def _publishing(self, runtime: Runtime) -> Generator[None]:
-        """Keeps the status alive: while training runs, and while it waits for an evaluator, which may come late."""
+        """Publishes and renews the trainer's status, within the context: also while it waits for a late evaluator."""
         self._publish(runtime, state="running")
-        with self._status.renewing():
+        with self._status.renew_in_background():
             yield
 
     def _publish(self, runtime: Runtime, **status: Any) -> None:
@@ -135,13 +142,13 @@ class _Trainer:
             self._status.publish(status)
 
     def _train(self, runtime: Runtime, listeners: Sequence[Any]) -> None:
-        """Trains, and publishes how that ends."""
+        """Trains, and publishes the outcome for the evaluator."""
         spec = self._train_spec
         try:
             listeners = (*spec.saving_listeners, *listeners)
             self._estimator.train(spec.input_fn, spec.hooks, None, spec.max_steps, listeners)
         except Preempted:
-            self._publish(runtime, state="preempted")  # It will be started again.
+            self._publish(runtime, state="preempted")  # The evaluator waits for the restarted trainer.
             raise
         except BaseException as error:
             self._publish(runtime, state="failed", error=f"{type(error).__name__}: {error}")
@@ -150,7 +157,8 @@ class _Trainer:
         self._publish(runtime, state="ended", step=step)
 
     def _result_of_evaluator(self, runtime: Runtime) -> Result:
-        """Waits for the evaluator to come to the last checkpoint; every task gets its result."""
+        """Waits for the evaluator's result of the last checkpoint, and broadcasts it."""
+        # Only the chief reads the status file; one collective call per look keeps the others alive and informed.
         wait = self._evaluator_wait() if runtime.is_chief else None
         while True:
             mine = wait.look() if wait is not None else None
@@ -167,9 +175,9 @@ class _EvaluatorWait:
     """The chief's wait for the evaluator.
 
     Args:
-        watch: Of the evaluator's status.
-        model_dir: Where that is.
-        step: Of the last checkpoint.
+        watch: The watch of the evaluator's status.
+        model_dir: The model's directory.
+        step: The step of the last checkpoint.
         former_run: The trainer's run before this one, if any.
     """
 
@@ -183,12 +191,12 @@ class _EvaluatorWait:
         _log.info("Waiting for the evaluator to evaluate step %d.", step)
 
     def look(self) -> dict[str, Any]:
-        """Returns whether the wait is over, and with what result."""
-        found = self._watch.look() or self._of_one_that_was_faster()
-        if found.get("is_final") and int(found.get("step") or 0) >= self._step:
-            return {"is_over": True, "result": found["result"]}
-        if "error" in found and not found.get("is_restarted"):
-            _log.warning("The evaluator has failed; the training itself has ended well. %s", found["error"])
+        """Returns whether the wait is over, and the result."""
+        status = self._watch.look() or self._early_evaluator_status()
+        if status.get("is_final") and int(status.get("step") or 0) >= self._step:
+            return {"is_over": True, "result": status["result"]}
+        if "error" in status and not status.get("is_restarted"):
+            _log.warning("The evaluator has failed; the training itself has ended well. %s", status["error"])
             return {"is_over": True, "result": None}
         waited = time.monotonic() - self._began
         silent = min(self._watch.silent_seconds, waited)
@@ -206,30 +214,30 @@ class _EvaluatorWait:
         time.sleep(_POLL_SECONDS)
         return {"is_over": False, "result": None}
 
-    def _of_one_that_was_faster(self) -> Status:
-        """Returns the status of an evaluator that had ended before this trainer began to watch.
+    def _early_evaluator_status(self) -> Status:
+        """Returns the status of an evaluator that ended before this trainer began to watch.
 
-        Where there was nothing to train, it may be that fast. It has started after the trainer's former run, whose
-        status it has seen, and has never seen a trainer that was alive.
+        Without anything to train, it may be that fast: it started after the trainer's former run, whose status it has
+        seen, and has never seen a living trainer.
         """
-        found = self._watch.latest
-        has_followed_none = found.get("follows") is None and found.get("after") == self._former_run
-        return found if self._watch.may_be_of_this_run and has_followed_none else {}
+        status = self._watch.latest
+        has_followed_none = status.get("follows") is None and status.get("after") == self._former_run
+        return status if self._watch.may_be_of_this_run and has_followed_none else {}
 
 
 def _is_at_work(status: Status) -> bool:
-    """Returns whether the evaluator with this status has more to do."""
+    """Returns whether the evaluator of a status has neither ended nor failed."""
     return bool(status) and not status.get("is_final") and "error" not in status
 
 
 def _from_chief(runtime: Runtime, result: Result) -> Result:
-    """The exports are known to the chief only."""
+    """Broadcasts the exports, which only the chief knows."""
     if runtime.is_alone:
         return result
     return from_json(runtime.agree("the result of the evaluation", as_json(result))[0])
 
 
-def _check(estimator: Any, train_spec: Any, eval_spec: Any) -> None:
+def _check(estimator: EstimatorLike, train_spec: object, eval_spec: object) -> None:
     for name, value, kind in (
         ("estimator", estimator, Estimator),
         ("train_spec", train_spec, TrainSpec),
@@ -245,7 +253,7 @@ def _check(estimator: Any, train_spec: Any, eval_spec: Any) -> None:
         )
 
 
-def _demand_strategy(config: Any) -> None:
+def _demand_strategy(config: RunConfig) -> None:
     """Raises unless this task can train in its cluster."""
     jobs = config.cluster_spec.jobs if config.cluster_spec else []
     if config.task_type == "ps" or ("ps" in jobs and config.train_distribute is None):
@@ -262,7 +270,7 @@ def _demand_strategy(config: Any) -> None:
         )
 
 
-def _demand_checkpoints(config: Any) -> None:
+def _demand_checkpoints(config: RunConfig) -> None:
     if not (config.save_checkpoints_secs or config.save_checkpoints_steps):
         raise ArgumentError(
             "There should be a CheckpointSaverHook to use saving_listeners. Please set one of the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,12 @@ from lockstep._runtime import failure
 from lockstep._runtime.runtime import Runtime
 from lockstep._step.outputs import Outputs
 from lockstep._step.replicas import Replicas
+from lockstep._types import Batch
 from lockstep.errors import ArgumentError, CheckpointError, Preempted, UnsupportedError
 from lockstep.estimator import _restoring
-from lockstep.estimator._data_position import Data, Found
-from lockstep.estimator._driver import Driver
+from lockstep.estimator._compiled_model_fn import CompiledModelFn
+from lockstep.estimator._data_position import InputState, RestoredPosition
+from lockstep.estimator._hook_runner import HookRunner
 from lockstep.estimator._hooks import (
     CheckpointSaverHook,
     LoggingTensorHook,
@@ -31,13 +33,13 @@ from lockstep.estimator._hooks import (
     StopAtStepHook,
     SummarySaverHook,
 )
-from lockstep.estimator._input import Input
-from lockstep.estimator._job import Job
+from lockstep.estimator._input_fns.source import Input
 from lockstep.estimator._session import AloneSignals, Session
 from lockstep.estimator._state import VariableState
+from lockstep.estimator._types import Hook, InputFn
 
 if TYPE_CHECKING:
-    from lockstep.estimator._engine import Engine
+    from lockstep.estimator._core import EstimatorCore
 
 _log = logging.getLogger("lockstep")
 _SAVE_FAILED = "a checkpoint could not be written"
@@ -46,87 +48,92 @@ _ADVICE = "Every worker must run the same program with the same settings."
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """What `train` is asked to do.
+    """The arguments of a `train` call.
 
     Attributes:
-        input_fn: The data.
-        hooks: The caller's.
+        input_fn: The input function.
+        hooks: The caller's hooks.
         steps: So many more, or `None`.
         max_steps: Up to this global step, or `None`.
         saving_listeners: Told of checkpoints.
     """
 
-    input_fn: Any
-    hooks: Sequence[Any] = ()
+    input_fn: InputFn
+    hooks: Sequence[Hook] = ()
     steps: int | None = None
     max_steps: int | None = None
-    saving_listeners: Sequence[Any] = field(default=())
+    saving_listeners: Sequence[Hook] = field(default=())
 
 
 class Training:
     """One call of `train`.
 
     Args:
-        engine: The model.
-        request: What is asked for.
-        replicas: Where it runs.
-        is_distributed: Whether there is a strategy.
+        core: The estimator's core.
+        request: The arguments.
+        replicas: The replicas it runs on.
+        is_distributed: Whether a strategy is given.
     """
 
-    def __init__(self, engine: Engine, request: TrainRequest, replicas: Replicas, is_distributed: bool) -> None:
-        self._engine = engine
-        self._config: Any = engine.config
+    def __init__(self, core: EstimatorCore, request: TrainRequest, replicas: Replicas, is_distributed: bool) -> None:
+        self._core = core
+        self._config: Any = core.config
         self._request = request
         self._replicas = replicas
         self._runtime: Runtime = replicas.runtime
         self._stores: dict[tuple[str, str], checkpoint.CheckpointStore] = {}
-        # The step that each has saved last, if training went on then; and why one could not be written.
+        # The last step of each store that was saved with training to go on; and the error of a failed save.
         self._saved_at: dict[tuple[str, str], int] = {}
         self._failure: CheckpointError | None = None
         self._has_ended = False
         self._all_save = True
         self._waits = False
         self._last: Outputs | None = None
-        self._input = Input(request.input_fn, "train", replicas, is_distributed, engine.params, engine.config)
+        self._input = Input(request.input_fn, "train", replicas, is_distributed, core.params, core.config)
 
     def run(self) -> int:
         """Trains; returns the global step at the end."""
-        job = self._engine.job("train", self._replicas, self._input)
-        hooks = self._all_hooks(job)
+        compiled = self._core.compile("train", self._replicas, self._input)
+        hooks = self._all_hooks(compiled)
+        # `begin` precedes the program, as in TensorFlow, where hooks may still add to the graph.
         for hook in hooks:
             hook.begin()
-        job.want(hooks, self._config.session_creation_timeout_secs)
-        state, start = self._start(job)
+        compiled.request_outputs(hooks, self._config.session_creation_timeout_secs)
+        state, start = self._start(compiled)
         signals = AloneSignals() if self._runtime.is_alone else _FeedSignals()
-        save = partial(self._save, job, state)
-        session = Session(job, state, start, self._runtime.is_chief, signals, save, self._flush)
+        save = partial(self._save, compiled, state)
+        session = Session(compiled, state, start, self._runtime.is_chief, signals, save, self._flush)
         self._session = session
-        self._initialise(job, state, session)
-        self._driver = Driver(hooks, session, self._runtime.is_alone, self._note)
-        feed = Feed(self._input.source, job.program, self._runtime, self._steps(job, hooks, start), at_most=True)
-        self._data = Data(self._runtime, feed, job.program)
-        self._data.restore(self._found)
+        self._run_init_fn(compiled, state, session)
+        self._runner = HookRunner(hooks, session, self._runtime.is_alone, self._note)
+        feed = Feed(
+            self._input.source, compiled.program, self._runtime, self._steps(compiled, hooks, start), at_most=True
+        )
+        self._data = InputState(self._runtime, feed, compiled.program)
+        self._data.restore(self._position)
         if isinstance(signals, _FeedSignals):
             signals.feed = feed
         with contextlib.ExitStack() as ending:
-            # Files under way are waited for, however the run ends.
+            # Waits for files in progress, however the run ends.
             ending.callback(self._close_stores)
-            self._driver.create()
+            self._runner.create()
             with feed.epoch(state.shapes()) as batches:
-                self._loop(batches, job, state, hooks)
-            state.give(job.program.settle(state.take(), ends=True))
+                self._loop(batches, compiled, state, hooks)
+            state.give(compiled.program.settle(state.take(), ends=True))
             self._has_ended = True
-            self._driver.end()
-            self._mark_end(job, state)
-            # Only now is the last checkpoint there, for all tasks.
-            self._demand_saved("the end of Estimator.train")
+            self._runner.end()
+            self._mark_end(compiled, state)
+            # Only after this is the last checkpoint complete for all workers.
+            self._require_saved("the end of Estimator.train")
         self._report()
         return session.global_step
 
-    def _loop(self, batches: Any, job: Job, state: VariableState, hooks: Sequence[Any]) -> None:
-        """Runs the steps. If the job is asked to end, what is not saved yet is saved, while the data are still open."""
+    def _loop(
+        self, batches: Iterator[Batch], compiled: CompiledModelFn, state: VariableState, hooks: Sequence[Any]
+    ) -> None:
+        """Runs the steps; on preemption, saves unsaved steps while the input is still open."""
         try:
-            loop.run(batches, job.program, state, self._driver)
+            loop.run(batches, compiled.program, state, self._runner)
         except Preempted:
             for hook in hooks:
                 if isinstance(hook, CheckpointSaverHook):
@@ -134,101 +141,107 @@ class Training:
             self._flush()
             raise
 
-    def _mark_end(self, job: Job, state: VariableState) -> None:
-        """A checkpoint of the last step that was saved on the way does not know that it is the end: once more."""
+    def _mark_end(self, compiled: CompiledModelFn, state: VariableState) -> None:
+        """Saves the last step's checkpoint again if it was saved on the way, without the mark of the end."""
         for (directory, basename), step in list(self._saved_at.items()):
             if step == self._session.global_step:
-                self._save(job, state, directory, basename, step, together=True)
+                self._save(compiled, state, directory, basename, step, together=True)
 
-    def _start(self, job: Job) -> tuple[VariableState, int]:
-        """Restores or initialises the variables, on all tasks alike; returns the global step too."""
+    def _start(self, compiled: CompiledModelFn) -> tuple[VariableState, int]:
+        """Restores or initializes the variables, alike on all workers; returns the global step too."""
         runtime = self._runtime
-        loaded = _restoring.newest(self._engine.model_dir) if runtime.is_chief else None
-        self._found = Found(job.program, runtime.is_chief, loaded)
-        mine = {"variables": job.digest(), "steps": [self._request.steps, self._request.max_steps]}
-        word = [mine, self._found.word()]
-        answers = runtime.agree("Estimator.train", word, self._config.session_creation_timeout_secs)
+        loaded = _restoring.load_newest(self._core.model_dir) if runtime.is_chief else None
+        self._position = RestoredPosition(compiled.program, runtime.is_chief, loaded)
+        mine = {"variables": compiled.digest(), "steps": [self._request.steps, self._request.max_steps]}
+        signal = [mine, self._position.message_size()]
+        answers = runtime.agree("Estimator.train", signal, self._config.session_creation_timeout_secs)
         runtime.demand_equal("settings of Estimator.train", [a[0] for a in answers], _ADVICE)
-        state = VariableState(job.program, self._first_values(job, loaded))
+        state = VariableState(compiled.program, self._first_values(compiled, loaded))
         if not runtime.is_alone:
-            state.follow_chief()
-        self._found.hear(answers[0][1])
+            state.broadcast_from_chief()
+        self._position.receive(answers[0][1])
         return state, state.global_step
 
-    def _initialise(self, job: Job, state: VariableState, session: Session) -> None:
+    def _run_init_fn(self, compiled: CompiledModelFn, state: VariableState, session: Session) -> None:
         """Calls the Scaffold's init_fn, unless values come from a checkpoint."""
-        init_fn = job.spec.scaffold.init_fn
+        init_fn = compiled.spec.scaffold.init_fn
+        # TensorFlow's Scaffold runs init_fn only where no checkpoint is restored.
         if init_fn is None or session.global_step > 0:
             return
         init_fn(session)
         if not self._runtime.is_alone:
-            state.follow_chief()
+            state.broadcast_from_chief()
 
-    def _first_values(self, job: Job, loaded: checkpoint.Checkpoint | None) -> dict[str, Any]:
+    def _first_values(self, compiled: CompiledModelFn, loaded: checkpoint.Checkpoint | None) -> dict[str, Any]:
         if not self._runtime.is_chief:
-            return dict(job.variables.zeros())
+            return dict(compiled.variables.zeros())
         if loaded is None:
-            return self._engine.values(job, None)
-        return _restoring.values_of(job.variables, loaded)
+            return self._core.values(compiled, None)
+        return _restoring.restore_loaded(compiled.variables, loaded)
 
-    def _steps(self, job: Job, hooks: Sequence[Any], start: int) -> int | None:
-        """How many steps to make at most: also what StopAtStepHooks ask for, so that all tasks stop exactly there."""
+    def _steps(self, compiled: CompiledModelFn, hooks: Sequence[Any], start: int) -> int | None:
+        """Returns the maximum number of steps, StopAtStepHooks included, so that all workers stop exactly there."""
         ends = [hook.last_step for hook in hooks if isinstance(hook, StopAtStepHook) and hook.last_step is not None]
         if self._request.steps is not None:
             ends.append(start + self._request.steps)
         if self._request.max_steps is not None:
             ends.append(self._request.max_steps)
-        return max(0, -(-(min(ends) - start) // job.increment)) if ends else None
+        # Rounded up: an increment above 1 may step beyond the end, as in TensorFlow.
+        return max(0, -(-(min(ends) - start) // compiled.increment)) if ends else None
 
-    def _all_hooks(self, job: Job) -> list[Any]:
-        """In TensorFlow's order: those of the chief first, the caller's before the look at the loss."""
-        spec, config = job.spec, self._config
-        own = [*self._chief_hooks(job), *self._request.hooks, NanTensorHook("loss")]
+    def _all_hooks(self, compiled: CompiledModelFn) -> list[Any]:
+        """Returns hooks in TensorFlow's order: the chief's first, the caller's before the check of the loss."""
+        spec, config = compiled.spec, self._config
+        own = [*self._chief_hooks(compiled), *self._request.hooks, NanTensorHook("loss")]
         if config.log_step_count_steps and self._runtime.is_chief:
             tensors = {"loss": "loss", "step": "global_step"}
             own.append(LoggingTensorHook(tensors, every_n_iter=config.log_step_count_steps))
         return [*own, *(spec.training_hooks or ())]
 
-    def _chief_hooks(self, job: Job) -> list[Any]:
-        """Hooks that write, on the chief; what all tasks must do when it saves, on the others."""
-        config, directory = self._config, self._engine.model_dir
-        hooks = self._saver_hooks(job)
+    def _chief_hooks(self, compiled: CompiledModelFn) -> list[Any]:
+        """Returns the hooks that write, on the chief; on other workers those for its collective saves."""
+        config, directory = self._config, self._core.model_dir
+        hooks = self._saver_hooks(compiled)
         if not self._runtime.is_chief:
             return hooks
-        hooks += job.spec.training_chief_hooks or ()
+        hooks += compiled.spec.training_chief_hooks or ()
         if config.save_summary_steps:
             hooks.append(SummarySaverHook(save_steps=config.save_summary_steps, output_dir=directory))
         if config.log_step_count_steps:
             hooks.append(StepCounterHook(every_n_steps=config.log_step_count_steps, output_dir=directory))
         return hooks
 
-    def _saver_hooks(self, job: Job) -> list[Any]:
+    def _saver_hooks(self, compiled: CompiledModelFn) -> list[Any]:
         config = self._config
         listeners = [one for one in self._request.saving_listeners if self._runtime.is_chief or _is_for_all(one)]
-        given = [*self._request.hooks, *(job.spec.training_hooks or ()), *(job.spec.training_chief_hooks or ())]
-        savers = [hook for hook in given if isinstance(hook, CheckpointSaverHook)]
-        chiefs = job.spec.training_chief_hooks or ()
+        hooks = [
+            *self._request.hooks,
+            *(compiled.spec.training_hooks or ()),
+            *(compiled.spec.training_chief_hooks or ()),
+        ]
+        savers = [hook for hook in hooks if isinstance(hook, CheckpointSaverHook)]
+        chiefs = compiled.spec.training_chief_hooks or ()
         self._all_save = not any(isinstance(hook, CheckpointSaverHook) for hook in chiefs)
         if savers:
             savers[0].listeners.extend(listeners)
-        # Listeners expect the file to be there; one that does not says so.
-        told = [*listeners, *(one for hook in savers for one in hook.listeners)]
-        self._waits = not all(getattr(one, "flushes", False) for one in told)
+        # A listener may read the file at once, as TensorFlow's can, unless its `flushes` says that it waits itself.
+        called = [*listeners, *(one for hook in savers for one in hook.listeners)]
+        self._waits = not all(getattr(one, "flushes", False) for one in called)
         if savers:
             return []
         if not (config.save_checkpoints_secs or config.save_checkpoints_steps):
-            self._demand_no_listeners()
+            self._check_no_listeners()
             return []
         return [
             CheckpointSaverHook(
-                self._engine.model_dir,
+                self._core.model_dir,
                 save_secs=config.save_checkpoints_secs,
                 save_steps=config.save_checkpoints_steps,
                 listeners=listeners,
             )
         ]
 
-    def _demand_no_listeners(self) -> None:
+    def _check_no_listeners(self) -> None:
         if self._request.saving_listeners:
             raise ArgumentError(
                 "There should be a CheckpointSaverHook to use saving_listeners. Received: a RunConfig without "
@@ -237,32 +250,38 @@ class Training:
             )
 
     def _save(
-        self, job: Job, state: VariableState, directory: str, basename: str, step: int, together: bool = False
+        self,
+        compiled: CompiledModelFn,
+        state: VariableState,
+        directory: str,
+        basename: str,
+        step: int,
+        together: bool = False,
     ) -> str:
         """Writes a checkpoint, on the chief; every task may call it, and all must if they save `together`."""
         together = together and self._all_save
-        if not together and state.is_in_parts:
+        if not together and state.is_sharded:
             raise UnsupportedError(
                 "With shard_optimizer_state a part of the optimizers' state is on each worker, and all of them save "
                 f"together. Received: a checkpoint for {directory} that not all of them save, by session.save or a "
                 "CheckpointSaverHook in training_chief_hooks. Let RunConfig(save_checkpoints_steps=...) say when, or "
                 "give all workers a CheckpointSaverHook."
             )
-        arrays, extra = self._data.saved(self._session.batches, together, self._has_ended)
+        arrays, extra = self._data.to_checkpoint(self._session.batches, together, self._has_ended)
         if self._has_ended:
             self._saved_at.pop((directory, basename), None)
         elif together or self._runtime.is_alone:
             self._saved_at[directory, basename] = step
-        # A process that was stopped, and given up by the others, must not write over what they have saved since.
+        # A process that was suspended, and given up by the others, must not overwrite their newer checkpoints.
         self._runtime.demand_current()
-        # Weights that are not numbers must not replace good ones: who looks at losses does so now, on all tasks alike.
-        self._driver.settle()
-        # What lies in parts takes all tasks.
-        values = state.local(job.variables.saved()) if self._runtime.is_chief or state.is_in_parts else {}
+        # NaN weights must not replace good ones: hooks that check losses lazily do so now, on all workers alike.
+        self._runner.settle()
+        # Gathering sharded state is collective.
+        values = state.local(compiled.variables.checkpoint_keys()) if self._runtime.is_chief or state.is_sharded else {}
         if not self._runtime.is_chief:
             return os.path.join(directory, f"{basename}-{step}")
         store = self._store(directory, basename)
-        with self._heeded():
+        with self._defer_save_errors():
             store.save(step, {**values, **arrays}, extra)
             if self._waits:
                 store.wait()
@@ -290,27 +309,27 @@ class Training:
         self._check_saves()
 
     def _check_saves(self) -> None:
-        """Raises what a save in the background has failed with: with others, when all have been told."""
-        with self._heeded():
+        """Raises the error of a background save; with several workers, once all know of it."""
+        with self._defer_save_errors():
             for store in self._stores.values():
                 store.check()
-        if not self._runtime.is_alone and self._session.told(_SAVE_FAILED):
-            self._demand_saved("a checkpoint that could not be written")
+        if not self._runtime.is_alone and self._session.has_received(_SAVE_FAILED):
+            self._require_saved("a checkpoint that could not be written")
 
     @contextlib.contextmanager
-    def _heeded(self) -> Generator[None]:
-        """Keeps what a save fails with until all tasks have been told; alone, it is raised at once."""
+    def _defer_save_errors(self) -> Generator[None]:
+        """Defers an error of a save until all workers know of it; in a single process, raises it at once."""
         try:
             yield
         except CheckpointError as error:
             if self._runtime.is_alone:
                 raise
             self._failure = self._failure or error
-            self._session.ask(_SAVE_FAILED)
+            self._session.broadcast(_SAVE_FAILED)
 
-    def _demand_saved(self, topic: str) -> None:
-        """Waits until the files are on the disk, and raises on all tasks what has failed; all call it."""
-        with self._heeded():
+    def _require_saved(self, topic: str) -> None:
+        """Waits for the files, and raises a failed save's error on all workers; a collective call."""
+        with self._defer_save_errors():
             self._flush()
         text = self._runtime.agree(topic, None if self._failure is None else str(self._failure))[0]
         if text is not None:
@@ -328,14 +347,14 @@ class _FeedSignals:
 
     feed: Feed | None = None
 
-    def ask(self, word: str) -> None:
+    def broadcast(self, signal: str) -> None:
         if self.feed is not None:
-            self.feed.ask(word)
+            self.feed.ask(signal)
 
-    def told(self, word: str) -> bool:
-        return self.feed is not None and self.feed.told(word)
+    def has_received(self, signal: str) -> bool:
+        return self.feed is not None and self.feed.told(signal)
 
 
-def _is_for_all(listener: Any) -> bool:
-    """Whether a listener must run on every task, because what it does takes all of them."""
+def _is_for_all(listener: Hook) -> bool:
+    """Returns whether a listener must run on every worker, because it makes collective calls."""
     return getattr(listener, "is_for_all_tasks", False)

@@ -30,7 +30,7 @@ class _VocabInfo(NamedTuple):
 
 
 class VocabInfo(_VocabInfo):
-    """How the rows of a variable move when its vocabulary changes: each word keeps its row.
+    """A change of vocabulary, by which rows of a variable move: each word keeps its row.
 
     Args:
         new_vocab: The new vocabulary, a file with a word on each line.
@@ -81,7 +81,7 @@ class _WarmStartSettings(NamedTuple):
 
 
 class WarmStartSettings(_WarmStartSettings):
-    """Which variables of a new Estimator begin with values of an earlier training.
+    """Settings of a warm start: variables whose first values come from an earlier training.
 
     Names are those of checkpoints, such as "dense/kernel"; `lockstep.checkpoint.list_variables` lists them.
 
@@ -124,7 +124,7 @@ class WarmStartSettings(_WarmStartSettings):
         )
 
 
-def _check_patterns(patterns: Any) -> None:
+def _check_patterns(patterns: object) -> None:
     for pattern in patterns if isinstance(patterns, (list, tuple)) else [patterns]:
         if pattern is not None and not isinstance(pattern, str):
             raise ArgumentError(
@@ -139,8 +139,8 @@ def _check_patterns(patterns: Any) -> None:
             ) from None
 
 
-def warm_started(initial: Mapping[str, Any], trainable: Iterable[str], settings: WarmStartSettings) -> _Arrays:
-    """Returns first values, some of them out of a checkpoint.
+def warm_start_values(initial: Mapping[str, Any], trainable: Iterable[str], settings: WarmStartSettings) -> _Arrays:
+    """Returns first values, some of them from a checkpoint.
 
     Args:
         initial: The first value of each variable, by name.
@@ -153,9 +153,10 @@ def warm_started(initial: Mapping[str, Any], trainable: Iterable[str], settings:
     """
     path = settings.ckpt_to_initialize_from
     _log.info("Warm-starting from: %s", path)
-    names = _chosen(list(initial), set(trainable), settings.vars_to_warm_start)
+    names = _select_names(list(initial), set(trainable), settings.vars_to_warm_start)
     _check_used("var_name_to_prev_var_name", settings.var_name_to_prev_var_name, names)
     _check_used("var_name_to_vocab_info", settings.var_name_to_vocab_info, names)
+    # TensorFlow: None warm-starts only variables with vocabulary information.
     if settings.vars_to_warm_start is None:
         names = [name for name in names if name in settings.var_name_to_vocab_info]
     reader = _Reader(path)
@@ -163,26 +164,26 @@ def warm_started(initial: Mapping[str, Any], trainable: Iterable[str], settings:
     for name in names:
         old = reader.value(name, settings.var_name_to_prev_var_name.get(name, name))
         vocabularies = settings.var_name_to_vocab_info.get(name)
-        found = old if vocabularies is None else _remapped(name, old, values[name], vocabularies)
-        values[name] = _fitting(name, found, values[name])
+        rows = old if vocabularies is None else _remap_rows(name, old, values[name], vocabularies)
+        values[name] = _check_shape(name, rows, values[name])
     _log.info("Warm-started %d variables.", len(names))
     return values
 
 
-def _chosen(names: list[str], trainable: set[str], patterns: str | Sequence[str] | None) -> list[str]:
+def _select_names(names: list[str], trainable: set[str], patterns: str | Sequence[str] | None) -> list[str]:
     if patterns is None or isinstance(patterns, str):
         _log.info("Warm-starting variables only in TRAINABLE_VARIABLES.")
-        return _matching([name for name in names if name in trainable], patterns or "")
-    found = [name for pattern in patterns for name in _matching(names, pattern)]
-    return list(dict.fromkeys(found))
+        return _matching_names([name for name in names if name in trainable], patterns or "")
+    matches = [name for pattern in patterns for name in _matching_names(names, pattern)]
+    return list(dict.fromkeys(matches))
 
 
-def _matching(names: list[str], pattern: str) -> list[str]:
-    """The names that a pattern fits, also where it was written for TensorFlow's names, which end in ":0"."""
-    found = [name for name in names if re.match(pattern, name) or re.match(pattern, f"{name}:0")]
-    if not found:
+def _matching_names(names: list[str], pattern: str) -> list[str]:
+    """Returns the names that match a pattern, also one for TensorFlow's names, which end in ":0"."""
+    matches = [name for name in names if re.match(pattern, name) or re.match(pattern, f"{name}:0")]
+    if not matches:
         _log.warning("vars_to_warm_start has a pattern that fits no variable: %r. There are %s.", pattern, names)
-    return found
+    return matches
 
 
 def _check_used(setting: str, given: Mapping[str, Any], names: list[str]) -> None:
@@ -209,19 +210,19 @@ class _Reader:
         return np.asarray(self._reader.get_tensor(old_name))
 
 
-def _fitting(name: str, found: np.ndarray[Any, Any], initial: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    if found.shape != initial.shape:
+def _check_shape(name: str, array: np.ndarray[Any, Any], initial: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if array.shape != initial.shape:
         raise ArgumentError(
-            f"{name} cannot be warm-started: it has shape {initial.shape}, and {found.shape} in the checkpoint. If its "
+            f"{name} cannot be warm-started: it has shape {initial.shape}, and {array.shape} in the checkpoint. If its "
             "vocabulary changed, describe it in var_name_to_vocab_info; else leave it out of vars_to_warm_start."
         )
-    return found.astype(initial.dtype, copy=False)
+    return array.astype(initial.dtype, copy=False)
 
 
-def _remapped(
+def _remap_rows(
     name: str, old: np.ndarray[Any, Any], initial: np.ndarray[Any, Any], info: VocabInfo
 ) -> np.ndarray[Any, Any]:
-    """The rows of `old` where the new vocabulary has their words, and the backup initializer's elsewhere."""
+    """Returns the old rows of words in the new vocabulary, and the backup initializer's for new words."""
     old_words = _words(name, info.old_vocab, None if info.old_vocab_size < 0 else info.old_vocab_size)
     new_words = _words(name, info.new_vocab, info.new_vocab_size)
     if info.axis >= initial.ndim or _but(old.shape, info.axis) != _but(initial.shape, info.axis):
@@ -241,7 +242,7 @@ def _remapped(
 
 
 def _but(shape: tuple[int, ...], axis: int) -> tuple[int, ...] | None:
-    """A shape without one axis; of less than that, `None`."""
+    """Returns a shape without one axis; `None` for a shape without axes."""
     return (*shape[:axis], *shape[axis + 1 :]) if axis < len(shape) else None
 
 
@@ -255,17 +256,17 @@ def _backup(info: VocabInfo, initial: np.ndarray[Any, Any]) -> np.ndarray[Any, A
     return np.array(info.backup_initializer(initial.shape, dtype=initial.dtype.name), initial.dtype)
 
 
-def _words(name: str, vocabulary: Any, size: int | None) -> list[bytes]:
-    """The first `size` words of a vocabulary, or all of them."""
+def _words(name: str, vocabulary: str | os.PathLike[str], size: int | None) -> list[bytes]:
+    """Returns the first `size` words of a vocabulary, or all."""
     try:
         words = Path(os.fsdecode(vocabulary)).read_bytes().splitlines()
     except OSError as error:
         raise DataNotFoundError(
             f"{name} cannot be warm-started: its vocabulary {vocabulary} cannot be read ({error})."
         ) from error
-    found = words if size is None else words[:size]
-    if size is not None and len(found) < size:
+    selected = words if size is None else words[:size]
+    if size is not None and len(selected) < size:
         raise _misfit(name, f"it speaks of {size} words, and {vocabulary} has {len(words)}")
-    if len(set(found)) < len(found):
+    if len(set(selected)) < len(selected):
         raise _misfit(name, f"{vocabulary} has a word twice")
-    return found
+    return selected

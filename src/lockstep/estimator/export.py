@@ -1,4 +1,4 @@
-"""What a model receives and returns when it is served. The names are tf.estimator.export's."""
+"""Inputs and outputs of served models. The names are tf.estimator.export's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What columns are: descriptions of how features become numbers for a model."""
+"""Base classes of feature columns, and checks of lists of columns."""
 
 from __future__ import annotations
 
@@ -7,67 +7,71 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
+from lockstep._types import DType, Variable
 from lockstep.errors import ArgumentError
 from lockstep.feature_column._features import Features
 
+Initializer: TypeAlias = Any
+"""The name of a Keras initializer, or a function of shape and dtype."""
+
 
 class FeatureColumn(ABC):
-    """A column; immutable, and equal to one that says the same."""
+    """A feature column: immutable, and equal to a column with the same attributes."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Its name, unique among the columns of a model."""
+        """Returns the column's name, unique in a model."""
 
     @property
     @abstractmethod
     def parse_example_spec(self) -> dict[str, Any]:
-        """How to parse the features that it needs from tf.train.Example messages, by key."""
+        """Returns the tf.io.parse_example spec of the features that the column needs, by key."""
 
 
-class Weights(Protocol):
-    """Where columns find their variables."""
+class VariableProvider(Protocol):
+    """Provider of columns' variables."""
 
     def get(
-        self, column: FeatureColumn, name: str, shape: tuple[int, ...], initializer: Any, trainable: bool = True
+        self, column: FeatureColumn, name: str, shape: tuple[int, ...], initializer: Initializer, trainable: bool = True
     ) -> Any:
-        """Returns the variable `name` of a column; makes it the first time."""
+        """Returns the variable `name` of a column, created on first use."""
         ...
 
 
 class DenseColumn(FeatureColumn):
-    """A column that gives numbers."""
+    """A dense column: numbers for each example."""
 
     @property
     @abstractmethod
     def variable_shape(self) -> tuple[int, ...]:
-        """The shape of its numbers, without the batch."""
+        """Returns the shape of an example's numbers."""
 
     @property
     def width(self) -> int:
-        """How many numbers it gives for an example."""
+        """Returns the count of an example's numbers."""
         return math.prod(self.variable_shape)
 
     @abstractmethod
-    def dense(self, features: Features, weights: Weights) -> jax.Array:
-        """Returns its numbers: float32 (batch, *variable_shape)."""
+    def dense(self, features: Features, weights: VariableProvider) -> jax.Array:
+        """Computes the column: float32 (batch, *variable_shape)."""
 
-    def make_variables(self, weights: Weights) -> None:
-        """Makes its variables, if it has any."""
+    def make_variables(self, weights: VariableProvider) -> None:
+        """Creates the column's variables, if it has any."""
 
 
 @dataclass(frozen=True)
 class Ids:
-    """What a categorical column finds in each example: some categories.
+    """The categories of each example, padded to a dense array.
 
     Attributes:
-        ids: Integers (batch, n), at least 32 bits; the least one of their type where there is nothing, negative for a
-            category that is not known.
+        ids: Integers (batch, n), at least 32 bits; the dtype's minimum for padding, other negative ones for unknown
+            categories.
         weights: float32 (batch, n), or `None` for 1 everywhere.
     """
 
@@ -76,35 +80,36 @@ class Ids:
 
     @property
     def is_present(self) -> jax.Array:
-        """Where there is a category, known or not: bool (batch, n)."""
+        """Returns False for padding, and True for a category, known or not: bool (batch, n)."""
         return self.ids != missing(self.ids.dtype)
 
 
-def missing(dtype: Any) -> int:
-    """The integer that stands for nothing."""
+def missing(dtype: DType) -> int:
+    """Returns the integer that marks padding."""
+    # Not -1, as in TensorFlow's sparse tensors: crossed columns tell an unknown category, -1, from none.
     return int(jnp.iinfo(dtype).min)
 
 
 class CategoricalColumn(FeatureColumn):
-    """A column that gives categories, numbered from 0."""
+    """A categorical column: categories for each example, numbered from 0."""
 
     @property
     @abstractmethod
     def num_buckets(self) -> int:
-        """How many categories there are."""
+        """Returns the number of categories."""
 
     @abstractmethod
     def ids(self, features: Features) -> Ids:
-        """Returns the categories of each example."""
+        """Computes the categories of each example."""
 
 
-def normalised(feature_columns: Any) -> list[FeatureColumn]:
-    """Returns columns in the order of their names.
+def sort_columns(feature_columns: Iterable[FeatureColumn] | FeatureColumn) -> list[FeatureColumn]:
+    """Sorts columns by name.
 
     Raises:
-        ArgumentError: If there is none, or what is none, or two have the same name.
+        ArgumentError: If the list is empty, an element is no column, or two have the same name.
     """
-    columns = _listed(feature_columns)
+    columns = _to_list(feature_columns)
     for column in columns:
         if not isinstance(column, FeatureColumn):
             raise ArgumentError(
@@ -114,10 +119,11 @@ def normalised(feature_columns: Any) -> list[FeatureColumn]:
     if not columns:
         raise ArgumentError("feature_columns must not be empty. Received: no column.")
     _check_names(columns)
+    # TensorFlow's order: it decides where a column's numbers stand, so checkpoints depend on it.
     return sorted(columns, key=lambda column: column.name)
 
 
-def _listed(feature_columns: Any) -> list[Any]:
+def _to_list(feature_columns: Any) -> list[Any]:
     if isinstance(feature_columns, FeatureColumn):
         return [feature_columns]
     if isinstance(feature_columns, Mapping) or not isinstance(feature_columns, Iterable):
@@ -139,13 +145,13 @@ def _check_names(columns: list[FeatureColumn]) -> None:
         seen[column.name] = column
 
 
-def dense_columns(feature_columns: Any) -> Iterator[DenseColumn]:
-    """Yields columns in the order of their names.
+def dense_columns(feature_columns: Iterable[FeatureColumn] | FeatureColumn) -> Iterator[DenseColumn]:
+    """Yields dense columns, sorted by name.
 
     Raises:
-        ArgumentError: As `normalised`, and if one gives categories.
+        ArgumentError: See `sort_columns`; also if a column is categorical.
     """
-    for column in normalised(feature_columns):
+    for column in sort_columns(feature_columns):
         if not isinstance(column, DenseColumn):
             raise ArgumentError(
                 f"Here columns must give numbers. Received: {column.name}, which gives categories ({column}). Wrap it "
@@ -155,17 +161,17 @@ def dense_columns(feature_columns: Any) -> Iterator[DenseColumn]:
 
 
 def scope_name(name: str) -> str:
-    """Returns a column's name as it stands in names of variables."""
+    """Returns a column's name for use in variables' names."""
     return re.sub(r"[^A-Za-z0-9_.\-]", "_", name)
 
 
-def flat(column: DenseColumn, values: jax.Array) -> jax.Array:
-    """Returns a column's numbers as (batch, width)."""
+def flatten(column: DenseColumn, values: jax.Array) -> jax.Array:
+    """Reshapes a column's numbers to (batch, width)."""
     return values.reshape(values.shape[0], column.width)
 
 
 def check_batches(columns: Iterable[FeatureColumn], values: Iterable[jax.Array]) -> None:
-    """Checks that columns have found as many examples.
+    """Checks that all columns have the same batch size.
 
     Raises:
         ArgumentError: If not.
@@ -175,28 +181,28 @@ def check_batches(columns: Iterable[FeatureColumn], values: Iterable[jax.Array])
         raise ArgumentError(f"All features of a batch have as many examples. Received for the columns: {sizes}.")
 
 
-Make = Callable[[FeatureColumn, str, tuple[int, ...], Any, bool], Any]
+VariableFactory = Callable[[FeatureColumn, str, tuple[int, ...], Initializer, bool], Variable]
 
 
-class KeptWeights:
-    """Variables of columns, made when they are asked for.
+class ColumnVariables:
+    """Variables of columns, created on first use.
 
     Args:
-        make: Makes one, from its column, name, shape and initializer, and whether it is trainable.
+        create: Creates a variable from its column, name, shape, initializer and trainability.
     """
 
-    def __init__(self, make: Make) -> None:
-        self._make = make
-        self._made: dict[tuple[FeatureColumn, str], Any] = {}
+    def __init__(self, create: VariableFactory) -> None:
+        self._create = create
+        self._variables: dict[tuple[FeatureColumn, str], Any] = {}
 
     def get(
-        self, column: FeatureColumn, name: str, shape: tuple[int, ...], initializer: Any, trainable: bool = True
+        self, column: FeatureColumn, name: str, shape: tuple[int, ...], initializer: Initializer, trainable: bool = True
     ) -> Any:
-        """Returns a variable; the same one on a second call."""
-        if (column, name) not in self._made:
-            self._made[column, name] = self._make(column, name, shape, initializer, trainable)
-        return self._made[column, name]
+        """Returns a variable, created on first use."""
+        if (column, name) not in self._variables:
+            self._variables[column, name] = self._create(column, name, shape, initializer, trainable)
+        return self._variables[column, name]
 
-    def of(self, column: FeatureColumn) -> list[Any]:
-        """The variables of a column so far."""
-        return [variable for (owner, _), variable in self._made.items() if owner == column]
+    def of(self, column: FeatureColumn) -> list[Variable]:
+        """Returns a column's variables so far."""
+        return [variable for (owner, _), variable in self._variables.items() if owner == column]

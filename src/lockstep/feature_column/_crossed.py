@@ -1,4 +1,4 @@
-"""Columns of combinations of features."""
+"""Crossed columns: hashed combinations of features."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import numpy as np
 from lockstep.errors import ArgumentError
 from lockstep.feature_column import _farmhash, _kinds
 from lockstep.feature_column._columns import CategoricalColumn, Ids, missing
-from lockstep.feature_column._features import Features, integers
-from lockstep.feature_column._hashed import HashedCategoricalColumn, checked_buckets, variable_length
+from lockstep.feature_column._features import Features, integer_feature
+from lockstep.feature_column._hashed import HashedCategoricalColumn, check_bucket_count, variable_length
 from lockstep.feature_column._host import FingerprintHalf
 from lockstep.feature_column._weighted import WeightedCategoricalColumn
 from lockstep.feature_column._wide import Wide
 
-# TensorFlow's.
+# TensorFlow's default key: buckets of saved models depend on it.
 _HASH_KEY = 0xDECAFCAFFE
 
 
 @dataclass(frozen=True)
 class CrossedColumn(CategoricalColumn):
-    """What `crossed_column` returns; see there."""
+    """Column of `crossed_column`."""
 
     keys: tuple[str | CategoricalColumn, ...]
     hash_bucket_size: int
@@ -48,93 +48,95 @@ class CrossedColumn(CategoricalColumn):
         return self.hash_bucket_size
 
     def leaves(self) -> list[str | CategoricalColumn]:
-        """What is combined; of a crossed column in `keys`, what it combines."""
+        """Returns the features and columns that are crossed; nested crossed columns are flattened."""
         return [leaf for key in self.keys for leaf in (key.leaves() if isinstance(key, CrossedColumn) else [key])]
 
     def ids(self, features: Features) -> Ids:
-        return features.once(self, lambda: self._crossed(features))
+        return features.cached(self, lambda: self._cross(features))
 
-    def _crossed(self, features: Features) -> Ids:
+    def _cross(self, features: Features) -> Ids:
         # TensorFlow takes columns before features, whatever their order in `keys` is; buckets depend on it.
         leaves = sorted(self.leaves(), key=lambda leaf: isinstance(leaf, str))
         parts = [
-            _of_feature(features, leaf) if isinstance(leaf, str) else _of_column(features, leaf) for leaf in leaves
+            _feature_values(features, leaf) if isinstance(leaf, str) else _column_values(features, leaf)
+            for leaf in leaves
         ]
         key = _HASH_KEY if self.hash_key is None else self.hash_key
-        found = _combined(parts, Wide.of(key % 2**64))
+        crossed = _combine(parts, Wide.of(key % 2**64))
         size = math.prod(part.is_present.shape[1] for part in parts)
-        buckets, present = found.value % self.hash_bucket_size, found.is_present
+        buckets, present = crossed.value % self.hash_bucket_size, crossed.is_present
         return Ids(jnp.where(present, buckets, missing(buckets.dtype)).reshape(-1, size))
 
 
 @dataclass(frozen=True)
-class _Part:
-    """What a leaf gives: some 64-bit values for each example.
+class _CrossInput:
+    """The 64-bit values of one crossed feature or column.
 
     Attributes:
         value: (batch, n).
-        is_present: Which of them there are: bool (batch, n).
+        is_present: Whether each is a value, no padding: bool (batch, n).
     """
 
     value: Wide
     is_present: jax.Array
 
 
-def _of_feature(features: Features, key: str) -> _Part:
-    """A feature's values themselves; "" and -1 are values here, as in TensorFlow."""
+def _feature_values(features: Features, key: str) -> _CrossInput:
+    """Returns a feature's own values; "" and -1 are values here, as in TensorFlow."""
     if features.is_text(key):
         value = Wide(*(features.codes(key, FingerprintHalf(is_upper), np.uint32) for is_upper in (True, False)))
     else:
-        value = Wide.of_integers(integers(features, key))
-    return _Part(value, jnp.ones(value.low.shape, bool))
+        value = Wide.of_integers(integer_feature(features, key))
+    return _CrossInput(value, jnp.ones(value.low.shape, bool))
 
 
-def _of_column(features: Features, column: CategoricalColumn) -> _Part:
-    found = column.ids(features)
-    return _Part(Wide.of_integers(found.ids), found.is_present)
+def _column_values(features: Features, column: CategoricalColumn) -> _CrossInput:
+    categories = column.ids(features)
+    return _CrossInput(Wide.of_integers(categories.ids), categories.is_present)
 
 
-def _combined(parts: Sequence[_Part], value: Wide) -> _Part:
-    """All combinations of one value of each part."""
+def _combine(parts: Sequence[_CrossInput], value: Wide) -> _CrossInput:
+    """Hashes all combinations of one value of each part."""
     batch = parts[0].is_present.shape[0]
     present = jnp.ones((batch, 1), bool)
+    # The hash key is the first operand of the chain of FingerprintCat64.
     value = Wide(jnp.full((batch, 1), value.high), jnp.full((batch, 1), value.low))
     for part in parts:
         before = Wide(value.high[:, :, None], value.low[:, :, None])
         added = Wide(part.value.high[:, None], part.value.low[:, None])
-        joined = _farmhash.concatenated(before, added)
-        value = Wide(joined.high.reshape(batch, -1), joined.low.reshape(batch, -1))
+        hashed = _farmhash.concatenate(before, added)
+        value = Wide(hashed.high.reshape(batch, -1), hashed.low.reshape(batch, -1))
         present = (present[:, :, None] & part.is_present[:, None]).reshape(batch, -1)
-    return _Part(value, present)
+    return _CrossInput(value, present)
 
 
 def crossed_column(
     keys: Sequence[str | CategoricalColumn], hash_bucket_size: int, hash_key: int | None = None
 ) -> CrossedColumn:
-    """Describes the combinations of some features, in buckets by a hash function: the buckets that TensorFlow chooses.
+    """Describes hashed combinations of features, in TensorFlow's buckets.
 
-    Where a feature has several values, there are all combinations.
+    Features of several values give all combinations of them.
 
     Args:
-        keys: Names of features of text or integers, or columns of categories but hashed ones.
-        hash_bucket_size: How many buckets.
-        hash_key: A number that changes the hash function.
+        keys: Names of features of text or integers, or categorical columns other than hashed ones.
+        hash_bucket_size: Number of buckets.
+        hash_key: The key of the hash function; `None` for TensorFlow's default.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.feature_column.crossed_column.
     """
-    count = checked_buckets("hash_bucket_size", hash_bucket_size, keys)
-    given = () if isinstance(keys, str) else tuple(keys or ())
-    if len(given) < 2:
+    count = check_bucket_count("hash_bucket_size", hash_bucket_size, keys)
+    leaves = () if isinstance(keys, str) else tuple(keys or ())
+    if len(leaves) < 2:
         raise ArgumentError(f"crossed_column combines at least two features. Received: keys={keys!r}.")
-    for key in given:
+    for key in leaves:
         _check_leaf(key)
-    return CrossedColumn(given, count, _checked_hash_key(hash_key))
+    return CrossedColumn(leaves, count, _check_hash_key(hash_key))
 
 
-def _checked_hash_key(hash_key: Any) -> int | None:
+def _check_hash_key(hash_key: object) -> int | None:
     if hash_key is None:
         return None
     if not isinstance(hash_key, (int, np.integer)) or isinstance(hash_key, bool):
@@ -142,7 +144,7 @@ def _checked_hash_key(hash_key: Any) -> int | None:
     return int(hash_key)
 
 
-def _check_leaf(key: Any) -> None:
+def _check_leaf(key: object) -> None:
     if isinstance(key, HashedCategoricalColumn):
         raise ArgumentError(
             f"A crossed column hashes by itself. Received: {key.name!r} as a column in buckets by a hash function, "

@@ -1,4 +1,4 @@
-"""Columns of embeddings: a learnt row of numbers for each category."""
+"""Embedding columns: a trained vector for each category."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import jax
 import numpy as np
 
 from lockstep.errors import ArgumentError
-from lockstep.feature_column._columns import CategoricalColumn, DenseColumn, Weights
+from lockstep.feature_column._columns import CategoricalColumn, DenseColumn, Initializer, VariableProvider
 from lockstep.feature_column._features import Features
-from lockstep.feature_column._lookup import check_combiner, combined, from_checkpoint, initializer_of
+from lockstep.feature_column._lookup import check_combiner, combine_rows, default_initializer, from_checkpoint
 from lockstep.feature_column._weighted import check_categorical
 
 
 @dataclass(frozen=True)
 class Table:
-    """What embeddings are made of; the arguments of `embedding_column`."""
+    """The settings of an embedding table; see `embedding_column`."""
 
     dimension: int
     initializer: Callable[..., Any] | None
@@ -29,15 +29,15 @@ class Table:
 
     @property
     def first_values(self) -> Callable[..., Any]:
-        """The initializer of the variable."""
+        """Returns the variable's initializer."""
         if self.ckpt_to_load_from is not None and self.tensor_name_in_ckpt is not None:
             return from_checkpoint(self.ckpt_to_load_from, self.tensor_name_in_ckpt)
-        return initializer_of(self.initializer, self.dimension)
+        return default_initializer(self.initializer, self.dimension)
 
 
 @dataclass(frozen=True)
 class EmbeddingColumn(DenseColumn):
-    """What `embedding_column` returns; see there."""
+    """Column of `embedding_column`."""
 
     categorical_column: CategoricalColumn
     table: Table
@@ -51,7 +51,7 @@ class EmbeddingColumn(DenseColumn):
 
     @property
     def dimension(self) -> int:
-        """How many numbers there are for each category."""
+        """Returns the number of dimensions of an embedding."""
         return self.table.dimension
 
     @property
@@ -62,13 +62,15 @@ class EmbeddingColumn(DenseColumn):
     def variable_shape(self) -> tuple[int, ...]:
         return (self.dimension,)
 
-    def dense(self, features: Features, weights: Weights) -> jax.Array:
-        return combined(self._variable(weights), self.categorical_column.ids(features), self.combiner, self.max_norm)
+    def dense(self, features: Features, weights: VariableProvider) -> jax.Array:
+        return combine_rows(
+            self._variable(weights), self.categorical_column.ids(features), self.combiner, self.max_norm
+        )
 
-    def make_variables(self, weights: Weights) -> None:
+    def make_variables(self, weights: VariableProvider) -> None:
         self._variable(weights)
 
-    def _variable(self, weights: Weights) -> Any:
+    def _variable(self, weights: VariableProvider) -> Any:
         shape = (self.categorical_column.num_buckets, self.dimension)
         return weights.get(self, "embedding_weights", shape, self.table.first_values, self.table.trainable)
 
@@ -84,36 +86,42 @@ def embedding_column(
     trainable: bool = True,
     use_safe_embedding_lookup: bool = True,
 ) -> EmbeddingColumn:
-    """Describes a learnt row of numbers for each category of a column.
+    """Describes a trained embedding of the categories of a column.
 
     Args:
-        categorical_column: The column.
-        dimension: How many numbers.
-        combiner: How the rows of an example's categories become one: "mean", "sqrtn" or "sum".
-        initializer: Of the variable, called with a shape and dtype; `None` for a normal distribution of deviation
-            1/sqrt(dimension), cut at two deviations.
-        ckpt_to_load_from: A checkpoint, or a directory of them, that holds the first values.
-        tensor_name_in_ckpt: The name of the variable there.
-        max_norm: Rows longer than this are shortened to it.
-        trainable: Whether optimizers change the variable.
-        use_safe_embedding_lookup: Whether examples may have no category; they always may, and then have zeros.
+        categorical_column: The categorical column.
+        dimension: Number of dimensions of an embedding.
+        combiner: The combiner of the embeddings of an example's categories: "mean", "sqrtn" or "sum".
+        initializer: The variable's initializer, called with a shape and dtype; `None` for a normal distribution of
+            deviation 1/sqrt(dimension), cut at two deviations.
+        ckpt_to_load_from: A checkpoint, or a directory of checkpoints, with the first values.
+        tensor_name_in_ckpt: The variable's name in the checkpoint.
+        max_norm: The maximum L2 norm of embeddings, to which longer ones are clipped.
+        trainable: Whether optimizers update the variable.
+        use_safe_embedding_lookup: Accepted for TensorFlow's sake: examples without a category always get zeros.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.feature_column.embedding_column.
     """
     check_categorical("categorical_column", categorical_column)
-    table = checked_table(dimension, initializer, ckpt_to_load_from, tensor_name_in_ckpt, trainable)
+    table = create_table(dimension, initializer, ckpt_to_load_from, tensor_name_in_ckpt, trainable)
     check_combiner("combiner", combiner)
-    return EmbeddingColumn(categorical_column, table, combiner, checked_norm(max_norm), use_safe_embedding_lookup)
+    return EmbeddingColumn(categorical_column, table, combiner, check_norm(max_norm), use_safe_embedding_lookup)
 
 
-def checked_table(dimension: Any, initializer: Any, checkpoint: Any, name: str | None, trainable: bool) -> Table:
-    """Returns what embeddings are made of.
+def create_table(
+    dimension: object,
+    initializer: Initializer,
+    checkpoint: str | os.PathLike[str] | None,
+    name: str | None,
+    trainable: bool,
+) -> Table:
+    """Checks arguments and returns the settings of an embedding table.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
     """
     if not isinstance(dimension, (int, np.integer)) or dimension < 1:
         raise ArgumentError(f"dimension must be an integer from 1 up. Received: {dimension!r}.")
@@ -132,8 +140,8 @@ def checked_table(dimension: Any, initializer: Any, checkpoint: Any, name: str |
     )
 
 
-def checked_norm(max_norm: Any) -> float | None:
-    """Returns a length.
+def check_norm(max_norm: object) -> float | None:
+    """Checks a maximum norm.
 
     Raises:
         ArgumentError: If it is no positive number.

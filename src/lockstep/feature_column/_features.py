@@ -1,4 +1,4 @@
-"""The features that columns look at, in one call."""
+"""The features of one call, for columns."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from lockstep._model_fn.text import Text
+from lockstep._types import ArrayLike, DType, PyTree
 from lockstep.errors import ArgumentError
 from lockstep.feature_column import _kinds
 
 
 class Features:
-    """A dict of features, and what columns have computed of them so far.
+    """A dict of features, with a cache of computed columns.
 
     Args:
         features: Arrays, `Text` or numpy arrays of text, by name.
@@ -24,7 +25,7 @@ class Features:
         ArgumentError: If it is no dict.
     """
 
-    def __init__(self, features: Any) -> None:
+    def __init__(self, features: PyTree) -> None:
         if not isinstance(features, Mapping):
             raise ArgumentError(
                 f"Feature columns take features as a dict, by name. Received: {type(features).__name__}. Return "
@@ -33,14 +34,14 @@ class Features:
         self._features: Mapping[str, Any] = features
         self._computed: dict[Hashable, Any] = {}
 
-    def once(self, column: Hashable, compute: Callable[[], Any]) -> Any:
-        """Returns what `compute` returns, and the same again for this column."""
+    def cached(self, column: Hashable, compute: Callable[[], Any]) -> Any:
+        """Returns a column's cached result; computes it on first use."""
         if column not in self._computed:
             self._computed[column] = compute()
         return self._computed[column]
 
     def is_text(self, key: str) -> bool:
-        """Whether a feature is text."""
+        """Returns whether a feature is text."""
         return _is_text(self._value(key))
 
     def numbers(self, key: str) -> jax.Array:
@@ -57,13 +58,13 @@ class Features:
             )
         return _column(key, jnp.asarray(value))
 
-    def codes(self, key: str, function: Callable[[np.ndarray], np.ndarray], dtype: Any = np.int32) -> jax.Array:
+    def codes(self, key: str, function: Callable[[np.ndarray], np.ndarray], dtype: DType = np.int32) -> jax.Array:
         """Returns integers for a feature of text, (batch,) as (batch, 1).
 
         Args:
-            key: Of the feature.
+            key: The feature's name.
             function: Maps an object array of bytes to integers of the same shape, on the host.
-            dtype: Of the integers.
+            dtype: The dtype of the integers.
         """
         return _column(key, text_codes(self._value(key), function, dtype))
 
@@ -82,30 +83,31 @@ class Features:
         return value
 
 
-def text_codes(text: Any, function: Callable[[np.ndarray], np.ndarray], dtype: Any = np.int32) -> jax.Array:
+def text_codes(text: ArrayLike, function: Callable[[np.ndarray], np.ndarray], dtype: DType = np.int32) -> jax.Array:
     """Returns integers for text, of the same shape: `Text` in a model_fn, a numpy array of text elsewhere."""
     if isinstance(text, Text):
         return text.ids(function, dtype)
     return jnp.asarray(np.asarray(function(_as_bytes(text)), dtype))
 
 
-def is_text(value: Any) -> bool:
-    """Whether a value is text: of a model_fn, an array of numpy's, or Python's."""
+def is_text(value: PyTree) -> bool:
+    """Returns whether a value is text: a model_fn's `Text`, an array of numpy, or a str."""
     return _is_text(value)
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: PyTree) -> bool:
     if isinstance(value, (Text, str, bytes)):
         return True
-    # What has a dtype and is not numpy's is an array of JAX, or a symbol of Keras: never text.
+    # A dtype outside of numpy means an array of JAX or a symbol of Keras, never text; np.asarray would fail on a
+    # tracer.
     return (isinstance(value, np.ndarray) or not hasattr(value, "dtype")) and np.asarray(value).dtype.kind in "OSU"
 
 
-def _as_bytes(text: Any) -> np.ndarray:
-    given = np.asarray(text, object)
-    found = np.empty(given.size, object)
-    found[:] = [e.encode() if isinstance(e, str) else bytes(e) for e in given.ravel()]
-    return found.reshape(given.shape)
+def _as_bytes(text: ArrayLike) -> np.ndarray:
+    texts = np.asarray(text, object)
+    encoded = np.empty(texts.size, object)
+    encoded[:] = [e.encode() if isinstance(e, str) else bytes(e) for e in texts.ravel()]
+    return encoded.reshape(texts.shape)
 
 
 def _column(key: str, values: jax.Array) -> jax.Array:
@@ -116,7 +118,7 @@ def _column(key: str, values: jax.Array) -> jax.Array:
     return values[:, None] if values.ndim == 1 else values
 
 
-def integers(features: Features, key: str) -> jax.Array:
+def integer_feature(features: Features, key: str) -> jax.Array:
     """Returns a feature of integers.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Columns of text or integers that are put into buckets by their fingerprints."""
+"""Hashed categorical columns: text or integers in buckets by their fingerprints."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._types import DType
 from lockstep.errors import ArgumentError
 from lockstep.feature_column import _decimal, _kinds
 from lockstep.feature_column._columns import CategoricalColumn, Ids, missing
-from lockstep.feature_column._features import Features, integers
+from lockstep.feature_column._features import Features, integer_feature
 from lockstep.feature_column._host import TextBuckets
 
 _MISSING = missing(np.int32)
@@ -20,7 +21,7 @@ _MISSING = missing(np.int32)
 
 @dataclass(frozen=True)
 class HashedCategoricalColumn(CategoricalColumn):
-    """What `categorical_column_with_hash_bucket` returns; see there."""
+    """Column of `categorical_column_with_hash_bucket`."""
 
     key: str
     hash_bucket_size: int
@@ -40,46 +41,47 @@ class HashedCategoricalColumn(CategoricalColumn):
 
     def ids(self, features: Features) -> Ids:
         check_kind(features, self.key, self.dtype)
-        return features.once(self, lambda: Ids(self._buckets(features)))
+        return features.cached(self, lambda: Ids(self._buckets(features)))
 
     def _buckets(self, features: Features) -> jax.Array:
         if self.dtype == _kinds.TEXT:
             return features.codes(self.key, TextBuckets(self.hash_bucket_size))
-        values = integers(features, self.key)
+        # TensorFlow hashes as_string(values); the text is never made here, its bytes are computed on the device.
+        values = integer_feature(features, self.key)
         return jnp.where(is_missing(values), _MISSING, _decimal.fingerprints(values) % self.hash_bucket_size)
 
 
 def categorical_column_with_hash_bucket(
-    key: str, hash_bucket_size: int, dtype: Any = "string"
+    key: str, hash_bucket_size: int, dtype: DType = "string"
 ) -> HashedCategoricalColumn:
-    """Describes a feature of text or integers, in buckets by a hash function: the buckets that TensorFlow chooses.
+    """Describes a hashed feature of text or integers, in TensorFlow's buckets.
 
-    Integers are hashed as their decimal text. "" and -1 stand for no value.
+    Integers are hashed as decimal text. "" and -1 mark missing values.
 
     Args:
-        key: Its name.
-        hash_bucket_size: How many buckets.
-        dtype: Text or a type of integers.
+        key: The feature's name.
+        hash_bucket_size: Number of buckets.
+        dtype: Text or an integer dtype.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.feature_column.categorical_column_with_hash_bucket.
     """
     return HashedCategoricalColumn(
-        _kinds.checked_key(key),
-        checked_buckets("hash_bucket_size", hash_bucket_size, key),
-        _kinds.text_or_integer(dtype, key),
+        _kinds.check_key(key),
+        check_bucket_count("hash_bucket_size", hash_bucket_size, key),
+        _kinds.to_categorical_dtype(dtype, key),
     )
 
 
 def is_missing(values: jax.Array) -> jax.Array:
-    """Where integers stand for no value."""
+    """Returns whether integers mark a missing value: -1, as in TensorFlow."""
     return values == -1 if jnp.iinfo(values.dtype).min < 0 else jnp.zeros(values.shape, bool)
 
 
-def checked_buckets(name: str, count: Any, key: Any) -> int:
-    """Returns how many categories there are.
+def check_bucket_count(name: str, count: object, key: object) -> int:
+    """Checks a number of buckets.
 
     Raises:
         ArgumentError: If it is no integer from 1 to 2**31 - 1.
@@ -90,7 +92,7 @@ def checked_buckets(name: str, count: Any, key: Any) -> int:
 
 
 def check_kind(features: Features, key: str, dtype: np.dtype[Any]) -> None:
-    """Checks that a feature is what its column says: text or numbers.
+    """Checks that a feature is text or numbers, by its column's dtype.
 
     Raises:
         ArgumentError: If not.
@@ -98,13 +100,13 @@ def check_kind(features: Features, key: str, dtype: np.dtype[Any]) -> None:
     is_text = features.is_text(key)
     if is_text != (dtype == _kinds.TEXT):
         raise ArgumentError(
-            f"A column's dtype says what its feature holds. Received for {key!r}: dtype {_kinds.described(dtype)}, and "
-            f"{'text' if is_text else 'numbers'} as the feature. Change the dtype of the column."
+            f"A column's dtype says what its feature holds. Received for {key!r}: dtype {_kinds.dtype_name(dtype)}, "
+            f"and {'text' if is_text else 'numbers'} as the feature. Change the dtype of the column."
         )
 
 
 def variable_length(key: str, dtype: np.dtype[Any]) -> dict[str, Any]:
-    """Returns how to parse a feature of some values."""
+    """Returns the parsing spec of a feature with any number of values."""
     from lockstep.data._example.features import VarLenFeature
 
     return {key: VarLenFeature(dtype)}

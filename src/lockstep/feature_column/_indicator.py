@@ -1,4 +1,4 @@
-"""Columns of one number for each category: how often an example has it."""
+"""Indicator columns: multi-hot counts of categories."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lockstep.feature_column._columns import CategoricalColumn, DenseColumn, Ids, Weights
+from lockstep.feature_column._columns import CategoricalColumn, DenseColumn, Ids, VariableProvider
 from lockstep.feature_column._features import Features
 from lockstep.feature_column._weighted import check_categorical
 
 
 @dataclass(frozen=True)
 class IndicatorColumn(DenseColumn):
-    """What `indicator_column` returns; see there."""
+    """Column of `indicator_column`."""
 
     categorical_column: CategoricalColumn
 
@@ -31,26 +31,26 @@ class IndicatorColumn(DenseColumn):
     def variable_shape(self) -> tuple[int, ...]:
         return (1, self.categorical_column.num_buckets)
 
-    def dense(self, features: Features, weights: Weights) -> jax.Array:
-        return features.once(self, lambda: self._counted(self.categorical_column.ids(features)))
+    def dense(self, features: Features, weights: VariableProvider) -> jax.Array:
+        return features.cached(self, lambda: self._multi_hot(self.categorical_column.ids(features)))
 
-    def _counted(self, found: Ids) -> jax.Array:
-        batch, size = found.ids.shape[0], self.categorical_column.num_buckets
-        # A negative index would count from the end; one behind the end is dropped.
-        places = jnp.where(found.ids < 0, size, found.ids)
-        amounts = jnp.ones(places.shape, jnp.float32) if found.weights is None else found.weights
+    def _multi_hot(self, categories: Ids) -> jax.Array:
+        batch, size = categories.ids.shape[0], self.categorical_column.num_buckets
+        # mode="drop" drops an index past the end, but a negative one counts from the end.
+        indices = jnp.where(categories.ids < 0, size, categories.ids)
+        amounts = jnp.ones(indices.shape, jnp.float32) if categories.weights is None else categories.weights
         counts = jnp.zeros((batch, size), jnp.float32)
-        return counts.at[jnp.arange(batch)[:, None], places].add(amounts, mode="drop")[:, None]
+        return counts.at[jnp.arange(batch)[:, None], indices].add(amounts, mode="drop")[:, None]
 
 
 def indicator_column(categorical_column: CategoricalColumn) -> IndicatorColumn:
-    """Describes how often each category of a column is in an example: 1 or 0 if there is one; or their weights.
+    """Describes a multi-hot array of a column's categories: counts, or sums of weights.
 
     Args:
-        categorical_column: The column.
+        categorical_column: The categorical column.
 
     Raises:
-        ArgumentError: If it does not give categories.
+        ArgumentError: If it is not categorical.
 
     Source: tf.feature_column.indicator_column.
     """

@@ -1,8 +1,8 @@
-"""Columns in a linear model: each number, and each category, has its own weight."""
+"""Linear models of columns: a weight for each number and each category."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,25 +13,25 @@ from keras.src.utils.naming import uniquify
 from lockstep.errors import ArgumentError
 from lockstep.feature_column._columns import (
     CategoricalColumn,
+    ColumnVariables,
     DenseColumn,
     FeatureColumn,
-    KeptWeights,
     check_batches,
-    flat,
-    normalised,
+    flatten,
+    sort_columns,
 )
-from lockstep.feature_column._dense_features import maker, refuse_collections
+from lockstep.feature_column._dense_features import refuse_collections, variable_factory
 from lockstep.feature_column._features import Features
-from lockstep.feature_column._lookup import check_combiner, combined
+from lockstep.feature_column._lookup import check_combiner, combine_rows
 
 
 @dataclass(frozen=True)
 class LinearOutput:
-    """What a linear model has computed.
+    """The output and variables of a linear model.
 
     Attributes:
         predictions: float32 (batch, units).
-        bias: Its variable (units,).
+        bias: The bias variable (units,).
         weights: The variables of each column.
     """
 
@@ -41,70 +41,79 @@ class LinearOutput:
 
     @property
     def variables(self) -> list[Any]:
-        """All variables."""
+        """Returns all variables, the bias last."""
         return [variable for made in self.weights.values() for variable in made] + [self.bias]
 
 
 def linear_output(
-    features: Mapping[str, Any], feature_columns: Any, units: int, sparse_combiner: str, trainable: bool = True
+    features: Mapping[str, Any],
+    feature_columns: Iterable[FeatureColumn] | FeatureColumn,
+    units: int,
+    sparse_combiner: str,
+    trainable: bool = True,
 ) -> LinearOutput:
-    """Computes a linear model; its variables are named by the columns, and "bias_weights"."""
+    """Computes a linear model; names its variables after the columns, and "bias_weights"."""
     check_combiner("sparse_combiner", sparse_combiner)
     if units < 1:
         raise ArgumentError(f"units must be at least 1. Received: {units!r}.")
-    columns, weights, seen = normalised(feature_columns), KeptWeights(maker(trainable)), Features(features)
+    columns, weights, seen = (
+        sort_columns(feature_columns),
+        ColumnVariables(variable_factory(trainable)),
+        Features(features),
+    )
     sums = [_weighted_sum(column, seen, weights, units, sparse_combiner) for column in columns]
     check_batches(columns, sums)
+    # TensorFlow's name of the variable in checkpoints.
     bias = keras.Variable("zeros", shape=(units,), dtype="float32", trainable=trainable, name="bias_weights")
     predictions = sum(sums[1:], sums[0]) + bias.value
     return LinearOutput(predictions, bias, {column: weights.of(column) for column in columns})
 
 
 def _weighted_sum(
-    column: FeatureColumn, features: Features, weights: KeptWeights, units: int, combiner: str
+    column: FeatureColumn, features: Features, weights: ColumnVariables, units: int, combiner: str
 ) -> jax.Array:
     if isinstance(column, CategoricalColumn):
         table = weights.get(column, "weights", (column.num_buckets, units), "zeros")
-        return combined(table.value, column.ids(features), combiner)
+        return combine_rows(table.value, column.ids(features), combiner)
     if not isinstance(column, DenseColumn):
         raise ArgumentError(f"A linear model takes columns of numbers or categories. Received: {column!r}.")
-    numbers = flat(column, column.dense(features, weights))
+    numbers = flatten(column, column.dense(features, weights))
     return numbers @ weights.get(column, "weights", (column.width, units), "zeros").value
 
 
 def linear_model(
     features: Mapping[str, Any],
-    feature_columns: Any,
+    feature_columns: Iterable[FeatureColumn] | FeatureColumn,
     units: int = 1,
     sparse_combiner: str = "sum",
     weight_collections: None = None,
     trainable: bool = True,
     cols_to_vars: dict[Any, Any] | None = None,
 ) -> jax.Array:
-    """Returns a weighted sum of features; for use inside of a model_fn.
+    """Computes a weighted sum of features; for use in a model_fn.
 
     Args:
         features: Arrays by name.
-        feature_columns: Columns of numbers or categories.
-        units: How many sums.
-        sparse_combiner: How the weights of several categories become one: "sum", "mean" or "sqrtn".
-        weight_collections: `None`: there are no collections.
-        trainable: Whether optimizers change the variables.
-        cols_to_vars: If given, receives the variables of each column, and under "bias" the bias.
+        feature_columns: Dense or categorical columns.
+        units: Number of sums.
+        sparse_combiner: The combiner of the weights of a column's categories: "sum", "mean" or "sqrtn".
+        weight_collections: `None` only: there are no collections of variables.
+        trainable: Whether optimizers update the variables.
+        cols_to_vars: A dict that receives each column's variables, and the bias as "bias".
 
     Returns:
         float32 (batch, units).
 
     Raises:
-        ArgumentError: If an argument is wrong, or a feature is missing.
+        ArgumentError: If an argument is invalid, or a feature is missing.
         UnsupportedError: If collections are given.
 
     Source: tf.compat.v1.feature_column.linear_model.
     """
     refuse_collections(weight_collections)
     with keras.name_scope(uniquify("linear_model")):
-        found = linear_output(features, feature_columns, units, sparse_combiner, trainable)
+        output = linear_output(features, feature_columns, units, sparse_combiner, trainable)
     if cols_to_vars is not None:
-        cols_to_vars.update(found.weights)
-        cols_to_vars["bias"] = [found.bias]
-    return found.predictions
+        cols_to_vars.update(output.weights)
+        cols_to_vars["bias"] = [output.bias]
+    return output.predictions

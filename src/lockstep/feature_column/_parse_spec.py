@@ -1,4 +1,4 @@
-"""How to parse what columns need."""
+"""Parsing specs of columns' features."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from lockstep.feature_column._columns import FeatureColumn
 
 
 def make_parse_example_spec(feature_columns: Iterable[Any]) -> dict[str, Any]:
-    """Returns how to parse all features that columns need, for tf.io.parse_example.
+    """Returns the tf.io.parse_example spec of all features that columns need.
 
     Args:
-        feature_columns: The columns.
+        feature_columns: The feature columns.
 
     Returns:
         A FixedLenFeature or VarLenFeature for each key.
 
     Raises:
-        ArgumentError: If one is no column, or two need the same feature parsed in two ways.
+        ArgumentError: If an element is no column, or two columns parse one feature differently.
 
     Source: tf.feature_column.make_parse_example_spec.
     """

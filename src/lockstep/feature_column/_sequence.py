@@ -1,4 +1,4 @@
-"""What is refused: columns of sequences."""
+"""Refusals of sequence columns, which Keras 3 cannot take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from lockstep.errors import UnsupportedError
 
 
-def _refused(name: str, instead: str) -> Callable[..., NoReturn]:
+def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise UnsupportedError(
             "Columns of sequences are for tf.keras' SequenceFeatures, which is not part of Keras 3. Received: a call "
@@ -16,7 +16,7 @@ def _refused(name: str, instead: str) -> Callable[..., NoReturn]:
         )
 
     refuse.__name__ = refuse.__qualname__ = name
-    refuse.__doc__ = f"""Refused: columns of sequences are not supported.
+    refuse.__doc__ = f"""Raises an error: sequence columns are not supported.
 
     Raises:
         UnsupportedError: Always.
@@ -28,10 +28,10 @@ def _refused(name: str, instead: str) -> Callable[..., NoReturn]:
 
 _EMBED = "Use keras.layers.Embedding and a recurrent layer of Keras on integers of shape (batch, steps)."
 
-sequence_categorical_column_with_hash_bucket = _refused("sequence_categorical_column_with_hash_bucket", _EMBED)
-sequence_categorical_column_with_identity = _refused("sequence_categorical_column_with_identity", _EMBED)
-sequence_categorical_column_with_vocabulary_file = _refused("sequence_categorical_column_with_vocabulary_file", _EMBED)
-sequence_categorical_column_with_vocabulary_list = _refused("sequence_categorical_column_with_vocabulary_list", _EMBED)
-sequence_numeric_column = _refused(
+sequence_categorical_column_with_hash_bucket = _refusal("sequence_categorical_column_with_hash_bucket", _EMBED)
+sequence_categorical_column_with_identity = _refusal("sequence_categorical_column_with_identity", _EMBED)
+sequence_categorical_column_with_vocabulary_file = _refusal("sequence_categorical_column_with_vocabulary_file", _EMBED)
+sequence_categorical_column_with_vocabulary_list = _refusal("sequence_categorical_column_with_vocabulary_list", _EMBED)
+sequence_numeric_column = _refusal(
     "sequence_numeric_column", "Use a recurrent layer of Keras on numbers of shape (batch, steps, width)."
 )

@@ -1,4 +1,4 @@
-"""Columns of embeddings that share one table."""
+"""Embedding columns that share one table."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from keras.src.backend.common import global_state
 
 from lockstep._model_fn.scope import ModelScope, demand
 from lockstep.errors import ArgumentError
-from lockstep.feature_column._columns import CategoricalColumn, DenseColumn, Weights, scope_name
-from lockstep.feature_column._embedding import Table, checked_norm, checked_table
+from lockstep.feature_column._columns import CategoricalColumn, DenseColumn, VariableProvider, scope_name
+from lockstep.feature_column._embedding import Table, check_norm, create_table
 from lockstep.feature_column._features import Features
-from lockstep.feature_column._lookup import check_combiner, combined
+from lockstep.feature_column._lookup import check_combiner, combine_rows
 from lockstep.feature_column._weighted import WeightedCategoricalColumn, check_categorical
 
-# The tables of each call of a model_fn, by their names.
-_tables: weakref.WeakKeyDictionary[ModelScope, dict[Shared, Any]] = weakref.WeakKeyDictionary()
+# The tables of each model_fn call; weak, so that they end with its scope.
+_tables: weakref.WeakKeyDictionary[ModelScope, dict[SharedTable, Any]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
-class Shared:
-    """A table that several columns share.
+class SharedTable:
+    """An embedding table of several columns.
 
     Attributes:
-        name: Of its variable.
-        rows: How many categories there are.
-        table: What it is made of.
+        name: Name of its variable.
+        rows: Number of categories.
+        table: Settings of the table.
     """
 
     name: str
@@ -40,18 +40,18 @@ class Shared:
     table: Table
 
     def variable(self) -> Any:
-        """Returns its variable in the running call of a model_fn.
+        """Returns its variable in the current model_fn call.
 
         Raises:
-            StartupOrderError: If none is running.
+            StartupOrderError: Outside of a model_fn.
         """
-        made = _tables.setdefault(demand("shared_embeddings"), {})
-        if self not in made:
-            made[self] = self._made()
-        return made[self]
+        tables = _tables.setdefault(demand("shared_embeddings"), {})
+        if self not in tables:
+            tables[self] = self._create()
+        return tables[self]
 
-    def _made(self) -> Any:
-        with _no_scope():
+    def _create(self) -> Any:
+        with _root_name_scope():
             return keras.Variable(
                 self.table.first_values,
                 shape=(self.rows, self.table.dimension),
@@ -62,8 +62,8 @@ class Shared:
 
 
 @contextlib.contextmanager
-def _no_scope() -> Generator[None]:
-    """While open, names of variables begin anew: a shared one belongs to no layer."""
+def _root_name_scope() -> Generator[None]:
+    """Leaves all name scopes, within the context: a shared variable belongs to no layer."""
     before = global_state.get_global_attribute("name_scope_stack")
     global_state.set_global_attribute("name_scope_stack", None)
     try:
@@ -74,10 +74,10 @@ def _no_scope() -> Generator[None]:
 
 @dataclass(frozen=True)
 class SharedEmbeddingColumn(DenseColumn):
-    """One of what `shared_embeddings` returns; see there."""
+    """Column of `shared_embeddings`."""
 
     categorical_column: CategoricalColumn
-    shared: Shared
+    shared: SharedTable
     combiner: str
     max_norm: float | None
     use_safe_embedding_lookup: bool
@@ -88,7 +88,7 @@ class SharedEmbeddingColumn(DenseColumn):
 
     @property
     def dimension(self) -> int:
-        """How many numbers there are for each category."""
+        """Returns the number of dimensions of an embedding."""
         return self.shared.table.dimension
 
     @property
@@ -99,9 +99,9 @@ class SharedEmbeddingColumn(DenseColumn):
     def variable_shape(self) -> tuple[int, ...]:
         return (self.dimension,)
 
-    def dense(self, features: Features, weights: Weights) -> jax.Array:
-        found = self.categorical_column.ids(features)
-        return combined(self.shared.variable(), found, self.combiner, self.max_norm)
+    def dense(self, features: Features, weights: VariableProvider) -> jax.Array:
+        categories = self.categorical_column.ids(features)
+        return combine_rows(self.shared.variable(), categories, self.combiner, self.max_norm)
 
 
 def shared_embeddings(
@@ -116,51 +116,52 @@ def shared_embeddings(
     trainable: bool = True,
     use_safe_embedding_lookup: bool = True,
 ) -> list[SharedEmbeddingColumn]:
-    """Describes columns as `embedding_column` does, which share one variable; for use inside of a model_fn.
+    """Describes embeddings of several columns that share one variable; for use in a model_fn.
 
     Args:
-        categorical_columns: Columns of one kind, with as many categories.
-        dimension: How many numbers there are for each category.
-        combiner: How the rows of an example's categories become one: "mean", "sqrtn" or "sum".
-        initializer: Of the variable, as of `embedding_column`.
+        categorical_columns: Columns of one class, with the same number of categories.
+        dimension: Returns the number of dimensions of an embedding.
+        combiner: The combiner of the embeddings of an example's categories: "mean", "sqrtn" or "sum".
+        initializer: See `embedding_column`.
         shared_embedding_collection_name: The name of the variable; `None` for the columns' names, joined by "_", with
             "_shared_embedding" behind them.
-        ckpt_to_load_from: A checkpoint, or a directory of them, that holds the first values.
-        tensor_name_in_ckpt: The name of the variable there.
-        max_norm: Rows longer than this are shortened to it.
-        trainable: Whether optimizers change the variable.
-        use_safe_embedding_lookup: As of `embedding_column`.
+        ckpt_to_load_from: A checkpoint, or a directory of checkpoints, with the first values.
+        tensor_name_in_ckpt: The variable's name in the checkpoint.
+        max_norm: The maximum L2 norm of embeddings, to which longer ones are clipped.
+        trainable: Whether optimizers update the variable.
+        use_safe_embedding_lookup: See `embedding_column`.
 
     Returns:
         A column for each, in their order.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.feature_column.shared_embeddings.
     """
     columns = list(categorical_columns)
-    table = checked_table(dimension, initializer, ckpt_to_load_from, tensor_name_in_ckpt, trainable)
+    table = create_table(dimension, initializer, ckpt_to_load_from, tensor_name_in_ckpt, trainable)
     check_combiner("combiner", combiner)
-    _check_alike(columns)
+    _check_same_kind(columns)
+    # Sorted, so that the name does not depend on the order of columns, as in TensorFlow.
     name = shared_embedding_collection_name or "_".join(sorted(c.name for c in columns)) + "_shared_embedding"
-    shared = Shared(name, columns[0].num_buckets, table)
-    norm = checked_norm(max_norm)
+    shared = SharedTable(name, columns[0].num_buckets, table)
+    norm = check_norm(max_norm)
     return [SharedEmbeddingColumn(c, shared, combiner, norm, use_safe_embedding_lookup) for c in columns]
 
 
-def _check_alike(columns: list[CategoricalColumn]) -> None:
+def _check_same_kind(columns: list[CategoricalColumn]) -> None:
     if not columns:
         raise ArgumentError("categorical_columns must hold a column. Received: none.")
     for column in columns:
         check_categorical("categorical_columns", column)
-    found = {(type(_unweighted(column)).__name__, column.num_buckets) for column in columns}
-    if len(found) > 1:
+    kinds = {(type(_strip_weights(column)).__name__, column.num_buckets) for column in columns}
+    if len(kinds) > 1:
         raise ArgumentError(
             "Columns that share embeddings must be of one kind and have as many categories. Received: "
-            f"{', '.join(f'{kind} of {count}' for kind, count in sorted(found))}."
+            f"{', '.join(f'{kind} of {count}' for kind, count in sorted(kinds))}."
         )
 
 
-def _unweighted(column: CategoricalColumn) -> CategoricalColumn:
-    return _unweighted(column.categorical_column) if isinstance(column, WeightedCategoricalColumn) else column
+def _strip_weights(column: CategoricalColumn) -> CategoricalColumn:
+    return _strip_weights(column.categorical_column) if isinstance(column, WeightedCategoricalColumn) else column

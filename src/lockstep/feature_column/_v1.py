@@ -1,4 +1,4 @@
-"""Feature columns as TensorFlow 1 has them: the same ones, but for two.
+"""TensorFlow 1's feature columns: TensorFlow 2's, with two other signatures.
 
 Source: tf.compat.v1.feature_column.
 """
@@ -6,8 +6,8 @@ Source: tf.compat.v1.feature_column.
 from __future__ import annotations
 
 import os
-from typing import Any
 
+from lockstep._types import DType
 from lockstep.feature_column import _shared_embedding, _vocabulary_file
 from lockstep.feature_column._crossed import crossed_column as crossed_column
 from lockstep.feature_column._dense_features import input_layer as input_layer
@@ -50,20 +50,20 @@ def categorical_column_with_vocabulary_file(
     vocabulary_size: int | None = None,
     num_oov_buckets: int = 0,
     default_value: int | None = None,
-    dtype: Any = "string",
+    dtype: DType = "string",
 ) -> _vocabulary_file.VocabularyFileCategoricalColumn:
-    """As `lockstep.feature_column.categorical_column_with_vocabulary_file`, with its arguments in another order.
+    """Describes a feature of words from a file; TensorFlow 1's order of arguments.
 
     Args:
-        key: Its name.
+        key: The feature's name.
         vocabulary_file: Path of the file.
-        vocabulary_size: How many words to take, from the beginning; `None` for all.
-        num_oov_buckets: Into how many buckets words are put that are not in the file.
-        default_value: The number of such a word instead; `None` and -1 for no category.
-        dtype: Text or a type of integers.
+        vocabulary_size: Number of words to use, from the first; `None` for all.
+        num_oov_buckets: Number of buckets for words that are not in the file.
+        default_value: The category of such a word instead; `None` and -1 for none.
+        dtype: Text or an integer dtype.
 
     Raises:
-        ArgumentError: If an argument is wrong, or there is no such file.
+        ArgumentError: If an argument is invalid, or there is no such file.
 
     Source: tf.compat.v1.feature_column.categorical_column_with_vocabulary_file.
     """

@@ -1,4 +1,4 @@
-"""Columns of words from a file."""
+"""Categorical columns of words in a vocabulary file."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from lockstep._types import DType
 from lockstep.errors import ArgumentError
 from lockstep.feature_column import _kinds
 from lockstep.feature_column._columns import CategoricalColumn, Ids
 from lockstep.feature_column._features import Features
-from lockstep.feature_column._hashed import checked_buckets, variable_length
-from lockstep.feature_column._vocabulary import Vocabulary, check_others, ids_of
+from lockstep.feature_column._hashed import check_bucket_count, variable_length
+from lockstep.feature_column._vocabulary import Vocabulary, categories_of, check_out_of_vocabulary
 
 _logger = logging.getLogger("lockstep")
 _GZIP_RECORDS = "tfrecord_gzip"
@@ -24,7 +25,7 @@ _GZIP_RECORDS = "tfrecord_gzip"
 
 @dataclass(frozen=True)
 class VocabularyFileCategoricalColumn(CategoricalColumn):
-    """What `categorical_column_with_vocabulary_file` returns; see there."""
+    """Column of `categorical_column_with_vocabulary_file`."""
 
     key: str
     vocabulary_file: str
@@ -47,7 +48,7 @@ class VocabularyFileCategoricalColumn(CategoricalColumn):
         return self.vocabulary_size + self.num_oov_buckets
 
     def ids(self, features: Features) -> Ids:
-        return features.once(self, lambda: ids_of(features, self.key, self.dtype, self._vocabulary))
+        return features.cached(self, lambda: categories_of(features, self.key, self.dtype, self._vocabulary))
 
     def _vocabulary(self) -> Vocabulary:
         words: tuple[Any, ...] = _read(self.vocabulary_file, self.file_format, self.key)[: self.vocabulary_size]
@@ -66,45 +67,45 @@ def categorical_column_with_vocabulary_file(
     key: str,
     vocabulary_file: str | os.PathLike[str],
     vocabulary_size: int | None = None,
-    dtype: Any = "string",
+    dtype: DType = "string",
     default_value: int | None = None,
     num_oov_buckets: int = 0,
     file_format: str | None = None,
 ) -> VocabularyFileCategoricalColumn:
-    """Describes a feature of words, or integers, from a file with one in each line; "" and -1 stand for no value.
+    """Describes a feature of words, or integers, in a file with one per line; "" and -1 mark missing values.
 
     Args:
-        key: Its name.
+        key: The feature's name.
         vocabulary_file: Path of the file, or of a compressed TFRecord file.
-        vocabulary_size: How many words to take, from the beginning; `None` for all.
-        dtype: Text or a type of integers.
-        default_value: The number of a word that is not in the file; `None` and -1 for no category.
-        num_oov_buckets: Into how many buckets such words are put instead, by the hash function that TensorFlow uses.
+        vocabulary_size: Number of words to use, from the first; `None` for all.
+        dtype: Text or an integer dtype.
+        default_value: The category of a word that is not in the file; `None` and -1 for no category.
+        num_oov_buckets: Number of buckets for such words instead, by TensorFlow's hash function.
         file_format: "tfrecord_gzip" for a compressed TFRecord file, `None` for text; by the name for "*tfrecord.gz".
 
     Raises:
-        ArgumentError: If an argument is wrong, or there is no such file.
+        ArgumentError: If an argument is invalid, or there is no such file.
 
     Source: tf.feature_column.categorical_column_with_vocabulary_file.
     """
-    key, path = _kinds.checked_key(key), os.fspath(vocabulary_file) if vocabulary_file else ""
+    key, path = _kinds.check_key(key), os.fspath(vocabulary_file) if vocabulary_file else ""
     if not path:
         raise ArgumentError(f"vocabulary_file is the path of a file. Received for {key!r}: {vocabulary_file!r}.")
-    check_others(key, default_value, num_oov_buckets)
-    file_format = _checked_format(file_format, path, key)
-    size = _counted(path, file_format, key) if vocabulary_size is None else vocabulary_size
+    check_out_of_vocabulary(key, default_value, num_oov_buckets)
+    file_format = _check_format(file_format, path, key)
+    size = _count_words(path, file_format, key) if vocabulary_size is None else vocabulary_size
     return VocabularyFileCategoricalColumn(
         key,
         path,
-        checked_buckets("vocabulary_size", size, key),
+        check_bucket_count("vocabulary_size", size, key),
         num_oov_buckets or 0,
-        _kinds.text_or_integer(dtype, key),
+        _kinds.to_categorical_dtype(dtype, key),
         -1 if default_value is None else default_value,
         file_format,
     )
 
 
-def _checked_format(file_format: str | None, path: str, key: str) -> str | None:
+def _check_format(file_format: str | None, path: str, key: str) -> str | None:
     if file_format is None:
         return _GZIP_RECORDS if path.endswith("tfrecord.gz") else None
     if file_format != _GZIP_RECORDS:
@@ -112,7 +113,7 @@ def _checked_format(file_format: str | None, path: str, key: str) -> str | None:
     return file_format
 
 
-def _counted(path: str, file_format: str | None, key: str) -> int:
+def _count_words(path: str, file_format: str | None, key: str) -> int:
     size = len(_read(path, file_format, key))
     _logger.info(
         "vocabulary_size = %d in %s is inferred from the number of elements in the vocabulary_file %s.", size, key, path
@@ -122,19 +123,20 @@ def _counted(path: str, file_format: str | None, key: str) -> int:
 
 def _read(path: str, file_format: str | None, key: str) -> tuple[bytes, ...]:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError as error:
         raise ArgumentError(f"vocabulary_file must exist. Received for {key!r}: {path} ({error.strerror}).") from error
-    return _words(path, file_format, found.st_mtime_ns, found.st_size)
+    return _words(path, file_format, status.st_mtime_ns, status.st_size)
 
 
 @functools.lru_cache(maxsize=8)
 def _words(path: str, file_format: str | None, changed: int, size: int) -> tuple[bytes, ...]:
-    """The words of a file; a model_fn is traced several times, and the file read once."""
+    """Reads the words of a file; cached, since a model_fn is traced several times."""
     if file_format == _GZIP_RECORDS:
         from lockstep.data import TFRecordDataset
 
         return tuple(bytes(record) for record in TFRecordDataset(path, compression_type="GZIP").as_numpy_iterator())
+    # As TensorFlow reads lines: carriage returns go, and a last line without a newline counts.
     lines = Path(path).read_bytes().replace(b"\r", b"").split(b"\n")
     return tuple(lines[:-1] if not lines[-1] else lines)
 

@@ -1,4 +1,4 @@
-"""Categorical columns with weights from another feature."""
+"""Categorical columns weighted by another feature."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._types import DType
 from lockstep.errors import ArgumentError
 from lockstep.feature_column import _kinds
 from lockstep.feature_column._columns import CategoricalColumn, Ids
@@ -17,7 +18,7 @@ from lockstep.feature_column._hashed import variable_length
 
 @dataclass(frozen=True)
 class WeightedCategoricalColumn(CategoricalColumn):
-    """What `weighted_categorical_column` returns; see there."""
+    """Column of `weighted_categorical_column`."""
 
     categorical_column: CategoricalColumn
     weight_feature_key: str
@@ -42,47 +43,47 @@ class WeightedCategoricalColumn(CategoricalColumn):
         return self.categorical_column.num_buckets
 
     def ids(self, features: Features) -> Ids:
-        return features.once(self, lambda: self._weighted(features))
+        return features.cached(self, lambda: self._attach_weights(features))
 
-    def _weighted(self, features: Features) -> Ids:
-        found = self.categorical_column.ids(features)
+    def _attach_weights(self, features: Features) -> Ids:
+        categories = self.categorical_column.ids(features)
         weights = features.numbers(self.weight_feature_key)
-        if weights.shape != found.ids.shape:
+        if weights.shape != categories.ids.shape:
             raise ArgumentError(
                 f"There is one weight for each category. Received for {self.name}: weights of shape {weights.shape}, "
-                f"categories of shape {found.ids.shape}."
+                f"categories of shape {categories.ids.shape}."
             )
-        return Ids(found.ids, weights.astype(jnp.float32))
+        return Ids(categories.ids, weights.astype(jnp.float32))
 
 
 def weighted_categorical_column(
-    categorical_column: CategoricalColumn, weight_feature_key: str, dtype: Any = np.float32
+    categorical_column: CategoricalColumn, weight_feature_key: str, dtype: DType = np.float32
 ) -> WeightedCategoricalColumn:
-    """Gives the categories of a column weights.
+    """Describes a categorical column whose categories have weights.
 
     Args:
-        categorical_column: The column.
-        weight_feature_key: The name of the feature that holds a weight for each category, in the same shape.
-        dtype: Of the weights.
+        categorical_column: The categorical column.
+        weight_feature_key: The name of the feature of weights, of the categories' shape.
+        dtype: The dtype of the weights.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.feature_column.weighted_categorical_column.
     """
-    key = _kinds.checked_key(weight_feature_key)
+    key = _kinds.check_key(weight_feature_key)
     check_categorical("categorical_column", categorical_column)
     if isinstance(categorical_column, WeightedCategoricalColumn):
         raise ArgumentError(
             f"A column has one feature of weights. Received: {categorical_column}, which has one already."
         )
-    found = _kinds.as_dtype(dtype, key)
-    if not _kinds.is_number(found):
-        raise ArgumentError(f"Weights are numbers. Received for {key!r}: dtype {_kinds.described(found)}.")
-    return WeightedCategoricalColumn(categorical_column, key, found)
+    numpy_dtype = _kinds.to_dtype(dtype, key)
+    if not _kinds.is_number(numpy_dtype):
+        raise ArgumentError(f"Weights are numbers. Received for {key!r}: dtype {_kinds.dtype_name(numpy_dtype)}.")
+    return WeightedCategoricalColumn(categorical_column, key, numpy_dtype)
 
 
-def check_categorical(name: str, column: Any) -> None:
+def check_categorical(name: str, column: object) -> None:
     """Checks that an argument is a categorical column.
 
     Raises:

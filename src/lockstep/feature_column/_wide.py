@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._types import Array
+
 _LOW = 0xFFFFFFFF
 
 
@@ -24,20 +26,20 @@ class Wide:
 
     __slots__ = ("high", "low")
 
-    def __init__(self, high: Any, low: Any) -> None:
+    def __init__(self, high: Array, low: Array) -> None:
         self.high = high
         self.low = low
 
     @classmethod
     def of(cls, value: Wide | int) -> Wide:
-        """Returns a value that may be a Python integer."""
+        """Converts a Python integer; returns a `Wide` as it is."""
         if isinstance(value, Wide):
             return value
         return cls(np.uint32((value >> 32) & _LOW), np.uint32(value & _LOW))
 
     @classmethod
     def of_integers(cls, values: jax.Array) -> Wide:
-        """Returns integers of any type; negative ones as two's complement."""
+        """Converts integers of any dtype; negative ones to two's complement."""
         if values.dtype.itemsize == 8:
             return cls((values >> 32).astype(jnp.uint32), values.astype(jnp.uint32))
         is_negative = values < 0
@@ -46,6 +48,7 @@ class Wide:
     def __add__(self, other: Wide | int) -> Wide:
         other = Wide.of(other)
         low = self.low + other.low
+        # An unsigned sum wraps around exactly if it is below an operand.
         carry = (low < other.low).astype(jnp.uint32)
         return Wide(self.high + other.high + carry, low)
 
@@ -83,21 +86,23 @@ class Wide:
 
     def __mod__(self, divisor: int) -> jax.Array:
         """Returns the remainders as int32, by long division; `divisor` must be below 2**31."""
+        # As many bits at a time as a remainder can be shifted by without overflow of 32 bits.
         digit = next(size for size in (16, 8, 4, 2, 1) if divisor << size <= 1 << 32)
         unit, mask = np.uint32(divisor), np.uint32((1 << digit) - 1)
-        rest = self.high % unit
+        remainder = self.high % unit
         for position in range(32 - digit, -1, -digit):
-            rest = ((rest << np.uint32(digit)) | ((self.low >> np.uint32(position)) & mask)) % unit
-        return rest.astype(jnp.int32)
+            remainder = ((remainder << np.uint32(digit)) | ((self.low >> np.uint32(position)) & mask)) % unit
+        return remainder.astype(jnp.int32)
 
 
-def where(condition: Any, one: Wide, other: Wide) -> Wide:
-    """Chooses, element by element."""
+def where(condition: Array, one: Wide, other: Wide) -> Wide:
+    """Selects elements by a condition."""
     return Wide(jnp.where(condition, one.high, other.high), jnp.where(condition, one.low, other.low))
 
 
-def _upper_product(one: Any, other: Any) -> Any:
-    """The upper 32 bits of a product of 32 bits by 32 bits."""
+def _upper_product(one: Array, other: Array) -> Any:
+    """Returns the upper 32 bits of a product of 32 bits by 32 bits."""
+    # Schoolbook multiplication in halves of 16 bits: no partial sum exceeds 32 bits.
     half, mask = np.uint32(16), np.uint32(0xFFFF)
     one_high, one_low = one >> half, one & mask
     other_high, other_low = other >> half, other & mask

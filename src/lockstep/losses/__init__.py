@@ -1,6 +1,6 @@
 """Losses. The names, arguments and results are those of tf.compat.v1.losses.
 
-They are functions of arrays, and can be used anywhere. In a model_fn they are also collected, for `get_total_loss`.
+Losses are functions of arrays and work anywhere. In a model_fn they also join a collection, for `get_total_loss`.
 """
 
 from __future__ import annotations

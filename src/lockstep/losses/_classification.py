@@ -1,34 +1,33 @@
-"""Losses of classes."""
+"""Losses of classifiers: hinge loss and cross entropies."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from lockstep._types import Tensor
 from lockstep.errors import ArgumentError
 from lockstep.losses._collection import LOSSES
-from lockstep.losses._regression import check_same, floats
-from lockstep.losses._weighted import Reduction, array_of, compute_weighted_loss
+from lockstep.losses._regression import check_same_shape, to_floats
+from lockstep.losses._weighted import Reduction, compute_weighted_loss, to_array
 
 _DEFAULT = Reduction.SUM_BY_NONZERO_WEIGHTS
 
 
 def hinge_loss(
-    labels: Any,
-    logits: Any,
-    weights: Any = 1.0,
+    labels: Tensor,
+    logits: Tensor,
+    weights: Tensor = 1.0,
     scope: str | None = None,
     loss_collection: str | None = LOSSES,
     reduction: str = _DEFAULT,
 ) -> jax.Array:
-    """Returns how far scores are from the right side of the margin, as one loss.
+    """Returns the hinge loss, reduced to one number.
 
     Args:
         labels: 0 or 1, of any shape.
         logits: Scores of the same shape; at least 1, or at most -1, is right.
-        weights: What each counts, see `compute_weighted_loss`.
+        weights: The weight of each element, see `compute_weighted_loss`.
         scope: Names the operation in TensorFlow's graphs.
         loss_collection: See `compute_weighted_loss`.
         reduction: A value of `Reduction`.
@@ -41,27 +40,28 @@ def hinge_loss(
 
     Source: tf.compat.v1.losses.hinge_loss.
     """
-    truth, scores = floats(labels, logits)
+    truth, scores = to_floats(labels, logits)
+    # Labels of 0 and 1 become -1 and 1.
     losses = jax.nn.relu(1 - (2 * truth - 1) * scores)
     return compute_weighted_loss(losses, weights, scope, loss_collection, reduction)
 
 
 def sigmoid_cross_entropy(
-    multi_class_labels: Any,
-    logits: Any,
-    weights: Any = 1.0,
+    multi_class_labels: Tensor,
+    logits: Tensor,
+    weights: Tensor = 1.0,
     label_smoothing: float = 0,
     scope: str | None = None,
     loss_collection: str | None = LOSSES,
     reduction: str = _DEFAULT,
 ) -> jax.Array:
-    """Returns the cross entropy of independent yes-or-no predictions, as one loss.
+    """Returns the cross entropy of independent binary predictions, reduced to one number.
 
     Args:
         multi_class_labels: 0 or 1, or probabilities, of any shape.
         logits: Logits of the same shape.
-        weights: What each counts, see `compute_weighted_loss`.
-        label_smoothing: How far labels are moved towards 1/2, from 0 to 1.
+        weights: The weight of each element, see `compute_weighted_loss`.
+        label_smoothing: Weight of 1/2 in the smoothed labels, from 0 to 1.
         scope: Names the operation in TensorFlow's graphs.
         loss_collection: See `compute_weighted_loss`.
         reduction: A value of `Reduction`.
@@ -74,31 +74,32 @@ def sigmoid_cross_entropy(
 
     Source: tf.compat.v1.losses.sigmoid_cross_entropy.
     """
-    scores = array_of(logits, "logits")
-    truth = array_of(multi_class_labels, "multi_class_labels").astype(scores.dtype)
-    check_same(truth, scores)
+    scores = to_array(logits, "logits")
+    truth = to_array(multi_class_labels, "multi_class_labels").astype(scores.dtype)
+    check_same_shape(truth, scores)
     if label_smoothing > 0:
         truth = truth * (1 - label_smoothing) + 0.5 * label_smoothing
+    # log(1 + exp(x)) - x * z, in a form that overflows for no logit.
     losses = jnp.logaddexp(scores, 0) - scores * truth
     return compute_weighted_loss(losses, weights, scope, loss_collection, reduction)
 
 
 def softmax_cross_entropy(
-    onehot_labels: Any,
-    logits: Any,
-    weights: Any = 1.0,
+    onehot_labels: Tensor,
+    logits: Tensor,
+    weights: Tensor = 1.0,
     label_smoothing: float = 0,
     scope: str | None = None,
     loss_collection: str | None = LOSSES,
     reduction: str = _DEFAULT,
 ) -> jax.Array:
-    """Returns the cross entropy of classes that exclude each other, as one loss. Labels get no gradient.
+    """Returns the cross entropy of exclusive classes, reduced to one number. Labels get no gradient.
 
     Args:
         onehot_labels: Probabilities of the classes, of shape [..., classes].
         logits: Logits of the same shape.
-        weights: What each counts, see `compute_weighted_loss`; of shape [...].
-        label_smoothing: How far labels are moved towards equal probabilities, from 0 to 1.
+        weights: The weight of each element, see `compute_weighted_loss`; of shape [...].
+        label_smoothing: Weight of equal probabilities in the smoothed labels, from 0 to 1.
         scope: Names the operation in TensorFlow's graphs.
         loss_collection: See `compute_weighted_loss`.
         reduction: A value of `Reduction`.
@@ -111,30 +112,31 @@ def softmax_cross_entropy(
 
     Source: tf.compat.v1.losses.softmax_cross_entropy.
     """
-    scores = array_of(logits, "logits")
-    truth = array_of(onehot_labels, "onehot_labels").astype(scores.dtype)
-    check_same(truth, scores)
+    scores = to_array(logits, "logits")
+    truth = to_array(onehot_labels, "onehot_labels").astype(scores.dtype)
+    check_same_shape(truth, scores)
     if label_smoothing > 0:
         truth = truth * (1 - label_smoothing) + label_smoothing / truth.shape[-1]
-    logs = jax.nn.log_softmax(_precise(scores))
+    logs = jax.nn.log_softmax(_at_least_float32(scores))
+    # stop_gradient: TensorFlow's v1 function differentiates by the logits only, its v2 successor by both.
     losses = -jnp.sum(jax.lax.stop_gradient(truth) * logs, axis=-1).astype(scores.dtype)
     return compute_weighted_loss(losses, weights, scope, loss_collection, reduction)
 
 
 def sparse_softmax_cross_entropy(
-    labels: Any,
-    logits: Any,
-    weights: Any = 1.0,
+    labels: Tensor,
+    logits: Tensor,
+    weights: Tensor = 1.0,
     scope: str | None = None,
     loss_collection: str | None = LOSSES,
     reduction: str = _DEFAULT,
 ) -> jax.Array:
-    """Returns the cross entropy of classes that exclude each other, as one loss.
+    """Returns the cross entropy of exclusive classes given as integers, reduced to one number.
 
     Args:
-        labels: The right classes, integers of shape [...] or [..., 1]. The loss of one that is no class is NaN.
+        labels: The right classes, integers of shape [...] or [..., 1]. The loss of an unknown class is NaN.
         logits: Logits of shape [..., classes].
-        weights: What each counts, see `compute_weighted_loss`; of shape [...] or [..., 1].
+        weights: The weight of each element, see `compute_weighted_loss`; of shape [...] or [..., 1].
         scope: Names the operation in TensorFlow's graphs.
         loss_collection: See `compute_weighted_loss`.
         reduction: A value of `Reduction`.
@@ -147,17 +149,19 @@ def sparse_softmax_cross_entropy(
 
     Source: tf.compat.v1.losses.sparse_softmax_cross_entropy.
     """
-    scores, classes = array_of(logits, "logits"), _classes_of(labels, array_of(logits, "logits"))
-    logs = jax.nn.log_softmax(_precise(scores))
+    scores = to_array(logits, "logits")
+    classes = _to_classes(labels, scores)
+    logs = jax.nn.log_softmax(_at_least_float32(scores))
+    # TensorFlow stops at an unknown class on a CPU and gives NaN on a GPU; a compiled step can do the second only.
     is_class = (classes >= 0) & (classes < scores.shape[-1])
     chosen = jnp.take_along_axis(logs, jnp.where(is_class, classes, 0)[..., None], axis=-1)[..., 0]
     losses = jnp.where(is_class, -chosen, jnp.nan).astype(scores.dtype)
-    return compute_weighted_loss(losses, _squeezed(weights, losses), scope, loss_collection, reduction)
+    return compute_weighted_loss(losses, _squeeze_last(weights, losses), scope, loss_collection, reduction)
 
 
-def _classes_of(labels: Any, scores: jax.Array) -> jax.Array:
-    """Returns labels with one dimension less than the logits."""
-    classes = array_of(labels, "labels")
+def _to_classes(labels: Tensor, scores: jax.Array) -> jax.Array:
+    """Brings labels to the shape of the logits without their last dimension."""
+    classes = to_array(labels, "labels")
     if classes.ndim == scores.ndim and classes.shape[-1] == 1:
         classes = classes[..., 0]
     if classes.shape != scores.shape[:-1]:
@@ -170,11 +174,11 @@ def _classes_of(labels: Any, scores: jax.Array) -> jax.Array:
     return classes
 
 
-def _squeezed(weights: Any, losses: jax.Array) -> jax.Array:
-    array = array_of(weights, "weights")
+def _squeeze_last(weights: Tensor, losses: jax.Array) -> jax.Array:
+    array = to_array(weights, "weights")
     return array[..., 0] if array.ndim == losses.ndim + 1 and array.shape[-1] == 1 else array
 
 
-def _precise(scores: jax.Array) -> jax.Array:
-    """Returns logits in at least 32 bits."""
+def _at_least_float32(scores: jax.Array) -> jax.Array:
+    """Widens logits of half precision: a sum of 16-bit exponentials loses most of its digits."""
     return scores.astype(jnp.promote_types(scores.dtype, jnp.float32))

@@ -1,21 +1,20 @@
-"""The losses that a call of a model_fn has computed."""
+"""Collections of losses of one model_fn call."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lockstep._model_fn.scope import current, demand
+from lockstep._types import Tensor
 from lockstep.errors import UnsupportedError
 
 LOSSES = "losses"
 REGULARIZATION_LOSSES = "regularization_losses"
 
 
-def add_loss(loss: Any, loss_collection: str | None = LOSSES) -> None:
-    """Adds a loss to those that `get_total_loss` adds up. Outside of a model_fn nothing is collected.
+def add_loss(loss: Tensor, loss_collection: str | None = LOSSES) -> None:
+    """Adds a loss to a collection, for `get_total_loss`. Outside of a model_fn, does nothing.
 
     Args:
         loss: An array of floats.
@@ -28,8 +27,8 @@ def add_loss(loss: Any, loss_collection: str | None = LOSSES) -> None:
         scope.collections.setdefault(loss_collection, []).append(loss)
 
 
-def get_losses(scope: None = None, loss_collection: str = LOSSES) -> list[Any]:
-    """Returns the losses that this call of the model_fn has computed so far.
+def get_losses(scope: None = None, loss_collection: str = LOSSES) -> list[Tensor]:
+    """Returns the losses computed so far in this call of the model_fn.
 
     Args:
         scope: Only `None`.
@@ -45,8 +44,8 @@ def get_losses(scope: None = None, loss_collection: str = LOSSES) -> list[Any]:
     return list(demand("lockstep.losses.get_losses").collections.get(loss_collection, []))
 
 
-def get_regularization_losses(scope: None = None) -> list[Any]:
-    """Returns the penalties on variables: those of the layers' regularizers, and those in "regularization_losses".
+def get_regularization_losses(scope: None = None) -> list[Tensor]:
+    """Returns the penalties of the layers' regularizers, and the collection "regularization_losses".
 
     Args:
         scope: Only `None`.
@@ -59,6 +58,7 @@ def get_regularization_losses(scope: None = None) -> list[Any]:
     """
     _refuse_scope(scope)
     here = demand("lockstep.losses.get_regularization_losses")
+    # Regularizers of layers join no collection in Keras 3, so they are computed from the variables.
     penalised = [v for v in here.trainable_variables() if v.regularizer is not None]
     return [*here.collections.get(REGULARIZATION_LOSSES, []), *(v.regularizer(v.value) for v in penalised)]
 
@@ -80,10 +80,10 @@ def get_regularization_loss(scope: None = None, name: str = "total_regularizatio
 
 
 def get_total_loss(add_regularization_losses: bool = True, name: str = "total_loss", scope: None = None) -> jax.Array:
-    """Returns the sum of the losses that this call of the model_fn has computed so far.
+    """Returns the sum of the losses computed so far in this call of the model_fn.
 
     Args:
-        add_regularization_losses: Whether penalties on variables are added.
+        add_regularization_losses: Whether to include regularization losses.
         name: Names the operation in TensorFlow's graphs.
         scope: Only `None`.
 
@@ -98,19 +98,20 @@ def get_total_loss(add_regularization_losses: bool = True, name: str = "total_lo
 
 
 def note_reduction(reduction: str) -> None:
-    """Keeps how the last loss was reduced: with several replicas, sums are added up, and means averaged."""
+    """Records the reduction of the last loss in the model_fn's scope."""
+    # The step sums losses that are sums over replicas, and averages those that are means, as one device would have it.
     scope = current()
     if scope is not None:
         scope.loss_reduction = reduction
 
 
-def _sum(losses: list[Any]) -> jax.Array:
+def _sum(losses: list[Tensor]) -> jax.Array:
     return jnp.asarray(sum(losses[1:], losses[0])) if losses else jnp.zeros(())
 
 
-def _refuse_scope(scope: Any) -> None:
+def _refuse_scope(scope: object) -> None:
     if scope is not None:
         raise UnsupportedError(
-            f"Losses are collected without the names of TensorFlow's graphs. Received: scope={scope!r}. Put those that "
-            "you want to tell apart into a collection of their own, with loss_collection."
+            f"Losses are collected without the names of TensorFlow's graphs. Received: scope={scope!r}. Give a "
+            "loss a collection of its own with loss_collection."
         )

@@ -1,28 +1,27 @@
-"""How the losses of elements become one loss."""
+"""Weights and reductions of losses."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import keras
 
 from lockstep._model_fn.text import is_text
+from lockstep._types import Tensor
 from lockstep.errors import ArgumentError
 from lockstep.losses._collection import LOSSES, add_loss, note_reduction
 
 
 class Reduction:
-    """Ways to reduce weighted losses of elements.
+    """Reductions of weighted losses.
 
     Attributes:
-        NONE: Not at all.
-        SUM: Their sum.
-        SUM_OVER_BATCH_SIZE: Their sum divided by the number of elements.
-        MEAN: Their sum divided by the sum of the weights.
-        SUM_BY_NONZERO_WEIGHTS: Their sum divided by the number of weights that are not zero; the default.
-        SUM_OVER_NONZERO_WEIGHTS: The same.
+        NONE: No reduction.
+        SUM: The sum.
+        SUM_OVER_BATCH_SIZE: The sum divided by the number of elements.
+        MEAN: The sum divided by the sum of the weights.
+        SUM_BY_NONZERO_WEIGHTS: The sum divided by the number of weights that are not zero; the default.
+        SUM_OVER_NONZERO_WEIGHTS: TensorFlow's older name of SUM_BY_NONZERO_WEIGHTS.
 
     Source: tf.compat.v1.losses.Reduction.
     """
@@ -36,7 +35,7 @@ class Reduction:
 
     @classmethod
     def all(cls) -> tuple[str, ...]:
-        """Returns all of them."""
+        """Returns all reductions."""
         return (
             cls.NONE,
             cls.SUM,
@@ -48,7 +47,7 @@ class Reduction:
 
     @classmethod
     def validate(cls, key: str) -> None:
-        """Checks that `key` is one of them.
+        """Checks that `key` is a reduction.
 
         Raises:
             ArgumentError: If it is not.
@@ -58,17 +57,17 @@ class Reduction:
 
 
 def compute_weighted_loss(
-    losses: Any,
-    weights: Any = 1.0,
+    losses: Tensor,
+    weights: Tensor = 1.0,
     scope: str | None = None,
     loss_collection: str | None = LOSSES,
     reduction: str = Reduction.SUM_BY_NONZERO_WEIGHTS,
 ) -> jax.Array:
-    """Returns one loss of the losses of elements. In a model_fn, it is also added to a collection.
+    """Weights losses and reduces them to one number. In a model_fn, the result also joins a collection.
 
     Args:
         losses: Floats of any shape.
-        weights: What each counts: a number, or an array of the same rank, each size 1 or that of `losses`.
+        weights: The weight of each element: a number, or an array of the same rank, each size 1 or that of `losses`.
         scope: Names the operation in TensorFlow's graphs.
         loss_collection: The name of the collection; `None` for none.
         reduction: A value of `Reduction`.
@@ -83,55 +82,57 @@ def compute_weighted_loss(
     """
     Reduction.validate(reduction)
     note_reduction(reduction)
-    given = array_of(losses, "losses")
-    elements = given.astype(jnp.float32)
-    counted = fitting(weights, elements)
-    loss = _reduced(elements * counted, jnp.broadcast_to(counted, elements.shape), reduction).astype(given.dtype)
+    array = to_array(losses, "losses")
+    # In float32, as TensorFlow does: a float16 sum over a batch would overflow.
+    elements = array.astype(jnp.float32)
+    factors = check_weights(weights, elements)
+    loss = _reduce(elements * factors, jnp.broadcast_to(factors, elements.shape), reduction).astype(array.dtype)
     add_loss(loss, loss_collection)
     return loss
 
 
-def _reduced(weighted: jax.Array, weights: jax.Array, reduction: str) -> jax.Array:
+def _reduce(weighted: jax.Array, weights: jax.Array, reduction: str) -> jax.Array:
     if reduction == Reduction.NONE:
         return weighted
     total = jnp.sum(weighted)
     if reduction == Reduction.SUM:
         return total
     if reduction == Reduction.MEAN:
-        return over(total, jnp.sum(weights))
+        return divide(total, jnp.sum(weights))
     if reduction == Reduction.SUM_OVER_BATCH_SIZE:
-        return over(total, jnp.float32(weighted.size))
-    return over(total, present(weights))
+        return divide(total, jnp.float32(weighted.size))
+    return divide(total, count_nonzero(weights))
 
 
-def over(value: jax.Array, divisor: jax.Array) -> jax.Array:
-    """Divides; 0 if the divisor is 0."""
+def divide(value: jax.Array, divisor: jax.Array) -> jax.Array:
+    """Returns `value / divisor`; 0 where the divisor is 0."""
+    # The inner where: 0 / 0 in the branch not taken would still make the gradient NaN.
     return jnp.where(divisor == 0, 0, value / jnp.where(divisor == 0, 1, divisor))
 
 
-def present(weights: jax.Array, axis: Any = None, keepdims: bool = False) -> jax.Array:
+def count_nonzero(weights: jax.Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> jax.Array:
     """Counts weights that are not zero."""
     return jnp.sum((weights != 0).astype(jnp.float32), axis=axis, keepdims=keepdims)
 
 
-def array_of(value: Any, what: str) -> jax.Array:
-    """Returns an argument as an array.
+def to_array(value: Tensor, argument: str) -> jax.Array:
+    """Converts an argument to an array.
 
     Raises:
-        ArgumentError: If it is text, or nothing.
+        ArgumentError: If it is text, or `None`.
     """
     if value is None or is_text(value) or isinstance(value, (str, bytes)):
-        raise ArgumentError(f"{what} must be numbers. Received: {value!r}.")
+        raise ArgumentError(f"{argument} must be numbers. Received: {value!r}.")
     return jnp.asarray(value.value if isinstance(value, keras.Variable) else value)
 
 
-def fitting(weights: Any, values: jax.Array) -> jax.Array:
-    """Returns weights as float32, as they broadcast to `values`.
+def check_weights(weights: Tensor, values: jax.Array) -> jax.Array:
+    """Returns weights as float32 that broadcast to `values`.
 
     Raises:
         ArgumentError: If they are neither one number, nor of the same rank with each size 1 or the same.
     """
-    array = array_of(weights, "weights").astype(jnp.float32)
+    array = to_array(weights, "weights").astype(jnp.float32)
     fits = array.ndim == values.ndim and all(w in (1, v) for w, v in zip(array.shape, values.shape, strict=True))
     if array.ndim and not fits:
         raise ArgumentError(

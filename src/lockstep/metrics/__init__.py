@@ -1,22 +1,28 @@
 """Metrics for `EstimatorSpec(eval_metric_ops=...)`. The names, arguments and results are those of tf.compat.v1.metrics.
 
-Each function is called in a model_fn, with what one batch has: it makes a metric, adds the batch to it, and returns
-`(value, update)`, both the result so far. The result over all batches, and over all replicas, is the same as if there
-had been one batch of everything.
+Each function is called in a model_fn with the values of one batch: it creates a metric, adds the batch, and returns
+`(value, update)`, both the result so far. The result over all batches and replicas equals that of one batch of all
+examples.
 
-A prediction that is not from 0 to 1 where it must be, or a class that is none, makes the result NaN; TensorFlow stops.
+Invalid input, such as a prediction outside of 0 to 1 or an unknown class, makes the result NaN; TensorFlow stops.
 """
 
 from __future__ import annotations
 
 from lockstep.metrics._classes import mean_iou as mean_iou
 from lockstep.metrics._classes import mean_per_class_accuracy as mean_per_class_accuracy
-from lockstep.metrics._counts import false_negatives as false_negatives
-from lockstep.metrics._counts import false_positives as false_positives
-from lockstep.metrics._counts import precision as precision
-from lockstep.metrics._counts import recall as recall
-from lockstep.metrics._counts import true_negatives as true_negatives
-from lockstep.metrics._counts import true_positives as true_positives
+from lockstep.metrics._confusion import false_negatives as false_negatives
+from lockstep.metrics._confusion import false_negatives_at_thresholds as false_negatives_at_thresholds
+from lockstep.metrics._confusion import false_positives as false_positives
+from lockstep.metrics._confusion import false_positives_at_thresholds as false_positives_at_thresholds
+from lockstep.metrics._confusion import precision as precision
+from lockstep.metrics._confusion import precision_at_thresholds as precision_at_thresholds
+from lockstep.metrics._confusion import recall as recall
+from lockstep.metrics._confusion import recall_at_thresholds as recall_at_thresholds
+from lockstep.metrics._confusion import true_negatives as true_negatives
+from lockstep.metrics._confusion import true_negatives_at_thresholds as true_negatives_at_thresholds
+from lockstep.metrics._confusion import true_positives as true_positives
+from lockstep.metrics._confusion import true_positives_at_thresholds as true_positives_at_thresholds
 from lockstep.metrics._curves import auc as auc
 from lockstep.metrics._curves import sensitivity_at_specificity as sensitivity_at_specificity
 from lockstep.metrics._curves import specificity_at_sensitivity as specificity_at_sensitivity
@@ -29,12 +35,6 @@ from lockstep.metrics._means import mean_squared_error as mean_squared_error
 from lockstep.metrics._means import mean_tensor as mean_tensor
 from lockstep.metrics._means import percentage_below as percentage_below
 from lockstep.metrics._means import root_mean_squared_error as root_mean_squared_error
-from lockstep.metrics._thresholds import false_negatives_at_thresholds as false_negatives_at_thresholds
-from lockstep.metrics._thresholds import false_positives_at_thresholds as false_positives_at_thresholds
-from lockstep.metrics._thresholds import precision_at_thresholds as precision_at_thresholds
-from lockstep.metrics._thresholds import recall_at_thresholds as recall_at_thresholds
-from lockstep.metrics._thresholds import true_negatives_at_thresholds as true_negatives_at_thresholds
-from lockstep.metrics._thresholds import true_positives_at_thresholds as true_positives_at_thresholds
 from lockstep.metrics._top_k import average_precision_at_k as average_precision_at_k
 from lockstep.metrics._top_k import precision_at_k as precision_at_k
 from lockstep.metrics._top_k import precision_at_top_k as precision_at_top_k

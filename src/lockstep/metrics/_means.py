@@ -2,272 +2,263 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 
 from lockstep._model_fn.records import MetricOp
-from lockstep.metrics._shapes import aligned, array_of, broadcast, ranked
-from lockstep.metrics._streaming import Report
+from lockstep._types import Tensor
+from lockstep.metrics._shapes import align, align_rank, broadcast_weights, to_array
+from lockstep.metrics._streaming import Collections, streaming_metric
+
+
+class _ErrorMetric(Protocol):
+    """The signature of the means over pairs of a label and a prediction."""
+
+    def __call__(
+        self,
+        labels: Tensor,
+        predictions: Tensor,
+        weights: Tensor | None = None,
+        metrics_collections: Collections = None,
+        updates_collections: Collections = None,
+        name: str | None = None,
+    ) -> MetricOp: ...
 
 
 def ratio(total: jax.Array, count: jax.Array) -> jax.Array:
-    """Returns a mean; 0 if nothing counts."""
+    """Returns `total / count`; 0 where the count is 0."""
+    # The inner where keeps the division finite: a NaN in the branch not taken would still make gradients NaN.
     return jnp.where(count > 0, total / jnp.where(count > 0, count, 1), 0)
 
 
-def root_ratio(total: jax.Array, count: jax.Array) -> jax.Array:
-    """Returns the root of a mean."""
-    return jnp.sqrt(ratio(total, count))
+def weighted_sums(values: jax.Array, weights: Tensor | None) -> dict[str, jax.Array]:
+    """Returns a batch's summands of a mean: the weighted sum, and the sum of the weights."""
+    values = values.astype(jnp.float32)
+    ranked = align_rank(weights, values)
+    if ranked is None:
+        return {"total": jnp.sum(values), "count": jnp.float32(values.size)}
+    factors = broadcast_weights(ranked, values)
+    return {"total": jnp.sum(values * factors), "count": jnp.sum(factors)}
 
 
 def mean(
-    values: Any,
-    weights: Any = None,
-    metrics_collections: Any = None,
-    updates_collections: Any = None,
+    values: Tensor,
+    weights: Tensor | None = None,
+    metrics_collections: Collections = None,
+    updates_collections: Collections = None,
     name: str | None = None,
 ) -> MetricOp:
-    """Returns the mean of values, weighted.
+    """Returns the weighted mean of values.
 
     Args:
         values: Numbers of any shape.
-        weights: What each counts: a number, or an array of the same rank, each size 1 or that of `values`. `None` for
-            1.
-        metrics_collections: Names of collections that get the result.
-        updates_collections: The same, for the update.
-        name: Of the metric.
+        weights: The weight of each value: a number, or an array of the same rank, each size 1 or that of `values`.
+            `None` for 1.
+        metrics_collections: Names of collections that the result joins.
+        updates_collections: Names of collections that the update's result joins.
+        name: Name of the metric.
 
     Returns:
-        A float32 of no dimensions; 0 if the weights add up to 0.
+        A float32 of no dimensions; 0 if the weights' sum is 0.
 
     Source: tf.compat.v1.metrics.mean.
     """
-    report = Report("mean", name or "mean", metrics_collections, updates_collections)
-    return report(mean_sums(array_of(values, "values"), weights), ratio)
+    sums = weighted_sums(to_array(values, "values"), weights)
+    return streaming_metric("mean", name or "mean", sums, ratio, metrics_collections, updates_collections)
 
 
-def mean_sums(values: jax.Array, weights: Any) -> dict[str, jax.Array]:
-    """Returns what a batch adds to a mean: the weighted sum, and the sum of the weights."""
-    values = values.astype(jnp.float32)
-    found = ranked(weights, values)
-    if found is None:
-        return {"total": jnp.sum(values), "count": jnp.float32(values.size)}
-    counted = broadcast(found, values)
-    return {"total": jnp.sum(values * counted), "count": jnp.sum(counted)}
-
-
-def accuracy(
-    labels: Any,
-    predictions: Any,
-    weights: Any = None,
-    metrics_collections: Any = None,
-    updates_collections: Any = None,
-    name: str | None = None,
-) -> MetricOp:
-    """Returns how often predictions equal labels.
+def _error_metric(
+    function: str,
+    summary: str,
+    error: Callable[[jax.Array, jax.Array], jax.Array],
+    compute: Callable[..., jax.Array] = ratio,
+    kind: str = "values",
+) -> _ErrorMetric:
+    """Returns the public function of one mean over pairs of a label and a prediction.
 
     Args:
-        labels: The right classes, of any shape.
-        predictions: Classes, of the same shape; they are compared in the type of `labels`.
-        weights: What each counts, see `mean`.
-        metrics_collections: See `mean`.
-        updates_collections: See `mean`.
-        name: Of the metric.
-
-    Source: tf.compat.v1.metrics.accuracy.
+        function: Its name.
+        summary: The first sentence of its docstring.
+        error: Computes each pair's error from labels and predictions.
+        compute: Computes the result from the sums `total` and `count`.
+        kind: Noun for labels and predictions in its docstring.
     """
-    report = Report("accuracy", name or "accuracy", metrics_collections, updates_collections)
-    labels, predictions, weights = aligned(labels, predictions, weights)
-    return report(mean_sums(predictions.astype(labels.dtype) == labels, weights), ratio)
 
+    def metric(
+        labels: Tensor,
+        predictions: Tensor,
+        weights: Tensor | None = None,
+        metrics_collections: Collections = None,
+        updates_collections: Collections = None,
+        name: str | None = None,
+    ) -> MetricOp:
+        truth, guesses, factors = align(labels, predictions, weights)
+        sums = weighted_sums(error(truth, guesses), factors)
+        return streaming_metric(function, name or function, sums, compute, metrics_collections, updates_collections)
 
-def mean_absolute_error(
-    labels: Any,
-    predictions: Any,
-    weights: Any = None,
-    metrics_collections: Any = None,
-    updates_collections: Any = None,
-    name: str | None = None,
-) -> MetricOp:
-    """Returns the mean distance of predictions from labels.
+    metric.__name__ = metric.__qualname__ = function
+    metric.__doc__ = f"""{summary}
 
     Args:
-        labels: The right values, of any shape.
-        predictions: Values, of the same shape.
-        weights: What each counts, see `mean`.
+        labels: The right {kind}, of any shape.
+        predictions: Predicted {kind}, of the same shape.
+        weights: The weight of each pair, see `mean`.
         metrics_collections: See `mean`.
         updates_collections: See `mean`.
-        name: Of the metric.
+        name: Name of the metric.
 
-    Source: tf.compat.v1.metrics.mean_absolute_error.
+    Source: tf.compat.v1.metrics.{function}.
     """
-    report = Report("mean_absolute_error", name or "mean_absolute_error", metrics_collections, updates_collections)
-    labels, predictions, weights = aligned(labels, predictions, weights)
-    return report(mean_sums(jnp.abs(predictions - labels), weights), ratio)
+    return metric
 
 
-def mean_squared_error(
-    labels: Any,
-    predictions: Any,
-    weights: Any = None,
-    metrics_collections: Any = None,
-    updates_collections: Any = None,
-    name: str | None = None,
-) -> MetricOp:
-    """Returns the mean of squared differences between predictions and labels.
-
-    Args:
-        labels: The right values, of any shape.
-        predictions: Values, of the same shape.
-        weights: What each counts, see `mean`.
-        metrics_collections: See `mean`.
-        updates_collections: See `mean`.
-        name: Of the metric.
-
-    Source: tf.compat.v1.metrics.mean_squared_error.
-    """
-    report = Report("mean_squared_error", name or "mean_squared_error", metrics_collections, updates_collections)
-    labels, predictions, weights = aligned(labels, predictions, weights)
-    return report(mean_sums(jnp.square(labels - predictions), weights), ratio)
-
-
-def root_mean_squared_error(
-    labels: Any,
-    predictions: Any,
-    weights: Any = None,
-    metrics_collections: Any = None,
-    updates_collections: Any = None,
-    name: str | None = None,
-) -> MetricOp:
-    """Returns the root of the mean of squared differences between predictions and labels.
-
-    Args:
-        labels: The right values, of any shape.
-        predictions: Values, of the same shape.
-        weights: What each counts, see `mean`.
-        metrics_collections: See `mean`.
-        updates_collections: See `mean`.
-        name: Of the metric.
-
-    Source: tf.compat.v1.metrics.root_mean_squared_error.
-    """
-    report = Report(
-        "root_mean_squared_error", name or "root_mean_squared_error", metrics_collections, updates_collections
-    )
-    labels, predictions, weights = aligned(labels, predictions, weights)
-    return report(mean_sums(jnp.square(labels - predictions), weights), root_ratio)
+accuracy = _error_metric(
+    "accuracy",
+    "Returns the share of predictions that equal their labels, compared in the type of `labels`.",
+    lambda labels, predictions: predictions.astype(labels.dtype) == labels,
+    kind="classes",
+)
+mean_absolute_error = _error_metric(
+    "mean_absolute_error",
+    "Returns the mean absolute difference between predictions and labels.",
+    lambda labels, predictions: jnp.abs(predictions - labels),
+)
+mean_squared_error = _error_metric(
+    "mean_squared_error",
+    "Returns the mean squared difference between predictions and labels.",
+    lambda labels, predictions: jnp.square(labels - predictions),
+)
+root_mean_squared_error = _error_metric(
+    "root_mean_squared_error",
+    "Returns the square root of the mean squared difference between predictions and labels.",
+    lambda labels, predictions: jnp.square(labels - predictions),
+    lambda total, count: jnp.sqrt(ratio(total, count)),
+)
 
 
 def mean_relative_error(
-    labels: Any,
-    predictions: Any,
-    normalizer: Any,
-    weights: Any = None,
-    metrics_collections: Any = None,
-    updates_collections: Any = None,
+    labels: Tensor,
+    predictions: Tensor,
+    normalizer: Tensor,
+    weights: Tensor | None = None,
+    metrics_collections: Collections = None,
+    updates_collections: Collections = None,
     name: str | None = None,
 ) -> MetricOp:
-    """Returns the mean distance of predictions from labels, each divided by a size of its own.
+    """Returns the mean absolute difference between predictions and labels, each divided by its normalizer.
 
     Args:
         labels: The right values, of any shape.
-        predictions: Values, of the same shape.
-        normalizer: By what to divide, of the same shape; where it is 0, the error counts as 0.
-        weights: What each counts, see `mean`.
+        predictions: Predicted values, of the same shape.
+        normalizer: Divisors, of the same shape; where one is 0, the error counts as 0.
+        weights: The weight of each pair, see `mean`.
         metrics_collections: See `mean`.
         updates_collections: See `mean`.
-        name: Of the metric.
+        name: Name of the metric.
 
     Source: tf.compat.v1.metrics.mean_relative_error.
     """
-    report = Report("mean_relative_error", name or "mean_relative_error", metrics_collections, updates_collections)
-    labels, predictions, weights = aligned(labels, predictions, weights)
-    size, predictions, _ = aligned(normalizer, predictions, None)
-    errors = jnp.where(size == 0, 0, jnp.abs(labels - predictions) / jnp.where(size == 0, 1, size))
-    return report(mean_sums(errors, weights), ratio)
+    truth, guesses, factors = align(labels, predictions, weights)
+    divisors, guesses, _ = align(normalizer, guesses, None)
+    errors = jnp.where(divisors == 0, 0, jnp.abs(truth - guesses) / jnp.where(divisors == 0, 1, divisors))
+    sums = weighted_sums(errors, factors)
+    name = name or "mean_relative_error"
+    return streaming_metric("mean_relative_error", name, sums, ratio, metrics_collections, updates_collections)
 
 
 def mean_cosine_distance(
-    labels: Any,
-    predictions: Any,
+    labels: Tensor,
+    predictions: Tensor,
     dim: int,
-    weights: Any = None,
-    metrics_collections: Any = None,
-    updates_collections: Any = None,
+    weights: Tensor | None = None,
+    metrics_collections: Collections = None,
+    updates_collections: Collections = None,
     name: str | None = None,
 ) -> MetricOp:
     """Returns one minus the mean cosine between predictions and labels, which must have length 1.
 
     Args:
         labels: The right vectors, of any shape.
-        predictions: Vectors, of the same shape.
+        predictions: Predicted vectors, of the same shape.
         dim: The dimension along which the vectors lie.
-        weights: What each counts, see `mean`; of size 1 along `dim`.
+        weights: The weight of each pair, see `mean`; of size 1 along `dim`.
         metrics_collections: See `mean`.
         updates_collections: See `mean`.
-        name: Of the metric.
+        name: Name of the metric.
 
     Source: tf.compat.v1.metrics.mean_cosine_distance.
     """
-    report = Report("mean_cosine_distance", name or "mean_cosine_distance", metrics_collections, updates_collections)
-    labels, predictions, weights = aligned(labels, predictions, weights)
-    cosines = jnp.sum(predictions * labels, axis=dim, keepdims=True)
-    return report(mean_sums(cosines, weights), lambda total, count: 1 - ratio(total, count))
+    truth, guesses, factors = align(labels, predictions, weights)
+    sums = weighted_sums(jnp.sum(guesses * truth, axis=dim, keepdims=True), factors)
+    return streaming_metric(
+        "mean_cosine_distance",
+        name or "mean_cosine_distance",
+        sums,
+        lambda total, count: 1 - ratio(total, count),
+        metrics_collections,
+        updates_collections,
+    )
 
 
 def percentage_below(
-    values: Any,
-    threshold: Any,
-    weights: Any = None,
-    metrics_collections: Any = None,
-    updates_collections: Any = None,
+    values: Tensor,
+    threshold: float | Tensor,
+    weights: Tensor | None = None,
+    metrics_collections: Collections = None,
+    updates_collections: Collections = None,
     name: str | None = None,
 ) -> MetricOp:
-    """Returns which part of the values is below a threshold.
+    """Returns the share of values below a threshold, from 0 to 1.
 
     Args:
         values: Numbers of any shape.
         threshold: A number.
-        weights: What each counts, see `mean`.
+        weights: The weight of each value, see `mean`.
         metrics_collections: See `mean`.
         updates_collections: See `mean`.
-        name: Of the metric.
+        name: Name of the metric.
 
     Source: tf.compat.v1.metrics.percentage_below.
     """
-    report = Report("percentage_below", name or "percentage_below_threshold", metrics_collections, updates_collections)
-    return report(mean_sums(array_of(values, "values") < threshold, weights), ratio)
+    sums = weighted_sums(to_array(values, "values") < threshold, weights)
+    name = name or "percentage_below_threshold"
+    return streaming_metric("percentage_below", name, sums, ratio, metrics_collections, updates_collections)
 
 
 def mean_tensor(
-    values: Any,
-    weights: Any = None,
-    metrics_collections: Any = None,
-    updates_collections: Any = None,
+    values: Tensor,
+    weights: Tensor | None = None,
+    metrics_collections: Collections = None,
+    updates_collections: Collections = None,
     name: str | None = None,
 ) -> MetricOp:
-    """Returns the mean over batches of each element, weighted.
+    """Returns the weighted mean over batches of each element.
 
     Args:
         values: Numbers, of the same shape in each batch.
-        weights: What each counts, see `mean`.
+        weights: The weight of each element, see `mean`.
         metrics_collections: See `mean`.
         updates_collections: See `mean`.
-        name: Of the metric.
+        name: Name of the metric.
 
     Returns:
         A float32 of the shape of `values`.
 
     Source: tf.compat.v1.metrics.mean_tensor.
     """
-    report = Report("mean_tensor", name or "mean", metrics_collections, updates_collections)
-    numbers = array_of(values, "values").astype(jnp.float32)
-    found = ranked(weights, numbers)
-    counted = jnp.ones_like(numbers) if found is None else broadcast(found, numbers)
-    return report({"total_tensor": numbers * counted, "count_tensor": counted}, _tensor_ratio)
-
-
-def _tensor_ratio(total_tensor: jax.Array, count_tensor: jax.Array) -> jax.Array:
-    return ratio(total_tensor, count_tensor)
+    numbers = to_array(values, "values").astype(jnp.float32)
+    ranked = align_rank(weights, numbers)
+    factors = jnp.ones_like(numbers) if ranked is None else broadcast_weights(ranked, numbers)
+    # The names of TensorFlow's variables: checkpoints and `get_variable_names` show them.
+    sums = {"total_tensor": numbers * factors, "count_tensor": factors}
+    return streaming_metric(
+        "mean_tensor",
+        name or "mean",
+        sums,
+        lambda total_tensor, count_tensor: ratio(total_tensor, count_tensor),
+        metrics_collections,
+        updates_collections,
+    )

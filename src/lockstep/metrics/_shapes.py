@@ -2,49 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import keras
 
 from lockstep._model_fn.text import is_text
+from lockstep._types import Tensor
 from lockstep.errors import ArgumentError
 
 
-def array_of(value: Any, what: str) -> jax.Array:
-    """Returns an argument as an array.
+def to_array(value: Tensor, argument: str) -> jax.Array:
+    """Converts an argument to an array.
 
     Raises:
-        ArgumentError: If it is text, or nothing.
+        ArgumentError: If it is text, or `None`.
     """
     if value is None or is_text(value) or isinstance(value, (str, bytes)):
         raise ArgumentError(
-            f"{what} must be numbers. Received: {value!r}. Text becomes numbers by a vocabulary, `text.ids(...)`."
+            f"{argument} must be numbers. Received: {value!r}. Text becomes numbers by a vocabulary, `text.ids(...)`."
         )
     return jnp.asarray(value.value if isinstance(value, keras.Variable) else value)
 
 
-def aligned(labels: Any, predictions: Any, weights: Any) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+def align(labels: Tensor, predictions: Tensor, weights: Tensor | None) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Brings labels, predictions and weights to the same rank.
 
     Where labels and predictions differ by a last dimension of size 1, it goes; weights of one dimension less get one of
-    size 1.
+    size 1. These are the rules of TensorFlow's `remove_squeezable_dimensions`.
 
     Raises:
         ArgumentError: If labels and predictions then differ in shape.
     """
-    labels, predictions = without_last(array_of(labels, "labels"), array_of(predictions, "predictions"))
+    labels, predictions = squeeze_last(to_array(labels, "labels"), to_array(predictions, "predictions"))
     if labels.shape != predictions.shape:
         raise ArgumentError(
             f"Labels and predictions have the same shape. Received: labels of shape {labels.shape}, predictions of "
             f"shape {predictions.shape}."
         )
-    return labels, predictions, ranked(weights, predictions)
+    return labels, predictions, align_rank(weights, predictions)
 
 
-def without_last(labels: jax.Array, predictions: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Removes the last dimension of the one that has one more than the other, if its size is 1."""
+def squeeze_last(labels: jax.Array, predictions: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Removes the last dimension of the array that has one more than the other, if its size is 1."""
     if predictions.ndim == labels.ndim + 1 and predictions.shape[-1] == 1:
         return labels, predictions[..., 0]
     if labels.ndim == predictions.ndim + 1 and labels.shape[-1] == 1:
@@ -52,15 +51,15 @@ def without_last(labels: jax.Array, predictions: jax.Array) -> tuple[jax.Array, 
     return labels, predictions
 
 
-def ranked(weights: Any, values: jax.Array) -> jax.Array | None:
+def align_rank(weights: Tensor | None, values: jax.Array) -> jax.Array | None:
     """Returns weights with as many dimensions as `values`, if they have one more or one less; `None` for `None`.
 
     Raises:
-        ArgumentError: If the dimension too many is not of size 1.
+        ArgumentError: If the extra dimension is not of size 1.
     """
     if weights is None:
         return None
-    array = array_of(weights, "weights")
+    array = to_array(weights, "weights")
     if array.ndim and array.ndim == values.ndim - 1:
         return array[..., None]
     if array.ndim != values.ndim + 1:
@@ -70,12 +69,13 @@ def ranked(weights: Any, values: jax.Array) -> jax.Array | None:
     return array[..., 0]
 
 
-def broadcast(weights: jax.Array, values: jax.Array) -> jax.Array:
-    """Returns weights in the shape of `values`, as float32.
+def broadcast_weights(weights: jax.Array, values: jax.Array) -> jax.Array:
+    """Broadcasts weights to the shape of `values`, as float32.
 
     Raises:
         ArgumentError: If they are neither one number, nor of the same rank with each size 1 or the same.
     """
+    # Stricter than numpy: TensorFlow broadcasts weights along dimensions of size 1 only, and never adds dimensions.
     fits = weights.ndim == values.ndim and all(w in (1, v) for w, v in zip(weights.shape, values.shape, strict=True))
     if weights.ndim and not fits:
         raise _not_broadcastable(weights, values)
@@ -89,6 +89,9 @@ def _not_broadcastable(weights: jax.Array, values: jax.Array) -> ArgumentError:
     )
 
 
-def known_if(condition: Any, sums: jax.Array) -> jax.Array:
-    """Returns `sums`, or NaN in their place, so that input which TensorFlow refuses at run time is noticed."""
+def nan_unless(condition: jax.Array, sums: jax.Array) -> jax.Array:
+    """Returns `sums`, or NaN where `condition` is false.
+
+    TensorFlow stops with an assertion at run time; a compiled step cannot, and NaN stays visible in every later sum.
+    """
     return jnp.where(condition, sums, jnp.nan)

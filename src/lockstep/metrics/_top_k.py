@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from lockstep._model_fn.records import MetricOp
-from lockstep.metrics._shapes import array_of
-from lockstep.metrics._streaming import Report, wide
-from lockstep.metrics._top_k_sets import Sets, broadcast_rows, expanded, top
+from lockstep._types import Tensor
+from lockstep.metrics._shapes import to_array
+from lockstep.metrics._streaming import Collections, streaming_metric, widen
+from lockstep.metrics._top_k_sets import ClassSets, broadcast_rows, expand_labels, top_k
 
 
 def precision_at_k(
-    labels: Any,
-    predictions: Any,
+    labels: Tensor,
+    predictions: Tensor,
     k: int,
     class_id: int | None = None,
-    weights: Any = None,
-    metrics_collections: Any = None,
-    updates_collections: Any = None,
+    weights: Tensor | None = None,
+    metrics_collections: Collections = None,
+    updates_collections: Collections = None,
     name: str | None = None,
 ) -> MetricOp:
-    """Returns which part of the k classes with the highest scores is among an example's labels.
+    """Returns the share of the k classes with the highest scores that are among an example's labels.
 
     Args:
         labels: Classes of each example, integers of shape [..., labels], or [...] for one each. A row may be filled up
             with -1.
         predictions: Scores of all classes, floats of shape [..., classes].
-        k: How many classes are predicted.
+        k: Number of predicted classes.
         class_id: Count only this class; `None` for all.
-        weights: What each example counts: a number, or an array of shape [...], each size 1 or the same. `None` for 1.
-        metrics_collections: Names of collections that get the result.
-        updates_collections: The same, for the update.
-        name: Of the metric.
+        weights: The weight of each example: a number, or an array of shape [...], each size 1 or the
+            same. `None` for 1.
+        metrics_collections: Names of collections that the result joins.
+        updates_collections: Names of collections that the update's result joins.
+        name: Name of the metric.
 
     Returns:
         A float of no dimensions; NaN if nothing was predicted.
@@ -44,167 +44,173 @@ def precision_at_k(
 
     Source: tf.compat.v1.metrics.precision_at_k.
     """
-    chosen = top(predictions, k)
-    report = _report("precision_at_k", "precision", name, k, class_id, metrics_collections, updates_collections)
-    return _precision(report, labels, chosen, class_id, weights)
+    chosen = top_k(predictions, k)
+    sums = _precision_sums(labels, chosen, class_id, weights)
+    name = name or _default_name("precision", k, class_id)
+    return streaming_metric("precision_at_k", name, sums, _ratio, metrics_collections, updates_collections)
 
 
 def precision_at_top_k(
-    labels: Any,
-    predictions_idx: Any,
+    labels: Tensor,
+    predictions_idx: Tensor,
     k: int | None = None,
     class_id: int | None = None,
-    weights: Any = None,
-    metrics_collections: Any = None,
-    updates_collections: Any = None,
+    weights: Tensor | None = None,
+    metrics_collections: Collections = None,
+    updates_collections: Collections = None,
     name: str | None = None,
 ) -> MetricOp:
-    """Returns which part of the predicted classes is among an example's labels.
+    """Returns the share of predicted classes that are among an example's labels.
 
     Args:
         labels: See `precision_at_k`.
         predictions_idx: The predicted classes, integers of shape [..., k].
-        k: How many they are, for the metric's name.
+        k: Number of predicted classes, for the metric's name.
         class_id: See `precision_at_k`.
         weights: See `precision_at_k`.
         metrics_collections: See `precision_at_k`.
         updates_collections: See `precision_at_k`.
-        name: Of the metric.
+        name: Name of the metric.
 
     Source: tf.compat.v1.metrics.precision_at_top_k.
     """
-    chosen = array_of(predictions_idx, "predictions_idx")
-    report = _report("precision_at_top_k", "precision", name, k, class_id, metrics_collections, updates_collections)
-    return _precision(report, labels, chosen, class_id, weights)
+    chosen = to_array(predictions_idx, "predictions_idx")
+    sums = _precision_sums(labels, chosen, class_id, weights)
+    name = name or _default_name("precision", k, class_id)
+    return streaming_metric("precision_at_top_k", name, sums, _ratio, metrics_collections, updates_collections)
 
 
 def recall_at_k(
-    labels: Any,
-    predictions: Any,
+    labels: Tensor,
+    predictions: Tensor,
     k: int,
     class_id: int | None = None,
-    weights: Any = None,
-    metrics_collections: Any = None,
-    updates_collections: Any = None,
+    weights: Tensor | None = None,
+    metrics_collections: Collections = None,
+    updates_collections: Collections = None,
     name: str | None = None,
 ) -> MetricOp:
-    """Returns which part of an example's labels is among the k classes with the highest scores.
+    """Returns the share of an example's labels that are among the k classes with the highest scores.
 
     Args:
-        labels: See `precision_at_k`; a label that is none of the classes counts as not found.
+        labels: See `precision_at_k`; an unknown class counts as missed.
         predictions: See `precision_at_k`.
-        k: How many classes are predicted.
+        k: Number of predicted classes.
         class_id: See `precision_at_k`.
         weights: See `precision_at_k`.
         metrics_collections: See `precision_at_k`.
         updates_collections: See `precision_at_k`.
-        name: Of the metric.
+        name: Name of the metric.
 
     Returns:
         A float of no dimensions; NaN if there are no labels.
 
     Source: tf.compat.v1.metrics.recall_at_k.
     """
-    chosen = top(predictions, k)
-    report = _report("recall_at_k", "recall", name, k, class_id, metrics_collections, updates_collections)
-    return _recall(report, labels, chosen, class_id, weights)
+    chosen = top_k(predictions, k)
+    sums = _recall_sums(labels, chosen, class_id, weights)
+    name = name or _default_name("recall", k, class_id)
+    return streaming_metric("recall_at_k", name, sums, _ratio, metrics_collections, updates_collections)
 
 
 def recall_at_top_k(
-    labels: Any,
-    predictions_idx: Any,
+    labels: Tensor,
+    predictions_idx: Tensor,
     k: int | None = None,
     class_id: int | None = None,
-    weights: Any = None,
-    metrics_collections: Any = None,
-    updates_collections: Any = None,
+    weights: Tensor | None = None,
+    metrics_collections: Collections = None,
+    updates_collections: Collections = None,
     name: str | None = None,
 ) -> MetricOp:
-    """Returns which part of an example's labels is among the predicted classes.
+    """Returns the share of an example's labels that are among the predicted classes.
 
     Args:
         labels: See `recall_at_k`.
         predictions_idx: The predicted classes, integers of shape [..., k].
-        k: How many they are, for the metric's name.
+        k: Number of predicted classes, for the metric's name.
         class_id: See `precision_at_k`.
         weights: See `precision_at_k`.
         metrics_collections: See `precision_at_k`.
         updates_collections: See `precision_at_k`.
-        name: Of the metric.
+        name: Name of the metric.
 
     Source: tf.compat.v1.metrics.recall_at_top_k.
     """
-    chosen = array_of(predictions_idx, "predictions_idx")
-    report = _report("recall_at_top_k", "recall", name, k, class_id, metrics_collections, updates_collections)
-    return _recall(report, labels, chosen, class_id, weights)
+    chosen = to_array(predictions_idx, "predictions_idx")
+    sums = _recall_sums(labels, chosen, class_id, weights)
+    name = name or _default_name("recall", k, class_id)
+    return streaming_metric("recall_at_top_k", name, sums, _ratio, metrics_collections, updates_collections)
 
 
 def average_precision_at_k(
-    labels: Any,
-    predictions: Any,
+    labels: Tensor,
+    predictions: Tensor,
     k: int,
-    weights: Any = None,
-    metrics_collections: Any = None,
-    updates_collections: Any = None,
+    weights: Tensor | None = None,
+    metrics_collections: Collections = None,
+    updates_collections: Collections = None,
     name: str | None = None,
 ) -> MetricOp:
-    """Returns the mean over examples of their average precision: of the precision at each place that is a hit.
+    """Returns the mean average precision: per example, the mean of precision at the rank of each hit.
 
     Args:
-        labels: See `precision_at_k`; those that are none of the classes do not count.
+        labels: See `precision_at_k`; unknown classes do not count.
         predictions: See `precision_at_k`.
-        k: How many classes are predicted.
+        k: Number of predicted classes.
         weights: See `precision_at_k`.
         metrics_collections: See `precision_at_k`.
         updates_collections: See `precision_at_k`.
-        name: Of the metric.
+        name: Name of the metric.
 
     Returns:
         A float of no dimensions; NaN once an example had no labels.
 
     Source: tf.compat.v1.metrics.average_precision_at_k.
     """
-    chosen = top(predictions, k)
-    report = _report(
-        "average_precision_at_k", "average_precision", name, k, None, metrics_collections, updates_collections
-    )
-    truth = expanded(labels, chosen)
+    chosen = top_k(predictions, k)
+    truth = expand_labels(labels, chosen)
+    # -1 never matches a prediction, and is not counted below.
     truth = jnp.where(truth >= jnp.shape(predictions)[-1], -1, truth)
-    hits = wide(Sets(truth, chosen).hits())
+    hits = widen(ClassSets(truth, chosen).hits())
     precision = jnp.cumsum(hits, -1) / jnp.arange(1, chosen.shape[-1] + 1)
+    # A perfect ranking of fewer labels than k still reaches 1.
     wanted = jnp.minimum(jnp.sum(truth >= 0, -1), chosen.shape[-1])
     averages = jnp.sum(precision * hits, -1) / wanted
-    counted = broadcast_rows(weights, averages)
-    return report({"max": jnp.sum(counted), "total": jnp.sum(averages * counted)}, _mean)
+    factors = broadcast_rows(weights, averages)
+    sums = {"max": jnp.sum(factors), "total": jnp.sum(averages * factors)}
+    name = name or _default_name("average_precision", k, None)
+    return streaming_metric("average_precision_at_k", name, sums, _mean, metrics_collections, updates_collections)
 
 
-# Their names in TensorFlow before it dropped the "sparse".
+# TensorFlow keeps these older names.
 sparse_average_precision_at_k = average_precision_at_k
 sparse_precision_at_k = precision_at_k
 
 
-def _report(
-    function: str, kind: str, name: str | None, k: int | None, class_id: int | None, values: Any, updates: Any
-) -> Report:
-    default = f"{kind}_at_{'k' if k is None else k}" + ("" if class_id is None else f"_class{class_id}")
-    return Report(function, name or default, values, updates)
+def _default_name(kind: str, k: int | None, class_id: int | None) -> str:
+    return f"{kind}_at_{'k' if k is None else k}" + ("" if class_id is None else f"_class{class_id}")
 
 
-def _precision(report: Report, labels: Any, chosen: jax.Array, class_id: int | None, weights: Any) -> MetricOp:
-    sets = Sets(expanded(labels, chosen), chosen, class_id)
-    found, wrong = sets.true_positives(), sets.false_positives()
-    counted = broadcast_rows(weights, found)
-    return report({"true": jnp.sum(found * counted), "false": jnp.sum(wrong * counted)}, _part)
+def _precision_sums(
+    labels: Tensor, chosen: jax.Array, class_id: int | None, weights: Tensor | None
+) -> dict[str, jax.Array]:
+    sets = ClassSets(expand_labels(labels, chosen), chosen, class_id)
+    hits, wrong = sets.true_positives(), sets.false_positives()
+    factors = broadcast_rows(weights, hits)
+    return {"true": jnp.sum(hits * factors), "false": jnp.sum(wrong * factors)}
 
 
-def _recall(report: Report, labels: Any, chosen: jax.Array, class_id: int | None, weights: Any) -> MetricOp:
-    sets = Sets(expanded(labels, chosen), chosen, class_id)
-    found, missed = sets.true_positives(), sets.false_negatives()
-    counted = broadcast_rows(weights, found)
-    return report({"true": jnp.sum(found * counted), "false": jnp.sum(missed * counted)}, _part)
+def _recall_sums(
+    labels: Tensor, chosen: jax.Array, class_id: int | None, weights: Tensor | None
+) -> dict[str, jax.Array]:
+    sets = ClassSets(expand_labels(labels, chosen), chosen, class_id)
+    hits, missed = sets.true_positives(), sets.false_negatives()
+    factors = broadcast_rows(weights, hits)
+    return {"true": jnp.sum(hits * factors), "false": jnp.sum(missed * factors)}
 
 
-def _part(true: jax.Array, false: jax.Array) -> jax.Array:
+def _ratio(true: jax.Array, false: jax.Array) -> jax.Array:
     return true / (true + false)
 
 

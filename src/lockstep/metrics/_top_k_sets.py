@@ -1,79 +1,79 @@
-"""Sets of classes in rows: labels, and predictions."""
+"""Sets of labels and of predicted classes, one of each per example."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from lockstep._types import Tensor
 from lockstep.errors import ArgumentError
-from lockstep.metrics._shapes import array_of
-from lockstep.metrics._streaming import wide
+from lockstep.metrics._shapes import to_array
+from lockstep.metrics._streaming import widen
 
 
-class Sets:
-    """Compares the labels of each example with the predicted classes; what is there twice counts once.
+class ClassSets:
+    """Labels and predicted classes of each example, compared as sets: duplicates count once.
 
     Args:
         labels: Integers of shape [..., labels].
         chosen: Integers of shape [..., k].
-        class_id: Look at this class only; `None` for all.
+        class_id: Count this class only; `None` for all.
     """
 
     def __init__(self, labels: jax.Array, chosen: jax.Array, class_id: int | None = None) -> None:
         self._same = labels[..., :, None] == chosen[..., None, :]
-        self._labels = _counted(labels, class_id)
-        self._chosen = _counted(chosen, class_id)
+        self._labels = _first_occurrences(labels, class_id)
+        self._chosen = _first_occurrences(chosen, class_id)
 
     def hits(self) -> jax.Array:
-        """Whether each predicted class is a label, of shape [..., k]."""
+        """Returns whether each predicted class is a label, of shape [..., k]."""
         return jnp.any(self._same, axis=-2)
 
     def true_positives(self) -> jax.Array:
-        """How many labels were predicted, of shape [...]."""
-        return wide(jnp.sum(self._labels & jnp.any(self._same, axis=-1), axis=-1))
+        """Counts predicted labels, of shape [...]."""
+        return widen(jnp.sum(self._labels & jnp.any(self._same, axis=-1), axis=-1))
 
     def false_negatives(self) -> jax.Array:
-        """How many labels were not predicted, of shape [...]."""
-        return wide(jnp.sum(self._labels & ~jnp.any(self._same, axis=-1), axis=-1))
+        """Counts labels that were not predicted, of shape [...]."""
+        return widen(jnp.sum(self._labels & ~jnp.any(self._same, axis=-1), axis=-1))
 
     def false_positives(self) -> jax.Array:
-        """How many predicted classes are no labels, of shape [...]."""
-        return wide(jnp.sum(self._chosen & ~self.hits(), axis=-1))
+        """Counts predicted classes that are no labels, of shape [...]."""
+        return widen(jnp.sum(self._chosen & ~self.hits(), axis=-1))
 
 
-def _counted(classes: jax.Array, class_id: int | None) -> jax.Array:
-    """Which elements of each row count: the first of each class, of one class only if that is given."""
+def _first_occurrences(classes: jax.Array, class_id: int | None) -> jax.Array:
+    """Returns whether each element is its row's first of its class, and is `class_id` if that is given."""
     size = classes.shape[-1]
+    # (i, j) is true for j < i: an element counts if no earlier one equals it.
     before = jnp.tril(jnp.ones((size, size), bool), -1)
     first = ~jnp.any((classes[..., :, None] == classes[..., None, :]) & before, axis=-1)
     return first if class_id is None else first & (classes == class_id)
 
 
-def top(predictions: Any, k: int) -> jax.Array:
-    """Returns the classes with the k highest scores; of equal ones the first.
+def top_k(predictions: Tensor, k: int) -> jax.Array:
+    """Returns the classes with the k highest scores; of equal scores, the first class.
 
     Raises:
-        ArgumentError: If there are not as many classes.
+        ArgumentError: If there are fewer classes.
     """
-    scores = array_of(predictions, "predictions")
+    scores = to_array(predictions, "predictions")
     if not scores.ndim or not 1 <= k <= scores.shape[-1]:
         raise ArgumentError(
             "k is at least 1, and at most the number of classes. Received: "
             f"k={k} for predictions of shape {scores.shape}."
         )
-    # XLA puts -0.0 below 0.0.
+    # XLA's top_k orders -0.0 below 0.0; TensorFlow's takes them for equal, and the first wins.
     return jax.lax.top_k(jnp.where(scores == 0, 0, scores), k)[1]
 
 
-def expanded(labels: Any, chosen: jax.Array) -> jax.Array:
-    """Returns labels with a last dimension for several of one example.
+def expand_labels(labels: Tensor, chosen: jax.Array) -> jax.Array:
+    """Gives labels a last dimension, for several labels of one example.
 
     Raises:
-        ArgumentError: If they are not of the examples that the predictions are of.
+        ArgumentError: If they are no integers, or their shape does not match that of the predictions.
     """
-    truth = array_of(labels, "labels")
+    truth = to_array(labels, "labels")
     if not jnp.issubdtype(truth.dtype, jnp.integer):
         raise ArgumentError(f"Labels are classes, integers. Received: {truth.dtype}.")
     truth = truth[..., None] if truth.ndim == chosen.ndim - 1 else truth
@@ -85,15 +85,15 @@ def expanded(labels: Any, chosen: jax.Array) -> jax.Array:
     return truth
 
 
-def broadcast_rows(weights: Any, rows: jax.Array) -> jax.Array:
-    """Returns the weights of examples, of shape [...].
+def broadcast_rows(weights: Tensor | None, rows: jax.Array) -> jax.Array:
+    """Broadcasts the examples' weights to shape [...].
 
     Raises:
-        ArgumentError: If they do not fit.
+        ArgumentError: If their shape does not match.
     """
     if weights is None:
         return jnp.ones_like(rows)
-    array = wide(array_of(weights, "weights"))
+    array = widen(to_array(weights, "weights"))
     fits = array.ndim == rows.ndim and all(w in (1, r) for w, r in zip(array.shape, rows.shape, strict=True))
     if array.ndim and not fits:
         raise ArgumentError(

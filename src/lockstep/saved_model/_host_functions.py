@@ -20,9 +20,9 @@ HostFunction = Callable[[_Array], _Array]
 # Kind: "module:function", where the function takes the JSON and returns the function that it came of.
 _KINDS: dict[str, str] = {
     "vocabulary": f"{__name__}:vocabulary_from_json",
-    "column_buckets": "lockstep.feature_column._host:made_again",
-    "column_fingerprint": "lockstep.feature_column._host:made_again",
-    "column_vocabulary": "lockstep.feature_column._host:made_again",
+    "column_buckets": "lockstep.feature_column._host:from_document",
+    "column_fingerprint": "lockstep.feature_column._host:from_document",
+    "column_vocabulary": "lockstep.feature_column._host:from_document",
 }
 
 

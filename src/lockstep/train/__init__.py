@@ -4,7 +4,7 @@ The names, arguments and formulas are those of tf.compat.v1.train. `minimize` an
 of Keras and optax.
 """
 
-# What is imported late is in __all__, too.
+# Names that are imported late are in __all__, too.
 # pyright: reportUnsupportedDunderAll=false
 
 from __future__ import annotations
@@ -14,10 +14,6 @@ from typing import Any
 
 from lockstep._model_fn.records import group as group
 from lockstep._model_fn.scope import record as record
-from lockstep.train._adadelta import AdadeltaOptimizer as AdadeltaOptimizer
-from lockstep.train._adagrad import AdagradOptimizer as AdagradOptimizer
-from lockstep.train._adagrad import ProximalAdagradOptimizer as ProximalAdagradOptimizer
-from lockstep.train._adam import AdamOptimizer as AdamOptimizer
 from lockstep.train._clip import clip_by_global_norm as clip_by_global_norm
 from lockstep.train._clip import clip_by_norm as clip_by_norm
 from lockstep.train._clip import clip_by_value as clip_by_value
@@ -33,24 +29,28 @@ from lockstep.train._decay_cosine import cosine_decay_restarts as cosine_decay_r
 from lockstep.train._decay_cosine import linear_cosine_decay as linear_cosine_decay
 from lockstep.train._decay_cosine import noisy_linear_cosine_decay as noisy_linear_cosine_decay
 from lockstep.train._every import Every as Every
-from lockstep.train._ftrl import FtrlOptimizer as FtrlOptimizer
 from lockstep.train._global_step import GlobalStep as GlobalStep
 from lockstep.train._global_step import assert_global_step as assert_global_step
 from lockstep.train._global_step import create_global_step as create_global_step
 from lockstep.train._global_step import get_global_step as get_global_step
 from lockstep.train._global_step import get_or_create_global_step as get_or_create_global_step
 from lockstep.train._global_step import global_step as global_step
-from lockstep.train._gradient_descent import GradientDescentOptimizer as GradientDescentOptimizer
-from lockstep.train._gradient_descent import ProximalGradientDescentOptimizer as ProximalGradientDescentOptimizer
 from lockstep.train._minimize import apply_gradients as apply_gradients
 from lockstep.train._minimize import minimize as minimize
-from lockstep.train._momentum import MomentumOptimizer as MomentumOptimizer
 from lockstep.train._optimizer import Optimizer as Optimizer
+from lockstep.train._optimizers import AdadeltaOptimizer as AdadeltaOptimizer
+from lockstep.train._optimizers import AdagradOptimizer as AdagradOptimizer
+from lockstep.train._optimizers import AdamOptimizer as AdamOptimizer
+from lockstep.train._optimizers import GradientDescentOptimizer as GradientDescentOptimizer
+from lockstep.train._optimizers import MomentumOptimizer as MomentumOptimizer
+from lockstep.train._optimizers import RMSPropOptimizer as RMSPropOptimizer
 from lockstep.train._program import Program as Program
-from lockstep.train._rmsprop import RMSPropOptimizer as RMSPropOptimizer
+from lockstep.train._proximal import FtrlOptimizer as FtrlOptimizer
+from lockstep.train._proximal import ProximalAdagradOptimizer as ProximalAdagradOptimizer
+from lockstep.train._proximal import ProximalGradientDescentOptimizer as ProximalGradientDescentOptimizer
 from lockstep.train._training import Training as Training
 
-# What lockstep.checkpoint has under the same names.
+# Imported late from lockstep.checkpoint, which has them under the same names.
 _CHECKPOINTS = (
     "checkpoint_exists",
     "checkpoints_iterator",

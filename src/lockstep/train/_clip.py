@@ -1,4 +1,4 @@
-"""Limits for values and gradients."""
+"""Clipping of values and gradients."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lockstep._types import Tensor
 from lockstep.errors import ArgumentError
 
 
-def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any, name: str | None = None) -> jax.Array:
+def clip_by_value(
+    t: Tensor, clip_value_min: float | Tensor, clip_value_max: float | Tensor, name: str | None = None
+) -> jax.Array:
     """Limits each element to a range.
 
     Args:
         t: An array.
-        clip_value_min: The least value, or an array of them whose shape broadcasts to that of `t`.
-        clip_value_max: The greatest value, the same.
+        clip_value_min: The minimum, or an array of minima whose shape broadcasts to that of `t`.
+        clip_value_max: The maximum, or an array of maxima, likewise.
         name: Names the operation in TensorFlow's graphs.
 
     Source: tf.clip_by_value.
@@ -32,7 +35,9 @@ def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any, name: str | 
     return clipped.astype(array.dtype)
 
 
-def clip_by_norm(t: Any, clip_norm: Any, axes: Any = None, name: str | None = None) -> jax.Array:
+def clip_by_norm(
+    t: Tensor, clip_norm: float | Tensor, axes: int | Sequence[int] | None = None, name: str | None = None
+) -> jax.Array:
     """Scales an array down so that its Euclidean norm is at most `clip_norm`.
 
     Args:
@@ -46,13 +51,13 @@ def clip_by_norm(t: Any, clip_norm: Any, axes: Any = None, name: str | None = No
     array = jnp.asarray(t)
     along = tuple(axes) if isinstance(axes, (list, tuple)) else axes
     squares = jnp.sum(array * array, axis=along, keepdims=True)
-    # The root's gradient at zero is infinite, and is not to spoil others.
+    # The gradient of sqrt at zero is infinite; times zero it would make the gradients of all other elements NaN.
     norm = jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), squares)
     return (array * clip_norm / jnp.maximum(norm, clip_norm)).astype(array.dtype)
 
 
-def global_norm(t_list: Sequence[Any], name: str | None = None) -> jax.Array:
-    """Returns the Euclidean norm of all arrays of a list together; `None`s count nothing.
+def global_norm(t_list: Sequence[Tensor | None], name: str | None = None) -> jax.Array:
+    """Returns the Euclidean norm of the concatenation of arrays, without the `None`s.
 
     Args:
         t_list: Arrays of floats, or `None`.
@@ -63,38 +68,39 @@ def global_norm(t_list: Sequence[Any], name: str | None = None) -> jax.Array:
 
     Source: tf.linalg.global_norm.
     """
-    arrays = [jnp.asarray(t) for t in _checked(t_list) if t is not None]
+    arrays = [jnp.asarray(t) for t in _to_list(t_list) if t is not None]
     if not arrays:
         raise ArgumentError(f"A norm needs at least one array. Received: {t_list!r}.")
     return jnp.sqrt(sum((jnp.sum(a * a) for a in arrays[1:]), jnp.sum(arrays[0] * arrays[0])))
 
 
 def clip_by_global_norm(
-    t_list: Sequence[Any], clip_norm: Any, use_norm: Any = None, name: str | None = None
-) -> tuple[list[Any], jax.Array]:
-    """Scales all arrays of a list down so that their norm together is at most `clip_norm`.
+    t_list: Sequence[Tensor | None], clip_norm: float | Tensor, use_norm: Tensor | None = None, name: str | None = None
+) -> tuple[list[Tensor], jax.Array]:
+    """Scales arrays down so that their global norm is at most `clip_norm`.
 
     Args:
-        t_list: Arrays of floats, or `None`, which stays.
+        t_list: Arrays of floats, or `None`, which is kept.
         clip_norm: The limit.
-        use_norm: The norm, if it is known already.
+        use_norm: The global norm, if it is known already.
         name: Names the operation in TensorFlow's graphs.
 
     Returns:
-        The arrays, and the norm before. If that is not finite, the arrays are all NaN, so that it is noticed.
+        The scaled arrays, and the global norm before. If that is not finite, all arrays are NaN, as in TensorFlow.
 
     Raises:
         ArgumentError: If `t_list` is not a list with at least one array.
 
     Source: tf.clip_by_global_norm.
     """
-    arrays = _checked(t_list)
+    arrays = _to_list(t_list)
     norm = global_norm(arrays) if use_norm is None else jnp.asarray(use_norm)
+    # `norm - norm` is NaN for an infinite norm, where the minimum alone would give 0 and hide it.
     scale = clip_norm * jnp.minimum(1 / norm, jnp.ones((), norm.dtype) / clip_norm) + (norm - norm)
     return [None if a is None else jnp.asarray(a) * scale.astype(jnp.asarray(a).dtype) for a in arrays], norm
 
 
-def _checked(arrays: Any) -> list[Any]:
+def _to_list(arrays: Any) -> list[Tensor | None]:
     if isinstance(arrays, (str, bytes)) or not isinstance(arrays, Sequence):
         raise ArgumentError(f"Arrays are given as a list or a tuple. Received: {type(arrays).__name__}.")
     return list(arrays)

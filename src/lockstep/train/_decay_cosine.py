@@ -1,64 +1,70 @@
-"""Learning rates that fall along a cosine."""
+"""Learning rate schedules along a cosine."""
 
 from __future__ import annotations
 
 import math
 import random
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lockstep.train._decay import begin, step_of
+from lockstep._types import DType, Tensor, Variable
+from lockstep.train._decay import rate_and_progress, step_of
+from lockstep.train._values import Hyperparameter
 
 
 def cosine_decay(
-    learning_rate: Any, global_step: Any, decay_steps: Any, alpha: Any = 0.0, name: str | None = None
+    learning_rate: Hyperparameter,
+    global_step: Tensor | Variable,
+    decay_steps: Hyperparameter,
+    alpha: float | Tensor = 0.0,
+    name: str | None = None,
 ) -> jax.Array:
-    """Returns a learning rate that falls along half of a cosine wave, and then stays.
+    """Returns a learning rate that falls along half a cosine wave, and then stays.
 
     Args:
-        learning_rate: At the start.
+        learning_rate: The initial learning rate.
         global_step: A number of steps, traced or not.
-        decay_steps: After how many steps the end is reached.
-        alpha: At the end, as a part of `learning_rate`.
+        decay_steps: Number of steps until the end.
+        alpha: The final rate, as a fraction of `learning_rate`.
         name: Names the operation in TensorFlow's graphs.
 
     Returns:
-        A float32 of no dimensions, as all functions here.
+        A float32 of no dimensions, as for all schedules.
 
     Raises:
-        ArgumentError: If there is no step.
+        ArgumentError: If there is no global step, outside of a model_fn.
 
     Source: tf.compat.v1.train.cosine_decay.
     """
-    start, part = begin(learning_rate, global_step, decay_steps)
+    start, part = rate_and_progress(learning_rate, global_step, decay_steps)
     return (start * ((1 - alpha) * _wave(jnp.minimum(part, 1)) + alpha)).astype(start.dtype)
 
 
 def cosine_decay_restarts(
-    learning_rate: Any,
-    global_step: Any,
-    first_decay_steps: Any,
-    t_mul: Any = 2.0,
-    m_mul: Any = 1.0,
-    alpha: Any = 0.0,
+    learning_rate: Hyperparameter,
+    global_step: Tensor | Variable,
+    first_decay_steps: Hyperparameter,
+    t_mul: float | Tensor = 2.0,
+    m_mul: float | Tensor = 1.0,
+    alpha: float | Tensor = 0.0,
     name: str | None = None,
 ) -> jax.Array:
-    """Returns a learning rate that falls along half of a cosine wave, again and again.
+    """Returns a learning rate that falls along half a cosine wave, restarting at each end (SGDR).
 
     Args:
-        learning_rate: At the start.
+        learning_rate: The initial learning rate.
         global_step: A number of steps, traced or not.
-        first_decay_steps: How many steps the first wave takes.
-        t_mul: How much longer each wave is than the one before.
-        m_mul: How much higher each wave is than the one before.
-        alpha: At the end of a wave, as a part of `learning_rate`.
+        first_decay_steps: Length of the first wave.
+        t_mul: Factor of length from one wave to the next.
+        m_mul: Factor of height from one wave to the next.
+        alpha: The rate at the end of a wave, as a fraction of `learning_rate`.
         name: Names the operation in TensorFlow's graphs.
 
     Source: tf.compat.v1.train.cosine_decay_restarts.
     """
-    start, part = begin(learning_rate, global_step, first_decay_steps)
+    start, part = rate_and_progress(learning_rate, global_step, first_decay_steps)
+    # t_mul may be traced, so both cases are computed.
     longer = jnp.asarray(t_mul, start.dtype)
     even = jnp.floor(part), part - jnp.floor(part)
     wave, part = (jnp.where(longer == 1, e, g) for e, g in zip(even, _geometric(part, longer), strict=True))
@@ -67,7 +73,8 @@ def cosine_decay_restarts(
 
 
 def _geometric(part: jax.Array, longer: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """In which wave we are, and which part of it has passed, if each is `longer` times the one before."""
+    """Returns the current wave's index and progress, if each is `longer` times the one before."""
+    # Partial sums of a geometric series. A factor of 1 would divide by zero, also in the branch that is not taken.
     safe = jnp.where(longer == 1, 2, longer)
     wave = jnp.floor(jnp.log(1 - part * (1 - safe)) / jnp.log(safe))
     before = (1 - safe**wave) / (1 - safe)
@@ -75,62 +82,62 @@ def _geometric(part: jax.Array, longer: jax.Array) -> tuple[jax.Array, jax.Array
 
 
 def linear_cosine_decay(
-    learning_rate: Any,
-    global_step: Any,
-    decay_steps: Any,
-    num_periods: Any = 0.5,
-    alpha: Any = 0.0,
-    beta: Any = 0.001,
+    learning_rate: Hyperparameter,
+    global_step: Tensor | Variable,
+    decay_steps: Hyperparameter,
+    num_periods: float | Tensor = 0.5,
+    alpha: float | Tensor = 0.0,
+    beta: float | Tensor = 0.001,
     name: str | None = None,
 ) -> jax.Array:
-    """Returns a learning rate that falls along a line times a cosine wave: `(alpha + line) * wave + beta` of it.
+    """Returns `learning_rate * ((alpha + line) * wave + beta)`, of a falling line and a cosine wave.
 
     Args:
-        learning_rate: At the start.
+        learning_rate: The initial learning rate.
         global_step: A number of steps, traced or not.
-        decay_steps: After how many steps the end is reached.
-        num_periods: How many waves until then.
-        alpha: Added to the line.
-        beta: Added at the end.
+        decay_steps: Number of steps until the end.
+        num_periods: Number of waves until the end.
+        alpha: Summand of the line.
+        beta: Summand of the product.
         name: Names the operation in TensorFlow's graphs.
 
     Source: tf.compat.v1.train.linear_cosine_decay.
     """
-    start, part = begin(learning_rate, global_step, decay_steps)
+    start, part = rate_and_progress(learning_rate, global_step, decay_steps)
     part = jnp.minimum(part, 1)
     return (start * ((alpha + 1 - part) * _wave(2 * num_periods * part) + beta)).astype(start.dtype)
 
 
 def noisy_linear_cosine_decay(
-    learning_rate: Any,
-    global_step: Any,
-    decay_steps: Any,
-    initial_variance: Any = 1.0,
-    variance_decay: Any = 0.55,
-    num_periods: Any = 0.5,
-    alpha: Any = 0.0,
-    beta: Any = 0.001,
+    learning_rate: Hyperparameter,
+    global_step: Tensor | Variable,
+    decay_steps: Hyperparameter,
+    initial_variance: float | Tensor = 1.0,
+    variance_decay: float | Tensor = 0.55,
+    num_periods: float | Tensor = 0.5,
+    alpha: float | Tensor = 0.0,
+    beta: float | Tensor = 0.001,
     name: str | None = None,
 ) -> jax.Array:
-    """Returns a learning rate as `linear_cosine_decay`, with noise added to the line.
+    """Returns the learning rate of `linear_cosine_decay` with noise added to the line.
 
-    The noise is normal, of variance `initial_variance / (1 + global_step) ** variance_decay`. It depends on the seed
-    and the step alone, so that all replicas, and a run that goes on, have the same.
+    The noise is normal, of variance `initial_variance / (1 + global_step) ** variance_decay`. It depends on the
+    seed and the step alone, so that it is equal on all replicas and after a restart.
 
     Args:
-        learning_rate: At the start.
+        learning_rate: The initial learning rate.
         global_step: A number of steps, traced or not.
-        decay_steps: After how many steps the end is reached.
-        initial_variance: Of the noise, at the start.
-        variance_decay: How the variance falls.
-        num_periods: How many waves until the end.
-        alpha: Added to the line.
-        beta: Added at the end.
+        decay_steps: Number of steps until the end.
+        initial_variance: Variance of the noise at step 0.
+        variance_decay: Exponent of the variance's decay.
+        num_periods: Number of waves until the end.
+        alpha: Summand of the line.
+        beta: Summand of the product.
         name: Names the operation in TensorFlow's graphs.
 
     Source: tf.compat.v1.train.noisy_linear_cosine_decay.
     """
-    start, part = begin(learning_rate, global_step, decay_steps)
+    start, part = rate_and_progress(learning_rate, global_step, decay_steps)
     part = jnp.minimum(part, 1)
     done = part * jnp.asarray(decay_steps).astype(start.dtype)
     spread = jnp.sqrt(initial_variance / jnp.power(1 + done, variance_decay))
@@ -139,11 +146,11 @@ def noisy_linear_cosine_decay(
 
 
 def _wave(part: jax.Array) -> jax.Array:
-    """Half of a cosine wave: 1 at the start, 0 at the end."""
+    """Returns half a cosine wave: 1 at 0, 0 at 1."""
     return 0.5 * (1 + jnp.cos(jnp.float32(math.pi) * part))
 
 
-def _noise(global_step: Any, dtype: Any) -> jax.Array:
-    # At the start of each call of a model_fn, Python's generator is in the same state.
+def _noise(global_step: Tensor | Variable, dtype: DType) -> jax.Array:
+    # Python's generator is seeded alike before each call of a model_fn, so every trace draws the same key.
     key = jax.random.key(random.getrandbits(31))
     return jax.random.normal(jax.random.fold_in(key, step_of(global_step)), (), dtype)

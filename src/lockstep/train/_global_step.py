@@ -1,8 +1,8 @@
-"""The global step: how many steps have been done."""
+"""The global step: the number of training steps done."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import keras
@@ -10,11 +10,20 @@ import keras
 from lockstep._model_fn.records import Rule
 from lockstep._model_fn.scope import current
 from lockstep._model_fn.variables import GLOBAL_STEP
+from lockstep._types import Array, PyTree, Tensor, Variable
 from lockstep.errors import ArgumentError
 
 
+class Session(Protocol):
+    """An object that fetches values by name: a hook's session."""
+
+    def run(self, fetches: str) -> Array:
+        """Returns a fetched value."""
+        ...
+
+
 class GlobalStep(str):
-    """The global step where no model_fn runs: what a hook or a session may fetch. It equals "global_step"."""
+    """A name for the global step outside of a model_fn, to fetch in hooks and sessions. It equals "global_step"."""
 
     __slots__ = ()
 
@@ -26,14 +35,15 @@ def get_global_step(graph: None = None) -> Any:
         graph: Only `None`.
 
     Returns:
-        In a model_fn the number of steps done before this one: int32 (int64 if JAX has 64 bits enabled), no dimensions.
-        Elsewhere a `GlobalStep`, for `session.run` and for a hook's fetches.
+        In a model_fn, the number of steps done before this one: int32 (int64 if JAX has 64 bits enabled), no
+        dimensions. Elsewhere, a `GlobalStep`, for `session.run` and for a hook's fetches.
 
     Raises:
         ArgumentError: For a graph.
 
     Source: tf.compat.v1.train.get_global_step.
     """
+    # Programs pass no graph; one that does expects a step of another graph.
     if graph is not None:
         raise ArgumentError(
             f"There are no graphs; each model_fn has one global step. Received: graph={graph!r}. Leave it out."
@@ -43,7 +53,7 @@ def get_global_step(graph: None = None) -> Any:
 
 
 def get_or_create_global_step(graph: None = None) -> Any:
-    """Returns the global step, which is always there; see `get_global_step`.
+    """Returns the global step, which always exists; see `get_global_step`.
 
     Source: tf.compat.v1.train.get_or_create_global_step.
     """
@@ -51,19 +61,19 @@ def get_or_create_global_step(graph: None = None) -> Any:
 
 
 def create_global_step(graph: None = None) -> Any:
-    """Returns the global step, which is always there; see `get_global_step`.
+    """Returns the global step, which always exists; see `get_global_step`.
 
     Source: tf.compat.v1.train.create_global_step.
     """
     return get_global_step(graph)
 
 
-def global_step(sess: Any = None, global_step_tensor: Any = None) -> Any:
+def global_step(sess: Session | None = None, global_step_tensor: Tensor | None = None) -> Any:
     """Returns the global step of a session as a number, or in a model_fn as `get_global_step` does.
 
     Args:
-        sess: What a hook gets as `run_context.session`; not needed in a model_fn.
-        global_step_tensor: What `get_global_step` returned.
+        sess: A session, such as a hook's `run_context.session`; not needed in a model_fn.
+        global_step_tensor: The result of `get_global_step`.
 
     Source: tf.compat.v1.train.global_step.
     """
@@ -72,8 +82,8 @@ def global_step(sess: Any = None, global_step_tensor: Any = None) -> Any:
     return int(sess.run(GlobalStep(GLOBAL_STEP) if global_step_tensor is None else global_step_tensor))
 
 
-def assert_global_step(global_step_tensor: Any) -> None:
-    """Checks that something can be a global step.
+def assert_global_step(global_step_tensor: Tensor) -> None:
+    """Checks that a value can be a global step.
 
     Raises:
         ArgumentError: If it is not a single integer.
@@ -88,12 +98,12 @@ def assert_global_step(global_step_tensor: Any) -> None:
     )
 
 
-def counted(rule: Rule, step: Any) -> tuple[Rule, bool]:
-    """Returns a rule that increments the step it was given, and whether the global step is to be incremented.
+def with_counter(rule: Rule, step: Tensor | Variable | None) -> tuple[Rule, bool]:
+    """Adds a counter to an update rule; also returns whether the step program increments the global step.
 
     Args:
-        rule: Updates the variables.
-        step: `None`, the global step, or a variable of one's own to count with.
+        rule: The update rule.
+        step: `None`, the global step, or a variable to increment.
 
     Raises:
         ArgumentError: If it cannot be incremented.
@@ -101,26 +111,28 @@ def counted(rule: Rule, step: Any) -> tuple[Rule, bool]:
     if step is None:
         return rule, False
     if isinstance(step, keras.Variable):
-        return _Counting(rule, step), False
+        return _CountingRule(rule, step), False
     scope = current()
     if isinstance(step, GlobalStep) or (scope is not None and step is scope.global_step):
         return rule, True
-    shown = f"a computed value of type {step.dtype}" if isinstance(step, jax.Array) else repr(step)
+    description = f"a computed value of type {step.dtype}" if isinstance(step, jax.Array) else repr(step)
     raise ArgumentError(
-        f"global_step is what get_global_step() returns, a keras.Variable, or None. Received: {shown}. Pass "
+        f"global_step is what get_global_step() returns, a keras.Variable, or None. Received: {description}. Pass "
         "get_global_step() itself."
     )
 
 
-class _Counting:
-    """A rule that also increments a variable."""
+class _CountingRule:
+    """An update rule that also increments a variable."""
 
-    def __init__(self, rule: Rule, variable: Any) -> None:
+    def __init__(self, rule: Rule, variable: Variable) -> None:
         self._rule = rule
         self._variable = variable
         self.hyper = rule.hyper
 
-    def update(self, scope: Any, gradients: list[Any], variables: list[Any], hyper: dict[str, Any]) -> None:
-        """Updates the variables, then counts."""
+    def update(
+        self, scope: object, gradients: list[Array], variables: list[Variable], hyper: dict[str, PyTree]
+    ) -> None:
+        """Updates the variables, then increments the counter."""
         self._rule.update(scope, gradients, variables, hyper)
         self._variable.assign(self._variable.value + 1)

@@ -1,4 +1,4 @@
-"""Keras' optimizers in a model_fn."""
+"""Update rules of Keras' optimizers in a model_fn."""
 
 from __future__ import annotations
 
@@ -10,53 +10,56 @@ import keras
 from jax.core import Tracer
 
 from lockstep._model_fn.scope import ModelScope
+from lockstep._types import Array, Optimizer, PyTree, Tensor, Variable
 from lockstep.errors import ArgumentError
 
-# The collection that remembers which optimizers from outside of the model_fn were copied.
+# The collection of (original, copy) pairs of optimizers from outside of the model_fn.
 _COPIES = "lockstep.train/keras"
 
 
 class ComputedRate(keras.optimizers.schedules.LearningRateSchedule):
-    """A learning rate that a model_fn has computed, where Keras takes numbers and schedules.
+    """A schedule that returns a learning rate computed in a model_fn; Keras takes numbers and schedules only.
 
     Args:
         value: An array of no dimensions.
     """
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Array) -> None:
         super().__init__()
         self.value = value
 
-    def __call__(self, step: Any) -> Any:
-        """Returns the rate, whatever the step."""
+    def __call__(self, step: Tensor) -> Any:
+        """Returns the learning rate at any step."""
         return self.value
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the config: the rate."""
+    def get_config(self) -> dict[str, PyTree]:
+        """Returns the config: the learning rate."""
         return {"value": self.value}
 
 
 class KerasRule:
-    """The update of an optimizer of Keras.
+    """The update rule of a Keras optimizer.
 
     Args:
-        optimizer: Made in this call of the model_fn.
-        variables: What it trains.
+        optimizer: An optimizer made in this call of the model_fn.
+        variables: The variables that it trains.
 
     Attributes:
-        hyper: The learning rate, if the model_fn has computed it.
+        hyper: The learning rate, if it is computed in the model_fn.
     """
 
-    def __init__(self, optimizer: Any, variables: list[Any]) -> None:
+    def __init__(self, optimizer: Optimizer, variables: list[Variable]) -> None:
         self._optimizer = optimizer
         self._rate = _rate(optimizer)
-        self.hyper: dict[str, Any] = {"rate": self._rate.value} if isinstance(self._rate, ComputedRate) else {}
+        self.hyper: dict[str, PyTree] = {"rate": self._rate.value} if isinstance(self._rate, ComputedRate) else {}
         if not optimizer.built:
             with keras.name_scope(optimizer.name, caller=optimizer):
                 optimizer.build(variables)
 
-    def update(self, scope: Any, gradients: list[Any], variables: list[Any], hyper: dict[str, Any]) -> None:
-        """Updates the variables as Keras does."""
+    def update(
+        self, scope: object, gradients: list[Array], variables: list[Variable], hyper: dict[str, PyTree]
+    ) -> None:
+        """Updates the variables by Keras' `apply`."""
         if isinstance(self._rate, ComputedRate):
             self._rate.value = hyper["rate"]
         if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
@@ -65,8 +68,8 @@ class KerasRule:
             self._optimizer.apply(gradients, variables)
 
 
-def optimizer_here(scope: ModelScope, optimizer: Any) -> Any:
-    """Returns an optimizer that belongs to this call of the model_fn: itself if it was made in it, else a copy.
+def optimizer_in(scope: ModelScope, optimizer: Optimizer) -> Any:
+    """Returns the optimizer itself if it was made in this call of the model_fn, else this call's copy of it.
 
     Raises:
         ArgumentError: If it cannot be copied, or its learning rate was computed in the model_fn.
@@ -75,17 +78,17 @@ def optimizer_here(scope: ModelScope, optimizer: Any) -> Any:
     if _is_made_in(scope, optimizer):
         return optimizer
     copies = scope.collections.setdefault(_COPIES, [])
-    for original, made in copies:
+    for original, duplicate in copies:
         if original is optimizer:
-            return made
-    made = _copy(optimizer)
-    copies.append((optimizer, made))
-    return made
+            return duplicate
+    duplicate = _copy(optimizer)
+    copies.append((optimizer, duplicate))
+    return duplicate
 
 
-def _is_made_in(scope: ModelScope, optimizer: Any) -> bool:
+def _is_made_in(scope: ModelScope, optimizer: Optimizer) -> bool:
     counter = optimizer.variables[0]
-    # A variable that is made in a model_fn holds no value itself.
+    # Variables of a model_fn hold no value of their own: the step program passes their values in.
     if counter._value is not None:
         return False
     if not any(variable is counter for variable in scope.variables.values()):
@@ -96,44 +99,45 @@ def _is_made_in(scope: ModelScope, optimizer: Any) -> bool:
     return True
 
 
-def _copy(optimizer: Any) -> Any:
+def _copy(optimizer: Optimizer) -> Any:
     try:
-        made = type(optimizer).from_config(_config(optimizer))
+        duplicate = type(optimizer).from_config(_config(optimizer))
     except (TypeError, ValueError, AttributeError) as error:
         raise ArgumentError(
             "An optimizer from outside of the model_fn is copied by get_config and from_config, so that each call has "
             f"its own. Received: {type(optimizer).__name__}, for which that fails: {error}. Make it in the model_fn."
         ) from error
-    # What get_config leaves out.
+    # Keras' get_config leaves this out.
     pattern = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
     if pattern is not None:
-        made.exclude_from_weight_decay(var_names=[pattern.pattern])
-    return made
+        duplicate.exclude_from_weight_decay(var_names=[pattern.pattern])
+    return duplicate
 
 
-def _config(optimizer: Any) -> Any:
-    """Returns the config by the values that the optimizer has outside of the model_fn."""
+def _config(optimizer: Optimizer) -> Any:
+    """Returns the config, with the values that variables have outside of the model_fn."""
     with keras.StatelessScope([(v, v._value) for v in optimizer.variables]):
         config = dict(optimizer.get_config())
-    _forget_number(type(optimizer).__name__, config)
+    _drop_automatic_name(type(optimizer).__name__, config)
     return config
 
 
-def _forget_number(kind: str, config: dict[str, Any]) -> None:
-    """Drops an automatic name, whose number says how many others the process has made: keys must not depend on it."""
+def _drop_automatic_name(kind: str, config: dict[str, PyTree]) -> None:
+    """Drops an automatic name such as "adam_3"."""
+    # Keras numbers optimizers over the process, so names in checkpoints would depend on what else the program has made.
     start, _, number = str(config.get("name")).rpartition("_")
     if number.isdigit() and start.replace("_", "") == kind.lower():
         config["name"] = None
     inner = config.get("inner_optimizer")
     if isinstance(inner, dict):
-        _forget_number(inner["class_name"], inner["config"])
+        _drop_automatic_name(inner["class_name"], inner["config"])
 
 
-def _rate(optimizer: Any) -> Any:
+def _rate(optimizer: Optimizer) -> Any:
     return getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
 
 
-def _refuse_traced(optimizer: Any) -> None:
+def _refuse_traced(optimizer: Optimizer) -> None:
     rate = _rate(optimizer)
     if _closes_over_traced(rate):
         raise ArgumentError(
@@ -143,16 +147,18 @@ def _refuse_traced(optimizer: Any) -> None:
         )
 
 
-def _closes_over_traced(function: Any) -> bool:
+def _closes_over_traced(function: object) -> bool:
     if not isinstance(function, Callable) or isinstance(function, keras.optimizers.schedules.LearningRateSchedule):
         return False
     cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
-    held = [cells, *(getattr(function, name, None) for name in ("__defaults__", "args", "keywords"))]
-    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(held))
+    leaves = [cells, *(getattr(function, name, None) for name in ("__defaults__", "args", "keywords"))]
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(leaves))
 
 
-def _apply_scaled(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
-    """Applies gradients of a scaled loss; Keras' `apply` would assign inside of a branch, which JAX does not allow."""
+def _apply_scaled(optimizer: Optimizer, gradients: list[Array], variables: list[Variable]) -> None:
+    """Applies gradients of a scaled loss."""
+    # Not `apply`: it assigns variables inside of a `cond` (skip a step with infinite gradients), and tracers would
+    # leak.
     state = optimizer.variables
     trained, after = optimizer.stateless_apply([v.value for v in state], gradients, [v.value for v in variables])
     for variable, value in zip([*variables, *state], [*trained, *after], strict=True):

@@ -1,28 +1,34 @@
-"""One way to train for every kind of optimizer."""
+"""`minimize` and `apply_gradients` for optimizers of lockstep, Keras and optax."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import keras
 
+from lockstep import _types as types
 from lockstep._model_fn.records import TrainOp
 from lockstep._model_fn.scope import ModelScope, demand
+from lockstep._types import PyTree, Tensor, Variable
 from lockstep.errors import ArgumentError
-from lockstep.train._global_step import counted
-from lockstep.train._keras_rule import KerasRule, optimizer_here
+from lockstep.train._global_step import with_counter
+from lockstep.train._keras_rule import KerasRule, optimizer_in
 from lockstep.train._optax_rule import OptaxRule
 from lockstep.train._optimizer import Optimizer
-from lockstep.train._pairs import Pair, loss_of, pairs_of, variables_of
+from lockstep.train._pairs import Pair, check_pairs, scalar_loss, trained_variables
 
 
-def minimize(loss: Any, optimizer: Any, var_list: Any = None, global_step: Any = None) -> TrainOp:
-    """Returns the update that makes a loss smaller, for `EstimatorSpec(train_op=...)`.
+def minimize(
+    loss: Tensor,
+    optimizer: types.Optimizer,
+    var_list: PyTree | None = None,
+    global_step: Tensor | Variable | None = None,
+) -> TrainOp:
+    """Returns the training operation that minimizes a loss, for `EstimatorSpec(train_op=...)`.
 
     Args:
-        loss: Floats, whose sum is meant if they are several; or a function of no arguments that returns them.
-        optimizer: One of
+        loss: Floats, which are summed; or a function of no arguments that returns them.
+        optimizer: An optimizer of
 
             * `lockstep.train`, or a subclass of `lockstep.train.Optimizer`;
             * Keras: made in the model_fn, or outside (then each call of the model_fn has a copy, by its config).
@@ -31,60 +37,62 @@ def minimize(loss: Any, optimizer: Any, var_list: Any = None, global_step: Any =
             * optax: or anything with `init(params)` and `update(gradients, state, params)`. `params` is a dictionary of
               arrays by the variables' names in checkpoints. It may be made with values computed in the model_fn. An
               `update` that takes `value` is given the loss.
-        var_list: Trainable variables, in any structure; `None` for all that there are so far.
-        global_step: What `get_global_step()` returns, to count the step; or a keras.Variable to count with. With
-            `None`, optimizers of Keras and optax count the step, those of `lockstep.train` leave that to others; a step
-            that nothing counts is counted once.
+        var_list: Trainable variables, in any structure; `None` for all made so far.
+        global_step: The result of `get_global_step()`, to increment it; or a keras.Variable to increment. With `None`,
+            optimizers of Keras and optax increment the global step, those of `lockstep.train` do not; a step in which
+            nothing increments it is with_counter once.
 
     Raises:
         StartupOrderError: Outside of a model_fn.
-        ArgumentError: If the loss is not of floats, there is nothing to train, or `optimizer` is none.
+        ArgumentError: If the loss is not of floats, there are no variables to train, or `optimizer` is none of these.
         UnsupportedError: If the state of a transformation cannot be kept in checkpoints.
     """
     if isinstance(optimizer, Optimizer):
         return optimizer.minimize(loss, global_step=global_step, var_list=var_list)
     scope = demand("lockstep.train.minimize")
-    value = loss_of(loss)
-    variables = variables_of(scope, var_list)
+    value = scalar_loss(loss)
+    variables = trained_variables(scope, var_list)
     if isinstance(optimizer, keras.optimizers.Optimizer):
-        here = optimizer_here(scope, optimizer)
-        rule = KerasRule(here, variables)
-        # Only now: a scale that changes is a variable that build makes.
-        value = here.scale_loss(value)
+        own = optimizer_in(scope, optimizer)
+        rule = KerasRule(own, variables)
+        # After KerasRule has built it: a dynamic loss scale is a variable that `build` creates.
+        value = own.scale_loss(value)
     else:
         rule = _optax_rule(scope, optimizer, variables, value)
-    counting, counts = counted(rule, scope.global_step if global_step is None else global_step)
-    return TrainOp.deferred(counting, value, variables, counts)
+    rule, increments = with_counter(rule, scope.global_step if global_step is None else global_step)
+    return TrainOp.deferred(rule, value, variables, increments)
 
 
-def apply_gradients(grads_and_vars: Iterable[Pair], optimizer: Any, global_step: Any = None) -> TrainOp:
-    """Returns the update by given gradients, for `EstimatorSpec(train_op=...)`.
+def apply_gradients(
+    grads_and_vars: Iterable[Pair], optimizer: types.Optimizer, global_step: Tensor | Variable | None = None
+) -> TrainOp:
+    """Returns the training operation that applies gradients, for `EstimatorSpec(train_op=...)`.
 
     Args:
         grads_and_vars: (gradient, variable) pairs, such as `Optimizer.compute_gradients` returns; a variable whose
             gradient is `None` stays as it is. An optimizer that scales losses expects gradients of the scaled loss.
-        optimizer: See `minimize`; a transformation that needs the loss is not given it.
+        optimizer: See `minimize`; an `update` that takes `value` gets none.
         global_step: See `minimize`.
 
     Raises:
         StartupOrderError: Outside of a model_fn.
-        ArgumentError: If no variable has a gradient, shapes do not match, or `optimizer` is none.
+        ArgumentError: If no variable has a gradient, shapes do not match, or `optimizer` is none of these.
         UnsupportedError: If the state of a transformation cannot be kept in checkpoints.
     """
     if isinstance(optimizer, Optimizer):
         return optimizer.apply_gradients(grads_and_vars, global_step=global_step)
     scope = demand("lockstep.train.apply_gradients")
-    pairs = pairs_of(grads_and_vars)
+    pairs = check_pairs(grads_and_vars)
     variables = [v for _, v in pairs]
     if isinstance(optimizer, keras.optimizers.Optimizer):
-        rule = KerasRule(optimizer_here(scope, optimizer), variables)
+        rule = KerasRule(optimizer_in(scope, optimizer), variables)
     else:
         rule = _optax_rule(scope, optimizer, variables, None)
-    counting, counts = counted(rule, scope.global_step if global_step is None else global_step)
-    return TrainOp.immediate(counting, pairs, counts)
+    rule, increments = with_counter(rule, scope.global_step if global_step is None else global_step)
+    return TrainOp.immediate(rule, pairs, increments)
 
 
-def _optax_rule(scope: ModelScope, optimizer: Any, variables: list[Any], loss: Any) -> OptaxRule:
+def _optax_rule(scope: ModelScope, optimizer: types.Optimizer, variables: list[Variable], loss: Tensor) -> OptaxRule:
     if callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None)):
         return OptaxRule(scope, optimizer, variables, loss)
     raise ArgumentError(

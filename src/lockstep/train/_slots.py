@@ -1,4 +1,4 @@
-"""The variables of an optimizer: those that belong to a trained variable, and others."""
+"""The state of an optimizer: slots of trained variables, and other variables."""
 
 from __future__ import annotations
 
@@ -7,65 +7,71 @@ from collections.abc import Callable
 from typing import Any
 
 from lockstep._model_fn.scope import ModelScope, demand
+from lockstep._types import Array, ArrayLike, DType, PyTree, Variable
 
 
-class OwnVariables:
-    """The variables that an optimizer has made in one call of a model_fn.
+class OptimizerState:
+    """The variables of an optimizer in one call of a model_fn.
 
-    Their names are TensorFlow's: slots are called as the optimizer, "dense/kernel/Adam", and when that is taken
+    Names are TensorFlow's: slots are named after the optimizer, "dense/kernel/Adam", and when that is taken
     "dense/kernel/Adam_1".
 
     Attributes:
-        slots: By name of the slot, then by the trained variable's id.
-        others: By name.
+        slots: Slots, by name, then by the trained variable's id.
+        others: Other variables, by name.
     """
 
     def __init__(self) -> None:
         self.slots: dict[str, dict[int, Any]] = {}
-        self.others: dict[str, Any] = {}
+        self.others: dict[str, PyTree] = {}
+        # Weak: an optimizer that a program keeps must not keep the traced values of a model_fn's call.
         self._scope: Callable[[], ModelScope | None] = lambda: None
 
-    def here(self, what: str) -> ModelScope:
-        """Returns the running call of the model_fn; in a new one nothing is made yet."""
-        scope = demand(what)
+    def enter(self, caller: str) -> ModelScope:
+        """Returns the current model_fn call; starts anew in a new one.
+
+        Raises:
+            StartupOrderError: Outside of a model_fn, with the name of the caller.
+        """
+        scope = demand(caller)
         if self._scope() is not scope:
             self.slots, self.others = {}, {}
             self._scope = weakref.ref(scope)
         return scope
 
-    def slot(self, variable: Any, slot_name: str, op_name: str, initial: Callable[[Any], Any]) -> Any:
-        """Returns a slot, made if it is not there.
+    def slot(self, variable: Variable, slot_name: str, op_name: str, initial: Callable[[Array], Array]) -> Variable:
+        """Returns a slot, created on first use.
 
         Args:
-            variable: To which it belongs.
-            slot_name: By which the optimizer knows it.
-            op_name: Its name in checkpoints, after the variable's.
-            initial: Computes its first value from that of `variable`.
+            variable: The trained variable.
+            slot_name: The slot's name in the optimizer.
+            op_name: The slot's name in checkpoints, after the variable's.
+            initial: Computes the slot's first value from that of `variable`.
         """
-        scope = self.here("A slot of an optimizer")
+        scope = self.enter("A slot of an optimizer")
         named = self.slots.setdefault(slot_name, {})
         if id(variable) not in named:
             start = f"{scope.key_of(variable)}/"
-            key = free_key(scope, start + op_name)
+            key = unique_key(scope, start + op_name)
             named[id(variable)] = scope.slot(variable, key.removeprefix(start), initial)
         return named[id(variable)]
 
-    def other(self, name: str, initial: Callable[[], Any], dtype: Any) -> Any:
-        """Returns a single number that belongs to no trained variable, made if it is not there."""
-        scope = self.here("A variable of an optimizer")
+    def other(self, name: str, initial: Callable[[], ArrayLike], dtype: DType) -> Any:
+        """Returns a scalar variable that belongs to no trained variable, created on first use."""
+        scope = self.enter("A variable of an optimizer")
         if name not in self.others:
-            self.others[name] = scope.variable(free_key(scope, name), initial, (), dtype)
+            self.others[name] = scope.variable(unique_key(scope, name), initial, (), dtype)
         return self.others[name]
 
     def all(self) -> list[Any]:
-        """All of them, by name in checkpoints."""
-        scope = self.here("Optimizer.variables")
+        """Returns all variables, sorted by name in checkpoints."""
+        scope = self.enter("Optimizer.variables")
         made = [v for named in self.slots.values() for v in named.values()]
         return sorted([*made, *self.others.values()], key=scope.key_of)
 
 
-def free_key(scope: ModelScope, name: str) -> str:
-    """Returns a name that no variable has yet: `name`, or "<name>_1" and so on."""
+def unique_key(scope: ModelScope, name: str) -> str:
+    """Returns a name that no variable has yet: `name`, or "<name>_1", "<name>_2" and so on."""
     taken = scope.variables
     key, number = name, 0
     while key in taken:

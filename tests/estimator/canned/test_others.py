@@ -20,7 +20,7 @@ from lockstep.estimator._canned import (
     classifier_parse_example_spec,
     regressor_parse_example_spec,
 )
-from lockstep.estimator._canned._optimizers import optimizer_of
+from lockstep.estimator._canned._optimizers import create_optimizer
 from lockstep.estimator._estimator_spec import DEFAULT_SIGNATURE
 from lockstep.estimator._heads import BinaryClassHead, MultiHead, RegressionHead
 from lockstep.train import AdamOptimizer
@@ -104,8 +104,8 @@ def test_what_is_exported() -> None:
 
 def test_optimizers_are_taken_by_name_as_objects_and_from_functions() -> None:
     mine = AdamOptimizer(0.1)
-    assert optimizer_of(mine) is mine
-    assert optimizer_of(lambda: mine) is mine
-    assert isinstance(optimizer_of(keras.optimizers.SGD), keras.optimizers.SGD)
-    assert float(optimizer_of("Ftrl", 0.2).learning_rate) == pytest.approx(0.2)
-    assert float(optimizer_of("Adagrad").learning_rate) == pytest.approx(0.001)
+    assert create_optimizer(mine) is mine
+    assert create_optimizer(lambda: mine) is mine
+    assert isinstance(create_optimizer(keras.optimizers.SGD), keras.optimizers.SGD)
+    assert float(create_optimizer("Ftrl", 0.2).learning_rate) == pytest.approx(0.2)
+    assert float(create_optimizer("Adagrad").learning_rate) == pytest.approx(0.001)

@@ -39,13 +39,13 @@ class FakeSession:
         self.words: set[str] = set()
 
     def run(self, fetches: Any) -> Any:
-        return self.fetched(fetches)
+        return self.fetch(fetches)
 
-    def fetched(self, fetches: Any) -> Any:
+    def fetch(self, fetches: Any) -> Any:
         if isinstance(fetches, dict):
-            return {key: self.fetched(value) for key, value in fetches.items()}
+            return {key: self.fetch(value) for key, value in fetches.items()}
         if isinstance(fetches, list):
-            return [self.fetched(value) for value in fetches]
+            return [self.fetch(value) for value in fetches]
         if isinstance(fetches, str) and fetches == "global_step":
             return np.int64(self.step)
         key = fetches if isinstance(fetches, str) else id(fetches)
@@ -56,12 +56,12 @@ class FakeSession:
         self.saved.append((self.step, directory, basename))
         return f"{directory}/{basename}-{self.step}"
 
-    def ask(self, word: str) -> None:
+    def broadcast(self, word: str) -> None:
         self.asked.append((self.step, word))
         if self.is_alone:
             self.words.add(word)
 
-    def told(self, word: str) -> bool:
+    def has_received(self, word: str) -> bool:
         is_told = word in self.words
         self.words.discard(word)
         return is_told
@@ -163,7 +163,7 @@ def step_once(
     if after is not None:
         after(session.step)
     for i, context, request in zip(who, contexts, requests, strict=True):
-        results = None if request is None else session.fetched(request.fetches)
+        results = None if request is None else session.fetch(request.fetches)
         hooks[i].after_run(context, SessionRunValues(results))
         run.called[i].append(session.step)
         if context.stop_requested:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lockstep.errors import ArgumentError
+from lockstep.estimator._evaluation.in_memory import InMemoryEvaluatorHook
 from lockstep.estimator._hooks import SessionRunHook
-from lockstep.estimator._in_memory_evaluator import InMemoryEvaluatorHook
 from tests.estimator.hooks.fakes import FakeSession, Run, run_each, run_paced
 
 

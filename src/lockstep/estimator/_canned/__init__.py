@@ -1,4 +1,4 @@
-"""Estimators that bring their own model."""
+"""Canned estimators: DNN, linear, wide-and-deep and baseline models."""
 
 from __future__ import annotations
 

@@ -1,16 +1,18 @@
-"""Estimators of fully connected layers."""
+"""Canned estimators of fully connected layers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from os import PathLike
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 
+from lockstep._types import PyTree
 from lockstep.errors import ArgumentError, UnsupportedError
-from lockstep.estimator._canned._optimizers import optimizer_of
-from lockstep.estimator._canned._parts import Layers, part
+from lockstep.estimator._canned._optimizers import create_optimizer
+from lockstep.estimator._canned._parts import Features, Layers, build_part
 from lockstep.estimator._estimator import Estimator
 from lockstep.estimator._estimator_spec import EstimatorSpec
 from lockstep.estimator._heads import Head, RegressionHead
@@ -18,45 +20,54 @@ from lockstep.estimator._heads._multi_class import classifier_head
 from lockstep.estimator._heads._reduction import SUM_OVER_BATCH_SIZE
 from lockstep.estimator._mode_keys import ModeKeys
 from lockstep.estimator._run_config import RunConfig
+from lockstep.estimator._warm_start import WarmStartSettings
+from lockstep.feature_column._columns import FeatureColumn
+from lockstep.feature_column._numeric import NumericColumn
 
-Columns = Iterable[Any]
+Columns = Iterable[FeatureColumn]
+Path = str | PathLike[str]
+OptimizerLike: TypeAlias = Any
+"""An optimizer's name, an optimizer of Keras, lockstep.train or optax, or a function that returns one."""
+WeightColumn = str | NumericColumn | None
+Activation = Callable[[Any], Any] | str | None
+WarmStart = str | WarmStartSettings | None
 
 
-def dnn_model_fn(head: Head, layers: Layers, optimizer: Any) -> Callable[..., EstimatorSpec]:
-    """Returns the model_fn of fully connected layers under a head."""
+def dnn_model_fn(head: Head, layers: Layers, optimizer: OptimizerLike) -> Callable[..., EstimatorSpec]:
+    """Returns the model_fn of fully connected layers with a head."""
 
-    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> EstimatorSpec:
-        found = part("dnn", lambda: layers.logits(features, mode, head.logits_dimension))
+    def model_fn(features: Features, labels: PyTree, mode: str, config: RunConfig) -> EstimatorSpec:
+        part = build_part("dnn", lambda: layers.logits(features, mode, head.logits_dimension))
         return head.create_estimator_spec(
             features=features,
             mode=mode,
             labels=labels,
-            logits=found.logits,
-            optimizer=optimizer_of(optimizer) if mode == ModeKeys.TRAIN else None,
-            trainable_variables=found.variables,
+            logits=part.logits,
+            optimizer=create_optimizer(optimizer) if mode == ModeKeys.TRAIN else None,
+            trainable_variables=part.variables,
         )
 
     return model_fn
 
 
 class DNNEstimator(Estimator):
-    """Fully connected layers under a head.
+    """A model of fully connected layers with a head.
 
     Args:
-        head: One of `lockstep.estimator`'s, or one's own.
-        hidden_units: The sizes of the hidden layers.
-        feature_columns: Columns that give numbers.
-        model_dir: Where checkpoints and event files are kept.
-        optimizer: Its name ("Adagrad", "Adam", "Ftrl", "RMSProp", "SGD", with Keras' default learning rates), an
-            optimizer of Keras, lockstep.train or optax, or a function that returns such.
-        activation_fn: Applied behind each hidden layer; `None` for nothing.
-        dropout: Which part of each hidden layer is left out in training.
+        head: A head of `lockstep.estimator`, or a custom one.
+        hidden_units: Sizes of the hidden layers.
+        feature_columns: Dense feature columns.
+        model_dir: The directory of checkpoints and event files.
+        optimizer: An optimizer's name ("Adagrad", "Adam", "Ftrl", "RMSProp", "SGD", with Keras' default learning
+            rates), an optimizer of Keras, lockstep.train or optax, or a function that returns one.
+        activation_fn: The activation of each hidden layer; `None` for none.
+        dropout: The dropout rate of each hidden layer; `None` for no dropout.
         config: A `RunConfig`.
-        warm_start_from: A checkpoint, a directory of them, or `WarmStartSettings`.
-        batch_norm: Whether each hidden layer is normalised over the batch.
+        warm_start_from: A checkpoint, a directory of checkpoints, or `WarmStartSettings`.
+        batch_norm: Whether to use batch normalization after each hidden layer.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.estimator.DNNEstimator.
     """
@@ -66,39 +77,39 @@ class DNNEstimator(Estimator):
         head: Head,
         hidden_units: Iterable[int],
         feature_columns: Columns,
-        model_dir: Any = None,
-        optimizer: Any = "Adagrad",
-        activation_fn: Any = jax.nn.relu,
+        model_dir: Path | None = None,
+        optimizer: OptimizerLike = "Adagrad",
+        activation_fn: Activation = jax.nn.relu,
         dropout: float | None = None,
         config: RunConfig | None = None,
-        warm_start_from: Any = None,
+        warm_start_from: WarmStart | None = None,
         batch_norm: bool = False,
     ) -> None:
-        layers = Layers.checked(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
+        layers = Layers.create(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
         model_fn = dnn_model_fn(head, layers, optimizer)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
 class DNNClassifier(Estimator):
-    """Fully connected layers that tell classes.
+    """A classifier of fully connected layers.
 
     Args:
-        hidden_units: The sizes of the hidden layers.
-        feature_columns: Columns that give numbers.
-        model_dir: Where checkpoints and event files are kept.
-        n_classes: How many classes.
-        weight_column: The name of the feature of weights, or a numeric column.
-        label_vocabulary: The words that labels are, in the order of the classes; `None` for integers.
-        optimizer: As of `DNNEstimator`.
-        activation_fn: Applied behind each hidden layer; `None` for nothing.
-        dropout: Which part of each hidden layer is left out in training.
+        hidden_units: Sizes of the hidden layers.
+        feature_columns: Dense feature columns.
+        model_dir: The directory of checkpoints and event files.
+        n_classes: Number of classes.
+        weight_column: The feature of example weights: its name, or a numeric column.
+        label_vocabulary: Labels as text, in the order of the classes; `None` for integer labels.
+        optimizer: See `DNNEstimator`.
+        activation_fn: The activation of each hidden layer; `None` for none.
+        dropout: The dropout rate of each hidden layer; `None` for no dropout.
         config: A `RunConfig`.
-        warm_start_from: A checkpoint, a directory of them, or `WarmStartSettings`.
-        loss_reduction: How the losses of examples become one.
-        batch_norm: Whether each hidden layer is normalised over the batch.
+        warm_start_from: A checkpoint, a directory of checkpoints, or `WarmStartSettings`.
+        loss_reduction: The reduction of the examples' losses.
+        batch_norm: Whether to use batch normalization after each hidden layer.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.estimator.DNNClassifier.
     """
@@ -107,43 +118,43 @@ class DNNClassifier(Estimator):
         self,
         hidden_units: Iterable[int],
         feature_columns: Columns,
-        model_dir: Any = None,
+        model_dir: Path | None = None,
         n_classes: int = 2,
-        weight_column: Any = None,
+        weight_column: WeightColumn | None = None,
         label_vocabulary: Sequence[str | bytes] | None = None,
-        optimizer: Any = "Adagrad",
-        activation_fn: Any = jax.nn.relu,
+        optimizer: OptimizerLike = "Adagrad",
+        activation_fn: Activation = jax.nn.relu,
         dropout: float | None = None,
         config: RunConfig | None = None,
-        warm_start_from: Any = None,
+        warm_start_from: WarmStart | None = None,
         loss_reduction: str = SUM_OVER_BATCH_SIZE,
         batch_norm: bool = False,
     ) -> None:
         head = classifier_head(n_classes, weight_column, label_vocabulary, loss_reduction)
-        layers = Layers.checked(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
+        layers = Layers.create(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
         model_fn = dnn_model_fn(head, layers, optimizer)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
 class DNNRegressor(Estimator):
-    """Fully connected layers that predict numbers.
+    """A regressor of fully connected layers.
 
     Args:
-        hidden_units: The sizes of the hidden layers.
-        feature_columns: Columns that give numbers.
-        model_dir: Where checkpoints and event files are kept.
-        label_dimension: How many numbers for each example.
-        weight_column: The name of the feature of weights, or a numeric column.
-        optimizer: As of `DNNEstimator`.
-        activation_fn: Applied behind each hidden layer; `None` for nothing.
-        dropout: Which part of each hidden layer is left out in training.
+        hidden_units: Sizes of the hidden layers.
+        feature_columns: Dense feature columns.
+        model_dir: The directory of checkpoints and event files.
+        label_dimension: Number of labels per example.
+        weight_column: The feature of example weights: its name, or a numeric column.
+        optimizer: See `DNNEstimator`.
+        activation_fn: The activation of each hidden layer; `None` for none.
+        dropout: The dropout rate of each hidden layer; `None` for no dropout.
         config: A `RunConfig`.
-        warm_start_from: A checkpoint, a directory of them, or `WarmStartSettings`.
-        loss_reduction: How the losses of examples become one.
-        batch_norm: Whether each hidden layer is normalised over the batch.
+        warm_start_from: A checkpoint, a directory of checkpoints, or `WarmStartSettings`.
+        loss_reduction: The reduction of the examples' losses.
+        batch_norm: Whether to use batch normalization after each hidden layer.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.estimator.DNNRegressor.
     """
@@ -152,75 +163,75 @@ class DNNRegressor(Estimator):
         self,
         hidden_units: Iterable[int],
         feature_columns: Columns,
-        model_dir: Any = None,
+        model_dir: Path | None = None,
         label_dimension: int = 1,
-        weight_column: Any = None,
-        optimizer: Any = "Adagrad",
-        activation_fn: Any = jax.nn.relu,
+        weight_column: WeightColumn | None = None,
+        optimizer: OptimizerLike = "Adagrad",
+        activation_fn: Activation = jax.nn.relu,
         dropout: float | None = None,
         config: RunConfig | None = None,
-        warm_start_from: Any = None,
+        warm_start_from: WarmStart | None = None,
         loss_reduction: str = SUM_OVER_BATCH_SIZE,
         batch_norm: bool = False,
     ) -> None:
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
-        layers = Layers.checked(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
+        layers = Layers.create(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
         model_fn = dnn_model_fn(head, layers, optimizer)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
 def dnn_logit_fn_builder(
-    units: Any,
+    units: int,
     hidden_units: Iterable[int],
     feature_columns: Columns,
-    activation_fn: Any,
+    activation_fn: Activation,
     dropout: float | None,
     input_layer_partitioner: None,
     batch_norm: bool,
 ) -> Callable[[Any, str], Any]:
-    """Returns a function of features and mode that returns logits, (batch, units), for use inside of a model_fn.
+    """Returns a function of features and mode that returns logits, (batch, units), for use in a model_fn.
 
     Args:
-        units: How many logits.
-        hidden_units: The sizes of the hidden layers.
-        feature_columns: Columns that give numbers.
-        activation_fn: Applied behind each hidden layer; `None` for nothing.
-        dropout: Which part of each hidden layer is left out in training.
-        input_layer_partitioner: `None`: variables are not divided among parameter servers.
-        batch_norm: Whether each hidden layer is normalised over the batch.
+        units: Number of logits.
+        hidden_units: Sizes of the hidden layers.
+        feature_columns: Dense feature columns.
+        activation_fn: The activation of each hidden layer; `None` for none.
+        dropout: The dropout rate of each hidden layer; `None` for no dropout.
+        input_layer_partitioner: `None` only: there are no parameter servers.
+        batch_norm: Whether to use batch normalization after each hidden layer.
 
     Raises:
-        ArgumentError: If an argument is wrong.
-        UnsupportedError: If there is a partitioner.
+        ArgumentError: If an argument is invalid.
+        UnsupportedError: For a partitioner.
 
     Source: tf.compat.v1.estimator.experimental.dnn_logit_fn_builder.
     """
     refuse_partitioner("input_layer_partitioner", input_layer_partitioner)
-    count = checked_units(units)
-    layers = Layers.checked(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
+    count = check_units(units)
+    layers = Layers.create(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
 
-    def logit_fn(features: Any, mode: str) -> Any:
+    def logit_fn(features: Features, mode: str) -> Any:
         return layers.logits(features, mode, count)
 
     return logit_fn
 
 
-def checked_units(units: Any) -> int:
-    """Returns how many logits there are.
+def check_units(units: Any) -> int:
+    """Checks a number of logits.
 
     Raises:
-        ArgumentError: If it is no integer from 1 up.
+        ArgumentError: If it is no integer of at least 1.
     """
     if not isinstance(units, (int, np.integer)) or units < 1:
         raise ArgumentError(f"units must be an integer from 1 up. Received: {units!r}.")
     return int(units)
 
 
-def refuse_partitioner(name: str, partitioner: Any) -> None:
-    """Refuses partitioners.
+def refuse_partitioner(name: str, partitioner: object) -> None:
+    """Refuses an argument for partitioned variables.
 
     Raises:
-        UnsupportedError: If there is one.
+        UnsupportedError: If it is not `None`.
     """
     if partitioner is not None:
         raise UnsupportedError(

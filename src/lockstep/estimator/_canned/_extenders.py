@@ -1,4 +1,4 @@
-"""Further metrics for an estimator."""
+"""Metrics added to an estimator."""
 
 from __future__ import annotations
 
@@ -6,42 +6,44 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
-from lockstep.estimator._estimator import Estimator, engine_of
+from lockstep.estimator._estimator import Estimator, core_of
 from lockstep.estimator._mode_keys import ModeKeys
+from lockstep.estimator._run_config import RunConfig
 
 _ARGUMENTS = ("features", "labels", "predictions", "config")
 
 
 def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Any]]) -> Estimator:
-    """Returns an estimator that evaluates further metrics.
+    """Returns an estimator with more evaluation metrics.
 
     Args:
-        estimator: Which else does the same, with the same model_dir.
+        estimator: An estimator, whose model_dir and config the result shares.
         metric_fn: A function of some of features, labels, predictions and config that returns metrics by name: results
-            of `lockstep.metrics`, or keras.metrics.Metric objects that it has updated. They take precedence over
-            metrics of the same name.
+            of `lockstep.metrics`, or updated keras.metrics.Metric objects. They replace metrics of the same name.
 
     Raises:
-        ArgumentError: If metric_fn takes other arguments.
+        ArgumentError: If metric_fn takes another argument.
 
     Source: tf.estimator.add_metrics.
     """
-    names = _checked_names(metric_fn)
+    names = _argument_names(metric_fn)
 
-    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+    def model_fn(features: PyTree, labels: PyTree, mode: str, config: RunConfig) -> Any:
         spec = estimator.model_fn(features, labels, mode, config)
         if mode != ModeKeys.EVAL:
             return spec
-        given = {"features": features, "labels": labels, "predictions": spec.predictions, "config": config}
-        found = metric_fn(**{name: given[name] for name in names})
-        return spec._replace(eval_metric_ops={**spec.eval_metric_ops, **found})
+        available = {"features": features, "labels": labels, "predictions": spec.predictions, "config": config}
+        metrics = metric_fn(**{name: available[name] for name in names})
+        return spec._replace(eval_metric_ops={**spec.eval_metric_ops, **metrics})
 
-    warm_start = engine_of(estimator).warm_start
+    # The result trains too, so it starts as the original would.
+    warm_start = core_of(estimator).warm_start
     return Estimator(model_fn, estimator.model_dir, estimator.config, warm_start_from=warm_start)
 
 
-def _checked_names(metric_fn: Any) -> list[str]:
+def _argument_names(metric_fn: object) -> list[str]:
     names = list(inspect.signature(metric_fn).parameters) if callable(metric_fn) else []
     if not callable(metric_fn) or set(names) - set(_ARGUMENTS):
         raise ArgumentError(

@@ -1,13 +1,13 @@
-"""Linear estimators."""
+"""Canned linear estimators."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from lockstep.estimator._canned._dnn import Columns, checked_units
-from lockstep.estimator._canned._optimizers import optimizer_of
-from lockstep.estimator._canned._parts import Weights, part
+from lockstep._types import PyTree, Tensor
+from lockstep.estimator._canned._dnn import Columns, OptimizerLike, Path, WarmStart, WeightColumn, check_units
+from lockstep.estimator._canned._optimizers import create_optimizer
+from lockstep.estimator._canned._parts import Features, LinearModel, build_part
 from lockstep.estimator._estimator import Estimator
 from lockstep.estimator._estimator_spec import EstimatorSpec
 from lockstep.estimator._heads import Head, RegressionHead
@@ -16,45 +16,47 @@ from lockstep.estimator._heads._reduction import SUM_OVER_BATCH_SIZE
 from lockstep.estimator._mode_keys import ModeKeys
 from lockstep.estimator._run_config import RunConfig
 
-# TensorFlow's: of an optimizer given by its name.
+# TensorFlow's learning rate of an optimizer given by name.
 _LEARNING_RATE = 0.2
 
 
-def linear_model_fn(head: Head, weights: Weights, optimizer: Any) -> Callable[..., EstimatorSpec]:
-    """Returns the model_fn of a weighted sum under a head."""
-    least = min(_LEARNING_RATE, len(weights.feature_columns) ** -0.5)
-    given, rate = ("Ftrl", least) if optimizer is None else (optimizer, _LEARNING_RATE)
+def linear_model_fn(head: Head, linear: LinearModel, optimizer: OptimizerLike) -> Callable[..., EstimatorSpec]:
+    """Returns the model_fn of a linear model with a head."""
+    # TensorFlow lowers the rate with the number of columns for the default optimizer only.
+    rate = _LEARNING_RATE
+    if optimizer is None:
+        optimizer, rate = "Ftrl", min(_LEARNING_RATE, len(linear.feature_columns) ** -0.5)
 
-    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> EstimatorSpec:
-        found = part("linear", lambda: weights.logits(features, head.logits_dimension))
+    def model_fn(features: Features, labels: PyTree, mode: str, config: RunConfig) -> EstimatorSpec:
+        part = build_part("linear", lambda: linear.logits(features, head.logits_dimension))
         return head.create_estimator_spec(
             features=features,
             mode=mode,
             labels=labels,
-            logits=found.logits,
-            optimizer=optimizer_of(given, rate) if mode == ModeKeys.TRAIN else None,
-            trainable_variables=found.variables,
+            logits=part.logits,
+            optimizer=create_optimizer(optimizer, rate) if mode == ModeKeys.TRAIN else None,
+            trainable_variables=part.variables,
         )
 
     return model_fn
 
 
 class LinearEstimator(Estimator):
-    """A linear model under a head.
+    """A linear model with a head.
 
     Args:
-        head: One of `lockstep.estimator`'s, or one's own.
-        feature_columns: Columns of numbers or categories.
-        model_dir: Where checkpoints and event files are kept.
-        optimizer: Its name ("Adagrad", "Adam", "Ftrl", "RMSProp", "SGD", with a learning rate of 0.2), an optimizer of
-            Keras, lockstep.train or optax, or a function that returns such; `None` for Ftrl with the learning rate
-            min(0.2, 1 / sqrt(number of columns)).
+        head: A head of `lockstep.estimator`, or a custom one.
+        feature_columns: Dense or categorical feature columns.
+        model_dir: The directory of checkpoints and event files.
+        optimizer: An optimizer's name ("Adagrad", "Adam", "Ftrl", "RMSProp", "SGD", with a learning rate of 0.2), an
+            optimizer of Keras, lockstep.train or optax, or a function that returns one; `None` for Ftrl with the
+            learning rate min(0.2, 1 / sqrt(number of columns)).
         config: A `RunConfig`.
-        sparse_combiner: How the weights of several categories of a column become one: "sum", "mean" or "sqrtn".
-        warm_start_from: A checkpoint, a directory of them, or `WarmStartSettings`.
+        sparse_combiner: The combiner of the weights of a column's categories: "sum", "mean" or "sqrtn".
+        warm_start_from: A checkpoint, a directory of checkpoints, or `WarmStartSettings`.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.estimator.LinearEstimator.
     """
@@ -63,33 +65,33 @@ class LinearEstimator(Estimator):
         self,
         head: Head,
         feature_columns: Columns,
-        model_dir: Any = None,
-        optimizer: Any = "Ftrl",
+        model_dir: Path | None = None,
+        optimizer: OptimizerLike = "Ftrl",
         config: RunConfig | None = None,
         sparse_combiner: str = "sum",
-        warm_start_from: Any = None,
+        warm_start_from: WarmStart | None = None,
     ) -> None:
-        model_fn = linear_model_fn(head, Weights.checked(feature_columns, sparse_combiner), optimizer)
+        model_fn = linear_model_fn(head, LinearModel.create(feature_columns, sparse_combiner), optimizer)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
 class LinearClassifier(Estimator):
-    """A linear model that tells classes.
+    """A linear classifier.
 
     Args:
-        feature_columns: Columns of numbers or categories.
-        model_dir: Where checkpoints and event files are kept.
-        n_classes: How many classes.
-        weight_column: The name of the feature of weights, or a numeric column.
-        label_vocabulary: The words that labels are, in the order of the classes; `None` for integers.
-        optimizer: As of `LinearEstimator`.
+        feature_columns: Dense or categorical feature columns.
+        model_dir: The directory of checkpoints and event files.
+        n_classes: Number of classes.
+        weight_column: The feature of example weights: its name, or a numeric column.
+        label_vocabulary: Labels as text, in the order of the classes; `None` for integer labels.
+        optimizer: See `LinearEstimator`.
         config: A `RunConfig`.
-        warm_start_from: A checkpoint, a directory of them, or `WarmStartSettings`.
-        loss_reduction: How the losses of examples become one.
-        sparse_combiner: How the weights of several categories of a column become one: "sum", "mean" or "sqrtn".
+        warm_start_from: A checkpoint, a directory of checkpoints, or `WarmStartSettings`.
+        loss_reduction: The reduction of the examples' losses.
+        sparse_combiner: The combiner of the weights of a column's categories: "sum", "mean" or "sqrtn".
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.estimator.LinearClassifier.
     """
@@ -97,37 +99,37 @@ class LinearClassifier(Estimator):
     def __init__(
         self,
         feature_columns: Columns,
-        model_dir: Any = None,
+        model_dir: Path | None = None,
         n_classes: int = 2,
-        weight_column: Any = None,
+        weight_column: WeightColumn | None = None,
         label_vocabulary: Sequence[str | bytes] | None = None,
-        optimizer: Any = "Ftrl",
+        optimizer: OptimizerLike = "Ftrl",
         config: RunConfig | None = None,
-        warm_start_from: Any = None,
+        warm_start_from: WarmStart | None = None,
         loss_reduction: str = SUM_OVER_BATCH_SIZE,
         sparse_combiner: str = "sum",
     ) -> None:
         head = classifier_head(n_classes, weight_column, label_vocabulary, loss_reduction)
-        model_fn = linear_model_fn(head, Weights.checked(feature_columns, sparse_combiner), optimizer)
+        model_fn = linear_model_fn(head, LinearModel.create(feature_columns, sparse_combiner), optimizer)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
 class LinearRegressor(Estimator):
-    """A linear model that predicts numbers.
+    """A linear regressor.
 
     Args:
-        feature_columns: Columns of numbers or categories.
-        model_dir: Where checkpoints and event files are kept.
-        label_dimension: How many numbers for each example.
-        weight_column: The name of the feature of weights, or a numeric column.
-        optimizer: As of `LinearEstimator`.
+        feature_columns: Dense or categorical feature columns.
+        model_dir: The directory of checkpoints and event files.
+        label_dimension: Number of labels per example.
+        weight_column: The feature of example weights: its name, or a numeric column.
+        optimizer: See `LinearEstimator`.
         config: A `RunConfig`.
-        warm_start_from: A checkpoint, a directory of them, or `WarmStartSettings`.
-        loss_reduction: How the losses of examples become one.
-        sparse_combiner: How the weights of several categories of a column become one: "sum", "mean" or "sqrtn".
+        warm_start_from: A checkpoint, a directory of checkpoints, or `WarmStartSettings`.
+        loss_reduction: The reduction of the examples' losses.
+        sparse_combiner: The combiner of the weights of a column's categories: "sum", "mean" or "sqrtn".
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.estimator.LinearRegressor.
     """
@@ -135,36 +137,38 @@ class LinearRegressor(Estimator):
     def __init__(
         self,
         feature_columns: Columns,
-        model_dir: Any = None,
+        model_dir: Path | None = None,
         label_dimension: int = 1,
-        weight_column: Any = None,
-        optimizer: Any = "Ftrl",
+        weight_column: WeightColumn | None = None,
+        optimizer: OptimizerLike = "Ftrl",
         config: RunConfig | None = None,
-        warm_start_from: Any = None,
+        warm_start_from: WarmStart | None = None,
         loss_reduction: str = SUM_OVER_BATCH_SIZE,
         sparse_combiner: str = "sum",
     ) -> None:
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
-        model_fn = linear_model_fn(head, Weights.checked(feature_columns, sparse_combiner), optimizer)
+        model_fn = linear_model_fn(head, LinearModel.create(feature_columns, sparse_combiner), optimizer)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
-def linear_logit_fn_builder(units: Any, feature_columns: Columns, sparse_combiner: str = "sum") -> Callable[[Any], Any]:
-    """Returns a function of features that returns logits, (batch, units), for use inside of a model_fn.
+def linear_logit_fn_builder(
+    units: int, feature_columns: Columns, sparse_combiner: str = "sum"
+) -> Callable[[Features], Tensor]:
+    """Returns a function of features that returns logits, (batch, units), for use in a model_fn.
 
     Args:
-        units: How many logits.
-        feature_columns: Columns of numbers or categories.
-        sparse_combiner: How the weights of several categories of a column become one: "sum", "mean" or "sqrtn".
+        units: Number of logits.
+        feature_columns: Dense or categorical feature columns.
+        sparse_combiner: The combiner of the weights of a column's categories: "sum", "mean" or "sqrtn".
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.compat.v1.estimator.experimental.linear_logit_fn_builder.
     """
-    count, weights = checked_units(units), Weights.checked(feature_columns, sparse_combiner)
+    count, linear = check_units(units), LinearModel.create(feature_columns, sparse_combiner)
 
-    def logit_fn(features: Any) -> Any:
-        return weights.logits(features, count)
+    def logit_fn(features: Features) -> Tensor:
+        return linear.logits(features, count)
 
     return logit_fn

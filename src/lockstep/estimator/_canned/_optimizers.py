@@ -1,11 +1,13 @@
-"""Optimizers as canned estimators take them."""
+"""Optimizers of canned estimators, given by name, as objects or as functions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
 
+from lockstep import _types as types
 from lockstep.errors import ArgumentError
 from lockstep.estimator._canned._rmsprop import RMSProp
 from lockstep.train import Optimizer
@@ -19,22 +21,22 @@ _BY_NAME = {
 }
 
 
-def optimizer_of(given: Any, learning_rate: float | None = None) -> Any:
-    """Returns an optimizer, made in the running call of a model_fn where it is not there already.
+def create_optimizer(optimizer: types.Optimizer | str, learning_rate: float | None = None) -> Any:
+    """Returns an optimizer, created in the current model_fn call if given by name or function.
 
     Args:
-        given: The name of one, an optimizer of Keras, lockstep.train or optax, or a function that returns such.
-        learning_rate: Of one given by its name; `None` for Keras' default.
+        optimizer: The name of one, an optimizer of Keras, lockstep.train or optax, or a function that returns one.
+        learning_rate: The learning rate of a named optimizer; `None` for Keras' default.
 
     Raises:
-        ArgumentError: If there is no optimizer of that name.
+        ArgumentError: If no optimizer has the name.
     """
-    if isinstance(given, str):
-        return _named(given)(**({} if learning_rate is None else {"learning_rate": learning_rate}))
-    return given() if callable(given) and not _is_optimizer(given) else given
+    if isinstance(optimizer, str):
+        return _optimizer_class(optimizer)(**({} if learning_rate is None else {"learning_rate": learning_rate}))
+    return optimizer() if callable(optimizer) and not _is_optimizer(optimizer) else optimizer
 
 
-def _named(name: str) -> Any:
+def _optimizer_class(name: str) -> Callable[..., types.Optimizer]:
     if name not in _BY_NAME:
         raise ArgumentError(
             f"The names of optimizers are {', '.join(_BY_NAME)}. Received: {name!r}. Pass others as objects, or as a "
@@ -43,7 +45,8 @@ def _named(name: str) -> Any:
     return _BY_NAME[name]
 
 
-def _is_optimizer(given: Any) -> bool:
-    if isinstance(given, type):
+def _is_optimizer(value: object) -> bool:
+    if isinstance(value, type):
         return False
-    return isinstance(given, (keras.optimizers.Optimizer, Optimizer)) or hasattr(given, "update")
+    # optax' transformations are NamedTuples with an `update`, and have no common class here.
+    return isinstance(value, (keras.optimizers.Optimizer, Optimizer)) or hasattr(value, "update")

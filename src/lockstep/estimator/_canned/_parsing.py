@@ -1,4 +1,4 @@
-"""How to parse what a canned estimator needs."""
+"""Parsing specs for the inputs of canned estimators."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from lockstep._types import ArrayLike, DType
 from lockstep.data._example.features import FixedLenFeature
 from lockstep.errors import ArgumentError
+from lockstep.estimator._canned._dnn import WeightColumn
 from lockstep.feature_column import make_parse_example_spec, numeric_column
 from lockstep.feature_column._numeric import NumericColumn
 
@@ -16,21 +18,21 @@ from lockstep.feature_column._numeric import NumericColumn
 def classifier_parse_example_spec(
     feature_columns: Iterable[Any],
     label_key: str,
-    label_dtype: Any = np.int64,
-    label_default: Any = None,
-    weight_column: Any = None,
+    label_dtype: DType = np.int64,
+    label_default: ArrayLike | None = None,
+    weight_column: WeightColumn | None = None,
 ) -> dict[str, Any]:
-    """Returns how to parse features, the label and weights for a classifier, for tf.io.parse_example.
+    """Returns the `tf.io.parse_example` spec of a classifier's features, label and weights.
 
     Args:
-        feature_columns: The columns.
-        label_key: Of the label.
+        feature_columns: The feature columns.
+        label_key: The label's key.
         label_dtype: int64, text (with a label_vocabulary) or float32 (for two classes).
-        label_default: What the label is where it is missing; `None` if it must not be.
-        weight_column: The name of the feature of weights, or a numeric column.
+        label_default: The label of examples without one; `None` if each must have one.
+        weight_column: The feature of example weights: its name, or a numeric column.
 
     Raises:
-        ArgumentError: If the label or the weights are a feature, or an argument is wrong.
+        ArgumentError: If the label's or the weights' key is a feature column's, or an argument is wrong.
 
     Source: tf.estimator.classifier_parse_example_spec.
     """
@@ -40,23 +42,23 @@ def classifier_parse_example_spec(
 def regressor_parse_example_spec(
     feature_columns: Iterable[Any],
     label_key: str,
-    label_dtype: Any = np.float32,
-    label_default: Any = None,
+    label_dtype: DType = np.float32,
+    label_default: ArrayLike | None = None,
     label_dimension: int = 1,
-    weight_column: Any = None,
+    weight_column: WeightColumn | None = None,
 ) -> dict[str, Any]:
-    """Returns how to parse features, the label and weights for a regressor, for tf.io.parse_example.
+    """Returns the `tf.io.parse_example` spec of a regressor's features, label and weights.
 
     Args:
-        feature_columns: The columns.
-        label_key: Of the label.
+        feature_columns: The feature columns.
+        label_key: The label's key.
         label_dtype: float32 or int64.
-        label_default: What the label is where it is missing; `None` if it must not be.
-        label_dimension: How many numbers the label is.
-        weight_column: The name of the feature of weights, or a numeric column.
+        label_default: The label of examples without one; `None` if each must have one.
+        label_dimension: Number of labels per example.
+        weight_column: The feature of example weights: its name, or a numeric column.
 
     Raises:
-        ArgumentError: If the label or the weights are a feature, or an argument is wrong.
+        ArgumentError: If the label's or the weights' key is a feature column's, or an argument is wrong.
 
     Source: tf.estimator.regressor_parse_example_spec.
     """
@@ -79,9 +81,9 @@ def _spec(columns: Iterable[Any], label_key: Any, label: FixedLenFeature, weight
     return spec
 
 
-def _add(spec: dict[str, Any], key: str, value: Any, what: str) -> None:
+def _add(spec: dict[str, Any], key: str, value: FixedLenFeature, role: str) -> None:
     if key in spec:
         raise ArgumentError(
-            f"{what} must not be used as a feature. Received: {key!r}, which is one of {', '.join(sorted(spec))}."
+            f"{role} must not be used as a feature. Received: {key!r}, which is one of {', '.join(sorted(spec))}."
         )
     spec[key] = value

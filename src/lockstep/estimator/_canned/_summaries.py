@@ -1,27 +1,27 @@
-"""What canned estimators tell TensorBoard of their layers."""
+"""TensorBoard summaries of canned models."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax.numpy as jnp
 from keras.src.backend.common.name_scope import current_path
 
 from lockstep._model_fn.records import SummaryOp
 from lockstep._model_fn.scope import current
+from lockstep._types import Array, Variable
 from lockstep.estimator._heads._head import add_scalar
 
 
-def add_layer(values: Any, name: str) -> None:
-    """Adds how a layer's values are distributed, and how many are zero; under the open name scope."""
+def add_layer(values: Array, name: str) -> None:
+    """Adds a layer's histogram of activations and fraction of zeros, under the current name scope."""
     tag = "/".join(part for part in (current_path(), name) if part)
     add_scalar(f"{tag}/fraction_of_zero_values", jnp.mean(values == 0))
     add_histogram(f"{tag}/activation", values)
 
 
-def add_weights(bias: Any, weights: Sequence[Any]) -> None:
-    """Adds the bias of a linear model, and how many of its weights are zero."""
+def add_weights(bias: Variable, weights: Sequence[Variable]) -> None:
+    """Adds a linear model's bias and fraction of zero weights."""
     if bias.shape[0] > 1:
         add_histogram("bias", bias.value)
     else:
@@ -30,8 +30,8 @@ def add_weights(bias: Any, weights: Sequence[Any]) -> None:
     add_scalar("fraction_of_zero_weights", zeros / sum(variable.value.size for variable in weights))
 
 
-def add_histogram(tag: str, values: Any) -> None:
-    """Adds the distribution of values for TensorBoard, if a model_fn is running."""
+def add_histogram(tag: str, values: Array) -> None:
+    """Adds a histogram; outside of a model_fn, does nothing."""
     scope = current()
     if scope is not None:
         scope.add_summary(SummaryOp("histogram", tag, values))

@@ -1,7 +1,6 @@
-"""Canned estimators as TensorFlow 1 has them.
+"""TensorFlow 1's canned estimators, derived from TensorFlow 2's.
 
-They are those of TensorFlow 2 with other defaults: losses are summed over a batch, and optimizers given by their names
-are those of `lockstep.train`.
+They have other defaults: losses are summed over a batch, and optimizers given by name are those of `lockstep.train`.
 
 Source: tf.compat.v1.estimator.
 """
@@ -9,17 +8,16 @@ Source: tf.compat.v1.estimator.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
-from typing import Any
-
-import jax
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from lockstep import train
+from lockstep._types import Optimizer
 from lockstep.errors import ArgumentError
 from lockstep.estimator._canned import _baseline, _combined, _dnn, _linear
-from lockstep.estimator._canned._dnn import Columns, refuse_partitioner
-from lockstep.estimator._heads import Head
-from lockstep.estimator._run_config import RunConfig
+from lockstep.estimator._canned._dnn import refuse_partitioner
+from lockstep.estimator._estimator import Estimator
 
 __all__ = [
     "BaselineClassifier",
@@ -36,7 +34,8 @@ __all__ = [
     "LinearRegressor",
 ]
 
-_SUM = "weighted_sum"
+_Canned = TypeVar("_Canned", bound=type[Estimator])
+_Arguments = dict[str, Any]
 _BY_NAME = {
     "Adagrad": train.AdagradOptimizer,
     "Adam": train.AdamOptimizer,
@@ -46,417 +45,107 @@ _BY_NAME = {
 }
 
 
-def _optimizer(given: Any, learning_rate: float) -> Any:
-    """Returns what makes the optimizer of a name; what is given otherwise as it is."""
-    if not isinstance(given, str):
-        return given
-    if given not in _BY_NAME:
-        raise ArgumentError(f"The names of optimizers are {', '.join(_BY_NAME)}. Received: {given!r}.")
-    return functools.partial(_BY_NAME[given], learning_rate)
+def _optimizer(optimizer: Optimizer | str, learning_rate: float) -> Optimizer:
+    """Returns a function that makes the named optimizer; an optimizer as it is."""
+    if not isinstance(optimizer, str):
+        return optimizer
+    if optimizer not in _BY_NAME:
+        raise ArgumentError(f"The names of optimizers are {', '.join(_BY_NAME)}. Received: {optimizer!r}.")
+    # Made anew in each call of the model_fn, whose variables it owns.
+    return functools.partial(_BY_NAME[optimizer], learning_rate)
 
 
-_baseline_optimizer = functools.partial(_optimizer, learning_rate=0.3)
-_dnn_optimizer = functools.partial(_optimizer, learning_rate=0.05)
-_deep_optimizer = functools.partial(_optimizer, learning_rate=0.001)
+def _inverse_root(columns: Sequence[object]) -> float:
+    return max(len(columns), 1) ** -0.5
 
 
-def _linear_optimizer(given: Any, columns: Sequence[Any], most: float, by_name: bool) -> Any:
-    rate = min(most, max(len(columns), 1) ** -0.5) if by_name or given is None else most
-    return _optimizer("Ftrl" if given is None else given, rate)
+def _set_baseline_optimizers(arguments: _Arguments) -> None:
+    arguments["optimizer"] = _optimizer(arguments["optimizer"], 0.3)
 
 
-def _listed(columns: Any) -> list[Any]:
-    return [] if columns is None else list(columns)
+def _set_dnn_optimizers(arguments: _Arguments) -> None:
+    arguments["optimizer"] = _optimizer(arguments["optimizer"], 0.05)
 
 
-class LinearEstimator(_linear.LinearEstimator):
-    """As `lockstep.estimator.LinearEstimator`; `partitioner` must be `None`.
+def _set_linear_optimizers(arguments: _Arguments) -> None:
+    columns = arguments["feature_columns"] = list(arguments["feature_columns"] or ())
+    optimizer = arguments["optimizer"]
+    # TensorFlow's linear model lowers the rate for the default only, unlike the combined one.
+    rate = min(0.2, _inverse_root(columns)) if optimizer is None else 0.2
+    arguments["optimizer"] = _optimizer("Ftrl" if optimizer is None else optimizer, rate)
 
-    Source: tf.compat.v1.estimator.LinearEstimator.
+
+def _set_combined_optimizers(arguments: _Arguments) -> None:
+    columns = arguments["linear_feature_columns"] = list(arguments["linear_feature_columns"] or ())
+    optimizer = arguments["linear_optimizer"]
+    rate = min(0.005, _inverse_root(columns))
+    arguments["linear_optimizer"] = _optimizer("Ftrl" if optimizer is None else optimizer, rate)
+    arguments["dnn_optimizer"] = _optimizer(arguments["dnn_optimizer"], 0.001)
+
+
+def _v1_signature(parent: type[Estimator], partitioner: str | None) -> inspect.Signature:
+    """Returns the parent's signature with TensorFlow 1's partitioner and default reduction."""
+    parameters = list(inspect.signature(parent.__init__).parameters.values())
+    parameters = [p.replace(default="weighted_sum") if p.name == "loss_reduction" else p for p in parameters]
+    if partitioner is not None:
+        # Beside `config`, on the side where TensorFlow has it: programs may pass arguments by position.
+        position = [p.name for p in parameters].index("config") + (partitioner == "partitioner")
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters.insert(position, inspect.Parameter(partitioner, kind, default=None, annotation="None"))
+    return inspect.Signature(parameters, return_annotation="None")
+
+
+def _v1_class(parent: _Canned, set_optimizers: Callable[[_Arguments], None], partitioner: str | None = None) -> _Canned:
+    """Returns TensorFlow 1's form of a canned estimator.
+
+    Args:
+        parent: TensorFlow 2's class.
+        set_optimizers: Replaces names of optimizers in the arguments.
+        partitioner: Name of the argument for partitioned variables, which must be `None`.
     """
+    name = parent.__name__
+    signature = _v1_signature(parent, partitioner)
 
-    def __init__(
-        self,
-        head: Head,
-        feature_columns: Columns,
-        model_dir: Any = None,
-        optimizer: Any = "Ftrl",
-        config: RunConfig | None = None,
-        partitioner: None = None,
-        sparse_combiner: str = "sum",
-        warm_start_from: Any = None,
-    ) -> None:
-        refuse_partitioner("partitioner", partitioner)
-        columns = _listed(feature_columns)
-        chosen = _linear_optimizer(optimizer, columns, 0.2, False)
-        super().__init__(head, columns, model_dir, chosen, config, sparse_combiner, warm_start_from)
+    def __init__(*args: object, **kwargs: object) -> None:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{name}.__init__() {error}") from None
+        bound.apply_defaults()
+        arguments = dict(bound.arguments)
+        if partitioner is not None:
+            refuse_partitioner(partitioner, arguments.pop(partitioner))
+        set_optimizers(arguments)
+        parent.__init__(**arguments)
 
+    __init__.__qualname__ = f"{name}.__init__"
+    __init__.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+    rule = f"; `{partitioner}` must be `None`" if partitioner else ""
+    doc = f"""TensorFlow 1's form of `lockstep.estimator.{name}`, which documents the arguments{rule}.
 
-class LinearClassifier(_linear.LinearClassifier):
-    """As `lockstep.estimator.LinearClassifier`; `partitioner` must be `None`.
+    Names of optimizers stand for those of `lockstep.train`.
 
-    Source: tf.compat.v1.estimator.LinearClassifier.
+    Source: tf.compat.v1.estimator.{name}.
     """
-
-    def __init__(
-        self,
-        feature_columns: Columns,
-        model_dir: Any = None,
-        n_classes: int = 2,
-        weight_column: Any = None,
-        label_vocabulary: Sequence[str | bytes] | None = None,
-        optimizer: Any = "Ftrl",
-        config: RunConfig | None = None,
-        partitioner: None = None,
-        warm_start_from: Any = None,
-        loss_reduction: str = _SUM,
-        sparse_combiner: str = "sum",
-    ) -> None:
-        refuse_partitioner("partitioner", partitioner)
-        columns = _listed(feature_columns)
-        super().__init__(
-            columns,
-            model_dir,
-            n_classes,
-            weight_column,
-            label_vocabulary,
-            _linear_optimizer(optimizer, columns, 0.2, False),
-            config,
-            warm_start_from,
-            loss_reduction,
-            sparse_combiner,
-        )
+    members: dict[str, object] = {"__init__": __init__, "__doc__": doc, "__module__": __name__}
+    return type(name, (parent,), members)  # pyright: ignore[reportReturnType]
 
 
-class LinearRegressor(_linear.LinearRegressor):
-    """As `lockstep.estimator.LinearRegressor`; `partitioner` must be `None`.
-
-    Source: tf.compat.v1.estimator.LinearRegressor.
-    """
-
-    def __init__(
-        self,
-        feature_columns: Columns,
-        model_dir: Any = None,
-        label_dimension: int = 1,
-        weight_column: Any = None,
-        optimizer: Any = "Ftrl",
-        config: RunConfig | None = None,
-        partitioner: None = None,
-        warm_start_from: Any = None,
-        loss_reduction: str = _SUM,
-        sparse_combiner: str = "sum",
-    ) -> None:
-        refuse_partitioner("partitioner", partitioner)
-        columns = _listed(feature_columns)
-        super().__init__(
-            columns,
-            model_dir,
-            label_dimension,
-            weight_column,
-            _linear_optimizer(optimizer, columns, 0.2, False),
-            config,
-            warm_start_from,
-            loss_reduction,
-            sparse_combiner,
-        )
-
-
-class DNNEstimator(_dnn.DNNEstimator):
-    """As `lockstep.estimator.DNNEstimator`; `input_layer_partitioner` must be `None`.
-
-    Source: tf.compat.v1.estimator.DNNEstimator.
-    """
-
-    def __init__(
-        self,
-        head: Head,
-        hidden_units: Iterable[int],
-        feature_columns: Columns,
-        model_dir: Any = None,
-        optimizer: Any = "Adagrad",
-        activation_fn: Any = jax.nn.relu,
-        dropout: float | None = None,
-        input_layer_partitioner: None = None,
-        config: RunConfig | None = None,
-        warm_start_from: Any = None,
-        batch_norm: bool = False,
-    ) -> None:
-        refuse_partitioner("input_layer_partitioner", input_layer_partitioner)
-        super().__init__(
-            head,
-            hidden_units,
-            feature_columns,
-            model_dir,
-            _dnn_optimizer(optimizer),
-            activation_fn,
-            dropout,
-            config,
-            warm_start_from,
-            batch_norm,
-        )
-
-
-class DNNClassifier(_dnn.DNNClassifier):
-    """As `lockstep.estimator.DNNClassifier`; `input_layer_partitioner` must be `None`.
-
-    Source: tf.compat.v1.estimator.DNNClassifier.
-    """
-
-    def __init__(
-        self,
-        hidden_units: Iterable[int],
-        feature_columns: Columns,
-        model_dir: Any = None,
-        n_classes: int = 2,
-        weight_column: Any = None,
-        label_vocabulary: Sequence[str | bytes] | None = None,
-        optimizer: Any = "Adagrad",
-        activation_fn: Any = jax.nn.relu,
-        dropout: float | None = None,
-        input_layer_partitioner: None = None,
-        config: RunConfig | None = None,
-        warm_start_from: Any = None,
-        loss_reduction: str = _SUM,
-        batch_norm: bool = False,
-    ) -> None:
-        refuse_partitioner("input_layer_partitioner", input_layer_partitioner)
-        super().__init__(
-            hidden_units,
-            feature_columns,
-            model_dir,
-            n_classes,
-            weight_column,
-            label_vocabulary,
-            _dnn_optimizer(optimizer),
-            activation_fn,
-            dropout,
-            config,
-            warm_start_from,
-            loss_reduction,
-            batch_norm,
-        )
-
-
-class DNNRegressor(_dnn.DNNRegressor):
-    """As `lockstep.estimator.DNNRegressor`; `input_layer_partitioner` must be `None`.
-
-    Source: tf.compat.v1.estimator.DNNRegressor.
-    """
-
-    def __init__(
-        self,
-        hidden_units: Iterable[int],
-        feature_columns: Columns,
-        model_dir: Any = None,
-        label_dimension: int = 1,
-        weight_column: Any = None,
-        optimizer: Any = "Adagrad",
-        activation_fn: Any = jax.nn.relu,
-        dropout: float | None = None,
-        input_layer_partitioner: None = None,
-        config: RunConfig | None = None,
-        warm_start_from: Any = None,
-        loss_reduction: str = _SUM,
-        batch_norm: bool = False,
-    ) -> None:
-        refuse_partitioner("input_layer_partitioner", input_layer_partitioner)
-        super().__init__(
-            hidden_units,
-            feature_columns,
-            model_dir,
-            label_dimension,
-            weight_column,
-            _dnn_optimizer(optimizer),
-            activation_fn,
-            dropout,
-            config,
-            warm_start_from,
-            loss_reduction,
-            batch_norm,
-        )
-
-
-class DNNLinearCombinedEstimator(_combined.DNNLinearCombinedEstimator):
-    """As `lockstep.estimator.DNNLinearCombinedEstimator`; `input_layer_partitioner` must be `None`.
-
-    Source: tf.compat.v1.estimator.DNNLinearCombinedEstimator.
-    """
-
-    def __init__(
-        self,
-        head: Head,
-        model_dir: Any = None,
-        linear_feature_columns: Columns | None = None,
-        linear_optimizer: Any = "Ftrl",
-        dnn_feature_columns: Columns | None = None,
-        dnn_optimizer: Any = "Adagrad",
-        dnn_hidden_units: Iterable[int] | None = None,
-        dnn_activation_fn: Any = jax.nn.relu,
-        dnn_dropout: float | None = None,
-        input_layer_partitioner: None = None,
-        config: RunConfig | None = None,
-        batch_norm: bool = False,
-        linear_sparse_combiner: str = "sum",
-    ) -> None:
-        refuse_partitioner("input_layer_partitioner", input_layer_partitioner)
-        wide = _listed(linear_feature_columns)
-        super().__init__(
-            head,
-            model_dir,
-            wide,
-            _linear_optimizer(linear_optimizer, wide, 0.005, True),
-            dnn_feature_columns,
-            _deep_optimizer(dnn_optimizer),
-            dnn_hidden_units,
-            dnn_activation_fn,
-            dnn_dropout,
-            config,
-            batch_norm,
-            linear_sparse_combiner,
-        )
-
-
-class DNNLinearCombinedClassifier(_combined.DNNLinearCombinedClassifier):
-    """As `lockstep.estimator.DNNLinearCombinedClassifier`; `input_layer_partitioner` must be `None`.
-
-    Source: tf.compat.v1.estimator.DNNLinearCombinedClassifier.
-    """
-
-    def __init__(
-        self,
-        model_dir: Any = None,
-        linear_feature_columns: Columns | None = None,
-        linear_optimizer: Any = "Ftrl",
-        dnn_feature_columns: Columns | None = None,
-        dnn_optimizer: Any = "Adagrad",
-        dnn_hidden_units: Iterable[int] | None = None,
-        dnn_activation_fn: Any = jax.nn.relu,
-        dnn_dropout: float | None = None,
-        n_classes: int = 2,
-        weight_column: Any = None,
-        label_vocabulary: Sequence[str | bytes] | None = None,
-        input_layer_partitioner: None = None,
-        config: RunConfig | None = None,
-        warm_start_from: Any = None,
-        loss_reduction: str = _SUM,
-        batch_norm: bool = False,
-        linear_sparse_combiner: str = "sum",
-    ) -> None:
-        refuse_partitioner("input_layer_partitioner", input_layer_partitioner)
-        wide = _listed(linear_feature_columns)
-        super().__init__(
-            model_dir,
-            wide,
-            _linear_optimizer(linear_optimizer, wide, 0.005, True),
-            dnn_feature_columns,
-            _deep_optimizer(dnn_optimizer),
-            dnn_hidden_units,
-            dnn_activation_fn,
-            dnn_dropout,
-            n_classes,
-            weight_column,
-            label_vocabulary,
-            config,
-            warm_start_from,
-            loss_reduction,
-            batch_norm,
-            linear_sparse_combiner,
-        )
-
-
-class DNNLinearCombinedRegressor(_combined.DNNLinearCombinedRegressor):
-    """As `lockstep.estimator.DNNLinearCombinedRegressor`; `input_layer_partitioner` must be `None`.
-
-    Source: tf.compat.v1.estimator.DNNLinearCombinedRegressor.
-    """
-
-    def __init__(
-        self,
-        model_dir: Any = None,
-        linear_feature_columns: Columns | None = None,
-        linear_optimizer: Any = "Ftrl",
-        dnn_feature_columns: Columns | None = None,
-        dnn_optimizer: Any = "Adagrad",
-        dnn_hidden_units: Iterable[int] | None = None,
-        dnn_activation_fn: Any = jax.nn.relu,
-        dnn_dropout: float | None = None,
-        label_dimension: int = 1,
-        weight_column: Any = None,
-        input_layer_partitioner: None = None,
-        config: RunConfig | None = None,
-        warm_start_from: Any = None,
-        loss_reduction: str = _SUM,
-        batch_norm: bool = False,
-        linear_sparse_combiner: str = "sum",
-    ) -> None:
-        refuse_partitioner("input_layer_partitioner", input_layer_partitioner)
-        wide = _listed(linear_feature_columns)
-        super().__init__(
-            model_dir,
-            wide,
-            _linear_optimizer(linear_optimizer, wide, 0.005, True),
-            dnn_feature_columns,
-            _deep_optimizer(dnn_optimizer),
-            dnn_hidden_units,
-            dnn_activation_fn,
-            dnn_dropout,
-            label_dimension,
-            weight_column,
-            config,
-            warm_start_from,
-            loss_reduction,
-            batch_norm,
-            linear_sparse_combiner,
-        )
-
-
-class BaselineEstimator(_baseline.BaselineEstimator):
-    """As `lockstep.estimator.BaselineEstimator`.
-
-    Source: tf.compat.v1.estimator.BaselineEstimator.
-    """
-
-    def __init__(
-        self, head: Head, model_dir: Any = None, optimizer: Any = "Ftrl", config: RunConfig | None = None
-    ) -> None:
-        super().__init__(head, model_dir, _baseline_optimizer(optimizer), config)
-
-
-class BaselineClassifier(_baseline.BaselineClassifier):
-    """As `lockstep.estimator.BaselineClassifier`.
-
-    Source: tf.compat.v1.estimator.BaselineClassifier.
-    """
-
-    def __init__(
-        self,
-        model_dir: Any = None,
-        n_classes: int = 2,
-        weight_column: Any = None,
-        label_vocabulary: Sequence[str | bytes] | None = None,
-        optimizer: Any = "Ftrl",
-        config: RunConfig | None = None,
-        loss_reduction: str = _SUM,
-    ) -> None:
-        chosen = _baseline_optimizer(optimizer)
-        super().__init__(model_dir, n_classes, weight_column, label_vocabulary, chosen, config, loss_reduction)
-
-
-class BaselineRegressor(_baseline.BaselineRegressor):
-    """As `lockstep.estimator.BaselineRegressor`.
-
-    Source: tf.compat.v1.estimator.BaselineRegressor.
-    """
-
-    def __init__(
-        self,
-        model_dir: Any = None,
-        label_dimension: int = 1,
-        weight_column: Any = None,
-        optimizer: Any = "Ftrl",
-        config: RunConfig | None = None,
-        loss_reduction: str = _SUM,
-    ) -> None:
-        chosen = _baseline_optimizer(optimizer)
-        super().__init__(model_dir, label_dimension, weight_column, chosen, config, loss_reduction)
+LinearEstimator = _v1_class(_linear.LinearEstimator, _set_linear_optimizers, "partitioner")
+LinearClassifier = _v1_class(_linear.LinearClassifier, _set_linear_optimizers, "partitioner")
+LinearRegressor = _v1_class(_linear.LinearRegressor, _set_linear_optimizers, "partitioner")
+DNNEstimator = _v1_class(_dnn.DNNEstimator, _set_dnn_optimizers, "input_layer_partitioner")
+DNNClassifier = _v1_class(_dnn.DNNClassifier, _set_dnn_optimizers, "input_layer_partitioner")
+DNNRegressor = _v1_class(_dnn.DNNRegressor, _set_dnn_optimizers, "input_layer_partitioner")
+DNNLinearCombinedEstimator = _v1_class(
+    _combined.DNNLinearCombinedEstimator, _set_combined_optimizers, "input_layer_partitioner"
+)
+DNNLinearCombinedClassifier = _v1_class(
+    _combined.DNNLinearCombinedClassifier, _set_combined_optimizers, "input_layer_partitioner"
+)
+DNNLinearCombinedRegressor = _v1_class(
+    _combined.DNNLinearCombinedRegressor, _set_combined_optimizers, "input_layer_partitioner"
+)
+BaselineEstimator = _v1_class(_baseline.BaselineEstimator, _set_baseline_optimizers)
+BaselineClassifier = _v1_class(_baseline.BaselineClassifier, _set_baseline_optimizers)
+BaselineRegressor = _v1_class(_baseline.BaselineRegressor, _set_baseline_optimizers)

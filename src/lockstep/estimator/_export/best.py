@@ -1,4 +1,4 @@
-"""What a BestExporter remembers: the best evaluation so far, in a file next to the exports; and past evaluations."""
+"""The record of a BestExporter: the best evaluation so far, in a file next to the exports."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep._types import JSON
 from lockstep.checkpoint._atomic import remove_leftovers, replacing
 from lockstep.checkpoint._names import file_of, prefix_of
 from lockstep.saved_model import _directories
@@ -53,7 +54,7 @@ def begin(export_path: str, evaluation: Result | None, before: Result | None, ch
         export_path: The directory of the exports.
         evaluation: The evaluation.
         before: The best one so far, or `None`.
-        checkpoint_path: Its checkpoint, if that is known.
+        checkpoint_path: The evaluation's checkpoint, if known.
 
     Raises:
         OSError: If it cannot be written; what was noted before stays.
@@ -80,14 +81,14 @@ def end(export_path: str) -> None:
 
 
 def read(export_path: str) -> Record:
-    """Returns what is known of past exports; an empty record if nothing is, or it is not understood."""
+    """Returns the record of past exports; an empty one if it is missing or unreadable."""
     path = Path(export_path) / _RECORD
     try:
-        found = json.loads(path.read_text())
-        best, before = _result_of(found["best"]), _result_of(found["before"])
-        if _newest(export_path) > found["newer_than"]:
+        document = json.loads(path.read_text())
+        best, before = _result_of(document["best"]), _result_of(document["before"])
+        if _newest(export_path) > document["newer_than"]:
             return Record(best)
-        return Record(before, best, found.get("checkpoint"))
+        return Record(before, best, document.get("checkpoint"))
     except FileNotFoundError:
         return Record()
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -96,7 +97,7 @@ def read(export_path: str) -> Record:
 
 
 def kept_checkpoint(model_dir: str, export_path: str, record: Record) -> str | None:
-    """Returns the path of an interrupted export's checkpoint, or `None` if that has gone."""
+    """Returns the path of an interrupted export's checkpoint, or `None` if it is deleted."""
     if not record.checkpoint:
         return None
     name = os.path.basename(record.checkpoint)
@@ -120,14 +121,14 @@ def _keep(export_path: str, checkpoint_path: str) -> str | None:
         unfinished.unlink(missing_ok=True)
         os.link(file, unfinished)
         os.replace(unfinished, kept / name)
-        unfinished.unlink(missing_ok=True)  # Nothing is renamed if both are names of the same file.
+        unfinished.unlink(missing_ok=True)  # Nothing is input_alias if both are names of the same file.
     except OSError:
         return None
     return name
 
 
 def _remove_kept(export_path: str, but: str | None) -> None:
-    """Removes what an earlier export has kept."""
+    """Removes the checkpoint that an earlier export has kept."""
     with contextlib.suppress(OSError):
         for path in (Path(export_path) / _KEPT).iterdir():
             if path.name != but and path.is_file():
@@ -139,16 +140,25 @@ def evaluations(model_dir: str, pattern: str, current: Mapping[str, Any] | None)
 
     Args:
         model_dir: The model's directory.
-        pattern: Of the event files, below it. With the default, of all evaluations with and without a name those count
-            in whose files the current one is; if it is in none, the one without a name.
+        pattern: Glob pattern of event files, below it. With the default, of all evaluations with and without a name
+            those count in whose files the current one is; if it is in none, the one without a name.
         current: The current evaluation, which `evaluate` has written already.
     """
-    found = _by_directory(model_dir, pattern)
+    results_by_directory = _by_directory(model_dir, pattern)
     if pattern == DEFAULT_PATTERN:
         named = _by_directory(model_dir, _NAMED_PATTERN)
-        mine = {d: r for d, r in {**found, **named}.items() if any(_is_same(step, s, current) for step, s in r.items())}
-        found = mine or found
-    return [r for results in found.values() for step, r in results.items() if not _is_same(step, r, current)]
+        mine = {
+            directory: results
+            for directory, results in {**results_by_directory, **named}.items()
+            if any(_is_same(step, result, current) for step, result in results.items())
+        }
+        results_by_directory = mine or results_by_directory
+    return [
+        result
+        for results in results_by_directory.values()
+        for step, result in results.items()
+        if not _is_same(step, result, current)
+    ]
 
 
 def _by_directory(model_dir: str, pattern: str) -> dict[str, dict[int, dict[str, float]]]:
@@ -160,17 +170,17 @@ def _scalars(directory: str, pattern: str) -> dict[int, dict[str, float]]:
     """Returns the numbers in the event files of a directory whose names match a pattern, by step and tag."""
     from lockstep.summary import read_events  # Importing it takes time, and few programs need it.
 
-    found: dict[int, dict[str, float]] = {}
+    metrics_by_step: dict[int, dict[str, float]] = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(directory), pattern))):
         for event in read_events(path):
             numbers = {v.tag: v.simple_value for v in event.summary.value if v.WhichOneof("value") == "simple_value"}
             if numbers:
-                found.setdefault(event.step, {}).update(numbers)
-    return dict(sorted(found.items()))
+                metrics_by_step.setdefault(event.step, {}).update(numbers)
+    return dict(sorted(metrics_by_step.items()))
 
 
 def _is_same(step: int, result: Mapping[str, float], current: Mapping[str, Any] | None) -> bool:
-    """Whether what event files say of a step is the current evaluation: of its step, with its numbers."""
+    """Returns whether an evaluation in event files is the current one: of its step, with its numbers."""
     if not current or (_GLOBAL_STEP in current and int(current[_GLOBAL_STEP]) != step):
         return False
     numbers = {name: current[name] for name in result if name in current}
@@ -189,9 +199,9 @@ def _plain(result: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {name: array.tolist() for name, array in arrays.items() if array.dtype.kind in "biuf"}
 
 
-def _result_of(result: Any) -> dict[str, Any] | None:
+def _result_of(result: JSON) -> dict[str, Any] | None:
     return None if result is None else {str(name): _value(value) for name, value in result.items()}
 
 
-def _value(value: Any) -> Any:
+def _value(value: JSON) -> Any:
     return np.asarray(value) if isinstance(value, list) else value

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 from jax import export
 
+from lockstep._types import Tensor
 from lockstep.data._spec import TensorSpec
 from lockstep.errors import ArgumentError
 from lockstep.estimator._export.placeholders import Collecting, Feeding, ParsedText, Source, running
@@ -27,11 +28,11 @@ _Origin = tuple[str, str | None] | None
 
 @dataclass(frozen=True)
 class Feed:
-    """One way to give a receiver function its inputs.
+    """A way to give a receiver function its inputs.
 
     Attributes:
-        inputs: What callers give, by name.
-        parse: Of the inputs that are serialised examples: what these hold, by name.
+        inputs: Specs of the callers' inputs, by name.
+        parse: Features of inputs that are serialized examples, by name.
     """
 
     inputs: dict[str, TensorSpec]
@@ -43,17 +44,17 @@ class Feed:
         """Computes the features of inputs; inside of a trace these may be traced, outside they are arrays.
 
         Args:
-            inputs: By name; for serialised examples a dict of what they hold.
+            inputs: Values by name; for serialized examples, a dict of their features.
         """
-        return self._received(inputs).features
+        return self._receive(inputs).features
 
     def data(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Computes (features,), or (features, labels) if the receiver function has labels."""
-        received = self._received(inputs)
+        received = self._receive(inputs)
         labels = (received.labels,) if isinstance(received, SupervisedInputReceiver) else ()
         return (received.features, *labels)
 
-    def _received(self, inputs: Mapping[str, Any]) -> Any:
+    def _receive(self, inputs: Mapping[str, Any]) -> Any:
         with running(Feeding({number: self._value(inputs, o) for number, o in self._origins.items()})):
             return self._function()
 
@@ -68,12 +69,12 @@ class Feed:
 
 @dataclass(frozen=True)
 class Receiver:
-    """What a receiver function receives.
+    """A receiver function, traced: its inputs, features and labels.
 
     Attributes:
-        feed: The inputs that callers give.
-        alternatives: Other inputs that they may give instead, by name.
-        excluded: Why further ones cannot be used, by name.
+        feed: The callers' inputs.
+        alternatives: Alternative inputs, by name.
+        excluded: Reasons why further alternatives are unusable, by name.
     """
 
     feed: Feed
@@ -82,12 +83,12 @@ class Receiver:
 
     @property
     def inputs(self) -> dict[str, TensorSpec]:
-        """What callers give, by name."""
+        """Returns the specs of the inputs, by name."""
         return self.feed.inputs
 
     @property
     def parse(self) -> dict[str, Mapping[str, Any]]:
-        """Of the inputs that are serialised examples: what these hold, by name."""
+        """Returns the parsed features of inputs that are serialized examples, by name."""
         return self.feed.parse
 
     def features(self, inputs: Mapping[str, Any]) -> Any:
@@ -96,15 +97,15 @@ class Receiver:
 
 
 def receiver_of(receiver_fn: Callable[[], Any]) -> Receiver:
-    """Runs a receiver function once, to see which inputs it has.
+    """Runs a receiver function once to collect its inputs.
 
     Args:
         receiver_fn: A serving_input_receiver_fn, or a receiver function for training or evaluation.
 
     Raises:
-        ArgumentError: If it is no function, or returns something else than a receiver, or callers cannot give what it
-            needs.
-        Exception: Whatever it raises.
+        ArgumentError: If it is no function, or returns no receiver, or needs inputs that callers cannot
+            give.
+        Exception: The function's own exceptions.
     """
     if not callable(receiver_fn):
         raise ArgumentError(
@@ -112,19 +113,19 @@ def receiver_of(receiver_fn: Callable[[], Any]) -> Receiver:
             f"{receiver_fn!r}. Make one with build_raw_serving_input_receiver_fn or "
             "build_parsing_serving_input_receiver_fn."
         )
-    collected, received = _collected(receiver_fn)
-    feed = _feed(receiver_fn, collected, received.receiver_tensors)
+    collecting, received = _collect(receiver_fn)
+    feed = _feed(receiver_fn, collecting, received.receiver_tensors)
     receiver = Receiver(feed)
     for name, tensors in (getattr(received, "receiver_tensors_alternatives", None) or {}).items():
         try:
-            receiver.alternatives[name] = _feed(receiver_fn, collected, tensors)
+            receiver.alternatives[name] = _feed(receiver_fn, collecting, tensors)
         except ArgumentError as error:
             receiver.excluded[name] = str(error)
     return receiver
 
 
-def _collected(function: Callable[[], Any]) -> tuple[Collecting, Any]:
-    """Runs a receiver function, with symbols where sizes are open, or else with some sizes."""
+def _collect(function: Callable[[], Any]) -> tuple[Collecting, Any]:
+    """Runs a receiver function, with symbolic sizes where they are open, or else with example sizes."""
     try:
         return _run(function, _symbols())
     except Exception:
@@ -140,10 +141,10 @@ def _run(function: Callable[[], Any], size: Callable[[int], Any]) -> tuple[Colle
             found.append(function())
 
     jax.eval_shape(run)
-    return collecting, _checked(found[0])
+    return collecting, _check_receiver(found[0])
 
 
-def _checked(received: Any) -> Any:
+def _check_receiver(received: object) -> Any:
     kinds = (ServingInputReceiver, TensorServingInputReceiver, SupervisedInputReceiver)
     if not isinstance(received, kinds):
         raise ArgumentError(
@@ -174,7 +175,7 @@ def _feed(function: Callable[[], Any], collected: Collecting, tensors: Mapping[s
     return Feed(inputs, parse, function, origins)
 
 
-def _number(name: str, tensor: Any, sources: list[Source]) -> int:
+def _number(name: str, tensor: Tensor, sources: list[Source]) -> int:
     number = next((i for i, source in enumerate(sources) if source.value is tensor), None)
     if number is None:
         raise ArgumentError(

@@ -1,4 +1,4 @@
-"""What an exported model returns.
+"""Outputs of exported models.
 
 Source: tf.estimator.export.
 """
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lockstep._model_fn.text import Text, Words, is_text
+from lockstep._types import Metric, PyTree, Tensor
 from lockstep.errors import ArgumentError
 from lockstep.saved_model import (
     CLASSIFY_INPUTS,
@@ -30,11 +31,11 @@ _SEPARATOR = "/"
 
 
 class ExportOutput:
-    """What a signature returns. Make one of its subclasses.
+    """The output of a signature; see its subclasses.
 
     Attributes:
         method_name: TensorFlow's name for the kind of signature.
-        input_name: What the only input is called, if it is text; `None` for the name it has.
+        input_name: The only input's name if it is text; `None` for its own name.
 
     Source: tf.estimator.export.ExportOutput.
     """
@@ -43,7 +44,7 @@ class ExportOutput:
     input_name: str | None = None
 
     def tensors(self) -> dict[str, Any]:
-        """Returns the outputs by name."""
+        """Returns the outputs of the signature, by name."""
         raise ArgumentError(
             "An ExportOutput is a PredictOutput, ClassificationOutput or RegressionOutput. Received: "
             f"{type(self).__name__}. Derive from one of them."
@@ -62,16 +63,16 @@ class PredictOutput(ExportOutput):
     Source: tf.estimator.export.PredictOutput.
     """
 
-    def __init__(self, outputs: Any) -> None:
-        self._outputs = _named(outputs, "output", "Prediction")
+    def __init__(self, outputs: PyTree) -> None:
+        self._outputs = _name_tensors(outputs, "output", "Prediction")
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """The outputs by name."""
+        """Returns the outputs by name."""
         return self._outputs
 
     def tensors(self) -> dict[str, Any]:
-        """Returns the outputs by name."""
+        """Returns the outputs of the signature, by name."""
         return self._outputs
 
 
@@ -91,7 +92,7 @@ class ClassificationOutput(ExportOutput):
     method_name = CLASSIFY_METHOD_NAME
     input_name = CLASSIFY_INPUTS
 
-    def __init__(self, scores: Any = None, classes: Any = None) -> None:
+    def __init__(self, scores: Tensor | None = None, classes: Tensor | None = None) -> None:
         if scores is not None and not _is_real(scores):
             raise ArgumentError(f"Classification scores must be a float32 Tensor; got {scores!r}. Cast them.")
         if classes is not None and not _is_words(classes):
@@ -108,16 +109,16 @@ class ClassificationOutput(ExportOutput):
 
     @property
     def scores(self) -> Any:
-        """The scores, or `None`."""
+        """Returns the scores, or `None`."""
         return self._scores
 
     @property
     def classes(self) -> Any:
-        """The classes, or `None`."""
+        """Returns the classes, or `None`."""
         return self._classes
 
     def tensors(self) -> dict[str, Any]:
-        """Returns what is there, as "classes" and "scores"."""
+        """Returns the outputs of the signature, by name."""
         both = {CLASSIFY_OUTPUT_CLASSES: self._classes, CLASSIFY_OUTPUT_SCORES: self._scores}
         return {name: value for name, value in both.items() if value is not None}
 
@@ -137,18 +138,18 @@ class RegressionOutput(ExportOutput):
     method_name = REGRESS_METHOD_NAME
     input_name = REGRESS_INPUTS
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Tensor) -> None:
         if not _is_real(value):
             raise ArgumentError(f"Regression output value must be a float32 Tensor; got {value!r}. Cast it.")
         self._value = value
 
     @property
     def value(self) -> Any:
-        """The numbers."""
+        """Returns the regression output."""
         return self._value
 
     def tensors(self) -> dict[str, Any]:
-        """Returns them, as "outputs"."""
+        """Returns the outputs of the signature, by name."""
         return {REGRESS_OUTPUTS: self._value}
 
 
@@ -157,7 +158,7 @@ class _SupervisedOutput(ExportOutput):
 
     Args:
         loss: A tensor, or a dict of tensors; their names are made to begin with "loss".
-        predictions: The same, with "predictions".
+        predictions: The predictions, likewise, with "predictions".
         metrics: (value, update) pairs, results of lockstep.metrics or keras.metrics.Metric objects, by name; each gives
             "metrics/NAME/value" and "metrics/NAME/update_op", of the batch.
 
@@ -165,21 +166,23 @@ class _SupervisedOutput(ExportOutput):
         ArgumentError: If something is no tensor, or has no name.
     """
 
-    def __init__(self, loss: Any = None, predictions: Any = None, metrics: Any = None) -> None:
-        self._loss = None if loss is None else _prefixed(_named(loss, "loss"), "loss")
+    def __init__(
+        self, loss: Tensor | None = None, predictions: PyTree | None = None, metrics: Mapping[str, Any] | None = None
+    ) -> None:
+        self._loss = None if loss is None else _add_prefix(_name_tensors(loss, "loss"), "loss")
         self._predictions = (
-            None if predictions is None else _prefixed(_named(predictions, "predictions"), "predictions")
+            None if predictions is None else _add_prefix(_name_tensors(predictions, "predictions"), "predictions")
         )
         self._metrics = None if metrics is None else _metrics(metrics)
 
     @property
     def loss(self) -> dict[str, Any] | None:
-        """The loss by name."""
+        """Returns the loss by name."""
         return self._loss
 
     @property
     def predictions(self) -> dict[str, Any] | None:
-        """The predictions by name."""
+        """Returns the predictions by name."""
         return self._predictions
 
     @property
@@ -188,28 +191,28 @@ class _SupervisedOutput(ExportOutput):
         return self._metrics
 
     def tensors(self) -> dict[str, Any]:
-        """Returns all of it by name."""
+        """Returns the outputs of the signature, by name."""
         return {**(self._loss or {}), **(self._predictions or {}), **(self._metrics or {})}
 
 
 class TrainOutput(_SupervisedOutput):
-    """What training computes. Source: tf.estimator.export's TrainOutput."""
+    """The output of a training signature. Source: tf.estimator.export's TrainOutput."""
 
     method_name = "tensorflow/supervised/training"
 
 
 class EvalOutput(_SupervisedOutput):
-    """What evaluation computes of one batch. Source: tf.estimator.export.EvalOutput."""
+    """The output of an evaluation signature, for one batch. Source: tf.estimator.export.EvalOutput."""
 
     method_name = "tensorflow/supervised/eval"
 
 
-def export_outputs_of(export_outputs: Any, predictions: Any) -> dict[str, ExportOutput]:
-    """Returns what a model exports, with a default.
+def export_outputs_of(export_outputs: Any, predictions: PyTree) -> dict[str, ExportOutput]:
+    """Returns a model's export outputs, with a default one.
 
     Args:
-        export_outputs: Of an EstimatorSpec: `ExportOutput`s by name, or `None` for the predictions.
-        predictions: Of the EstimatorSpec.
+        export_outputs: An EstimatorSpec's `ExportOutput`s by name, or `None` for the predictions.
+        predictions: The EstimatorSpec's predictions.
 
     Raises:
         ArgumentError: If one is no `ExportOutput`, or none of several is the default.
@@ -221,35 +224,35 @@ def export_outputs_of(export_outputs: Any, predictions: Any) -> dict[str, Export
             f"`export_outputs` must be dict of ExportOutputs by name, received: {export_outputs!r}. Example: "
             "{'serving_default': PredictOutput(predictions)}"
         )
-    found = {str(name or "None"): output for name, output in export_outputs.items()}
-    if len(found) == 1:
-        found[DEFAULT_SERVING_SIGNATURE_DEF_KEY] = next(iter(found.values()))
-    if found and DEFAULT_SERVING_SIGNATURE_DEF_KEY not in found:
+    outputs = {str(name or "None"): output for name, output in export_outputs.items()}
+    if len(outputs) == 1:
+        outputs[DEFAULT_SERVING_SIGNATURE_DEF_KEY] = next(iter(outputs.values()))
+    if outputs and DEFAULT_SERVING_SIGNATURE_DEF_KEY not in outputs:
         raise ArgumentError(
             "Multiple `export_outputs` were provided, but none of them are specified as the default. Received: "
-            f"{', '.join(found)}. Name one {DEFAULT_SERVING_SIGNATURE_DEF_KEY!r}."
+            f"{', '.join(outputs)}. Name one {DEFAULT_SERVING_SIGNATURE_DEF_KEY!r}."
         )
-    return found
+    return outputs
 
 
-def _named(tensors: Any, default: str, label: str | None = None) -> dict[str, Any]:
+def _name_tensors(tensors: PyTree, default: str, label: str | None = None) -> dict[str, Any]:
     named = tensors if isinstance(tensors, Mapping) else {default: tensors}
-    found: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
     for key, value in named.items():
         if not _is_tensor(value):
             raise ArgumentError(f"{label or default} output value must be a Tensor; got {value!r}. Make it an array.")
-        found[_key(key, label or default)] = value
-    return found
+        outputs[_key(key, label or default)] = value
+    return outputs
 
 
-def _key(key: Any, label: str) -> str:
+def _key(key: object, label: str) -> str:
     name = _SEPARATOR.join(map(str, key)) if isinstance(key, tuple) else key
     if not isinstance(name, str):
         raise ArgumentError(f"{label} output key must be a string; got {key!r}. Rename it.")
     return name
 
 
-def _prefixed(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def _add_prefix(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {_with_prefix(key, prefix): value for key, value in tensors.items()}
 
 
@@ -257,16 +260,16 @@ def _with_prefix(key: str, prefix: str) -> str:
     return key if key.startswith(prefix) else f"{prefix}{_SEPARATOR}{key}"
 
 
-def _metrics(metrics: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _metrics(metrics: Mapping[str, Any] | None) -> dict[str, Any]:
+    tensors: dict[str, Any] = {}
     for key, metric in (metrics if isinstance(metrics, Mapping) else {"metrics": metrics}).items():
         name = _with_prefix(_key(key, "metrics"), "metrics")
         for part, value in zip(("value", "update_op"), _pair(name, metric), strict=True):
-            found[f"{name}{_SEPARATOR}{part}"] = value
-    return found
+            tensors[f"{name}{_SEPARATOR}{part}"] = value
+    return tensors
 
 
-def _pair(name: str, metric: Any) -> tuple[Any, Any]:
+def _pair(name: str, metric: Metric) -> tuple[Any, Any]:
     if hasattr(metric, "result"):
         return metric.result(), metric.result()
     if not isinstance(metric, tuple) or len(metric) != 2 or not all(map(_is_tensor, metric)):
@@ -277,13 +280,13 @@ def _pair(name: str, metric: Any) -> tuple[Any, Any]:
     return metric
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     return isinstance(value, (jax.Array, np.ndarray, np.generic, Words, Text))
 
 
-def _is_real(value: Any) -> bool:
+def _is_real(value: object) -> bool:
     return isinstance(value, (jax.Array, np.ndarray)) and jnp.issubdtype(value.dtype, jnp.floating)
 
 
-def _is_words(value: Any) -> bool:
+def _is_words(value: object) -> bool:
     return isinstance(value, Words) or is_text(value)

@@ -1,4 +1,4 @@
-"""Placeholders: what stands for an input while a receiver function runs.
+"""Placeholders: symbols for the inputs of a receiver function.
 
 A receiver function computes features from inputs that nobody has given yet. It is run once to see which inputs there
 are, and then again wherever its features are needed, with traced values in the place of the inputs, so that what it
@@ -8,7 +8,7 @@ computes becomes a part of the program.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lockstep._model_fn.text import Text
+from lockstep._types import DType, Tensor
 from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT
 from lockstep.errors import ArgumentError
@@ -26,7 +27,7 @@ _running = threading.local()
 
 
 class Placeholder(TensorSpec):
-    """An input, outside of a receiver function: only what it looks like."""
+    """The spec of an input, outside of a receiver function."""
 
     def __jax_array__(self) -> Any:
         """Refuses: it has no value.
@@ -40,7 +41,7 @@ class Placeholder(TensorSpec):
         )
 
     def parse_example(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what these serialised examples hold; `tf.io.parse_example` calls it."""
+        """Parses serialized examples; called by `tf.io.parse_example`."""
         return parse_example(self, features)
 
 
@@ -48,18 +49,18 @@ class TextPlaceholder(Text):
     """An input of text, while inputs are collected.
 
     Args:
-        shape: Its shape.
+        shape: The shape.
     """
 
     def __init__(self, shape: tuple[Any, ...]) -> None:
         self.shape = shape
 
-    def ids(self, function: Any, dtype: Any = np.int32) -> jax.Array:
+    def ids(self, function: Callable[[np.ndarray], np.ndarray], dtype: DType = np.int32) -> jax.Array:
         """Returns integers of the right shape."""
         return _zeros(self.shape, dtype)
 
     def parse_example(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what these serialised examples hold; `tf.io.parse_example` calls it."""
+        """Parses serialized examples; called by `tf.io.parse_example`."""
         return parse_example(self, features)
 
 
@@ -68,13 +69,13 @@ class ParsedText:
     """Serialised examples in a program: the host has parsed them.
 
     Attributes:
-        values: What they hold, by name.
+        values: The features, by name.
     """
 
     values: Mapping[str, Any]
 
     def parse_example(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what these serialised examples hold; `tf.io.parse_example` calls it."""
+        """Parses serialized examples; called by `tf.io.parse_example`."""
         return parse_example(self, features)
 
 
@@ -83,8 +84,8 @@ class Source:
     """Something that callers may give.
 
     Attributes:
-        spec: What it looks like.
-        value: What the receiver function got for it.
+        spec: The input's spec.
+        value: The receiver function's argument for it.
         examples: If it is in serialised examples: the number of the source that these are.
         name: And what it is called in them.
     """
@@ -96,7 +97,7 @@ class Source:
 
     @property
     def is_text(self) -> bool:
-        """Whether it is text."""
+        """Returns whether the input is text."""
         return self.spec.dtype == TEXT
 
 
@@ -108,20 +109,20 @@ class Collecting:
 
     Attributes:
         sources: Everything that callers may give, in the order in which it was made.
-        specs: What serialised examples hold, by the number of their source.
+        specs: The features of serialized examples, by the index of their source.
     """
 
-    def __init__(self, size: Any) -> None:
+    def __init__(self, size: Callable[[int], Any]) -> None:
         self._size = size
         self.sources: list[Source] = []
         self.specs: dict[int, Mapping[str, Any]] = {}
 
     def placeholder(self, spec: TensorSpec) -> Any:
-        """Makes an input."""
-        return self._made(spec, None, "")
+        """Returns a symbol for an input of an exported model."""
+        return self._create_value(spec, None, "")
 
-    def parse(self, text: Any, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Makes what examples hold."""
+    def parse(self, text: Tensor, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the parsed features."""
         number = next((i for i, source in enumerate(self.sources) if source.value is text), None)
         if number is None or number in self.specs:
             raise ArgumentError(
@@ -130,9 +131,9 @@ class Collecting:
             )
         self.specs[number] = dict(features)
         looks = _parsing.looks(features)
-        return {n: self._made(TensorSpec(i.shape, i.dtype), number, n) for n, i in looks.items()}
+        return {n: self._create_value(TensorSpec(i.shape, i.dtype), number, n) for n, i in looks.items()}
 
-    def _made(self, spec: TensorSpec, examples: int | None, name: str) -> Any:
+    def _create_value(self, spec: TensorSpec, examples: int | None, name: str) -> Any:
         if spec.shape is None:
             raise ArgumentError(
                 "An input of an export needs a number of dimensions. Received: a placeholder without a shape. Give it "
@@ -144,7 +145,7 @@ class Collecting:
         return value
 
 
-def _zeros(shape: tuple[Any, ...], dtype: Any) -> jax.Array:
+def _zeros(shape: tuple[Any, ...], dtype: DType) -> jax.Array:
     return jnp.zeros(shape, jax.dtypes.canonicalize_dtype(dtype))
 
 
@@ -152,7 +153,7 @@ class Feeding:
     """A run of a receiver function with values.
 
     Args:
-        values: By the numbers of the sources.
+        values: The values, by the indices of the sources.
     """
 
     def __init__(self, values: Mapping[int, Any]) -> None:
@@ -160,11 +161,11 @@ class Feeding:
         self._count = 0
 
     def placeholder(self, spec: TensorSpec) -> Any:
-        """Returns the value of the next input."""
+        """Returns a symbol for an input of an exported model."""
         return self._next()
 
-    def parse(self, text: Any, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the values of what examples hold."""
+    def parse(self, text: Tensor, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the parsed features."""
         return {name: self._next() for name in features}
 
     def _next(self) -> Any:
@@ -195,14 +196,14 @@ class running:
         _running.run = self._before
 
 
-def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Any:
-    """Returns what stands for an input of an exported model.
+def placeholder(dtype: DType, shape: Sequence[int | None] | None = None, name: str | None = None) -> Any:
+    """Returns a symbol for an input of an exported model.
 
     Inside of a receiver function it can be computed with, like any array; text can be parsed by `tf.io.parse_example`
-    or be a feature. Elsewhere it only says what an input looks like, for `build_raw_serving_input_receiver_fn`.
+    or be a feature. Elsewhere it is a spec of an input, for `build_raw_serving_input_receiver_fn`.
 
     Args:
-        dtype: Of its values; text is "string".
+        dtype: The dtype; text is "string".
         shape: Sizes, `None` for the number of examples and wherever any number will do; `None` as a whole if not known.
         name: For messages.
 
@@ -213,15 +214,15 @@ def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Any:
     return spec if run is None else run.placeholder(spec)
 
 
-def parse_example(serialized: Any, features: Mapping[str, Any]) -> dict[str, Any]:
-    """Parses serialised examples that callers of an exported model will give.
+def parse_example(serialized: Tensor, features: Mapping[str, Any]) -> dict[str, Any]:
+    """Parses serialized examples; called by `tf.io.parse_example`.
 
     What is of different length in each example (`VarLenFeature`, `RaggedFeature`) becomes an array: behind shorter rows
     stand "" (text), -1 (integers) or 0.
 
     Args:
         serialized: A placeholder of text, with one dimension.
-        features: What examples hold, by name.
+        features: The features of examples, by name.
 
     Returns:
         Arrays by name, and `Text`.

@@ -1,4 +1,4 @@
-"""What receiver functions return, and the usual receiver functions.
+"""Input receivers for serving, training and evaluation, and functions that build them.
 
 Source: tf.estimator.export.
 """
@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from lockstep._model_fn.text import Text
+from lockstep._types import PyTree, Tensor
 from lockstep.data._spec import TensorSpec, spec_of_leaf
 from lockstep.errors import ArgumentError
 from lockstep.estimator._export.placeholders import ParsedText, Placeholder, parse_example, placeholder
@@ -41,11 +42,11 @@ class _Supervised(NamedTuple):
 
 
 class ServingInputReceiver(_Serving):
-    """What a serving_input_receiver_fn returns: inputs, and features computed from them.
+    """The result of a serving_input_receiver_fn: inputs, and features computed from them.
 
     Args:
         features: A tensor, or a dict of tensors; a single one reaches the model_fn as `{"feature": tensor}`.
-        receiver_tensors: What callers give: a placeholder, or a dict of placeholders; a single one is called "input".
+        receiver_tensors: The callers' inputs: a placeholder, or a dict of placeholders; a single one is named "input".
         receiver_tensors_alternatives: Other inputs from which the same features can be computed, by name; each makes
             further signatures, "NAME:SIGNATURE".
 
@@ -58,24 +59,24 @@ class ServingInputReceiver(_Serving):
     __slots__ = ()
 
     def __new__(
-        cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Mapping[str, Any] | None = None
+        cls, features: PyTree, receiver_tensors: PyTree, receiver_tensors_alternatives: Mapping[str, Any] | None = None
     ) -> ServingInputReceiver:
         """Checks the arguments."""
         return super().__new__(
             cls,
-            _wrapped(features, "feature", allows_integers=True),
-            _wrapped(receiver_tensors, "receiver_tensor"),
+            _to_dict(features, "feature", allows_integers=True),
+            _to_dict(receiver_tensors, "receiver_tensor"),
             _alternatives(receiver_tensors_alternatives),
         )
 
 
 class TensorServingInputReceiver(_Serving):
-    """What a serving_input_receiver_fn returns for a model whose features are one tensor, not a dict.
+    """The result of a serving_input_receiver_fn for a model whose features are one tensor, not a dict.
 
     Args:
         features: The tensor.
-        receiver_tensors: As for `ServingInputReceiver`.
-        receiver_tensors_alternatives: As for `ServingInputReceiver`.
+        receiver_tensors: See `ServingInputReceiver`.
+        receiver_tensors_alternatives: See `ServingInputReceiver`.
 
     Raises:
         ArgumentError: If something is no tensor, or has no name.
@@ -86,25 +87,25 @@ class TensorServingInputReceiver(_Serving):
     __slots__ = ()
 
     def __new__(
-        cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Mapping[str, Any] | None = None
+        cls, features: PyTree, receiver_tensors: PyTree, receiver_tensors_alternatives: Mapping[str, Any] | None = None
     ) -> TensorServingInputReceiver:
         """Checks the arguments."""
         _check_tensor(features, "feature", "feature")
         return super().__new__(
             cls,
             features,
-            _wrapped(receiver_tensors, "receiver_tensor"),
+            _to_dict(receiver_tensors, "receiver_tensor"),
             _alternatives(receiver_tensors_alternatives),
         )
 
 
 class SupervisedInputReceiver(_Supervised):
-    """What a receiver function for training or evaluation returns: inputs, and features and labels computed from them.
+    """The result of a receiver function for training or evaluation: inputs, features and labels.
 
     Args:
         features: A tensor, or a dict of tensors; they reach the model_fn as they are.
-        labels: The same.
-        receiver_tensors: What callers give: a placeholder, or a dict of placeholders; a single one is called "input".
+        labels: The labels, likewise.
+        receiver_tensors: The callers' inputs: a placeholder, or a dict of placeholders; a single one is named "input".
 
     Raises:
         ArgumentError: If something is no tensor, or has no name.
@@ -114,26 +115,26 @@ class SupervisedInputReceiver(_Supervised):
 
     __slots__ = ()
 
-    def __new__(cls, features: Any, labels: Any, receiver_tensors: Any) -> SupervisedInputReceiver:
+    def __new__(cls, features: PyTree, labels: PyTree, receiver_tensors: PyTree) -> SupervisedInputReceiver:
         """Checks the arguments."""
-        _wrapped(features, "feature", allows_integers=True)
-        _wrapped(labels, "label", allows_integers=True)
-        return super().__new__(cls, features, labels, _wrapped(receiver_tensors, "receiver_tensor"))
+        _to_dict(features, "feature", allows_integers=True)
+        _to_dict(labels, "label", allows_integers=True)
+        return super().__new__(cls, features, labels, _to_dict(receiver_tensors, "receiver_tensor"))
 
 
 class UnsupervisedInputReceiver(ServingInputReceiver):
-    """What a receiver function for training or evaluation without labels returns.
+    """The result of a receiver function for training or evaluation without labels.
 
     Args:
-        features: As for `ServingInputReceiver`.
-        receiver_tensors: As for `ServingInputReceiver`.
+        features: See `ServingInputReceiver`.
+        receiver_tensors: See `ServingInputReceiver`.
 
     Source: tf.estimator.export's UnsupervisedInputReceiver.
     """
 
     __slots__ = ()
 
-    def __new__(cls, features: Any, receiver_tensors: Any) -> UnsupervisedInputReceiver:
+    def __new__(cls, features: PyTree, receiver_tensors: PyTree) -> UnsupervisedInputReceiver:
         """Checks the arguments."""
         return super().__new__(cls, features, receiver_tensors)  # pyright: ignore[reportReturnType]
 
@@ -147,11 +148,11 @@ def build_raw_serving_input_receiver_fn(
     """Returns a serving_input_receiver_fn for callers who give the features themselves.
 
     Args:
-        features: By name: arrays, specifications or placeholders that look like them; the first size is left open.
+        features: Arrays, specs or placeholders with the features' shapes, by name; the first size is left open.
         default_batch_size: The number of examples in each call; `None` for any.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.estimator.export.build_raw_serving_input_receiver_fn.
     """
@@ -173,11 +174,11 @@ def build_parsing_serving_input_receiver_fn(
     0, which the columns of lockstep.feature_column take for no value.
 
     Args:
-        feature_spec: What examples hold: `FixedLenFeature`, `VarLenFeature` and so on, by name.
+        feature_spec: The features of examples: `FixedLenFeature`, `VarLenFeature` and so on, by name.
         default_batch_size: The number of examples in each call; `None` for any.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.estimator.export.build_parsing_serving_input_receiver_fn.
     """
@@ -194,13 +195,13 @@ def build_parsing_serving_input_receiver_fn(
 
 
 def build_raw_supervised_input_receiver_fn(
-    features: Any, labels: Any, default_batch_size: int | None = None
+    features: PyTree, labels: PyTree, default_batch_size: int | None = None
 ) -> ReceiverFunction:
-    """Returns a receiver function for training or evaluation, for callers who give features and labels themselves.
+    """Returns a receiver function for training or evaluation whose inputs are features and labels themselves.
 
     Args:
         features: Something that looks like the features, or a dict of such.
-        labels: The same for the labels.
+        labels: The labels, likewise.
         default_batch_size: The number of examples in each call; `None` for any.
 
     Raises:
@@ -225,8 +226,8 @@ def build_raw_supervised_input_receiver_fn(
     return supervised_input_receiver_fn
 
 
-def _as(given: Any, made: dict[str, Any]) -> Any:
-    """Returns placeholders as a dict, or the only one, as what they are made for was given."""
+def _as(given: PyTree, made: dict[str, Any]) -> Any:
+    """Returns placeholders as a dict or as a single one, as their specs were given."""
     return made if isinstance(given, Mapping) else next(iter(made.values()))
 
 
@@ -234,14 +235,14 @@ def _placeholders(specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
     return {name: placeholder(spec.dtype, spec.shape, name) for name, spec in specs.items()}
 
 
-def _raw_specs(given: Any, what: str, default_batch_size: int | None) -> dict[str, TensorSpec]:
+def _raw_specs(given: PyTree, what: str, default_batch_size: int | None) -> dict[str, TensorSpec]:
     _check_batch_size(default_batch_size)
     if not isinstance(given, Mapping) or not given:
         raise ArgumentError(f"{what} are a dict of arrays or specifications, by name. Received: {given!r}.")
     return {name: _raw_spec(f"{what} {name!r}", value, default_batch_size) for name, value in given.items()}
 
 
-def _raw_spec(what: str, value: Any, default_batch_size: int | None) -> TensorSpec:
+def _raw_spec(what: str, value: object, default_batch_size: int | None) -> TensorSpec:
     if isinstance(value, Text):
         return TensorSpec((default_batch_size, *value.shape[1:]), "string")
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
@@ -253,21 +254,21 @@ def _raw_spec(what: str, value: Any, default_batch_size: int | None) -> TensorSp
     return TensorSpec(None if spec.shape is None else (default_batch_size, *spec.shape[1:]), spec.dtype)
 
 
-def _check_batch_size(size: Any) -> None:
+def _check_batch_size(size: object) -> None:
     if size is not None and (type(size) is not int or size < 1):
         raise ArgumentError(f"default_batch_size is a number of examples, or None for any. Received: {size!r}.")
 
 
-def _alternatives(given: Any) -> dict[str, dict[str, Any]] | None:
+def _alternatives(given: PyTree) -> dict[str, dict[str, Any]] | None:
     if given is None:
         return None
     if not isinstance(given, Mapping):
         raise ArgumentError(f"receiver_tensors_alternatives must be a dict: {given!r}. Give each alternative a name.")
-    return {name: _wrapped(tensors, "receiver_tensors_alternative") for name, tensors in given.items()}
+    return {name: _to_dict(tensors, "receiver_tensors_alternative") for name, tensors in given.items()}
 
 
-def _wrapped(tensors: Any, what: str, allows_integers: bool = False) -> dict[Any, Any]:
-    """Returns tensors as a dict."""
+def _to_dict(tensors: PyTree, what: str, allows_integers: bool = False) -> dict[Any, Any]:
+    """Wraps a single tensor in a dict."""
     if tensors is None:
         raise ArgumentError(f"{what}s must be defined. Received: None.")
     named = tensors if isinstance(tensors, Mapping) else {_SINGLE[what]: tensors}
@@ -281,7 +282,7 @@ def _wrapped(tensors: Any, what: str, allows_integers: bool = False) -> dict[Any
     return dict(named)
 
 
-def _check_tensor(tensor: Any, where: str, what: str) -> None:
+def _check_tensor(tensor: Tensor, where: str, what: str) -> None:
     if tensor is None:
         raise ArgumentError(f"{what}s must be defined. Received: None.")
     if isinstance(tensor, ParsedText) and what in ("feature", "label"):

@@ -1,4 +1,4 @@
-"""Which signatures an export has.
+"""Signatures of an export.
 
 Source: how tf.estimator.Estimator.export_saved_model names them.
 """
@@ -36,12 +36,12 @@ _FRIENDLY = {
 
 @dataclass(frozen=True)
 class Plan:
-    """One signature.
+    """The plan of one signature.
 
     Attributes:
-        name: Its name.
-        output: The name of what it returns.
-        feed: What callers give.
+        name: The signature's name.
+        output: The name of its output.
+        feed: The callers' inputs.
         kind: What it returns, as it was when the model_fn was looked at: its class and names count, not its values.
     """
 
@@ -51,21 +51,21 @@ class Plan:
     kind: ExportOutput
 
     @property
-    def renamed(self) -> str | None:
-        """What the only input is called instead of its own name."""
+    def input_alias(self) -> str | None:
+        """Returns the name that replaces the only input's own, or `None`."""
         is_one_text = [spec.dtype for spec in self.feed.inputs.values()] == [TEXT]
         return self.kind.input_name if is_one_text else None
 
 
 def plans_of(export_outputs: Mapping[str, ExportOutput], receiver: Receiver) -> list[Plan]:
-    """Returns the signatures for what a model exports, and logs their names.
+    """Returns the plans for a model's export outputs, and logs their names.
 
     They are called as the outputs are, and "ALTERNATIVE:OUTPUT" for the receiver's alternatives. Unlike TensorFlow's, a
     classification or regression may have other inputs than serialised examples.
 
     Args:
         export_outputs: `ExportOutput`s by name, one of them "serving_default".
-        receiver: What callers give.
+        receiver: The traced receiver function.
     """
     plans = [Plan(name, name, receiver.feed, output) for name, output in export_outputs.items()]
     for alternative, feed in receiver.alternatives.items():
@@ -78,27 +78,27 @@ def plans_of(export_outputs: Mapping[str, ExportOutput], receiver: Receiver) -> 
 def signatures_of(
     export_outputs: Mapping[str, ExportOutput], receiver: Receiver, call: Call, tags: tuple[str, ...] = (SERVING,)
 ) -> dict[str, SignatureFunction]:
-    """Returns the signatures for what a model exports, for `lockstep.saved_model.write`.
+    """Returns the signatures for a model's export outputs, for `lockstep.saved_model.write`.
 
     Args:
         export_outputs: `ExportOutput`s by name, from a call of the model_fn; only their kinds and names are used.
-        receiver: What callers give.
+        receiver: The traced receiver function.
         call: The model: a pure function of the variables by name, the features and, if the receiver has them, the
             labels, which returns the `ExportOutput`s by name.
-        tags: Of what the signatures are a part.
+        tags: Tags of the exported graph.
     """
     functions: dict[tuple[int, str, int], Any] = {}
-    found: dict[str, SignatureFunction] = {}
+    signatures: dict[str, SignatureFunction] = {}
     for plan in plans_of(export_outputs, receiver):
         # What has the same outputs of the same inputs is the same function, of which one program is made.
-        key = (id(plan.feed), plan.renamed or "", id(plan.kind))
+        key = (id(plan.feed), plan.input_alias or "", id(plan.kind))
         function = functions.setdefault(key, _function(plan, call))
-        found[plan.name] = _signature(plan, function, tags)
-    return found
+        signatures[plan.name] = _signature(plan, function, tags)
+    return signatures
 
 
-def _signature(plan: Plan, function: Any, tags: tuple[str, ...]) -> SignatureFunction:
-    new = plan.renamed
+def _signature(plan: Plan, function: Callable[..., Any], tags: tuple[str, ...]) -> SignatureFunction:
+    new = plan.input_alias
     inputs = {new or name: spec for name, spec in plan.feed.inputs.items()}
     parse = {new or name: spec for name, spec in plan.feed.parse.items()}
     return SignatureFunction(function, inputs, parse, tags, plan.kind.method_name)
@@ -106,7 +106,7 @@ def _signature(plan: Plan, function: Any, tags: tuple[str, ...]) -> SignatureFun
 
 def _function(plan: Plan, call: Call) -> Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]:
     def function(variables: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
-        named = inputs if plan.renamed is None else dict(zip(plan.feed.inputs, inputs.values(), strict=True))
+        named = inputs if plan.input_alias is None else dict(zip(plan.feed.inputs, inputs.values(), strict=True))
         return call(variables, *plan.feed.data(named))[plan.output].tensors()
 
     return function

@@ -1,4 +1,4 @@
-"""Heads: what logits mean, as predictions, loss and metrics."""
+"""Heads: loss, predictions and metrics of a model's logits."""
 
 from __future__ import annotations
 

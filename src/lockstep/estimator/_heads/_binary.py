@@ -9,12 +9,14 @@ import jax
 import jax.numpy as jnp
 import keras
 
+from lockstep._types import PyTree
 from lockstep.estimator._heads import _classes, _inputs, _keys
-from lockstep.estimator._heads._head import checked_keys
+from lockstep.estimator._heads._head import select_keys
+from lockstep.estimator._heads._inputs import WeightColumn
 from lockstep.estimator._heads._loss_head import LossHead, metric_name, sigmoid_cross_entropy
 from lockstep.estimator._heads._metrics import AccuracyBaseline, update
 from lockstep.estimator._heads._reduction import SUM_OVER_BATCH_SIZE
-from lockstep.estimator._heads._thresholds import checked_thresholds, curves, threshold_metrics
+from lockstep.estimator._heads._thresholds import check_thresholds, curves, threshold_metrics
 
 
 class BinaryClassHead(LossHead):
@@ -26,19 +28,19 @@ class BinaryClassHead(LossHead):
         weight_column: The name of the feature of weights, or a numeric column.
         thresholds: Between 0 and 1: at each there are further metrics.
         label_vocabulary: The two words that labels are.
-        loss_reduction: How losses become one.
+        loss_reduction: The reduction of the examples' losses.
         loss_fn: A function of labels and logits, maybe features and loss_reduction, that returns losses (batch, 1).
         name: Put behind the names of metrics.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.estimator.BinaryClassHead.
     """
 
     def __init__(
         self,
-        weight_column: Any = None,
+        weight_column: WeightColumn | None = None,
         thresholds: Iterable[float] | None = None,
         label_vocabulary: Sequence[str | bytes] | None = None,
         loss_reduction: str = SUM_OVER_BATCH_SIZE,
@@ -46,15 +48,17 @@ class BinaryClassHead(LossHead):
         name: str | None = None,
     ) -> None:
         super().__init__(1, weight_column, loss_reduction, loss_fn, name)
-        self._thresholds = checked_thresholds(thresholds)
-        self._vocabulary = _inputs.checked_vocabulary(label_vocabulary, 2)
+        self._thresholds = check_thresholds(thresholds)
+        self._vocabulary = _inputs.check_vocabulary(label_vocabulary, 2)
         self._names = _classes.names_of(2, self._vocabulary)
 
-    def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, Any]:
-        found = _inputs.checked_logits(logits, 1)
-        both = jnp.concatenate([jnp.zeros_like(found), found], axis=-1)
-        every = {_keys.LOGITS: found, _keys.LOGISTIC: jax.nn.sigmoid(found)} | _classes.predicted(both, self._names)
-        return {key: every[key] for key in checked_keys(keys, list(every))}
+    def predictions(self, logits: PyTree, keys: Sequence[str] | None = None) -> dict[Any, Any]:
+        scores = _inputs.check_logits(logits, 1)
+        both = jnp.concatenate([jnp.zeros_like(scores), scores], axis=-1)
+        every = {_keys.LOGITS: scores, _keys.LOGISTIC: jax.nn.sigmoid(scores)} | _classes.predict_classes(
+            both, self._names
+        )
+        return {key: every[key] for key in select_keys(keys, list(every))}
 
     def export_outputs(self, predictions: Mapping[str, Any]) -> dict[str, Any]:
         from lockstep.estimator._export.outputs import RegressionOutput
@@ -63,18 +67,18 @@ class BinaryClassHead(LossHead):
         outputs = _classes.classification_outputs(predictions, self._names)
         return outputs | {_keys.REGRESS_SIGNATURE: regression}
 
-    def _labels(self, labels: Any, logits: jax.Array) -> jax.Array:
-        found = _inputs.checked_labels(labels, logits, 1, self._encoded).astype(jnp.float32)
-        return _inputs.or_nan(found, (found >= 0) & (found <= 1))
+    def _labels(self, labels: PyTree, logits: jax.Array) -> jax.Array:
+        numbers = _inputs.check_labels(labels, logits, 1, self._encode).astype(jnp.float32)
+        return _inputs.or_nan(numbers, (numbers >= 0) & (numbers <= 1))
 
-    def _encoded(self, labels: Any) -> jax.Array:
+    def _encode(self, labels: PyTree) -> jax.Array:
         return _inputs.numbers(labels) if self._vocabulary is None else _inputs.words(labels, self._vocabulary)
 
     def _losses(self, labels: jax.Array, logits: jax.Array) -> jax.Array:
         return sigmoid_cross_entropy(labels, logits)
 
-    def _own_metrics(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+    def _head_metrics(self) -> dict[str, Any]:
+        metrics: dict[str, Any] = {
             _keys.ACCURACY: keras.metrics.Accuracy(name=_keys.ACCURACY),
             _keys.PRECISION: keras.metrics.Precision(name=_keys.PRECISION),
             _keys.RECALL: keras.metrics.Recall(name=_keys.RECALL),
@@ -82,8 +86,8 @@ class BinaryClassHead(LossHead):
             _keys.LABEL_MEAN: keras.metrics.Mean(name=metric_name(_keys.LABEL_MEAN)),
             _keys.ACCURACY_BASELINE: AccuracyBaseline(name=_keys.ACCURACY_BASELINE),
         }
-        found |= curves() | threshold_metrics(self._thresholds)
-        return {self.key(name): metric for name, metric in found.items()}
+        metrics |= curves() | threshold_metrics(self._thresholds)
+        return {self.key(name): metric for name, metric in metrics.items()}
 
     def _update_own_metrics(
         self, metrics: Mapping[str, Any], labels: jax.Array, logits: jax.Array, weights: jax.Array | None

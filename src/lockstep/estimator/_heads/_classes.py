@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lockstep._model_fn.text import words
+from lockstep._types import PyTree
 from lockstep.estimator._heads import _keys
 
 
@@ -22,25 +23,25 @@ def all_class_ids(logits: jax.Array, count: int) -> jax.Array:
     return jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32), (logits.shape[0], count))
 
 
-def predicted(logits: jax.Array, names: Sequence[Any]) -> dict[str, Any]:
+def predict_classes(logits: jax.Array, names: Sequence[Any]) -> dict[str, Any]:
     """Returns the most likely class of each example, and all classes.
 
     Args:
         logits: (..., classes).
-        names: Of the classes.
+        names: The classes' names.
     """
-    found = jnp.argmax(logits, axis=-1, keepdims=True)
+    class_ids = jnp.argmax(logits, axis=-1, keepdims=True)
     every = all_class_ids(logits, len(names))
     return {
         _keys.PROBABILITIES: jax.nn.softmax(logits),
-        _keys.CLASS_IDS: found,
-        _keys.CLASSES: words(found, names),
+        _keys.CLASS_IDS: class_ids,
+        _keys.CLASSES: words(class_ids, names),
         _keys.ALL_CLASS_IDS: every,
         _keys.ALL_CLASSES: words(every, names),
     }
 
 
-def classification_outputs(predictions: Any, names: Sequence[Any]) -> dict[str, Any]:
+def classification_outputs(predictions: PyTree, names: Sequence[Any]) -> dict[str, Any]:
     """Returns the outputs of a saved classifier by the names of their signatures."""
     from lockstep.estimator._export.outputs import ClassificationOutput, PredictOutput
 

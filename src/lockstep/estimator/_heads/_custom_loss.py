@@ -9,14 +9,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
 
 _DEMANDED = {"labels", "logits"}
 _OPTIONAL = {"features", "loss_reduction"}
 
 
-def checked_loss_fn(function: Any) -> Callable[..., Any] | None:
-    """Returns a loss function, or `None`.
+def check_loss_fn(function: Any) -> Callable[..., Any] | None:
+    """Checks a loss function; `None` stays.
 
     Raises:
         ArgumentError: If its arguments are not labels and logits, and maybe features and loss_reduction.
@@ -33,7 +34,7 @@ def checked_loss_fn(function: Any) -> Callable[..., Any] | None:
 
 
 def call(
-    function: Callable[..., Any], labels: jax.Array, logits: jax.Array, features: Any, reduction: str, dimension: int
+    function: Callable[..., Any], labels: jax.Array, logits: jax.Array, features: PyTree, reduction: str, dimension: int
 ) -> jax.Array:
     """Returns the losses that a function computes: (..., dimension).
 

@@ -1,4 +1,4 @@
-"""What all heads have in common."""
+"""The base class of heads."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from lockstep._model_fn.records import SummaryOp, group
 from lockstep._model_fn.scope import current
+from lockstep._types import Array, Optimizer, PyTree, Tensor
 from lockstep.errors import ArgumentError
 from lockstep.estimator._estimator_spec import EstimatorSpec
 from lockstep.estimator._heads import _keys
@@ -17,10 +18,10 @@ from lockstep.estimator._mode_keys import ModeKeys
 
 
 class Head(ABC):
-    """The top of a model: what logits mean.
+    """The head of a model: computes loss, predictions and metrics from logits.
 
     From logits (and labels) it computes predictions, the loss, metrics, and as a whole an `EstimatorSpec`. A head of
-    one's own defines the abstract members.
+    a custom head defines the abstract members.
 
     Source: tf.estimator.Head.
     """
@@ -28,31 +29,31 @@ class Head(ABC):
     @property
     @abstractmethod
     def name(self) -> str | None:
-        """Its name, which is put behind those of metrics and summaries, or `None`."""
+        """Returns the head's name, a suffix of its metrics and summaries, or `None`."""
 
     @property
     @abstractmethod
     def logits_dimension(self) -> int:
-        """The size of the logits' last dimension."""
+        """Returns the size of the logits' last dimension."""
 
     @property
     @abstractmethod
     def loss_reduction(self) -> str:
-        """How the losses of examples become one."""
+        """Returns the reduction of the examples' losses."""
 
     @abstractmethod
     def loss(
         self,
-        labels: Any,
-        logits: Any,
-        features: Any = None,
+        labels: PyTree,
+        logits: PyTree,
+        features: PyTree | None = None,
         mode: str | None = None,
         regularization_losses: Sequence[Any] | None = None,
     ) -> Any:
         """Returns the loss: a float32 scalar.
 
         Args:
-            labels: As the input_fn gives them.
+            labels: The input_fn's labels.
             logits: float32 (batch, logits_dimension).
             features: The features, for weights.
             mode: One of `ModeKeys`.
@@ -60,12 +61,12 @@ class Head(ABC):
         """
 
     @abstractmethod
-    def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, Any]:
+    def predictions(self, logits: PyTree, keys: Sequence[str] | None = None) -> dict[Any, Any]:
         """Returns predictions by name.
 
         Args:
             logits: float32 (batch, logits_dimension).
-            keys: Of which names; `None` for all.
+            keys: The keys to return; `None` for all.
         """
 
     @abstractmethod
@@ -80,51 +81,52 @@ class Head(ABC):
     def update_metrics(
         self,
         eval_metrics: dict[str, Any],
-        features: Any,
-        logits: Any,
-        labels: Any,
+        features: PyTree,
+        logits: PyTree,
+        labels: PyTree,
         mode: str | None = None,
         regularization_losses: Sequence[Any] | None = None,
     ) -> dict[str, Any]:
         """Updates metrics by a batch, and returns them.
 
         Args:
-            eval_metrics: What `metrics` returned.
+            eval_metrics: The result of `metrics`.
             features: The features, for weights.
             logits: float32 (batch, logits_dimension).
-            labels: As the input_fn gives them.
+            labels: The input_fn's labels.
             mode: One of `ModeKeys`.
-            regularization_losses: As given to `metrics`.
+            regularization_losses: See `metrics`.
         """
 
     def create_estimator_spec(
         self,
-        features: Any,
+        features: PyTree,
         mode: str,
-        logits: Any,
-        labels: Any = None,
-        optimizer: Any = None,
+        logits: PyTree,
+        labels: PyTree | None = None,
+        optimizer: Optimizer | None = None,
         trainable_variables: Sequence[Any] | None = None,
         train_op_fn: Callable[[Any], Any] | None = None,
         update_ops: Sequence[Any] | None = None,
         regularization_losses: Sequence[Any] | None = None,
     ) -> EstimatorSpec:
-        """Returns what a model_fn returns.
+        """Creates the result of a model_fn.
 
         Args:
             features: The features, for weights.
             mode: One of `ModeKeys`.
             logits: float32 (batch, logits_dimension).
-            labels: As the input_fn gives them; not needed to predict.
-            optimizer: To train with; anything that `lockstep.train.minimize` takes.
-            trainable_variables: What it trains; `None` for all trainable variables.
-            train_op_fn: Instead of an optimizer: a function of the loss that returns a train_op.
+            labels: The input_fn's labels; not needed to predict.
+            optimizer: An optimizer, see `lockstep.train.minimize`.
+            trainable_variables: The variables to train; `None` for all trainable ones.
+            train_op_fn: A function of the loss that returns a train_op, in place of an optimizer.
             update_ops: Further train_ops.
             regularization_losses: Scalars that are added to the loss.
 
         Raises:
             ArgumentError: If labels or logits do not fit, or there is not exactly one of optimizer and train_op_fn.
         """
+        # Predictions are computed in all modes: evaluation metrics and hooks read them; XLA drops unused ones.
         predictions = self.predictions(logits)
         if mode == ModeKeys.PREDICT:
             return EstimatorSpec(mode, predictions=predictions, export_outputs=self.export_outputs(predictions))
@@ -138,7 +140,7 @@ class Head(ABC):
         return EstimatorSpec(mode, predictions=predictions, loss=loss, train_op=train_op)
 
     def export_outputs(self, predictions: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the outputs of a saved model by the names of their signatures."""
+        """Returns the outputs of a saved model, by signature."""
         from lockstep.estimator._export.outputs import PredictOutput
 
         output = PredictOutput(predictions)
@@ -146,45 +148,45 @@ class Head(ABC):
 
     def train_op(
         self,
-        loss: Any,
-        optimizer: Any,
+        loss: Tensor,
+        optimizer: Optimizer,
         trainable_variables: Sequence[Any] | None,
         train_op_fn: Callable[[Any], Any] | None,
         update_ops: Sequence[Any] | None,
     ) -> Any:
-        """Returns the update of a training step; see `create_estimator_spec`."""
+        """Returns the training operation; see `create_estimator_spec`."""
         if (optimizer is None) == (train_op_fn is None):
             raise ArgumentError(
                 "Training needs exactly one of optimizer and train_op_fn. Received: "
                 f"{'neither' if optimizer is None else 'both'}. Pass an optimizer to create_estimator_spec."
             )
-        for name, given in (("trainable_variables", trainable_variables), ("update_ops", update_ops)):
-            if given is not None and not isinstance(given, (list, tuple)):
-                raise ArgumentError(f"{name} must be a list or a tuple. Received: {given!r}.")
+        for name, value in (("trainable_variables", trainable_variables), ("update_ops", update_ops)):
+            if value is not None and not isinstance(value, (list, tuple)):
+                raise ArgumentError(f"{name} must be a list or a tuple. Received: {value!r}.")
         if train_op_fn is not None:
             return group(train_op_fn(loss), *(update_ops or ()))
-        return group(minimized(loss, optimizer, trainable_variables), *(update_ops or ()))
+        return group(minimize_loss(loss, optimizer, trainable_variables), *(update_ops or ()))
 
-    def _summarise(self, loss: Any, regularization_losses: Sequence[Any] | None) -> None:
-        if self.key(_keys.LOSS) != _keys.LOSS:  # Under that name an Estimator adds it itself.
+    def _summarise(self, loss: Tensor, regularization_losses: Sequence[Any] | None) -> None:
+        if self.key(_keys.LOSS) != _keys.LOSS:  # The Estimator adds a summary of that name itself.
             add_scalar(self.key(_keys.LOSS), loss)
         if regularization_losses is not None:
             add_scalar(self.key(_keys.LOSS_REGULARIZATION), total(regularization_losses))
 
     def key(self, name: str) -> str:
-        """Returns what a metric or summary is called."""
+        """Returns the name of a metric or summary."""
         return f"{name}/{self.name}" if self.name else name
 
 
-def minimized(loss: Any, optimizer: Any, variables: Sequence[Any] | None) -> Any:
-    """Returns the update that makes a loss smaller, and counts the step."""
+def minimize_loss(loss: Tensor, optimizer: Optimizer, variables: Sequence[Any] | None) -> Any:
+    """Returns the training operation that minimizes a loss and increments the global step."""
     from lockstep.train import get_global_step, minimize
 
     return minimize(loss, optimizer, var_list=variables, global_step=get_global_step())
 
 
-def add_scalar(tag: str, value: Any) -> None:
-    """Adds a number for TensorBoard, if a model_fn is running."""
+def add_scalar(tag: str, value: Array) -> None:
+    """Adds a scalar summary; outside of a model_fn, does nothing."""
     scope = current()
     if scope is not None:
         scope.add_summary(SummaryOp("scalar", tag, value))
@@ -195,8 +197,8 @@ def total(losses: Sequence[Any]) -> Any:
     return sum(losses[1:], jnp.asarray(losses[0])) if losses else jnp.zeros(())
 
 
-def checked_keys(keys: Sequence[Any] | None, known: Sequence[Any]) -> Sequence[Any]:
-    """Returns the names of predictions; all by default.
+def select_keys(keys: Sequence[Any] | None, known: Sequence[Any]) -> Sequence[Any]:
+    """Returns the keys of predictions to compute; all by default.
 
     Raises:
         ArgumentError: If there is no such prediction.

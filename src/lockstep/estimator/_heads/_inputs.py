@@ -1,4 +1,4 @@
-"""What heads are given: logits, labels, weights; checked, and in one shape."""
+"""Checks of a head's logits, labels and weights, which bring them to one shape."""
 
 from __future__ import annotations
 
@@ -9,33 +9,36 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._types import PyTree
 from lockstep.errors import ArgumentError, InputError
 from lockstep.feature_column._features import Features, is_text, text_codes
 from lockstep.feature_column._numeric import NumericColumn
 
+WeightColumn = str | NumericColumn | None
 
-def checked_logits(logits: Any, dimension: int) -> jax.Array:
-    """Returns logits as float32 (..., dimension).
+
+def check_logits(logits: PyTree, dimension: int) -> jax.Array:
+    """Checks logits; returns float32 (..., dimension).
 
     Raises:
         ArgumentError: If they have another shape.
     """
-    found = jnp.asarray(logits).astype(jnp.float32)
-    if found.ndim < 2 or found.shape[-1] != dimension:
+    array = jnp.asarray(logits).astype(jnp.float32)
+    if array.ndim < 2 or array.shape[-1] != dimension:
         raise ArgumentError(
             f"logits must have the shape (batch, {dimension}), or more dimensions before the last. Received: "
-            f"{found.shape}. The last layer needs head.logits_dimension units."
+            f"{array.shape}. The last layer needs head.logits_dimension units."
         )
-    return found
+    return array
 
 
-def checked_labels(labels: Any, logits: jax.Array, dimension: int, encode: Callable[[Any], jax.Array]) -> jax.Array:
-    """Returns labels in the shape of the logits, but for the last dimension.
+def check_labels(labels: PyTree, logits: jax.Array, dimension: int, encode: Callable[[Any], jax.Array]) -> jax.Array:
+    """Brings labels to the shape of the logits without their last dimension.
 
     Args:
-        labels: As an input_fn gives them.
+        labels: The input_fn's labels.
         logits: (..., n).
-        dimension: What the labels' last dimension must be; with 1 it may be missing.
+        dimension: The labels' last dimension; if 1, it may be missing.
         encode: Turns them into numbers.
 
     Raises:
@@ -48,20 +51,20 @@ def checked_labels(labels: Any, logits: jax.Array, dimension: int, encode: Calla
         )
     if isinstance(labels, dict):
         raise ArgumentError(f"labels of one head are an array. Received: a dict of {sorted(labels)}. Use MultiHead.")
-    found = encode(labels)
-    if found.ndim == logits.ndim - 1 and dimension == 1:
-        found = found[..., None]
+    array = encode(labels)
+    if array.ndim == logits.ndim - 1 and dimension == 1:
+        array = array[..., None]
     expected = (*logits.shape[:-1], dimension)
-    if found.shape != expected:
+    if array.shape != expected:
         raise ArgumentError(
-            f"labels must have the shape {expected}. Received: {found.shape}. Check n_classes or label_dimension, and "
+            f"labels must have the shape {expected}. Received: {array.shape}. Check n_classes or label_dimension, and "
             "whether labels are class numbers (one for each example) or one of 0 and 1 for each class."
         )
-    return found
+    return array
 
 
-def numbers(labels: Any) -> jax.Array:
-    """Returns labels that are numbers.
+def numbers(labels: PyTree) -> jax.Array:
+    """Checks numeric labels.
 
     Raises:
         ArgumentError: If they are text.
@@ -74,13 +77,13 @@ def numbers(labels: Any) -> jax.Array:
     return jnp.asarray(labels)
 
 
-def words(labels: Any, vocabulary: Sequence[str | bytes], missing: int | None = None) -> jax.Array:
+def words(labels: PyTree, vocabulary: Sequence[str | bytes], missing: int | None = None) -> jax.Array:
     """Returns the numbers of words.
 
     Args:
         labels: Text.
         vocabulary: The words.
-        missing: What "" is; `None` if it is a word like any other.
+        missing: The value of ""; `None` if it is a word like any other.
 
     Raises:
         ArgumentError: If the labels are no text.
@@ -93,10 +96,10 @@ def words(labels: Any, vocabulary: Sequence[str | bytes], missing: int | None = 
     known = {word: number for number, word in enumerate(as_bytes(vocabulary))}
     if missing is not None:
         known[b""] = missing
-    return text_codes(labels, lambda texts: _found(texts, known))
+    return text_codes(labels, lambda texts: _look_up(texts, known))
 
 
-def _found(texts: np.ndarray, known: dict[bytes, int]) -> np.ndarray:
+def _look_up(texts: np.ndarray, known: dict[bytes, int]) -> np.ndarray:
     unknown = next((text for text in texts.ravel() if text not in known), None)
     if unknown is not None:
         raise InputError(
@@ -110,8 +113,8 @@ def as_bytes(vocabulary: Sequence[str | bytes]) -> list[bytes]:
     return [word.encode() if isinstance(word, str) else bytes(word) for word in vocabulary]
 
 
-def checked_vocabulary(vocabulary: Any, count: int) -> tuple[Any, ...] | None:
-    """Returns the words of labels.
+def check_vocabulary(vocabulary: object, count: int) -> tuple[Any, ...] | None:
+    """Checks a vocabulary of labels.
 
     Raises:
         ArgumentError: If they are no list of as many different words as there are classes.
@@ -127,8 +130,8 @@ def checked_vocabulary(vocabulary: Any, count: int) -> tuple[Any, ...] | None:
     return tuple(vocabulary)
 
 
-def checked_weight_column(column: Any) -> Any:
-    """Returns where weights come from: the name of a feature, a numeric column or `None`.
+def check_weight_column(column: object) -> Any:
+    """Checks the source of weights: a feature's name, a numeric column or `None`.
 
     Raises:
         ArgumentError: If it is something else.
@@ -138,7 +141,7 @@ def checked_weight_column(column: Any) -> Any:
     raise ArgumentError(f"weight_column must be the name of a feature or a numeric_column. Received: {column!r}.")
 
 
-def weights_of(features: Any, column: Any, logits: jax.Array, per_logit: bool = False) -> jax.Array | None:
+def weights_of(features: PyTree, column: WeightColumn, logits: jax.Array, per_logit: bool = False) -> jax.Array | None:
     """Returns the weights of examples: float32 (..., 1), or of each logit; `None` for 1.
 
     Raises:
@@ -147,20 +150,21 @@ def weights_of(features: Any, column: Any, logits: jax.Array, per_logit: bool = 
     if column is None:
         return None
     key = column if isinstance(column, str) else column.key
-    found = Features(features).numbers(key)
+    weights = Features(features).numbers(key)
     if isinstance(column, NumericColumn) and column.normalizer_fn is not None:
-        found = jnp.asarray(column.normalizer_fn(found))
-    found = found.astype(jnp.float32)
-    if found.shape == logits.shape[:-1]:
-        return found[..., None]
-    if found.shape == (*logits.shape[:-1], 1) or (per_logit and found.shape == logits.shape):
-        return found
+        weights = jnp.asarray(column.normalizer_fn(weights))
+    weights = weights.astype(jnp.float32)
+    if weights.shape == logits.shape[:-1]:
+        return weights[..., None]
+    if weights.shape == (*logits.shape[:-1], 1) or (per_logit and weights.shape == logits.shape):
+        return weights
     raise ArgumentError(
         f"Weights must have a number for each example, {(*logits.shape[:-1], 1)}"
-        f"{f', or for each logit, {logits.shape}' if per_logit else ''}. Received for {key!r}: {found.shape}."
+        f"{f', or for each logit, {logits.shape}' if per_logit else ''}. Received for {key!r}: {weights.shape}."
     )
 
 
 def or_nan(values: jax.Array, is_right: jax.Array) -> jax.Array:
     """Returns values, NaN where they are wrong: a compiled step cannot raise, but a loss that is NaN ends training."""
+    # Not a refusal: the value is known on the device only.
     return jnp.where(is_right, values, jnp.nan)

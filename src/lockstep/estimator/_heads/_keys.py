@@ -32,5 +32,5 @@ REGRESS_SIGNATURE = "regression"
 
 
 def at_threshold(name: str, threshold: float) -> str:
-    """The name of a metric at a threshold."""
+    """Returns the name of a metric at a threshold."""
     return f"{name}/positive_threshold_{threshold:g}"

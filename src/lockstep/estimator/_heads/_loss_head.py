@@ -10,10 +10,12 @@ import jax
 import jax.numpy as jnp
 import keras
 
+from lockstep._types import PyTree
 from lockstep.estimator._heads import _custom_loss, _inputs, _keys
 from lockstep.estimator._heads._head import Head, total
+from lockstep.estimator._heads._inputs import WeightColumn
 from lockstep.estimator._heads._metrics import update
-from lockstep.estimator._heads._reduction import checked_reduction, reduced
+from lockstep.estimator._heads._reduction import check_reduction, reduce_losses
 
 
 class LossHead(Head):
@@ -22,7 +24,7 @@ class LossHead(Head):
     Args:
         logits_dimension: The size of the logits' last dimension.
         weight_column: The name of the feature of weights, or a numeric column.
-        loss_reduction: How the losses of examples become one.
+        loss_reduction: The reduction of the examples' losses.
         loss_fn: A function of (labels, logits) that returns them; `None` for the head's own.
         name: Put behind the names of metrics.
     """
@@ -34,15 +36,15 @@ class LossHead(Head):
     def __init__(
         self,
         logits_dimension: int,
-        weight_column: Any,
-        loss_reduction: Any,
+        weight_column: WeightColumn,
+        loss_reduction: object,
         loss_fn: Callable[..., Any] | None,
         name: str | None,
     ) -> None:
         self._logits_dimension = logits_dimension
-        self._weight_column = _inputs.checked_weight_column(weight_column)
-        self._loss_reduction = checked_reduction(loss_reduction)
-        self._loss_fn = _custom_loss.checked_loss_fn(loss_fn)
+        self._weight_column = _inputs.check_weight_column(weight_column)
+        self._loss_reduction = check_reduction(loss_reduction)
+        self._loss_fn = _custom_loss.check_loss_fn(loss_fn)
         self._name = name
 
     @property
@@ -59,40 +61,40 @@ class LossHead(Head):
 
     def loss(
         self,
-        labels: Any,
-        logits: Any,
-        features: Any = None,
+        labels: PyTree,
+        logits: PyTree,
+        features: PyTree | None = None,
         mode: str | None = None,
         regularization_losses: Sequence[Any] | None = None,
     ) -> Any:
-        found = _inputs.checked_logits(logits, self.logits_dimension)
-        losses, weights = self._weighted_losses(self._labels(labels, found), found, features)
-        loss = reduced(losses, weights, self.loss_reduction)
+        scores = _inputs.check_logits(logits, self.logits_dimension)
+        losses, weights = self._weighted_losses(self._labels(labels, scores), scores, features)
+        loss = reduce_losses(losses, weights, self.loss_reduction)
         return loss if regularization_losses is None else loss + total(regularization_losses)
 
     def metrics(self, regularization_losses: Sequence[Any] | None = None) -> dict[str, Any]:
         names = [_keys.LOSS_MEAN] + ([] if regularization_losses is None else [_keys.LOSS_REGULARIZATION])
-        return {self.key(name): keras.metrics.Mean(name=metric_name(name)) for name in names} | self._own_metrics()
+        return {self.key(name): keras.metrics.Mean(name=metric_name(name)) for name in names} | self._head_metrics()
 
     def update_metrics(
         self,
         eval_metrics: dict[str, Any],
-        features: Any,
-        logits: Any,
-        labels: Any,
+        features: PyTree,
+        logits: PyTree,
+        labels: PyTree,
         mode: str | None = None,
         regularization_losses: Sequence[Any] | None = None,
     ) -> dict[str, Any]:
-        found = _inputs.checked_logits(logits, self.logits_dimension)
-        numbers = self._labels(labels, found)
-        losses, weights = self._weighted_losses(numbers, found, features)
+        scores = _inputs.check_logits(logits, self.logits_dimension)
+        numbers = self._labels(labels, scores)
+        losses, weights = self._weighted_losses(numbers, scores, features)
         update(eval_metrics[self.key(_keys.LOSS_MEAN)], losses, weights=weights)
         if regularization_losses is not None:
             update(eval_metrics[self.key(_keys.LOSS_REGULARIZATION)], total(regularization_losses))
-        self._update_own_metrics(eval_metrics, numbers, found, weights)
+        self._update_own_metrics(eval_metrics, numbers, scores, weights)
         return eval_metrics
 
-    def _weighted_losses(self, labels: jax.Array, logits: jax.Array, features: Any) -> tuple[jax.Array, Any]:
+    def _weighted_losses(self, labels: jax.Array, logits: jax.Array, features: PyTree) -> tuple[jax.Array, Any]:
         weights = _inputs.weights_of(features, self._weight_column, logits, self._has_logit_weights)
         if self._loss_fn is None:
             return self._losses(labels, logits), weights
@@ -101,16 +103,16 @@ class LossHead(Head):
         return losses.astype(jnp.float32), weights
 
     @abstractmethod
-    def _labels(self, labels: Any, logits: jax.Array) -> jax.Array:
+    def _labels(self, labels: PyTree, logits: jax.Array) -> jax.Array:
         """Labels as numbers, in the shape of the logits but for the last dimension."""
 
     @abstractmethod
     def _losses(self, labels: jax.Array, logits: jax.Array) -> jax.Array:
-        """The losses of the examples."""
+        """Returns the losses of the examples."""
 
     @abstractmethod
-    def _own_metrics(self) -> dict[str, Any]:
-        """Metrics besides those of the loss."""
+    def _head_metrics(self) -> dict[str, Any]:
+        """Returns metrics besides those of the loss."""
 
     @abstractmethod
     def _update_own_metrics(

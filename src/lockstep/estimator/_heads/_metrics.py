@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import keras
 
+from lockstep._types import Array, Metric
+
 
 class AccuracyBaseline(keras.metrics.Mean):
     """The accuracy of a model that always predicts the more frequent one of two classes.
@@ -21,12 +23,12 @@ class AccuracyBaseline(keras.metrics.Mean):
         return jnp.maximum(mean, 1 - mean)
 
 
-def update(metric: Any, *values: Any, weights: jax.Array | None = None) -> None:
-    """Updates a metric, each number on its own: Keras would average those of an example first.
+def update(metric: Metric, *values: Array, weights: jax.Array | None = None) -> None:
+    """Updates a metric with each number on its own; Keras would average those of an example first.
 
     Args:
-        metric: Of Keras.
-        values: What it takes, such as labels and predictions, in one shape.
+        metric: A Keras metric.
+        values: The metric's arguments, such as labels and predictions, in one shape.
         weights: In a shape that broadcasts to that one; `None` for 1.
     """
     shape = jnp.shape(values[0])

@@ -9,26 +9,27 @@ import jax.numpy as jnp
 import keras
 
 from lockstep._model_fn.records import group
+from lockstep._types import Optimizer, PyTree
 from lockstep.errors import ArgumentError
 from lockstep.estimator._estimator_spec import EstimatorSpec
 from lockstep.estimator._heads import _keys
-from lockstep.estimator._heads._head import Head, add_scalar, checked_keys, total
+from lockstep.estimator._heads._head import Head, add_scalar, select_keys, total
 from lockstep.estimator._heads._loss_head import metric_name
 from lockstep.estimator._heads._metrics import update
 from lockstep.estimator._mode_keys import ModeKeys
 
 
 class MultiHead(Head):
-    """Puts heads together: their losses are added, and the predictions of each are named (its name, their name).
+    """A head of several heads: sums their losses, and keys predictions by (head name, key).
 
-    Logits are a dict by the heads' names, or one array with those of all heads side by side. Labels are a dict.
+    Logits are a dict by head name, or one array of all heads' logits along the last dimension. Labels are a dict.
 
     Args:
-        heads: Each with a name. The first is the one that a saved model serves by default.
-        head_weights: What each loss is multiplied by; `None` for 1.
+        heads: Heads with names; a saved model serves the first by default.
+        head_weights: The weight of each loss; `None` for 1.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.estimator.MultiHead.
     """
@@ -54,30 +55,32 @@ class MultiHead(Head):
 
     @property
     def loss_reduction(self) -> str:
-        found = {head.loss_reduction for head in self._heads}
-        if len(found) > 1:
-            raise ArgumentError(f"The heads of a MultiHead must have one loss_reduction. Received: {sorted(found)}.")
-        return found.pop()
+        reductions = {head.loss_reduction for head in self._heads}
+        if len(reductions) > 1:
+            raise ArgumentError(
+                f"The heads of a MultiHead must have one loss_reduction. Received: {sorted(reductions)}."
+            )
+        return reductions.pop()
 
     def loss(
         self,
-        labels: Any,
-        logits: Any,
-        features: Any = None,
+        labels: PyTree,
+        logits: PyTree,
+        features: PyTree | None = None,
         mode: str | None = None,
         regularization_losses: Sequence[Any] | None = None,
     ) -> Any:
-        losses = self._losses(self._split(logits), self._checked_labels(labels), features, mode)
+        losses = self._losses(self._split(logits), self._check_labels(labels), features, mode)
         weights = self._head_weights or (1.0,) * len(losses)
         merged = total([loss * weight for loss, weight in zip(losses, weights, strict=True)])
         return merged if regularization_losses is None else merged + total(regularization_losses)
 
-    def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, Any]:
+    def predictions(self, logits: PyTree, keys: Sequence[str] | None = None) -> dict[Any, Any]:
         split = self._split(logits)
         every = {
             (head.name, key): value for head in self._heads for key, value in head.predictions(split[head.name]).items()
         }
-        return {key: every[key] for key in checked_keys(keys, list(every))}
+        return {key: every[key] for key in select_keys(keys, list(every))}
 
     def metrics(self, regularization_losses: Sequence[Any] | None = None) -> dict[str, Any]:
         names = [_loss_key(head) for head in self._heads]
@@ -88,34 +91,34 @@ class MultiHead(Head):
     def update_metrics(
         self,
         eval_metrics: dict[str, Any],
-        features: Any,
-        logits: Any,
-        labels: Any,
+        features: PyTree,
+        logits: PyTree,
+        labels: PyTree,
         mode: str | None = None,
         regularization_losses: Sequence[Any] | None = None,
     ) -> dict[str, Any]:
-        split, given = self._split(logits), self._checked_labels(labels)
+        split, by_head = self._split(logits), self._check_labels(labels)
         if regularization_losses is not None:
             update(eval_metrics[self._regularization_key], total(regularization_losses))
-        for head, loss in zip(self._heads, self._losses(split, given, features, mode), strict=True):
+        for head, loss in zip(self._heads, self._losses(split, by_head, features, mode), strict=True):
             update(eval_metrics[_loss_key(head)], loss)
-            found = head.update_metrics(head.metrics(), features, split[head.name], given[head.name])
-            eval_metrics.update(found)
+            updated = head.update_metrics(head.metrics(), features, split[head.name], by_head[head.name])
+            eval_metrics.update(updated)
         return eval_metrics
 
     def create_estimator_spec(
         self,
-        features: Any,
+        features: PyTree,
         mode: str,
-        logits: Any,
-        labels: Any = None,
-        optimizer: Any = None,
+        logits: PyTree,
+        labels: PyTree | None = None,
+        optimizer: Optimizer | None = None,
         trainable_variables: Sequence[Any] | None = None,
         train_op_fn: Callable[[Any], Any] | None = None,
         update_ops: Sequence[Any] | None = None,
         regularization_losses: Sequence[Any] | None = None,
     ) -> EstimatorSpec:
-        """Returns what a model_fn returns; see `Head.create_estimator_spec`."""
+        """Creates the result of a model_fn; see `Head.create_estimator_spec`."""
         if mode == ModeKeys.PREDICT:
             outputs = self._export_outputs(features, self._split(logits))
             return EstimatorSpec(mode, predictions=self.predictions(logits), export_outputs=outputs)
@@ -135,19 +138,19 @@ class MultiHead(Head):
         )
 
     def key(self, name: str) -> str:
-        """Returns what a summary of all heads is called."""
+        """Returns the name of a summary of all heads."""
         return name
 
     @property
     def _regularization_key(self) -> str:
         return f"{_keys.LOSS_REGULARIZATION}/{self.name}"
 
-    def _losses(self, logits: Mapping[Any, Any], labels: Any, features: Any, mode: str | None) -> list[Any]:
-        given = self._checked_labels(labels)
+    def _losses(self, logits: Mapping[Any, Any], labels: PyTree, features: PyTree, mode: str | None) -> list[Any]:
+        given = self._check_labels(labels)
         return [head.loss(given[head.name], logits[head.name], features=features, mode=mode) for head in self._heads]
 
-    def _export_outputs(self, features: Any, logits: Mapping[Any, Any]) -> dict[str, Any]:
-        """Those of each head, with its name before theirs; the first head's are served by default."""
+    def _export_outputs(self, features: PyTree, logits: Mapping[Any, Any]) -> dict[str, Any]:
+        """Returns each head's outputs, prefixed by its name; the first head's are served by default."""
         from lockstep.estimator._export.outputs import PredictOutput
 
         merged: dict[str, Any] = {}
@@ -156,32 +159,32 @@ class MultiHead(Head):
             spec = head.create_estimator_spec(
                 features, ModeKeys.PREDICT, logits[head.name], train_op_fn=lambda _: group()
             )
-            found = dict(spec.export_outputs or {})
-            outputs.setdefault(_keys.DEFAULT_SIGNATURE, found[_keys.DEFAULT_SIGNATURE])
-            outputs[str(head.name)] = found.pop(_keys.DEFAULT_SIGNATURE)
-            outputs |= {f"{head.name}/{name}": output for name, output in found.items()}
+            head_outputs = dict(spec.export_outputs or {})
+            outputs.setdefault(_keys.DEFAULT_SIGNATURE, head_outputs[_keys.DEFAULT_SIGNATURE])
+            outputs[str(head.name)] = head_outputs.pop(_keys.DEFAULT_SIGNATURE)
+            outputs |= {f"{head.name}/{name}": output for name, output in head_outputs.items()}
             merged |= {f"{head.name}/{key}": value for key, value in spec.predictions.items()}
         return outputs | {_keys.PREDICT_SIGNATURE: PredictOutput(merged)}
 
-    def _split(self, logits: Any) -> dict[Any, Any]:
-        """The logits of each head, by its name."""
+    def _split(self, logits: PyTree) -> dict[Any, Any]:
+        """Splits the logits by head name."""
         if isinstance(logits, Mapping):
             return self._all_there("logits", logits)
-        found = jnp.asarray(logits)
+        array = jnp.asarray(logits)
         sizes = [head.logits_dimension for head in self._heads]
-        if found.shape[-1] != sum(sizes):
+        if array.shape[-1] != sum(sizes):
             raise ArgumentError(
                 f"logits of all heads side by side must have {sum(sizes)} columns, {' + '.join(map(str, sizes))}. "
-                f"Received: shape {found.shape}."
+                f"Received: shape {array.shape}."
             )
         ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
-        parts = [found[..., end - size : end] for end, size in zip(ends, sizes, strict=True)]
+        parts = [array[..., end - size : end] for end, size in zip(ends, sizes, strict=True)]
         return dict(zip([head.name for head in self._heads], parts, strict=True))
 
-    def _checked_labels(self, labels: Any) -> dict[Any, Any]:
+    def _check_labels(self, labels: PyTree) -> dict[Any, Any]:
         return self._all_there("labels", labels)
 
-    def _all_there(self, what: str, given: Any) -> dict[Any, Any]:
+    def _all_there(self, what: str, given: PyTree) -> dict[Any, Any]:
         missing = [str(head.name) for head in self._heads if not isinstance(given, Mapping) or head.name not in given]
         if missing:
             shown = sorted(given) if isinstance(given, Mapping) else type(given).__name__

@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
+from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
 from lockstep.estimator._heads import _classes, _inputs, _keys
 from lockstep.estimator._heads._binary import BinaryClassHead
-from lockstep.estimator._heads._head import Head, checked_keys
+from lockstep.estimator._heads._head import Head, select_keys
+from lockstep.estimator._heads._inputs import WeightColumn
 from lockstep.estimator._heads._loss_head import LossHead
 from lockstep.estimator._heads._metrics import update
 from lockstep.estimator._heads._reduction import SUM_OVER_BATCH_SIZE
@@ -25,15 +27,15 @@ class MultiClassHead(LossHead):
     Labels are integers from 0 up to but without `n_classes` (others make the loss NaN), or words of `label_vocabulary`.
 
     Args:
-        n_classes: How many classes, at least 3.
+        n_classes: Number of classes, at least 3.
         weight_column: The name of the feature of weights, or a numeric column.
         label_vocabulary: The words that labels are, in the order of the classes.
-        loss_reduction: How losses become one.
+        loss_reduction: The reduction of the examples' losses.
         loss_fn: A function of labels and logits, maybe features and loss_reduction, that returns losses (batch, 1).
         name: Put behind the names of metrics.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.estimator.MultiClassHead.
     """
@@ -41,34 +43,34 @@ class MultiClassHead(LossHead):
     def __init__(
         self,
         n_classes: int,
-        weight_column: Any = None,
+        weight_column: WeightColumn | None = None,
         label_vocabulary: Sequence[str | bytes] | None = None,
         loss_reduction: str = SUM_OVER_BATCH_SIZE,
         loss_fn: Callable[..., Any] | None = None,
         name: str | None = None,
     ) -> None:
-        count = checked_classes(n_classes, 3, "For two classes use BinaryClassHead.")
+        count = check_class_count(n_classes, 3, "For two classes use BinaryClassHead.")
         super().__init__(count, weight_column, loss_reduction, loss_fn, name)
-        self._vocabulary = _inputs.checked_vocabulary(label_vocabulary, count)
+        self._vocabulary = _inputs.check_vocabulary(label_vocabulary, count)
         self._names = _classes.names_of(count, self._vocabulary)
 
-    def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, Any]:
-        found = _inputs.checked_logits(logits, self.logits_dimension)
-        every = {_keys.LOGITS: found} | _classes.predicted(found, self._names)
-        return {key: every[key] for key in checked_keys(keys, list(every))}
+    def predictions(self, logits: PyTree, keys: Sequence[str] | None = None) -> dict[Any, Any]:
+        scores = _inputs.check_logits(logits, self.logits_dimension)
+        every = {_keys.LOGITS: scores} | _classes.predict_classes(scores, self._names)
+        return {key: every[key] for key in select_keys(keys, list(every))}
 
     def export_outputs(self, predictions: Mapping[str, Any]) -> dict[str, Any]:
         return _classes.classification_outputs(predictions, self._names)
 
-    def _labels(self, labels: Any, logits: jax.Array) -> jax.Array:
-        found = _inputs.checked_labels(labels, logits, 1, self._encoded)
-        if not jnp.issubdtype(found.dtype, jnp.integer):
+    def _labels(self, labels: PyTree, logits: jax.Array) -> jax.Array:
+        classes = _inputs.check_labels(labels, logits, 1, self._encode)
+        if not jnp.issubdtype(classes.dtype, jnp.integer):
             raise ArgumentError(
-                f"Labels of classes are integers. Received: {found.dtype.name}. Cast them in the input_fn."
+                f"Labels of classes are integers. Received: {classes.dtype.name}. Cast them in the input_fn."
             )
-        return found
+        return classes
 
-    def _encoded(self, labels: Any) -> jax.Array:
+    def _encode(self, labels: PyTree) -> jax.Array:
         return _inputs.numbers(labels) if self._vocabulary is None else _inputs.words(labels, self._vocabulary)
 
     def _losses(self, labels: jax.Array, logits: jax.Array) -> jax.Array:
@@ -76,7 +78,7 @@ class MultiClassHead(LossHead):
         chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), jnp.where(is_class, labels, 0), axis=-1)
         return _inputs.or_nan(-chosen, is_class)
 
-    def _own_metrics(self) -> dict[str, Any]:
+    def _head_metrics(self) -> dict[str, Any]:
         return {self.key(_keys.ACCURACY): keras.metrics.Accuracy(name=_keys.ACCURACY)}
 
     def _update_own_metrics(
@@ -86,8 +88,8 @@ class MultiClassHead(LossHead):
         update(metrics[self.key(_keys.ACCURACY)], labels, class_ids, weights=weights)
 
 
-def checked_classes(n_classes: Any, least: int, advice: str) -> int:
-    """Returns how many classes there are.
+def check_class_count(n_classes: object, least: int, advice: str) -> int:
+    """Checks a number of classes.
 
     Raises:
         ArgumentError: If it is no integer from `least` up.
@@ -98,9 +100,9 @@ def checked_classes(n_classes: Any, least: int, advice: str) -> int:
 
 
 def classifier_head(
-    n_classes: int, weight_column: Any, label_vocabulary: Sequence[str | bytes] | None, loss_reduction: str
+    n_classes: int, weight_column: WeightColumn, label_vocabulary: Sequence[str | bytes] | None, loss_reduction: str
 ) -> Head:
     """Returns the head of a classifier: one logit for two classes, else one for each."""
-    if checked_classes(n_classes, 2, "") == 2:
+    if check_class_count(n_classes, 2, "") == 2:
         return BinaryClassHead(weight_column, label_vocabulary=label_vocabulary, loss_reduction=loss_reduction)
     return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)

@@ -10,14 +10,16 @@ import jax.numpy as jnp
 import keras
 
 from lockstep._model_fn.text import words
+from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
 from lockstep.estimator._heads import _classes, _inputs, _keys
-from lockstep.estimator._heads._head import checked_keys
+from lockstep.estimator._heads._head import select_keys
+from lockstep.estimator._heads._inputs import WeightColumn
 from lockstep.estimator._heads._loss_head import LossHead, metric_name, sigmoid_cross_entropy
 from lockstep.estimator._heads._metrics import update
-from lockstep.estimator._heads._multi_class import checked_classes
+from lockstep.estimator._heads._multi_class import check_class_count
 from lockstep.estimator._heads._reduction import SUM_OVER_BATCH_SIZE
-from lockstep.estimator._heads._thresholds import checked_thresholds, curves, threshold_metrics
+from lockstep.estimator._heads._thresholds import check_thresholds, curves, threshold_metrics
 
 
 class MultiLabelHead(LossHead):
@@ -27,17 +29,17 @@ class MultiLabelHead(LossHead):
     (batch, n), where "" stands for no word.
 
     Args:
-        n_classes: How many classes, at least 2.
+        n_classes: Number of classes, at least 2.
         weight_column: The name of the feature of weights, or a numeric column.
         thresholds: Between 0 and 1: at each there are further metrics.
         label_vocabulary: The words that labels are, in the order of the classes.
-        loss_reduction: How losses become one.
+        loss_reduction: The reduction of the examples' losses.
         loss_fn: A function of labels and logits, maybe features and loss_reduction, that returns losses (batch, 1).
         classes_for_class_based_metrics: Numbers or words of classes with metrics of their own.
         name: Put behind the names of metrics.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.estimator.MultiLabelHead.
     """
@@ -45,7 +47,7 @@ class MultiLabelHead(LossHead):
     def __init__(
         self,
         n_classes: int,
-        weight_column: Any = None,
+        weight_column: WeightColumn | None = None,
         thresholds: Iterable[float] | None = None,
         label_vocabulary: Sequence[str | bytes] | None = None,
         loss_reduction: str = SUM_OVER_BATCH_SIZE,
@@ -53,10 +55,10 @@ class MultiLabelHead(LossHead):
         classes_for_class_based_metrics: Sequence[Any] | None = None,
         name: str | None = None,
     ) -> None:
-        count = checked_classes(n_classes, 2, "For one class use BinaryClassHead.")
+        count = check_class_count(n_classes, 2, "For one class use BinaryClassHead.")
         super().__init__(count, weight_column, loss_reduction, loss_fn, name)
-        self._thresholds = checked_thresholds(thresholds)
-        self._vocabulary = _inputs.checked_vocabulary(label_vocabulary, count)
+        self._thresholds = check_thresholds(thresholds)
+        self._vocabulary = _inputs.check_vocabulary(label_vocabulary, count)
         self._names = _classes.names_of(count, self._vocabulary)
         self._observed = [self._class_of(given) for given in classes_for_class_based_metrics or ()]
 
@@ -68,23 +70,23 @@ class MultiLabelHead(LossHead):
             )
         return list(known).index(given)
 
-    def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, Any]:
-        found = _inputs.checked_logits(logits, self.logits_dimension)
+    def predictions(self, logits: PyTree, keys: Sequence[str] | None = None) -> dict[Any, Any]:
+        scores = _inputs.check_logits(logits, self.logits_dimension)
         every = {
-            _keys.LOGITS: found,
-            _keys.PROBABILITIES: jax.nn.sigmoid(found),
-            _keys.CLASSES: words(_classes.all_class_ids(found, self.logits_dimension), self._names),
+            _keys.LOGITS: scores,
+            _keys.PROBABILITIES: jax.nn.sigmoid(scores),
+            _keys.CLASSES: words(_classes.all_class_ids(scores, self.logits_dimension), self._names),
         }
-        return {key: every[key] for key in checked_keys(keys, list(every))}
+        return {key: every[key] for key in select_keys(keys, list(every))}
 
     def export_outputs(self, predictions: Mapping[str, Any]) -> dict[str, Any]:
         return _classes.classification_outputs(predictions, self._names)
 
-    def _labels(self, labels: Any, logits: jax.Array) -> jax.Array:
-        found = _inputs.checked_labels(labels, logits, self.logits_dimension, self._encoded).astype(jnp.float32)
-        return _inputs.or_nan(found, (found >= 0) & (found <= 1))
+    def _labels(self, labels: PyTree, logits: jax.Array) -> jax.Array:
+        indicators = _inputs.check_labels(labels, logits, self.logits_dimension, self._encode).astype(jnp.float32)
+        return _inputs.or_nan(indicators, (indicators >= 0) & (indicators <= 1))
 
-    def _encoded(self, labels: Any) -> jax.Array:
+    def _encode(self, labels: PyTree) -> jax.Array:
         if self._vocabulary is None or not _inputs.is_text(labels):
             return _inputs.numbers(labels)
         ids = _inputs.words(labels, self._vocabulary, missing=-1)
@@ -93,12 +95,12 @@ class MultiLabelHead(LossHead):
     def _losses(self, labels: jax.Array, logits: jax.Array) -> jax.Array:
         return jnp.mean(sigmoid_cross_entropy(labels, logits), axis=-1, keepdims=True)
 
-    def _own_metrics(self) -> dict[str, Any]:
-        found = curves() | threshold_metrics(self._thresholds)
+    def _head_metrics(self) -> dict[str, Any]:
+        metrics = curves() | threshold_metrics(self._thresholds)
         for number in self._observed:
             mean, auc, precision_recall = self._class_keys(number)
-            found |= {mean: keras.metrics.Mean(name=metric_name(mean))} | curves(auc, precision_recall)
-        return {self.key(name): metric for name, metric in found.items()}
+            metrics |= {mean: keras.metrics.Mean(name=metric_name(mean))} | curves(auc, precision_recall)
+        return {self.key(name): metric for name, metric in metrics.items()}
 
     def _class_keys(self, number: int) -> list[str]:
         ending = f"class{number}" if self._vocabulary is None else _text(self._vocabulary[number])
@@ -120,5 +122,5 @@ class MultiLabelHead(LossHead):
                 update(metrics[self.key(name)], labels[..., of_class], probabilities[..., of_class], weights=weights)
 
 
-def _text(word: Any) -> str:
+def _text(word: object) -> str:
     return word.decode(errors="replace") if isinstance(word, bytes) else str(word)

@@ -1,8 +1,6 @@
-"""How the losses of examples become one."""
+"""Reductions of the examples' losses."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +17,8 @@ _BY_WEIGHTS = ("weighted_mean",)
 _BY_COUNT = ("weighted_sum_by_nonzero_weights",)
 
 
-def checked_reduction(reduction: Any) -> str:
-    """Returns how losses are reduced.
+def check_reduction(reduction: object) -> str:
+    """Checks a reduction.
 
     Raises:
         ArgumentError: If it is no reduction, or "none".
@@ -31,13 +29,13 @@ def checked_reduction(reduction: Any) -> str:
     return reduction
 
 
-def reduced(losses: jax.Array, weights: jax.Array | None, reduction: str) -> jax.Array:
-    """Returns one loss; with several replicas sums are added up, and means averaged.
+def reduce_losses(losses: jax.Array, weights: jax.Array | None, reduction: str) -> jax.Array:
+    """Reduces losses to one number; replicas sum their sums and average their means.
 
     Args:
-        losses: Of the examples, float32 of any shape.
+        losses: The examples' losses, float32 of any shape.
         weights: In a shape that broadcasts to that of `losses`; `None` for 1.
-        reduction: See `checked_reduction`.
+        reduction: See `check_reduction`.
     """
     scope = current()
     if scope is not None:

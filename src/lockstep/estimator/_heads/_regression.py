@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
+from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
 from lockstep.estimator._heads import _inputs, _keys
-from lockstep.estimator._heads._head import checked_keys
+from lockstep.estimator._heads._head import select_keys
+from lockstep.estimator._heads._inputs import WeightColumn
 from lockstep.estimator._heads._loss_head import LossHead, metric_name, sigmoid_cross_entropy
 from lockstep.estimator._heads._metrics import update
 from lockstep.estimator._heads._reduction import SUM_OVER_BATCH_SIZE
@@ -22,16 +24,16 @@ class RegressionHead(LossHead):
     """Predicts numbers; by default its loss is the squared difference.
 
     Args:
-        label_dimension: How many numbers for each example.
+        label_dimension: Number of labels per example.
         weight_column: The name of the feature of weights, or a numeric column: one for each example or each number.
-        loss_reduction: How losses become one.
+        loss_reduction: The reduction of the examples' losses.
         loss_fn: A function of labels and logits, maybe features and loss_reduction, that returns a loss for each
             number.
         inverse_link_fn: Turns logits into predictions; `None` if they are the same.
         name: Put behind the names of metrics.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.estimator.RegressionHead.
     """
@@ -41,8 +43,8 @@ class RegressionHead(LossHead):
 
     def __init__(
         self,
-        label_dimension: Any = 1,
-        weight_column: Any = None,
+        label_dimension: object = 1,
+        weight_column: WeightColumn | None = None,
         loss_reduction: str = SUM_OVER_BATCH_SIZE,
         loss_fn: Callable[..., Any] | None = None,
         inverse_link_fn: Callable[[Any], Any] | None = None,
@@ -53,13 +55,13 @@ class RegressionHead(LossHead):
         super().__init__(int(label_dimension), weight_column, loss_reduction, loss_fn, name)
         self._inverse_link_fn = inverse_link_fn
 
-    def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, Any]:
-        found = _inputs.checked_logits(logits, self.logits_dimension)
+    def predictions(self, logits: PyTree, keys: Sequence[str] | None = None) -> dict[Any, Any]:
+        scores = _inputs.check_logits(logits, self.logits_dimension)
         if self._inverse_link_fn is None:
-            every = {_keys.PREDICTIONS: found}
+            every = {_keys.PREDICTIONS: scores}
         else:
-            every = {_keys.PREDICTIONS: self._inverse_link_fn(found), _keys.LOGITS: found}
-        return {key: every[key] for key in checked_keys(keys, list(every))}
+            every = {_keys.PREDICTIONS: self._inverse_link_fn(scores), _keys.LOGITS: scores}
+        return {key: every[key] for key in select_keys(keys, list(every))}
 
     def export_outputs(self, predictions: Mapping[str, Any]) -> dict[str, Any]:
         from lockstep.estimator._export.outputs import PredictOutput, RegressionOutput
@@ -71,14 +73,14 @@ class RegressionHead(LossHead):
             _keys.PREDICT_SIGNATURE: PredictOutput(predictions),
         }
 
-    def _labels(self, labels: Any, logits: jax.Array) -> jax.Array:
-        found = _inputs.checked_labels(labels, logits, self.logits_dimension, _inputs.numbers)
-        return found.astype(jnp.float32)
+    def _labels(self, labels: PyTree, logits: jax.Array) -> jax.Array:
+        numbers = _inputs.check_labels(labels, logits, self.logits_dimension, _inputs.numbers)
+        return numbers.astype(jnp.float32)
 
     def _losses(self, labels: jax.Array, logits: jax.Array) -> jax.Array:
         return (labels - logits) ** 2
 
-    def _own_metrics(self) -> dict[str, Any]:
+    def _head_metrics(self) -> dict[str, Any]:
         names = (_keys.PREDICTION_MEAN, _keys.LABEL_MEAN)
         return {self.key(name): keras.metrics.Mean(name=metric_name(name)) for name in names}
 
@@ -94,14 +96,14 @@ class PoissonRegressionHead(RegressionHead):
     """Predicts counts: the logits are logarithms of their expected values.
 
     Args:
-        label_dimension: How many counts for each example.
+        label_dimension: Number of counts per example.
         weight_column: The name of the feature of weights, or a numeric column: one for each example or each count.
-        loss_reduction: How losses become one.
+        loss_reduction: The reduction of the examples' losses.
         compute_full_loss: Whether the loss has the term of the labels alone, log(label!), by Stirling's formula.
         name: Put behind the names of metrics.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.estimator.PoissonRegressionHead.
     """
@@ -109,7 +111,7 @@ class PoissonRegressionHead(RegressionHead):
     def __init__(
         self,
         label_dimension: int = 1,
-        weight_column: Any = None,
+        weight_column: WeightColumn | None = None,
         loss_reduction: str = SUM_OVER_BATCH_SIZE,
         compute_full_loss: bool = True,
         name: str | None = None,
@@ -123,10 +125,10 @@ class PoissonRegressionHead(RegressionHead):
 
 
 def _stirling(counts: jax.Array) -> jax.Array:
-    """About the logarithm of the factorial; 0 for 0 and 1."""
+    """Returns Stirling's approximation of the logarithm of the factorial; 0 for 0 and 1."""
     safe = jnp.maximum(counts, 1)
-    found = safe * jnp.log(safe) - safe + 0.5 * jnp.log(2 * np.pi * safe)
-    return jnp.where((counts >= 0) & (counts <= 1), 0, found)
+    approximation = safe * jnp.log(safe) - safe + 0.5 * jnp.log(2 * np.pi * safe)
+    return jnp.where((counts >= 0) & (counts <= 1), 0, approximation)
 
 
 class LogisticRegressionHead(RegressionHead):
@@ -136,17 +138,20 @@ class LogisticRegressionHead(RegressionHead):
 
     Args:
         weight_column: The name of the feature of weights, or a numeric column.
-        loss_reduction: How losses become one.
+        loss_reduction: The reduction of the examples' losses.
         name: Put behind the names of metrics.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.estimator.LogisticRegressionHead.
     """
 
     def __init__(
-        self, weight_column: Any = None, loss_reduction: str = SUM_OVER_BATCH_SIZE, name: str | None = None
+        self,
+        weight_column: WeightColumn | None = None,
+        loss_reduction: str = SUM_OVER_BATCH_SIZE,
+        name: str | None = None,
     ) -> None:
         super().__init__(1, weight_column, loss_reduction, inverse_link_fn=jax.nn.sigmoid, name=name)
 

@@ -1,4 +1,4 @@
-"""Hooks: what is told about the steps of an Estimator."""
+"""Session run hooks of training, evaluation and prediction."""
 
 from __future__ import annotations
 

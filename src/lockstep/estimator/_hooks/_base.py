@@ -1,4 +1,4 @@
-"""What a hook is, and what it exchanges with the loop.
+"""The base class of hooks, and the values it exchanges with the loop.
 
 Source: tensorflow/python/training/session_run_hook.py.
 """
@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lockstep.errors import UnsupportedError
+from lockstep.estimator._types import Session
 
 GLOBAL_STEP = "global_step"
 
 
 @dataclass(frozen=True)
 class SessionRunArgs:
-    """What a hook wants to know of the step that comes.
+    """A hook's request for values of the next step.
 
     Args:
         fetches: Any structure of names, such as "global_step" and "loss", of variables, and, in hooks that a model_fn
@@ -53,7 +54,7 @@ GLOBAL_STEP_ARGS = SessionRunArgs(GLOBAL_STEP)
 
 
 class SessionRunValues(NamedTuple):
-    """What became of what a hook had wanted to know.
+    """The values that a hook has requested.
 
     Attributes:
         results: Values in the structure of the fetches; the global step is the one after the step.
@@ -72,14 +73,14 @@ class SessionRunContext:
     """The run that hooks are called before and after.
 
     Args:
-        original_args: What the loop itself wants to know.
+        original_args: The loop's own request.
         session: The session.
-        steps: How many steps the run makes.
+        steps: Number of steps of the run.
 
     Source: tf.compat.v1.train.SessionRunContext.
     """
 
-    def __init__(self, original_args: Any, session: Any, steps: int = 1) -> None:
+    def __init__(self, original_args: object, session: Session, steps: int = 1) -> None:
         self._original_args = original_args
         self._session = session
         self._steps = steps
@@ -87,22 +88,22 @@ class SessionRunContext:
 
     @property
     def original_args(self) -> Any:
-        """A `SessionRunArgs` of what the loop itself wants to know."""
+        """Returns the loop's own request."""
         return self._original_args
 
     @property
     def session(self) -> Any:
-        """The session."""
+        """Returns the session."""
         return self._session
 
     @property
     def steps(self) -> int:
-        """How many steps the run makes."""
+        """Returns the number of steps of this run."""
         return self._steps
 
     @property
     def stop_requested(self) -> bool:
-        """Whether the loop is to end after this run."""
+        """Returns whether the loop is to end after this run."""
         return self._stop_requested
 
     def request_stop(self) -> None:
@@ -111,7 +112,7 @@ class SessionRunContext:
 
 
 class SessionRunHook:
-    """Is told about the steps of training, evaluation or prediction. Override what is needed.
+    """Base class of hooks, called before and after steps of training, evaluation or prediction.
 
     A hook is called around each step. One that wants to know about few of them may have a further method, and the loop
     may then make several steps at once:
@@ -127,10 +128,10 @@ class SessionRunHook:
     """
 
     def begin(self) -> None:
-        """Called once, before there is a session."""
+        """Runs once, before there is a session."""
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Called once variables have their values.
+    def after_create_session(self, session: Session, coord: object) -> None:
+        """Runs once, when variables have their values.
 
         Args:
             session: The session.
@@ -138,7 +139,7 @@ class SessionRunHook:
         """
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        """Called before a step.
+        """Runs before a step.
 
         Args:
             run_context: About the step.
@@ -148,15 +149,15 @@ class SessionRunHook:
         """
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Called after a step; not if it failed or there was no more input.
+        """Runs after a step; not if it failed or the input had ended.
 
         Args:
-            run_context: The same as before the step.
-            run_values: What `before_run` asked for.
+            run_context: The context, as before the step.
+            run_values: The values that `before_run` requested.
         """
 
-    def end(self, session: Any) -> None:
-        """Called at the end, unless it comes by an exception.
+    def end(self, session: Session) -> None:
+        """Runs at the end, unless the loop ends by an exception.
 
         Args:
             session: The session.

@@ -1,4 +1,4 @@
-"""Checkpoints."""
+"""The hook that saves checkpoints, and its listeners."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ from lockstep.estimator._hooks._base import (
 )
 from lockstep.estimator._hooks._decision import Decision
 from lockstep.estimator._hooks._timer import SecondOrStepTimer
+from lockstep.estimator._types import Session
 
 _log = logging.getLogger("lockstep")
 
 
 class CheckpointSaverListener:
-    """Does something before or after each checkpoint. Override what is needed.
+    """Base class of listeners, called before and after each checkpoint.
 
     Source: tf.estimator.CheckpointSaverListener.
     """
 
     def begin(self) -> None:
-        """Called once, before there is a session."""
+        """Runs once, before there is a session."""
 
-    def before_save(self, session: Any, global_step_value: int) -> None:
-        """Called before a checkpoint is written.
+    def before_save(self, session: Session, global_step_value: int) -> None:
+        """Runs before a checkpoint is written.
 
         Args:
             session: The session.
             global_step_value: The step.
         """
 
-    def after_save(self, session: Any, global_step_value: int) -> bool | None:
-        """Called after a checkpoint has been written.
+    def after_save(self, session: Session, global_step_value: int) -> bool | None:
+        """Runs after a checkpoint is written.
 
         Args:
             session: The session.
@@ -51,8 +52,8 @@ class CheckpointSaverListener:
             True to end training; of no effect after the first and the last checkpoint.
         """
 
-    def end(self, session: Any, global_step_value: int) -> None:
-        """Called at the end, after the last checkpoint.
+    def end(self, session: Session, global_step_value: int) -> None:
+        """Runs at the end, after the last checkpoint.
 
         Args:
             session: The session.
@@ -66,22 +67,22 @@ class CheckpointSaverHook(SessionRunHook):
     In a job of several workers all of them need one. With seconds, the chief's clock counts.
 
     Args:
-        checkpoint_dir: Where.
-        save_secs: After how many seconds since the last one.
-        save_steps: After how many steps; one of the two must be given.
+        checkpoint_dir: The directory of checkpoints.
+        save_secs: Seconds between checkpoints.
+        save_steps: Steps between checkpoints; one of the two must be given.
         saver: An object whose `save(session, path, global_step=step)` writes them; default: the session.
-        checkpoint_basename: The beginning of their names; the step follows.
+        checkpoint_basename: Prefix of file names; the step follows.
         scaffold: An object whose `saver`, if it is not None, writes them; not together with `saver`.
-        listeners: Are told before and after each.
-        save_graph_def: Either way no graph is saved: there is none.
+        listeners: Listeners, called before and after each checkpoint.
+        save_graph_def: Ignored: there is no graph.
 
     Attributes:
-        listeners: Who is told; more may be added until training begins.
+        listeners: The listeners; more may be added until training begins.
 
     Source: tf.estimator.CheckpointSaverHook.
 
     Raises:
-        ArgumentError: If it is not clear when, or who saves.
+        ArgumentError: If not exactly one interval is given, or two savers.
     """
 
     def __init__(
@@ -89,9 +90,9 @@ class CheckpointSaverHook(SessionRunHook):
         checkpoint_dir: str | os.PathLike[str],
         save_secs: float | None = None,
         save_steps: int | None = None,
-        saver: Any = None,
+        saver: object | None = None,
         checkpoint_basename: str = "model.ckpt",
-        scaffold: Any = None,
+        scaffold: object | None = None,
         listeners: Sequence[CheckpointSaverListener] | None = None,
         save_graph_def: bool = True,
     ) -> None:
@@ -106,12 +107,12 @@ class CheckpointSaverHook(SessionRunHook):
         self.listeners: list[CheckpointSaverListener] = list(listeners or [])
 
     def begin(self) -> None:
-        """Tells the listeners."""
+        """Calls the listeners' `begin`."""
         for listener in self.listeners:
             listener.begin()
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Saves what training starts from."""
+    def after_create_session(self, session: Session, coord: object) -> None:
+        """Saves the first values."""
         step = int(session.run(GLOBAL_STEP))
         self._save(session, step)
         self._timer.update_last_triggered_step(step)
@@ -128,16 +129,16 @@ class CheckpointSaverHook(SessionRunHook):
             if self._save(run_context.session, step):
                 run_context.request_stop()
 
-    def end(self, session: Any) -> None:
-        """Saves, if there are steps since the last checkpoint."""
+    def end(self, session: Session) -> None:
+        """Saves steps since the last checkpoint, and calls the listeners' `end`."""
         step = int(session.run(GLOBAL_STEP))
         if step != self._timer.last_triggered_step():
             self._save(session, step)
         for listener in self.listeners:
             listener.end(session, step)
 
-    def on_preempted(self, session: Any) -> None:
-        """Saves, if there are steps since the last checkpoint: the job was asked to end."""
+    def on_preempted(self, session: Session) -> None:
+        """Saves steps since the last checkpoint, on preemption."""
         step = int(session.run(GLOBAL_STEP))
         if step != self._timer.last_triggered_step():
             self._timer.update_last_triggered_step(step)
@@ -148,12 +149,12 @@ class CheckpointSaverHook(SessionRunHook):
         due = self._timer.next_trigger(step)
         return self._decision.next_step(step, due) if self._by_clock else due
 
-    def _is_time(self, session: Any, step: int) -> bool:
+    def _is_time(self, session: Session, step: int) -> bool:
         if self._by_clock:
             return self._decision.is_made(session, lambda: self._timer.should_trigger_for_step(step))
         return self._timer.should_trigger_for_step(step)
 
-    def _save(self, session: Any, step: int) -> bool:
+    def _save(self, session: Session, step: int) -> bool:
         """Saves; returns whether a listener wants training to end."""
         _log.info("Calling checkpoint listeners before saving checkpoint %d...", step)
         for listener in self.listeners:
@@ -166,9 +167,10 @@ class CheckpointSaverHook(SessionRunHook):
             _log.info("A CheckpointSaverListener requested that training be stopped. listener: %s", listener)
         return bool(stopping)
 
-    def _write(self, session: Any, step: int) -> None:
+    def _write(self, session: Session, step: int) -> None:
         if self._saver is None:
-            # All tasks have this hook: the session can save what each has a part of.
+            # All workers have this hook, so the session can save collectively, with sharded state and all input
+            # positions.
             getattr(session, "save_together", session.save)(self._directory, self._basename)
         else:
             self._saver.save(session, self._save_path, global_step=step)
@@ -177,7 +179,7 @@ class CheckpointSaverHook(SessionRunHook):
             summary.FileWriterCache.get(self._directory).add_session_log(log, step)
 
 
-def _saver(saver: Any, scaffold: Any) -> Any:
+def _saver(saver: object, scaffold: object) -> Any:
     if saver is not None and scaffold is not None:
         raise ArgumentError("You cannot provide both saver and scaffold. Received: both; leave one out.")
     chosen = getattr(scaffold, "saver", None) if saver is None else saver

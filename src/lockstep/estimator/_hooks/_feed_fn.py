@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lockstep.errors import UnsupportedError
 from lockstep.estimator._hooks._base import SessionRunHook
 
@@ -17,7 +15,7 @@ class FeedFnHook(SessionRunHook):
         UnsupportedError: Always.
     """
 
-    def __init__(self, feed_fn: Any) -> None:
+    def __init__(self, feed_fn: object) -> None:
         raise UnsupportedError(
             f"Nothing can be fed into a step from outside: received FeedFnHook({feed_fn!r}). Yield the values from the "
             "input_fn, for example by lockstep.data.Dataset.from_generator."

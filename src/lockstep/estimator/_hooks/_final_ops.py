@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from lockstep._types import PyTree
 from lockstep.errors import UnsupportedError
 from lockstep.estimator._hooks._base import SessionRunHook
+from lockstep.estimator._types import Session
 
 
 class FinalOpsHook(SessionRunHook):
@@ -21,7 +24,7 @@ class FinalOpsHook(SessionRunHook):
         UnsupportedError: If something is to be fed.
     """
 
-    def __init__(self, final_ops: Any, final_ops_feed_dict: Any = None) -> None:
+    def __init__(self, final_ops: PyTree, final_ops_feed_dict: Mapping[str, Any] | None = None) -> None:
         if final_ops_feed_dict is not None:
             raise UnsupportedError(
                 "Nothing can be fed from outside: FinalOpsHook received a final_ops_feed_dict. Give the value together "
@@ -32,10 +35,10 @@ class FinalOpsHook(SessionRunHook):
 
     @property
     def final_ops_values(self) -> Any:
-        """The values, in the structure of `final_ops`; None before the end."""
+        """Returns the values, in the structure of `final_ops`; None before the end."""
         return self._values
 
-    def end(self, session: Any) -> None:
+    def end(self, session: Session) -> None:
         """Takes the values."""
         if self._final_ops is not None:
             self._values = session.run(self._final_ops)

@@ -1,4 +1,4 @@
-"""Values in the log."""
+"""The hook that logs values."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from lockstep.estimator._hooks._base import (
     SessionRunValues,
 )
 from lockstep.estimator._hooks._timer import NeverTriggerTimer, SecondOrStepTimer, Timer
+from lockstep.estimator._types import Session
 
 _log = logging.getLogger("lockstep")
 
@@ -24,20 +25,20 @@ _log = logging.getLogger("lockstep")
 class LoggingTensorHook(SessionRunHook):
     """Logs values every so many steps or seconds, or at the end, such as `loss = 0.40, step = 101 (0.088 sec)`.
 
-    The first step made is always logged; the time is that since the line before.
+    The first step is always logged; the time is that since the previous line.
 
     Args:
         tensors: A dict of tags to names or values, logged in the order of the tags; or a list of names, logged in its
             order.
-        every_n_iter: After how many steps, counted from the first one made here.
-        every_n_secs: After how many seconds.
-        at_end: Whether to log at the end, what the last step had, if there was one.
-        formatter: Returns the line; is given a dict of tags to numpy values. Default: as above.
+        every_n_iter: Steps between actions, counted from the first step of this run.
+        every_n_secs: Seconds between actions.
+        at_end: Whether to log the last step's values at the end.
+        formatter: Formats a dict of numpy values by tag. Default: as above.
 
     Source: tf.estimator.LoggingTensorHook.
 
     Raises:
-        ArgumentError: If it is not clear when or what to log.
+        ArgumentError: If the interval or the values are ambiguous.
     """
 
     def __init__(
@@ -58,32 +59,32 @@ class LoggingTensorHook(SessionRunHook):
         self._first_step: int | None = None
 
     def begin(self) -> None:
-        """Starts counting."""
+        """Resets the timer."""
         self._timer.reset()
         self._iterations = 0
         self._first_step = None
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Remembers from which step on it counts."""
+    def after_create_session(self, session: Session, coord: object) -> None:
+        """Records the first step of this run."""
         self._first_step = int(session.run(GLOBAL_STEP)) - self._iterations
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        """Asks for the values, if they will be logged."""
+        """Requests the values, if they will be logged."""
         if self._first_step is not None:
-            # Of runs that were none of its business the hook was not told.
+            # The hook is not called for runs in which it is not due.
             done = int(run_context.session.run(GLOBAL_STEP)) - self._first_step
             self._iterations = max(self._iterations, done)
         self._triggered = self._timer.should_trigger_for_step(self._iterations + run_context.steps - 1)
         return SessionRunArgs(self._tensors) if self._triggered else None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Logs the values, if it is time to."""
+        """Logs the values, if they are due."""
         self._iterations += run_context.steps
         if self._triggered:
             self._write(run_values.results)
 
-    def end(self, session: Any) -> None:
-        """Logs the values, if they are to be logged at the end."""
+    def end(self, session: Session) -> None:
+        """Logs the values, if `at_end` is set."""
         if self._at_end and self._iterations:
             self._write(session.run(self._tensors))
 
@@ -123,6 +124,6 @@ def _by_name(tensors: Iterable[Any]) -> dict[str, Any]:
     if not all(isinstance(name, str) for name in names):
         raise ArgumentError(
             f"Only names may be in a list of tensors: received {names!r}. For values, give a dict, such as "
-            '{"loss": loss}, which says what to call them.'
+            '{"loss": loss}, whose keys are their tags.'
         )
     return {name: name for name in names}

@@ -1,4 +1,4 @@
-"""Losses that are not numbers."""
+"""The hook that stops training when the loss is NaN."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep._types import Array, Tensor
 from lockstep.estimator._hooks._base import (
     GLOBAL_STEP,
     SessionRunArgs,
@@ -15,9 +16,10 @@ from lockstep.estimator._hooks._base import (
     SessionRunHook,
     SessionRunValues,
 )
+from lockstep.estimator._types import Session
 
 _log = logging.getLogger("lockstep")
-# Waiting for a loss would keep Python from preparing steps ahead of the device.
+# Losses are read up to 8 steps late: waiting for one would keep Python from dispatching steps ahead of the device.
 _UNREAD = 8
 _MESSAGE = "Model diverged with loss = NaN."
 
@@ -33,9 +35,9 @@ class NanLossDuringTrainingError(RuntimeError):
 
 
 class NanTensorHook(SessionRunHook):
-    """Ends training when the loss is NaN, at the latest a few steps after it; on all workers after the same one.
+    """Stops training when the loss is NaN, at most a few steps later; all workers stop after the same step.
 
-    No checkpoint is written in between: `settle` comes first.
+    No checkpoint is written in between: saving calls `settle` first.
 
     Args:
         loss_tensor: The loss: its name, or a value of the model_fn.
@@ -44,16 +46,16 @@ class NanTensorHook(SessionRunHook):
     Source: tf.estimator.NanTensorHook.
     """
 
-    def __init__(self, loss_tensor: Any, fail_on_nan_loss: bool = True) -> None:
+    def __init__(self, loss_tensor: Tensor, fail_on_nan_loss: bool = True) -> None:
         self._loss_tensor = loss_tensor
         self._fail = fail_on_nan_loss
-        # With the number of the step.
+        # (step, loss) pairs.
         self._unread: deque[tuple[int, Any]] = deque()
         self._diverged = False
         self._is_alone = True
 
     def begin(self) -> None:
-        """Forgets losses of a session before."""
+        """Clears losses of an earlier session."""
         import jax
 
         self._unread.clear()
@@ -61,20 +63,21 @@ class NanTensorHook(SessionRunHook):
         self._is_alone = jax.process_count() == 1
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        """Asks for the loss, and of which step it is."""
+        """Requests the loss and its step."""
         return SessionRunArgs({"loss": self._loss_tensor, "step": GLOBAL_STEP}, raw=True)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Looks at the losses that are computed by now; with other workers at those of some steps ago, as they do."""
-        found = run_values.results
-        self._unread.append((int(found["step"]), found["loss"]))
+        """Checks the losses that are computed by now; with several workers, those that all have."""
+        results = run_values.results
+        self._unread.append((int(results["step"]), results["loss"]))
+        # Not `is_ready` with several workers: readiness differs between them, and all must stop after the same step.
         while self._unread and (len(self._unread) > _UNREAD or (self._is_alone and _is_ready(self._unread[0][1]))):
             self._read()
         if self._diverged:
             run_context.request_stop()
 
     def settle(self) -> None:
-        """Waits for all losses and looks at them.
+        """Waits for all losses and checks them.
 
         Raises:
             NanLossDuringTrainingError: If one is NaN, and the hook is to fail.
@@ -82,12 +85,12 @@ class NanTensorHook(SessionRunHook):
         while self._unread:
             self._read()
 
-    def end(self, session: Any) -> None:
-        """Looks at the last losses."""
+    def end(self, session: Session) -> None:
+        """Checks the last losses."""
         self.settle()
 
     def next_step(self, step: int) -> int:
-        """Returns `step`: it looks at the losses of all steps, after however many."""
+        """Returns `step`: the losses of all steps are checked, whenever the hook is called."""
         return step
 
     def _read(self) -> None:
@@ -104,5 +107,5 @@ class NanTensorHook(SessionRunHook):
         self._diverged = True
 
 
-def _is_ready(value: Any) -> bool:
+def _is_ready(value: Array) -> bool:
     return value.is_ready() if hasattr(value, "is_ready") else True

@@ -1,22 +1,23 @@
-"""How many steps may pass until a hook must be called."""
+"""Intervals of hooks: the number of steps until a hook must be called."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from lockstep.estimator._hooks._base import GLOBAL_STEP, SessionRunContext, SessionRunHook
+from lockstep.estimator._types import Hook
 
 _AROUND_STEPS = frozenset({"before_run", "after_run"})
 
 
-def next_call(hook: Any, step: int) -> int | None:
-    """Returns after which step a hook must be called next, or None for never; `step` for after the next run.
+def next_call(hook: Hook, step: int) -> int | None:
+    """Returns the step after which a hook must be called next, or None for never; `step` for after the next run.
 
     Args:
         hook: The hook.
-        step: How many steps are done.
+        step: Number of steps done.
     """
+    # A hook without `before_run` and `after_run` of its own does not limit how many steps one dispatch runs.
     replaced = _AROUND_STEPS & getattr(hook, "__dict__", {}).keys()
     if not replaced and not _looks_at_steps(type(hook)):
         return None
@@ -38,7 +39,7 @@ def _looks_at_steps(kind: type) -> bool:
 
 @functools.cache
 def _knows_pace(kind: type) -> bool:
-    """Whether `next_step` speaks for what the class does: nothing that it inherits may be overridden alone."""
+    """Returns whether a class' `next_step` is valid: no method behind it is overridden alone."""
     for one in kind.__mro__:
         if "next_step" in vars(one):
             return True

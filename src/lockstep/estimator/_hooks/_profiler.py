@@ -1,4 +1,4 @@
-"""Profiles of steps."""
+"""The hook that profiles steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -21,6 +20,7 @@ from lockstep.estimator._hooks._base import (
 )
 from lockstep.estimator._hooks._pace import step_after
 from lockstep.estimator._hooks._timer import SecondOrStepTimer
+from lockstep.estimator._types import Session
 from lockstep.summary._unwritten import goes_on_without
 
 _log = logging.getLogger("lockstep")
@@ -31,19 +31,19 @@ class ProfilerHook(SessionRunHook):
     """Profiles one step every so many steps or seconds, by JAX' profiler.
 
     TensorBoard's profile plugin shows `output_dir`, with a run `step_<n>` for each step. Before and after a profiled
-    step Python waits for the devices, so that the profile has this step alone.
+    step Python waits for the devices, so that the profile holds this step only.
 
     Args:
-        save_steps: After how many steps.
-        save_secs: After how many seconds; one of the two must be given.
-        output_dir: Where; default: the working directory.
+        save_steps: Steps between actions.
+        save_secs: Seconds between actions; one of the two must be given.
+        output_dir: The directory of profiles; default: the working directory.
         show_dataflow: Must be True.
         show_memory: Must be False. What TensorFlow's own format shows by these two, the plugin always shows.
 
     Source: tf.estimator.ProfilerHook.
 
     Raises:
-        ArgumentError: If it is not clear when, or what to show is chosen.
+        ArgumentError: If the interval is ambiguous, or an unsupported view is chosen.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class ProfilerHook(SessionRunHook):
         self._trace: Path | None = None
 
     def begin(self) -> None:
-        """Starts counting."""
+        """Resets the timer."""
         self._timer.reset()
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        """Starts the profile, if it is time to."""
+        """Starts a profile, if one is due."""
         coming = step_after(run_context)
         if self._timer.last_triggered_step() is not None and self._timer.should_trigger_for_step(coming):
             self._start()
@@ -77,7 +77,7 @@ class ProfilerHook(SessionRunHook):
         return GLOBAL_STEP_ARGS
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Ends the profile, if there is one."""
+        """Ends the profile in progress."""
         step = int(run_values.results)
         if self._trace is not None:
             self._timer.update_last_triggered_step(step)
@@ -85,11 +85,11 @@ class ProfilerHook(SessionRunHook):
             with goes_on_without(self._output_dir):
                 self._save(step, self._stop())
         elif self._timer.last_triggered_step() is None:
-            # Time and steps count from the first step on, which compiles.
+            # Intervals start at the first step, which compiles and is not profiled.
             self._timer.update_last_triggered_step(step - run_context.steps)
 
-    def end(self, session: Any) -> None:
-        """Drops a profile whose step did not come."""
+    def end(self, session: Session) -> None:
+        """Removes a profile whose step did not run."""
         if self._trace is not None:
             _wait_for_devices()
             with goes_on_without(self._output_dir):
@@ -124,7 +124,7 @@ class ProfilerHook(SessionRunHook):
 
 
 def _task() -> str:
-    """Returns what tells the files of tasks on one machine apart."""
+    """Returns a suffix that tells the files of tasks on one machine apart."""
     return f"task{jax.process_index()}." if jax.process_count() > 1 else ""
 
 

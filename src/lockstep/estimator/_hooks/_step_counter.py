@@ -17,6 +17,7 @@ from lockstep.estimator._hooks._base import (
     SessionRunValues,
 )
 from lockstep.estimator._hooks._timer import SecondOrStepTimer
+from lockstep.estimator._types import Session
 
 _log = logging.getLogger("lockstep")
 _TAG = f"{GLOBAL_STEP}/sec"
@@ -27,8 +28,8 @@ class StepCounterHook(SessionRunHook):
     """Logs `global_step/sec` and writes it for TensorBoard.
 
     Args:
-        every_n_steps: After how many steps.
-        every_n_secs: After how many seconds; one of the two must be None.
+        every_n_steps: Steps between actions.
+        every_n_secs: Seconds between actions; one of the two must be None.
         output_dir: To which directory to write, if no writer is given.
         summary_writer: A `lockstep.summary.FileWriter`. With neither, only the log is written.
 
@@ -78,8 +79,8 @@ class StepCounterHook(SessionRunHook):
             self._warn(step)
         self._last_step = step
 
-    def end(self, session: Any) -> None:
-        """Makes what was written visible to readers."""
+    def end(self, session: Session) -> None:
+        """Flushes the event file."""
         if self._summary_writer is not None:
             self._summary_writer.flush()
 

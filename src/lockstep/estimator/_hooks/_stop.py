@@ -1,8 +1,6 @@
-"""Stopping at a step."""
+"""The hook that stops at a step."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from lockstep.errors import ArgumentError
 from lockstep.estimator._hooks._base import (
@@ -13,13 +11,14 @@ from lockstep.estimator._hooks._base import (
     SessionRunHook,
     SessionRunValues,
 )
+from lockstep.estimator._types import Session
 
 
 class StopAtStepHook(SessionRunHook):
     """Requests stop after a number of steps, or at a step.
 
     Args:
-        num_steps: How many steps to make.
+        num_steps: Number of steps.
         last_step: The global step at which to stop; one of the two must be given.
 
     Source: tf.estimator.StopAtStepHook.
@@ -41,10 +40,10 @@ class StopAtStepHook(SessionRunHook):
 
     @property
     def last_step(self) -> int | None:
-        """The global step at which to stop; None while that is not known."""
+        """Returns the global step at which to stop; None before the session exists."""
         return self._last_step
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
+    def after_create_session(self, session: Session, coord: object) -> None:
         """Computes the last step, if steps are to be counted from here."""
         if self._last_step is None:
             self._last_step = int(session.run(GLOBAL_STEP)) + (self._num_steps or 0)

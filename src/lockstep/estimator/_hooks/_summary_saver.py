@@ -1,4 +1,4 @@
-"""Summaries of a model_fn, for TensorBoard."""
+"""The hook that writes summaries for TensorBoard."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from jax.core import Tracer
 
 from lockstep import summary
 from lockstep._model_fn.records import SummaryOp
+from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
 from lockstep.estimator._hooks._base import (
     GLOBAL_STEP,
@@ -21,26 +22,27 @@ from lockstep.estimator._hooks._base import (
 )
 from lockstep.estimator._hooks._pace import step_after
 from lockstep.estimator._hooks._timer import SecondOrStepTimer
+from lockstep.estimator._types import Session
 
 _ALL = "summaries"
 
 
 class SummarySaverHook(SessionRunHook):
-    """Writes summaries every so many steps or seconds, and after the first step made.
+    """Writes summaries every so many steps or seconds, and after the first step.
 
     Args:
-        save_steps: After how many steps.
-        save_secs: After how many seconds; one of the two must be given.
-        output_dir: To which directory, if no writer is given.
+        save_steps: Steps between actions.
+        save_secs: Seconds between actions; one of the two must be given.
+        output_dir: The directory of event files, if no writer is given.
         summary_writer: A `lockstep.summary.FileWriter`; it or `output_dir` must be given.
         scaffold: An object with a `summary_op`; not together with one.
-        summary_op: What `lockstep.summary.scalar` and its like return, or a list of it; default: all summaries of the
-            model_fn.
+        summary_op: The result of `lockstep.summary.scalar` and the like, or a list of them; default: all summaries of
+            the model_fn.
 
     Source: tf.estimator.SummarySaverHook.
 
     Raises:
-        ArgumentError: If it is not clear when, where or what.
+        ArgumentError: If interval, directory or summaries are ambiguous.
     """
 
     def __init__(
@@ -48,9 +50,9 @@ class SummarySaverHook(SessionRunHook):
         save_steps: int | None = None,
         save_secs: float | None = None,
         output_dir: str | os.PathLike[str] | None = None,
-        summary_writer: Any = None,
-        scaffold: Any = None,
-        summary_op: Any = None,
+        summary_writer: object | None = None,
+        scaffold: object | None = None,
+        summary_op: PyTree | None = None,
     ) -> None:
         if scaffold is not None and summary_op is not None:
             raise ArgumentError("Only one of scaffold or summary_op can be provided. Received: both; leave one out.")
@@ -64,49 +66,50 @@ class SummarySaverHook(SessionRunHook):
         self._is_first = True
 
     def begin(self) -> None:
-        """Finds the writer."""
+        """Opens the writer."""
         if self._summary_writer is None and self._output_dir:
             self._summary_writer = summary.FileWriterCache.get(self._output_dir)
         self._is_first = True
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        """Asks for the summaries, if they will be written."""
+        """Requests the summaries, if they will be written."""
         self._requested = self._is_first or self._timer.should_trigger_for_step(step_after(run_context))
         fetches = {GLOBAL_STEP: GLOBAL_STEP, _ALL: _fetches(self._ops)}
         return SessionRunArgs(fetches if self._requested else {GLOBAL_STEP: GLOBAL_STEP})
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Writes the summaries, if it is time to."""
+        """Writes the summaries, if they are due."""
         step = int(run_values.results[GLOBAL_STEP])
         if self._is_first:
             self._is_first = False
+            # TensorBoard drops events of an earlier run beyond this step: a restart repeats them.
             self._summary_writer.add_session_log(summary.SessionLog(status=summary.SessionLog.START), step)
         if self._requested:
             self._timer.update_last_triggered_step(step)
-            self._summary_writer.add_summary(_merged(_computed(self._ops, run_values.results[_ALL])), step)
+            self._summary_writer.add_summary(_merge(_compute_values(self._ops, run_values.results[_ALL])), step)
 
-    def end(self, session: Any) -> None:
-        """Makes what was written visible to readers."""
+    def end(self, session: Session) -> None:
+        """Flushes the event file."""
         self._summary_writer.flush()
 
     def next_step(self, step: int) -> int:
-        """Returns the next step after which it writes."""
+        """Returns the next step after which summaries are written."""
         return self._timer.next_trigger(step)
 
 
-def _ops(given: Any) -> str | list[SummaryOp]:
-    if given is None or (isinstance(given, str) and given == _ALL):
+def _ops(summary_op: object) -> str | list[SummaryOp]:
+    if summary_op is None or (isinstance(summary_op, str) and summary_op == _ALL):
         return _ALL
-    ops: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given]
+    ops: list[Any] = list(summary_op) if isinstance(summary_op, (list, tuple)) else [summary_op]
     if not all(isinstance(op, SummaryOp) for op in ops):
         raise ArgumentError(
             "summary_op is what lockstep.summary.scalar and its like, merge or merge_all return: received "
-            f"{given!r}. Leave it out to write all summaries of the model_fn."
+            f"{summary_op!r}. Leave it out to write all summaries of the model_fn."
         )
     return ops
 
 
-def _merged(ops: list[SummaryOp]) -> Any:
+def _merge(ops: list[SummaryOp]) -> Any:
     merged = summary.Summary()
     for op in ops:
         merged.MergeFrom(summary.as_summary(op))
@@ -114,22 +117,22 @@ def _merged(ops: list[SummaryOp]) -> Any:
 
 
 def _fetches(ops: str | list[SummaryOp]) -> Any:
-    """Returns what is to be computed; what is known when the model_fn is traced is not."""
-    return ops if isinstance(ops, str) else [v for op in ops for v in _traced(op)]
+    """Returns the values to fetch; values known when the model_fn is traced are not fetched."""
+    return ops if isinstance(ops, str) else [v for op in ops for v in _traced_leaves(op)]
 
 
-def _computed(ops: str | list[SummaryOp], results: Any) -> list[SummaryOp]:
+def _compute_values(ops: str | list[SummaryOp], results: PyTree) -> list[SummaryOp]:
     if isinstance(ops, str):
         return [replace(op, value=value) for op, value in results]
     values = iter(results)
     return [_with_values(op, values) for op in ops]
 
 
-def _with_values(op: SummaryOp, values: Any) -> SummaryOp:
+def _with_values(op: SummaryOp, values: PyTree) -> SummaryOp:
     leaves, structure = jax.tree.flatten(op.value)
     known = [next(values) if isinstance(leaf, Tracer) else leaf for leaf in leaves]
     return replace(op, value=jax.tree.unflatten(structure, known))
 
 
-def _traced(op: SummaryOp) -> list[Any]:
+def _traced_leaves(op: SummaryOp) -> list[Any]:
     return [leaf for leaf in jax.tree.leaves(op.value) if isinstance(leaf, Tracer)]

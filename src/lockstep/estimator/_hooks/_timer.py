@@ -1,4 +1,4 @@
-"""When a hook acts: every so many steps, or seconds.
+"""Timers: triggers of hooks, every so many steps or seconds.
 
 Source: SecondOrStepTimer of tensorflow/python/training/basic_session_run_hooks.py.
 """
@@ -15,10 +15,10 @@ _LONGEST_LOOK_AHEAD_SECS = 1.0
 
 
 class Timer(Protocol):
-    """Says when to act."""
+    """Base class of timers."""
 
     def reset(self) -> None:
-        """Forgets when it was."""
+        """Forgets past actions."""
         ...
 
     def should_trigger_for_step(self, step: int) -> bool:
@@ -26,24 +26,24 @@ class Timer(Protocol):
         ...
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
-        """Takes note of an action; returns the seconds and the steps since the one before, None if there was none."""
+        """Records an action."""
         ...
 
     def last_triggered_step(self) -> int | None:
-        """Returns the step of the last action."""
+        """Returns the step of the last action, or None."""
         ...
 
     def next_trigger(self, step: int) -> int | None:
-        """Returns the first step after `step` for which to ask again, or None for none."""
+        """Returns the next step after `step` at which to ask again, or None for never."""
         ...
 
 
 class SecondOrStepTimer:
-    """Triggers at first, and from then on every N seconds or every N steps.
+    """A timer that triggers first at once, then every N seconds or every N steps.
 
     Args:
-        every_secs: After how many seconds.
-        every_steps: After how many steps; one of the two must be given.
+        every_secs: Seconds between triggers.
+        every_steps: Steps between triggers; one of the two must be given.
 
     Source: tf.compat.v1.train.SecondOrStepTimer.
 
@@ -69,7 +69,7 @@ class SecondOrStepTimer:
         self.reset()
 
     def reset(self) -> None:
-        """Forgets when it was triggered; the next question triggers."""
+        """Forgets past actions; the next call triggers."""
         self._last_step: int | None = None
         self._last_time = 0.0
 
@@ -88,10 +88,10 @@ class SecondOrStepTimer:
         return step >= self._last_step + (self._every_steps or 1)
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
-        """Takes note of an action.
+        """Records an action; returns the seconds and steps since the previous one, or None and None.
 
         Args:
-            step: After which step.
+            step: The step of the action.
 
         Returns:
             The seconds and the steps since the action before; None and None if it is the first.
@@ -102,11 +102,11 @@ class SecondOrStepTimer:
         return elapsed
 
     def last_triggered_step(self) -> int | None:
-        """Returns the step of the last action, or None if there was none."""
+        """Returns the step of the last action, or None."""
         return self._last_step
 
     def next_trigger(self, step: int) -> int:
-        """Returns the first step after `step` for which to ask again: exact for steps, cautious for seconds."""
+        """Returns the next step after `step` at which to ask again: exact for steps, cautious for seconds."""
         if self._last_step is None:
             return step + 1
         if self._every_steps is not None:
@@ -114,14 +114,14 @@ class SecondOrStepTimer:
         return step + max(1, self._steps_within(step, self._last_step))
 
     def _steps_within(self, step: int, last_step: int) -> int:
-        """Returns half of the steps that can be made, at the speed so far, until it is time."""
+        """Returns half of the steps that fit into the time left, at the speed so far."""
         passed = time.monotonic() - self._last_time
         left = min((self._every_secs or 0) - passed, _LONGEST_LOOK_AHEAD_SECS)
         return int((step - last_step) / passed * left / 2) if passed > 0 and left > 0 else 0
 
 
 class NeverTriggerTimer:
-    """Never triggers."""
+    """A timer that never triggers."""
 
     def reset(self) -> None:
         """Does nothing."""

@@ -1,37 +1,43 @@
-"""The evaluator: a process of its own, which follows the checkpoints of a training."""
+"""The evaluator task: a process that evaluates the checkpoints of a training."""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from lockstep import checkpoint
 from lockstep._runtime.limits import Limits
+from lockstep._types import JSON
 from lockstep.errors import CheckpointError, PeerError, Preempted
-from lockstep.estimator._estimator import Estimator, engine_of
-from lockstep.estimator._evaluating import Evaluations, Result, as_json
+from lockstep.estimator._estimator import Estimator, core_of
+from lockstep.estimator._evaluation.checkpoints import Evaluations, Result, as_json
 from lockstep.estimator._status import Status, StatusFile, StatusWatch
 from lockstep.summary import scalars
 
+if TYPE_CHECKING:
+    from lockstep.estimator._specs import EvalSpec
+
 _log = logging.getLogger("lockstep")
+# Seconds between looks at the trainer's status.
 _POLL_SECONDS = 0.5
+# Seconds between warnings; TensorFlow's evaluator warns as often.
 _WARN_SECONDS = 600.0
 
 
 class Evaluator:
-    """Evaluates every checkpoint that it can, until the training has ended.
+    """The loop of an evaluator: evaluates new checkpoints until the training has ended.
 
     Each round takes all checkpoints that are new; rounds begin at least `throttle_secs` after each other.
 
     Args:
-        estimator: Whose.
+        estimator: The Estimator.
         spec: An `EvalSpec`.
-        max_steps: Of the training, or `None`.
+        max_steps: The training's `max_steps`, or `None`.
     """
 
-    def __init__(self, estimator: Estimator, spec: Any, max_steps: int | None) -> None:
+    def __init__(self, estimator: Estimator, spec: EvalSpec, max_steps: int | None) -> None:
         self._estimator = estimator
         self._spec = spec
         self._max_steps = max_steps
@@ -53,7 +59,7 @@ class Evaluator:
             PeerError: If the trainer has failed, or none of this run is alive.
         """
         self._publish()
-        with self._own.renewing(), engine_of(self._estimator).keeping_programs():
+        with self._own.renew_in_background(), core_of(self._estimator).cache_programs():
             try:
                 self._follow()
             except BaseException as error:
@@ -61,7 +67,7 @@ class Evaluator:
                 raise
         return self._evaluations.result
 
-    def _publish(self, **changes: Any) -> None:
+    def _publish(self, **changes: JSON) -> None:
         self._status.update(changes)
         self._own.publish(self._status)
 
@@ -70,7 +76,7 @@ class Evaluator:
         # whom it has followed, and the next trainer would take this end for one of its own run.
         self._trainer.wait_for_renewal()
         self._delay()
-        self._done = self._evaluated_before()
+        self._done = self._past_evaluations()
         while not self._round():
             self._pause()
 
@@ -81,7 +87,7 @@ class Evaluator:
             self._wait(self._started + seconds)
 
     def _round(self) -> bool:
-        """Evaluates what is new; returns whether that was all there will be."""
+        """Evaluates new checkpoints; returns whether the training is over and evaluated."""
         self._round_began = time.monotonic()
         state = self._state()
         new = self._new()
@@ -92,7 +98,7 @@ class Evaluator:
         return self._is_over(state)
 
     def _new(self) -> list[str]:
-        """Checkpoints that were not evaluated, in order; the latest one also if an earlier process has done so."""
+        """Returns checkpoints to evaluate, in order; the latest one also if an earlier process has evaluated it."""
         paths = checkpoint.all_checkpoints(self._estimator.model_dir)
         is_known = self._evaluations.step is not None
         return [p for i, p in enumerate(paths) if p not in self._done or (i == len(paths) - 1 and not is_known)]
@@ -139,6 +145,7 @@ class Evaluator:
                 f"The training has failed, so the evaluation ends, after step {self._evaluations.step}. "
                 f"{state['error']}"
             )
+        # A trainer that has ended well is silent, too.
         if self._trainer.silent_seconds > self._limits.peer and not self._has_ended(state):
             raise PeerError(self._silence(state))
         return state
@@ -149,33 +156,33 @@ class Evaluator:
         Its trainer has gone, so it may as well be an earlier run, with another one to come. It is not if an evaluator
         has come to its end already. Else it counts when a new trainer would have arrived.
         """
-        found, former = self._trainer.latest, self._own.former
-        is_evaluated = former.get("is_final") and former.get("follows") == found.get("run")
+        status, former = self._trainer.latest, self._own.former
+        is_evaluated = former.get("is_final") and former.get("follows") == status.get("run")
         waited = time.monotonic() - self._started
-        if not self._has_ended(found) or not self._trainer.may_be_of_this_run or is_evaluated:
+        if not self._has_ended(status) or not self._trainer.may_be_of_this_run or is_evaluated:
             return {}
         if waited < self._limits.join:
             return {}
-        if self._status["follows"] != found.get("run"):
+        if self._status["follows"] != status.get("run"):
             _log.warning(
                 "No trainer has started in %s within %.0f s (LOCKSTEP_JOIN_TIMEOUT): the training that ended there at "
                 "step %s before this evaluator started is the one that it evaluates.",
                 self._estimator.model_dir,
                 waited,
-                found.get("step"),
+                status.get("step"),
             )
-        return found
+        return status
 
     def _silence(self, state: Status) -> str:
-        """Says that no trainer is alive, and what was there instead."""
+        """Returns the error message for a trainer without a sign of life."""
         seconds, directory = self._trainer.silent_seconds, self._estimator.model_dir
         if state:
             return (
                 f"The trainer has given no sign of life in {directory} for {seconds:.0f} s (LOCKSTEP_PEER_TIMEOUT). "
                 "Look why chief and workers ended or hang, and start them again with the same model_dir."
             )
-        found = self._trainer.latest
-        earlier = f" The status there is of an earlier run: {_text_of(found)}." if found else ""
+        status = self._trainer.latest
+        earlier = f" The status there is of an earlier run: {_text_of(status)}." if status else ""
         return (
             f"No trainer of this run has been alive in {directory} for {seconds:.0f} s "
             f"(LOCKSTEP_PEER_TIMEOUT).{earlier} Start chief and workers with the same model_dir, and the same "
@@ -208,7 +215,7 @@ class Evaluator:
                 "expected to be same for the same checkpoint."
             )
 
-    def _evaluated_before(self) -> set[str]:
+    def _past_evaluations(self) -> set[str]:
         """Returns the checkpoints that an earlier process has evaluated and exported."""
         interrupted = self._own.former.get("evaluating")
         steps = set(scalars(self._estimator.eval_dir(self._spec.name))) - {interrupted}
@@ -224,7 +231,7 @@ def _text_of(status: Status) -> str:
 
 
 def _is_restarted(error: BaseException) -> bool:
-    """Returns whether another process follows this one, as the launcher says.
+    """Returns whether the launcher will start another process after this one.
 
     Other supervisors start again what was asked to end, and may give up on what has failed.
     """

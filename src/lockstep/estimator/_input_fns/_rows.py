@@ -1,4 +1,4 @@
-"""Input functions of rows in memory: what those for numpy and for pandas have in common."""
+"""Input functions of rows in memory, shared by numpy and pandas."""
 
 from __future__ import annotations
 
@@ -6,32 +6,33 @@ from collections.abc import Callable, Mapping
 from numbers import Integral
 from typing import Any
 
+from lockstep._types import PyTree
 from lockstep.data import Dataset, Options, ThreadingOptions
 from lockstep.errors import ArgumentError
 
 
 def input_fn_of(
-    rows: Any, batch_size: Any, num_epochs: Any, shuffle: Any, queue_capacity: Any, num_threads: Any
+    rows: PyTree, batch_size: object, num_epochs: object, shuffle: object, queue_capacity: object, num_threads: object
 ) -> Callable[[], Dataset]:
     """Returns an input_fn; see `numpy_input_fn` for the arguments.
 
     Args:
         rows: Features, or features and labels: a structure of arrays with the same first axis.
         batch_size: Rows in a batch.
-        num_epochs: How often each row comes; `None`: without end.
+        num_epochs: Number of passes over the rows; `None` for endless ones.
         shuffle: Whether to shuffle.
-        queue_capacity: Among how many rows to shuffle.
-        num_threads: How many threads compute batches.
+        queue_capacity: Size of the shuffle buffer, in rows.
+        num_threads: Number of threads that compute batches.
 
     Raises:
-        ArgumentError: A number is out of range.
+        ArgumentError: If a number is out of range.
     """
     size, capacity = _count(batch_size, "batch_size"), _count(queue_capacity, "queue_capacity")
     epochs = None if num_epochs is None else _count(num_epochs, "num_epochs")
     threads = _threads(num_threads, epochs)
 
     def input_fn() -> Dataset:
-        # Batches go on over the end of an epoch, and so does the order of shuffled rows, as in TensorFlow's queue.
+        # repeat before shuffle and batch: TensorFlow's queue mixes epochs in batches and in the shuffle buffer.
         dataset = Dataset.from_tensor_slices(rows).repeat(epochs)
         dataset = dataset.shuffle(capacity) if shuffle else dataset
         return dataset.batch(size, drop_remainder=epochs is None).with_options(threads)
@@ -39,7 +40,7 @@ def input_fn_of(
     return input_fn
 
 
-def check_shuffle(shuffle: Any) -> None:
+def check_shuffle(shuffle: object) -> None:
     """Raises `ArgumentError` unless the program says whether to shuffle."""
     if not isinstance(shuffle, bool):
         raise ArgumentError(
@@ -48,13 +49,13 @@ def check_shuffle(shuffle: Any) -> None:
         )
 
 
-def _count(value: Any, name: str) -> int:
+def _count(value: object, name: str) -> int:
     if not isinstance(value, Integral) or value is True or value < 1:
         raise ArgumentError(f"{name} must be a whole number above 0. Received: {value!r}.")
     return int(value)
 
 
-def _threads(num_threads: Any, epochs: int | None) -> Options:
+def _threads(num_threads: object, epochs: int | None) -> Options:
     threads = _count(num_threads, "num_threads")
     if threads > 1 and epochs is not None:
         raise ArgumentError(

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from lockstep._types import PyTree
 from lockstep.data import Dataset
 from lockstep.errors import ArgumentError, UnsupportedError
-from lockstep.estimator._inputs._rows import check_shuffle, input_fn_of
+from lockstep.estimator._input_fns._rows import check_shuffle, input_fn_of
 
 
 def pandas_input_fn(
-    x: Any,
-    y: Any = None,
+    x: PyTree,
+    y: PyTree | None = None,
     batch_size: int = 128,
     num_epochs: int | None = 1,
     shuffle: bool | None = None,
@@ -28,11 +29,11 @@ def pandas_input_fn(
     Args:
         x: The features, a pandas.DataFrame.
         y: The labels, with the index of `x`: a pandas.Series, or a pandas.DataFrame, which gives a dict; `None`: none.
-        batch_size: As of `numpy_input_fn`.
-        num_epochs: As of `numpy_input_fn`.
-        shuffle: As of `numpy_input_fn`; must be given.
-        queue_capacity: As of `numpy_input_fn`; `None`: shuffles all rows.
-        num_threads: As of `numpy_input_fn`.
+        batch_size: See `numpy_input_fn`.
+        num_epochs: See `numpy_input_fn`.
+        shuffle: See `numpy_input_fn`; required.
+        queue_capacity: See `numpy_input_fn`; `None` shuffles all rows.
+        num_threads: See `numpy_input_fn`.
         target_column: A name that no column of `x` has, if there is a `y`.
 
     Raises:
@@ -62,11 +63,11 @@ def _pandas() -> Any:
         ) from error
 
 
-def _columns(table: Any) -> dict[str, np.ndarray[Any, Any]]:
+def _columns(table: PyTree) -> dict[str, np.ndarray[Any, Any]]:
     return {name: table[name].to_numpy(copy=True) for name in table.columns}
 
 
-def _labels(pandas: Any, x: Any, y: Any, target_column: str) -> Any:
+def _labels(pandas: Any, x: PyTree, y: PyTree, target_column: str) -> Any:
     if target_column in x:
         raise ArgumentError(
             f"Cannot use name {target_column} for target column: DataFrame already has a column with that name: "

@@ -1,4 +1,4 @@
-"""Exports of an Estimator."""
+"""Exports of an Estimator's checkpoint."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep import checkpoint
 from lockstep._model_fn.function import Data, ModelFunction
 from lockstep._model_fn.variables import Variables
+from lockstep._types import PyTree
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator import _restoring
 from lockstep.estimator._export import EvalOutput, ExportOutput, Receiver, export_outputs_of, receiver_of, signatures_of
@@ -17,13 +18,13 @@ from lockstep.saved_model import SERVING, SignatureFunction, write_version
 from lockstep.saved_model._tracing import Range, traced
 
 if TYPE_CHECKING:
-    from lockstep.estimator._engine import Engine
+    from lockstep.estimator._core import EstimatorCore
 
 _TAGS = {ModeKeys.PREDICT: (SERVING,), ModeKeys.EVAL: ("eval",)}
 
 
-def export(
-    engine: Engine,
+def export_checkpoint(
+    core: EstimatorCore,
     base: str | os.PathLike[str],
     receiver_fns: Mapping[str, Callable[[], Any]],
     assets: Mapping[str, Any] | None,
@@ -31,48 +32,51 @@ def export(
     checkpoint_path: str | None,
 ) -> bytes:
     """Exports a checkpoint to a new directory in `base`; see `Estimator.export_saved_model`."""
-    path = checkpoint_path or engine.latest_checkpoint()
+    path = checkpoint_path or core.latest_checkpoint()
     if path is None:
-        raise ArgumentError(f"Couldn't find trained model at {engine.model_dir}. Train first, or give checkpoint_path.")
+        raise ArgumentError(f"Couldn't find trained model at {core.model_dir}. Train first, or give checkpoint_path.")
     functions: dict[str, SignatureFunction] = {}
     variables: dict[str, Any] = {}
+    # A training that goes on must not delete the checkpoint meanwhile.
     with checkpoint.pinned(path):
         for mode, receiver_fn in receiver_fns.items():
-            exported = _Exported(engine, _checked(mode), receiver_of(receiver_fn))
-            variables.update(_restoring.restored(exported.variables, path))
+            exported = _Exported(core, _check_mode(mode), receiver_of(receiver_fn))
+            variables.update(_restoring.restore(exported.variables, path))
             functions.update(exported.signatures())
     return os.fsencode(write_version(base, functions, variables, assets, as_text))
 
 
 class _Exported:
-    """A model_fn in one mode, learnt from what callers will give."""
+    """A model_fn in one mode, traced for the inputs of a receiver function."""
 
-    def __init__(self, engine: Engine, mode: str, receiver: Receiver) -> None:
-        self.variables = Variables(engine.config.tf_random_seed)
+    def __init__(self, core: EstimatorCore, mode: str, receiver: Receiver) -> None:
+        self.variables = Variables(core.config.tf_random_seed)
         self._mode = mode
         self._receiver = receiver
-        self._function = ModelFunction(engine.call_model_fn, mode, self.variables, 1, frozenset())
+        self._function = ModelFunction(core.call_model_fn, mode, self.variables, 1, frozenset())
         self._outputs: dict[str, ExportOutput] = {}
         traced(SignatureFunction(self._learn, receiver.inputs, receiver.parse), {}, Range(2, 2))
 
     def signatures(self) -> dict[str, SignatureFunction]:
-        """The signatures, by name."""
+        """Returns the signatures, by name."""
         return signatures_of(self._outputs, self._receiver, self._call, _TAGS[self._mode])
 
     def _learn(self, variables: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
         self._outputs = self._call(variables, *self._receiver.feed.data(inputs))
         return next(iter(self._outputs.values())).tensors()
 
-    def _call(self, variables: dict[str, Any], features: Any, labels: Any = None) -> dict[str, ExportOutput]:
+    def _call(
+        self, variables: dict[str, Any], features: PyTree, labels: PyTree | None = None
+    ) -> dict[str, ExportOutput]:
         call = self._function(variables, Data(features, labels))
-        self._function.ended(call)
+        self._function.finish(call)
         spec = call.spec
         if self._mode == ModeKeys.PREDICT:
             return export_outputs_of(spec.export_outputs, spec.predictions)
         return {self._mode: EvalOutput(spec.loss, spec.predictions, spec.eval_metric_ops)}
 
 
-def _checked(mode: str) -> str:
+def _check_mode(mode: str) -> str:
     if mode not in _TAGS:
         raise UnsupportedError(
             f"An export predicts or evaluates; it does not train. Received: mode {mode!r}. Continue training from the "

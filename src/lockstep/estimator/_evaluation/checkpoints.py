@@ -1,32 +1,39 @@
-"""Evaluations of train_and_evaluate: of one checkpoint after another, each with its exports."""
+"""Evaluations of train_and_evaluate: one checkpoint after another, each with its exports."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lockstep._model_fn.variables import GLOBAL_STEP
-from lockstep.estimator._estimator import Estimator, engine_of
-from lockstep.estimator._evaluation import evaluate
+from lockstep._types import JSON
+from lockstep.estimator._estimator import Estimator, core_of
+from lockstep.estimator._evaluation.evaluate import evaluate
+from lockstep.estimator._types import Strategy
 
-# (metrics, what each exporter returned): what train_and_evaluate returns.
+if TYPE_CHECKING:
+    from lockstep.estimator._specs import EvalSpec
+
+# (metrics, results of exporters), as train_and_evaluate returns them.
 Result = tuple[dict[str, Any] | None, list[Any] | None]
 
 
 class Evaluations:
-    """Evaluates checkpoints, and exports.
+    """A series of evaluations of checkpoints, with exports.
 
     Args:
-        estimator: Whose.
+        estimator: The Estimator.
         spec: An `EvalSpec`.
-        max_steps: Of the training, or `None`.
-        strategy: With which to evaluate, or `None`.
-        exports: Whether this task exports.
+        max_steps: The training's `max_steps`, or `None`.
+        strategy: The strategy of evaluations, or `None`.
+        exports: Whether this process exports.
     """
 
-    def __init__(self, estimator: Estimator, spec: Any, max_steps: int | None, strategy: Any, exports: bool) -> None:
+    def __init__(
+        self, estimator: Estimator, spec: EvalSpec, max_steps: int | None, strategy: Strategy | None, exports: bool
+    ) -> None:
         self._estimator = estimator
         self._spec = spec
         self._max_steps = max_steps
@@ -37,7 +44,7 @@ class Evaluations:
 
     @property
     def step(self) -> int | None:
-        """The global step of the last evaluation."""
+        """Returns the global step of the last evaluation."""
         metrics = self.result[0]
         return None if metrics is None else int(metrics[GLOBAL_STEP])
 
@@ -46,7 +53,7 @@ class Evaluations:
         spec = self._spec
         directory = self._estimator.eval_dir(spec.name)
         metrics = evaluate(
-            engine_of(self._estimator), self._strategy, spec.input_fn, spec.steps, spec.hooks, path, directory
+            core_of(self._estimator), self._strategy, spec.input_fn, spec.steps, spec.hooks, path, directory
         )
         self._path = path or (self._estimator.latest_checkpoint() if self._exports else None)
         self.result = (metrics, [None] * len(spec.exporters))
@@ -71,8 +78,8 @@ class Evaluations:
                 )
 
 
-def as_json(result: Result) -> Any:
-    """Returns a result for another task."""
+def as_json(result: Result) -> JSON:
+    """Encodes a result for another process."""
     metrics, exports = result
     if metrics is None:
         return None
@@ -80,15 +87,15 @@ def as_json(result: Result) -> Any:
     return [encoded, [e if e is None else _text(e) for e in exports or ()]]
 
 
-def from_json(found: Any) -> Result:
-    """Returns what `as_json` was given."""
-    if found is None:
+def from_json(document: JSON) -> Result:
+    """Decodes the result of `as_json`."""
+    if document is None:
         return None, None
-    encoded, exports = found
+    encoded, exports = document
     return {n: np.asarray(v[1], v[0]) if isinstance(v, list) else v for n, v in encoded.items()}, [
         e if e is None else os.fsencode(e) for e in exports
     ]
 
 
-def _text(exported: Any) -> str:
+def _text(exported: str | bytes) -> str:
     return os.fsdecode(exported)

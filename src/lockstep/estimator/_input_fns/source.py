@@ -1,34 +1,38 @@
-"""What an input_fn returns, as batches for a step program."""
+"""The input of a step program: batches of an input_fn."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from lockstep._feed.distributed import Distribution, of_function
 from lockstep._feed.source import DistributedSource
 from lockstep._model_fn.function import Data
 from lockstep._step.replicas import Replicas
+from lockstep._types import Element
 from lockstep.data import Dataset, InputContext
 from lockstep.data import _inside as inside
 from lockstep.errors import InputError
-from lockstep.estimator._inputs.returned import dataset_of
+from lockstep.estimator._input_fns.returned import dataset_of
 from lockstep.estimator._inspection import accepts_input_context, call_input_fn
+
+if TYPE_CHECKING:
+    from lockstep.estimator._run_config import RunConfig
 
 _log = logging.getLogger("lockstep")
 
 
 class Input:
-    """An input_fn on this task.
+    """The batches of an input_fn for this process.
 
     Args:
         input_fn: Returns a dataset, or (features, labels).
         mode: "train", "eval" or "infer".
-        replicas: Who reads; each replica gets batches of its own.
-        is_distributed: Whether there is a strategy, of which the function is told.
-        params: Of the Estimator.
-        config: Of the Estimator.
+        replicas: The replicas, each of which gets batches of its own.
+        is_distributed: Whether a strategy is given, so that the function gets an input_context.
+        params: The Estimator's parameters.
+        config: The Estimator's RunConfig.
     """
 
     def __init__(
@@ -37,12 +41,13 @@ class Input:
         mode: str,
         replicas: Replicas,
         is_distributed: bool,
-        params: Any,
-        config: Any,
+        params: Mapping[str, Any] | None,
+        config: RunConfig,
     ) -> None:
         if is_distributed and mode == "train":
             _explain_sharding(input_fn, replicas)
 
+        # Called with the input context of each pipeline of this process.
         def make(context: InputContext) -> Dataset:
             given = context if is_distributed else None
             returned = call_input_fn(input_fn, mode, params, config, given)
@@ -65,7 +70,7 @@ def _explain_sharding(input_fn: Callable[..., Any], replicas: Replicas) -> None:
     )
 
 
-def with_labels(element: Any) -> Data:
+def with_labels(element: Element) -> Data:
     """Takes an element of a dataset apart.
 
     Raises:
@@ -81,6 +86,6 @@ def with_labels(element: Any) -> Data:
     return Data(element[0], element[1])
 
 
-def features_only(element: Any) -> Data:
+def features_only(element: Element) -> Data:
     """Takes the features of an element; predictions need no labels."""
     return Data(with_labels(element).features)

@@ -1,4 +1,4 @@
-"""Evaluation amid training, without a checkpoint.
+"""Evaluation during training, without a checkpoint.
 
 Source: tensorflow_estimator/python/estimator/hooks/hooks.py.
 """
@@ -6,7 +6,7 @@ Source: tensorflow_estimator/python/estimator/hooks/hooks.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstep.errors import ArgumentError
 from lockstep.estimator._hooks import (
@@ -16,28 +16,32 @@ from lockstep.estimator._hooks import (
     SessionRunHook,
     SessionRunValues,
 )
+from lockstep.estimator._types import EstimatorLike, Session
+
+if TYPE_CHECKING:
+    from lockstep.estimator._run_config import RunConfig
 
 
 class InMemoryEvaluatorHook(SessionRunHook):
-    """Evaluates the variables in training: at the start, every so many steps, and at the end.
+    """Hook that evaluates the variables in training: at the start, every so many steps, and at the end.
 
     Args:
         estimator: The Estimator that trains, on one machine.
-        input_fn: As for `Estimator.evaluate`.
-        steps: As for `Estimator.evaluate`; None: until the input ends.
-        hooks: As for `Estimator.evaluate`.
-        name: As for `Estimator.evaluate`.
-        every_n_iter: After how many steps, counted from the first one made here.
+        input_fn: See `Estimator.evaluate`.
+        steps: See `Estimator.evaluate`; None: until the input ends.
+        hooks: See `Estimator.evaluate`.
+        name: See `Estimator.evaluate`.
+        every_n_iter: Steps between actions, counted from the first step of this run.
 
     Source: tf.estimator.experimental.InMemoryEvaluatorHook.
 
     Raises:
-        ArgumentError: If an argument is wrong, or there are several workers.
+        ArgumentError: If an argument is invalid, or there are several workers.
     """
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: EstimatorLike,
         input_fn: Callable[..., Any],
         steps: int | None = None,
         hooks: Sequence[SessionRunHook] | None = None,
@@ -52,7 +56,7 @@ class InMemoryEvaluatorHook(SessionRunHook):
         self._estimator = estimator
         self._input_fn = input_fn
         self._steps = steps
-        self._hooks = _checked(hooks)
+        self._hooks = _check_hooks(hooks)
         self._name = name
         self._timer = SecondOrStepTimer(every_steps=every_n_iter)
         self._first_step = 0
@@ -61,8 +65,8 @@ class InMemoryEvaluatorHook(SessionRunHook):
         """Starts counting."""
         self._timer.reset()
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Evaluates what training starts from."""
+    def after_create_session(self, session: Session, coord: object) -> None:
+        """Evaluates the first values."""
         self._first_step = int(session.run(GLOBAL_STEP))
         self._evaluate(session, 0)
 
@@ -72,20 +76,20 @@ class InMemoryEvaluatorHook(SessionRunHook):
         if self._timer.should_trigger_for_step(done):
             self._evaluate(run_context.session, done)
 
-    def end(self, session: Any) -> None:
-        """Evaluates what training has come to."""
+    def end(self, session: Session) -> None:
+        """Evaluates the last values."""
         self._evaluate(session, int(session.run(GLOBAL_STEP)) - self._first_step)
 
     def next_step(self, step: int) -> int:
         """Returns the next step after which it evaluates."""
         return self._first_step + self._timer.next_trigger(step - self._first_step)
 
-    def _evaluate(self, session: Any, done: int) -> None:
+    def _evaluate(self, session: Session, done: int) -> None:
         self._estimator._evaluate_in_memory(session, self._input_fn, self._steps, self._hooks, self._name)
         self._timer.update_last_triggered_step(done)
 
 
-def _check_alone(config: Any) -> None:
+def _check_alone(config: RunConfig) -> None:
     if config.num_ps_replicas > 0 or config.num_worker_replicas > 1:
         raise ArgumentError(
             "InMemoryEvaluator supports only single machine (aka Local) setting. Received: "
@@ -94,7 +98,7 @@ def _check_alone(config: Any) -> None:
         )
 
 
-def _checked(hooks: Sequence[Any] | None) -> list[SessionRunHook]:
+def _check_hooks(hooks: Sequence[Any] | None) -> list[SessionRunHook]:
     wrong = [hook for hook in hooks or () if not isinstance(hook, SessionRunHook)]
     if wrong:
         raise ArgumentError(

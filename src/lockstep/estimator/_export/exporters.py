@@ -1,4 +1,4 @@
-"""Exporters: when train_and_evaluate exports a model."""
+"""Exporters of train_and_evaluate: after each, the last or the best evaluation."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 from lockstep.errors import ArgumentError
 from lockstep.estimator._export import best
+from lockstep.estimator._types import EstimatorLike
 from lockstep.saved_model import _directories
 
 _log = logging.getLogger("lockstep")
@@ -30,12 +31,12 @@ class Exporter(abc.ABC):
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """The name of the directory, below `<model_dir>/export`, for its exports."""
+        """Returns the name of the exports' directory below `<model_dir>/export`."""
 
     @abc.abstractmethod
     def export(
         self,
-        estimator: Any,
+        estimator: EstimatorLike,
         export_path: str,
         checkpoint_path: str | None,
         eval_result: Mapping[str, Any] | None,
@@ -47,7 +48,7 @@ class Exporter(abc.ABC):
             estimator: The `Estimator`.
             export_path: The directory for its exports.
             checkpoint_path: The checkpoint that was evaluated.
-            eval_result: What `evaluate` returned.
+            eval_result: The result of `evaluate`.
             is_the_final_export: Whether training has ended: always false if there is no `max_steps`.
 
         Returns:
@@ -59,7 +60,7 @@ class _SavedModelExporter(Exporter):
     """Exports every time.
 
     Args:
-        name: Of the exporter.
+        name: Name of the exporter.
         serving_input_receiver_fn: See `FinalExporter`.
         assets_extra: See `FinalExporter`.
         as_text: See `FinalExporter`.
@@ -86,12 +87,12 @@ class _SavedModelExporter(Exporter):
 
     @property
     def name(self) -> str:
-        """The name of the directory for its exports."""
+        """Returns the name of the exports' directory below `<model_dir>/export`."""
         return self._name
 
     def export(
         self,
-        estimator: Any,
+        estimator: EstimatorLike,
         export_path: str,
         checkpoint_path: str | None,
         eval_result: Mapping[str, Any] | None,
@@ -111,13 +112,13 @@ class FinalExporter(_SavedModelExporter):
     """Exports once, at the end of training; never if there is no `max_steps`.
 
     Args:
-        name: Of the directory, below `<model_dir>/export`.
+        name: Name of the directory below `<model_dir>/export`.
         serving_input_receiver_fn: Returns a `ServingInputReceiver`.
         assets_extra: Files to copy to the export's `assets.extra`: source by name, which may be a relative path.
         as_text: Write each program as text, too.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.estimator.FinalExporter.
     """
@@ -133,7 +134,7 @@ class FinalExporter(_SavedModelExporter):
 
     def export(
         self,
-        estimator: Any,
+        estimator: EstimatorLike,
         export_path: str,
         checkpoint_path: str | None,
         eval_result: Mapping[str, Any] | None,
@@ -150,14 +151,14 @@ class LatestExporter(_SavedModelExporter):
     """Exports after each evaluation, and removes old exports.
 
     Args:
-        name: Of the directory, below `<model_dir>/export`.
+        name: Name of the directory below `<model_dir>/export`.
         serving_input_receiver_fn: Returns a `ServingInputReceiver`.
         assets_extra: Files to copy to the export's `assets.extra`: source by name, which may be a relative path.
         as_text: Write each program as text, too.
-        exports_to_keep: How many; `None` for all.
+        exports_to_keep: Number of exports to keep; `None` for all.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.estimator.LatestExporter.
     """
@@ -171,11 +172,11 @@ class LatestExporter(_SavedModelExporter):
         exports_to_keep: int | None = 5,
     ) -> None:
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
-        self._exports_to_keep = _checked_count(exports_to_keep)
+        self._exports_to_keep = _check_count(exports_to_keep)
 
     def export(
         self,
-        estimator: Any,
+        estimator: EstimatorLike,
         export_path: str,
         checkpoint_path: str | None,
         eval_result: Mapping[str, Any] | None,
@@ -188,7 +189,7 @@ class LatestExporter(_SavedModelExporter):
 
 
 def _loss_smaller(best_eval_result: Mapping[str, Any], current_eval_result: Mapping[str, Any]) -> bool:
-    """Whether the second loss is smaller; any loss is better than NaN.
+    """Returns whether the second loss is smaller; any loss is better than NaN.
 
     Raises:
         ArgumentError: If there is no loss.
@@ -212,18 +213,18 @@ class BestExporter(_SavedModelExporter):
     without that file, it takes the best evaluation from the event files.
 
     Args:
-        name: Of the directory, below `<model_dir>/export`.
+        name: Name of the directory below `<model_dir>/export`.
         serving_input_receiver_fn: Returns a `ServingInputReceiver`.
-        event_file_pattern: Where event files of the evaluation are, below the model's directory; `None` to look at
+        event_file_pattern: Glob pattern of the evaluation's event files below the model's directory; `None` for
             none. The default means the evaluation that the exporter belongs to, also a named one (`eval_<name>`).
         compare_fn: A function of best_eval_result and current_eval_result, two dicts of metrics, that returns whether
             the second one is better.
         assets_extra: Files to copy to the export's `assets.extra`: source by name, which may be a relative path.
         as_text: Write each program as text, too.
-        exports_to_keep: How many; `None` for all.
+        exports_to_keep: Number of exports to keep; `None` for all.
 
     Raises:
-        ArgumentError: If an argument is wrong.
+        ArgumentError: If an argument is invalid.
 
     Source: tf.estimator.BestExporter.
     """
@@ -242,14 +243,14 @@ class BestExporter(_SavedModelExporter):
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
         self._compare = compare_fn
         self._event_file_pattern = event_file_pattern
-        self._exports_to_keep = _checked_count(exports_to_keep)
+        self._exports_to_keep = _check_count(exports_to_keep)
         self._model_dir: str | None = None
         self._best: Mapping[str, Any] | None = None
         self._has_best = False
 
     def export(
         self,
-        estimator: Any,
+        estimator: EstimatorLike,
         export_path: str,
         checkpoint_path: str | None,
         eval_result: Mapping[str, Any] | None,
@@ -272,7 +273,11 @@ class BestExporter(_SavedModelExporter):
         return bool(self._compare(best_eval_result=self._best, current_eval_result=eval_result))
 
     def _remember(
-        self, estimator: Any, export_path: str, eval_result: Mapping[str, Any] | None, checkpoint_path: str | None
+        self,
+        estimator: EstimatorLike,
+        export_path: str,
+        eval_result: Mapping[str, Any] | None,
+        checkpoint_path: str | None,
     ) -> None:
         record = best.read(export_path)
         self._best = record.best
@@ -287,7 +292,9 @@ class BestExporter(_SavedModelExporter):
         self._has_best = self._best is not None
         self._model_dir = estimator.model_dir
 
-    def _complete(self, record: best.Record, estimator: Any, export_path: str, checkpoint_path: str | None) -> bool:
+    def _complete(
+        self, record: best.Record, estimator: EstimatorLike, export_path: str, checkpoint_path: str | None
+    ) -> bool:
         """Makes the export in which an earlier process was killed, unless this one does it anyway.
 
         Returns:
@@ -316,7 +323,7 @@ class BestExporter(_SavedModelExporter):
         return functools.reduce(better, results) if results else None
 
 
-def _check_compare(compare: Any) -> None:
+def _check_compare(compare: object) -> None:
     if not callable(compare):
         raise ArgumentError(
             f"`compare_fn` must be a function of {' and '.join(_COMPARED)}. Received: {compare!r}. Leave it out for "
@@ -333,11 +340,11 @@ def _check_compare(compare: Any) -> None:
 
 
 def _is_named(name: str | None, checkpoint_path: str | None) -> bool:
-    """Returns whether a checkpoint has this name, in whatever directory."""
+    """Returns whether a checkpoint has this name, in any directory."""
     return name is not None and checkpoint_path is not None and Path(checkpoint_path).name == name
 
 
-def _checked_count(exports_to_keep: Any) -> int | None:
+def _check_count(exports_to_keep: object) -> int | None:
     if exports_to_keep is not None and (type(exports_to_keep) is not int or exports_to_keep <= 0):
         raise ArgumentError(
             f"`exports_to_keep`, if provided, must be a positive number. Received: {exports_to_keep!r}. None keeps all."

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from lockstep._types import PyTree
 from lockstep.data import Dataset
 from lockstep.errors import ArgumentError
-from lockstep.estimator._inputs._rows import check_lengths, check_shuffle, input_fn_of
+from lockstep.estimator._input_fns._rows import check_lengths, check_shuffle, input_fn_of
 
 
 def numpy_input_fn(
@@ -28,11 +29,11 @@ def numpy_input_fn(
     Args:
         x: The features: an array, or a dict of arrays of the same length.
         y: The labels: an array, or a dict of arrays, whose names differ from those of `x`; `None`: none.
-        batch_size: How many rows a batch has.
-        num_epochs: How often each row comes; `None`: without end.
+        batch_size: Number of rows in a batch.
+        num_epochs: Number of passes over the rows; `None` for endless ones.
         shuffle: Whether rows come in random order; must be given.
         queue_capacity: Among how many rows is shuffled; a number from that of the rows up shuffles them all.
-        num_threads: How many threads compute batches, with `num_epochs=None`; else 1.
+        num_threads: Number of threads that compute batches, with `num_epochs=None`; else 1.
 
     Raises:
         ArgumentError: `shuffle` is missing, lengths differ, a name occurs twice, or a number is out of range.
@@ -46,7 +47,7 @@ def numpy_input_fn(
     return input_fn_of(rows, batch_size, num_epochs, shuffle, queue_capacity, num_threads)
 
 
-def _arrays(value: Any, name: str) -> Any:
+def _arrays(value: PyTree, name: str) -> Any:
     if isinstance(value, Mapping):
         if not value:
             raise ArgumentError(f"{name} must not be an empty dict. Received: {value!r}.")
@@ -57,7 +58,7 @@ def _arrays(value: Any, name: str) -> Any:
     return array
 
 
-def _array(value: Any, name: str) -> np.ndarray[Any, Any]:
+def _array(value: PyTree, name: str) -> np.ndarray[Any, Any]:
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
         raise ArgumentError(
             f"{name} must be an array, or x a dict of arrays. Received: {type(value).__name__}. Use numpy.asarray."
@@ -65,7 +66,7 @@ def _array(value: Any, name: str) -> np.ndarray[Any, Any]:
     return np.asarray(value)
 
 
-def _check(features: Any, labels: Any) -> None:
+def _check(features: PyTree, labels: PyTree) -> None:
     by_name = features if isinstance(features, dict) else {"x": features}
     own = labels if isinstance(labels, dict) else {} if labels is None else {"y": labels}
     twice = sorted(set(by_name) & set(own)) if isinstance(labels, dict) else []

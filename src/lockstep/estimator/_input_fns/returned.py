@@ -1,4 +1,4 @@
-"""What an input_fn returns, as a dataset."""
+"""Conversion of an input_fn's result to a dataset."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from lockstep._nest import flatten, map_structure
+from lockstep._types import Array, Element, PyTree
 from lockstep.data import Dataset
 from lockstep.errors import InputError, UnsupportedError
 
@@ -16,12 +17,12 @@ _EXAMPLE = "Example: lockstep.data.Dataset.from_tensor_slices((features, labels)
 
 
 class OneShotIterator:
-    """An iterator as TensorFlow 1 has it: `get_next` gives stand-ins for what a dataset's elements hold.
+    """TensorFlow 1's iterator: `get_next` returns symbols for a dataset's elements.
 
-    An input_fn returns them, in any arrangement; `dataset_of` makes a dataset of that again.
+    An input_fn returns the symbols in any structure, from which `dataset_of` rebuilds a dataset.
 
     Attributes:
-        initializer: `None`: the iterator needs no initialisation.
+        initializer: `None`: the iterator needs no initialization.
 
     Source: tf.compat.v1.data.Iterator.
     """
@@ -29,10 +30,10 @@ class OneShotIterator:
     initializer = None
 
     def __init__(self, dataset: Dataset) -> None:
-        """Makes one.
+        """Creates the iterator of a dataset.
 
         Args:
-            dataset: Whose elements.
+            dataset: The dataset.
 
         Raises:
             InputError: If it is no dataset.
@@ -45,33 +46,33 @@ class OneShotIterator:
 
     @property
     def element_spec(self) -> Any:
-        """What the elements look like."""
+        """Returns the spec of the elements."""
         return self.dataset.element_spec
 
     def get_next(self, name: str | None = None) -> Any:
-        """Returns a stand-in for each array of an element, in the element's structure."""
+        """Returns a symbol for each array of an element, in the element's structure."""
         return self._structure.unflatten(self._leaves)
 
-    def is_all_of(self, returned: Any) -> bool:
-        """Whether `returned` is what `get_next` returns."""
+    def is_all_of(self, returned: PyTree) -> bool:
+        """Returns whether a value is exactly the result of `get_next`."""
         leaves, structure = flatten(returned)
         return structure == self._structure and all(a is b for a, b in zip(leaves, self._leaves, strict=True))
 
 
 class Pending:
-    """Stands for an array of elements to come; nothing can be computed with it.
+    """A symbol for an array of future elements; no operation accepts it.
 
     Attributes:
-        iterator: Whose elements.
-        number: Which of their arrays.
-        shape: Its shape.
-        dtype: Its type.
+        iterator: The iterator.
+        number: Index of the array in an element.
+        shape: The shape.
+        dtype: The dtype.
     """
 
-    # numpy's arrays leave operations to this class.
+    # Without this, numpy would compute `array + symbol` element by element, with objects.
     __array_ufunc__ = None
 
-    def __init__(self, iterator: OneShotIterator, number: int, spec: Any) -> None:
+    def __init__(self, iterator: OneShotIterator, number: int, spec: PyTree) -> None:
         self.iterator = iterator
         self.number = number
         self.shape = spec.shape
@@ -81,7 +82,7 @@ class Pending:
         return f"<stands for an array of a dataset's elements, shape={self.shape}, dtype={self.dtype}>"
 
 
-def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+def _refuse(self: Any, *args: object, **kwargs: Any) -> NoReturn:
     raise UnsupportedError(
         "What get_next() returns stands for elements to come: an input_fn returns it as it is. Received: an operation "
         "on it. Put the operation into Dataset.map, before the iterator is made."
@@ -96,7 +97,7 @@ for _name in (
     setattr(Pending, f"__{_name}__", _refuse)
 
 
-def dataset_of(returned: Any, repeat: bool = False) -> Dataset:
+def dataset_of(returned: PyTree, repeat: bool = False) -> Dataset:
     """Returns the dataset that an input_fn's result stands for; its elements are (features, labels) or features.
 
     Args:
@@ -111,12 +112,12 @@ def dataset_of(returned: Any, repeat: bool = False) -> Dataset:
         return returned
     result = _pair(returned)
     if any(isinstance(leaf, Pending) for leaf in jax.tree.leaves(result)):
-        return _rearranged(result)
+        return _rearrange(result)
     batch = Dataset.from_tensors(map_structure(_array, result))
     return batch.repeat() if repeat else batch
 
 
-def _pair(returned: Any) -> Any:
+def _pair(returned: PyTree) -> Any:
     if not isinstance(returned, (tuple, list)) or hasattr(returned, "_fields"):
         if returned is None or isinstance(returned, Iterator) or not jax.tree.leaves(returned):
             raise InputError(f"input_fn must return a dataset, or features. Received: {returned!r}. {_EXAMPLE}")
@@ -129,7 +130,7 @@ def _pair(returned: Any) -> Any:
     return tuple(returned)
 
 
-def _array(leaf: Any) -> Any:
+def _array(leaf: Array) -> Any:
     if isinstance(leaf, (np.ndarray, np.generic, jax.Array, bytes, str, int, float)):
         return np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf
     raise InputError(
@@ -137,7 +138,7 @@ def _array(leaf: Any) -> Any:
     )
 
 
-def _rearranged(result: Any) -> Dataset:
+def _rearrange(result: PyTree) -> Dataset:
     leaves, structure = flatten(result)
     iterators = {id(leaf.iterator) if isinstance(leaf, Pending) else None for leaf in leaves}
     if len(iterators) != 1 or None in iterators:
@@ -151,8 +152,8 @@ def _rearranged(result: Any) -> Dataset:
         return iterator.dataset
     numbers = [leaf.number for leaf in leaves]
 
-    def arranged(*element: Any) -> Any:
-        found = jax.tree.leaves(element)
-        return structure.unflatten([found[number] for number in numbers])
+    def arrange(*element: Element) -> Any:
+        leaves = jax.tree.leaves(element)
+        return structure.unflatten([leaves[number] for number in numbers])
 
-    return iterator.dataset.map(arranged)
+    return iterator.dataset.map(arrange)
