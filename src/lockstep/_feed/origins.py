@@ -9,8 +9,7 @@ import jax
 import numpy as np
 
 from lockstep._feed.samples import Sample
-from lockstep.data._blocks import ArrayStore, Block, BlockStore, MixedStore, Store, ZippedStore
-from lockstep.data._mapped import MappedStore
+from lockstep.data._blocks import ArrayStore, Block, BlockStore, MappedStore, MixedStore, Store, ZippedStore
 from lockstep.data._plan import Node, walk
 from lockstep.data._sources import Arrays
 from lockstep.data._transforms.batch import StackedStore

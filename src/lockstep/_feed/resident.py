@@ -18,9 +18,8 @@ import numpy as np
 
 from lockstep._step.portions import Lookup, Recipe
 from lockstep._step.replicas import Replicas
-from lockstep.data._blocks import ArrayStore, Block, Store, ZippedStore, joined
+from lockstep.data._blocks import ArrayStore, Block, MappedStore, Store, ZippedStore, joined
 from lockstep.data._columns import Ragged
-from lockstep.data._mapped import MappedStore
 from lockstep.data._tracing import Vectorised
 from lockstep.data._transforms.batch import StackedStore
 from lockstep.data._transforms.cache import Kept

@@ -16,6 +16,7 @@ import numpy as np
 
 from lockstep.data import _columns
 from lockstep.data._columns import Columns, Rows
+from lockstep.data._map_program import MapProgram
 
 
 class Store(Protocol):
@@ -150,6 +151,24 @@ class BlockStore:
         return self.block.store.describe(int(self.block.rows[row]))
 
 
+@dataclass(frozen=True, eq=False)
+class MappedStore:
+    """The results of a map function for the elements of another store."""
+
+    program: MapProgram
+    upstream: Store
+
+    @property
+    def wholesale(self) -> bool:
+        return self.program.wholesale and self.upstream.wholesale
+
+    def take(self, rows: Rows) -> Columns:
+        return self.program(self.upstream.take(rows), lambda i: self.upstream.describe(int(rows[i])))
+
+    def describe(self, row: int) -> str:
+        return self.upstream.describe(row)
+
+
 class Beside:
     """Puts blocks of equal length side by side, as one block whose elements hold one of each.
 
@@ -194,8 +213,6 @@ def mixed(stores: Sequence[Store], which: Rows, rows: Rows) -> Block:
         which: int64 (k,), the position of each row's store.
         rows: int64 (k,), its row there.
     """
-    from lockstep.data._mapped import MappedStore
-
     first = stores[0]
     mapped = [s for s in stores if isinstance(s, MappedStore)]
     if (

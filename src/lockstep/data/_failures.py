@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.errors import ArgumentError, DataNotFoundError, InputError, LockstepError
+from lockstep.errors import ArgumentError, DataNotFoundError, InputError, LockstepError, UnsupportedError
 
 
 class InvalidElementError(InputError, ArgumentError):
@@ -28,7 +28,7 @@ _POSTPONED = "postponed_error"
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
 
-def failure(error: Exception, message: str) -> Exception:
+def wrap_error(error: Exception, message: str) -> Exception:
     """Returns what is raised for an exception of a user's function, by the kind of the exception.
 
     Args:
@@ -41,8 +41,6 @@ def failure(error: Exception, message: str) -> Exception:
 
 
 def _kind(error: Exception) -> type[LockstepError]:
-    from lockstep.errors import UnsupportedError
-
     if isinstance(error, UnsupportedError):
         return UnsupportedError
     if isinstance(error, (ProgramError, *_OF_PROGRAM)) or _OUT_OF_MEMORY in str(error):

@@ -11,7 +11,8 @@ import numpy as np
 
 from lockstep.data import _check
 from lockstep.data._columns import Columns, Rows
-from lockstep.data._dataset import Dataset, texts_of
+from lockstep.data._dataset import Dataset
+from lockstep.data._dataset_base import file_names
 from lockstep.data._files import array_record, csv, fixed, parquet, text, tfrecord
 from lockstep.data._files.reader import Reader
 from lockstep.data._inside import plan_of
@@ -52,7 +53,7 @@ class TFRecordDataset(Dataset):
         name: str | None = None,
     ) -> None:
         opened = functools.partial(tfrecord.open_tfrecord, compression_type=compression_type)
-        self._begin(_records(filenames, opened, "TFRecords", _SCALAR_TEXT, num_parallel_reads))
+        self._set_plan(_records(filenames, opened, "TFRecords", _SCALAR_TEXT, num_parallel_reads))
 
 
 class TextLineDataset(Dataset):
@@ -77,7 +78,7 @@ class TextLineDataset(Dataset):
         name: str | None = None,
     ) -> None:
         opened = functools.partial(text.open_text, compression_type=compression_type)
-        self._begin(_records(filenames, opened, "TextLines", _SCALAR_TEXT, num_parallel_reads))
+        self._set_plan(_records(filenames, opened, "TextLines", _SCALAR_TEXT, num_parallel_reads))
 
 
 class FixedLengthRecordDataset(Dataset):
@@ -114,7 +115,7 @@ class FixedLengthRecordDataset(Dataset):
             footer_bytes=footer_bytes or 0,
             compression_type=compression_type,
         )
-        self._begin(_records(filenames, opened, "FixedLengthRecords", _SCALAR_TEXT, num_parallel_reads))
+        self._set_plan(_records(filenames, opened, "FixedLengthRecords", _SCALAR_TEXT, num_parallel_reads))
 
 
 class CsvDataset(Dataset):
@@ -164,7 +165,7 @@ class CsvDataset(Dataset):
             na_value=na_value,
             select_cols=select_cols,
         )
-        self._begin(_records(filenames, opened, "Csv", None, None))
+        self._set_plan(_records(filenames, opened, "Csv", None, None))
 
 
 class ParquetDataset(Dataset):
@@ -180,7 +181,7 @@ class ParquetDataset(Dataset):
     """
 
     def __init__(self, filenames: Any, columns: Sequence[str] | None = None, name: str | None = None) -> None:
-        self._begin(
+        self._set_plan(
             _records(filenames, functools.partial(parquet.open_parquet, columns=columns), "Parquet", None, None)
         )
 
@@ -200,8 +201,8 @@ class ArrayRecordDataset(Dataset):
     """
 
     def __init__(self, filenames: Any, name: str | None = None) -> None:
-        store = _ArrayRecordStore(texts_of(filenames))
-        self._begin(Stored(store, store.count, _SCALAR_TEXT, "ArrayRecords"))
+        store = _ArrayRecordStore(file_names(filenames))
+        self._set_plan(Stored(store, store.count, _SCALAR_TEXT, "ArrayRecords"))
 
 
 class _ArrayRecordStore:
@@ -236,7 +237,7 @@ def _records(filenames: Any, opened: Callable[[str], Reader], kind: str, spec: A
 
     if isinstance(filenames, Dataset):
         return Interleave(plan_of(filenames), one, cycle, 1)
-    names = texts_of(filenames)
+    names = file_names(filenames)
     if cycle == 1:
         return Files(names, opened, kind, spec)
     return Interleave(plan_of(Dataset.from_tensor_slices(np.array(names, object))), one, cycle, 1)

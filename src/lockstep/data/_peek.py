@@ -75,7 +75,7 @@ def _opened(spec: Any, sizes: set[int]) -> Any:
 
 def spec_if_known(node: Node) -> Any:
     """Returns the spec, or `None` if looking for it has side effects or finds no element."""
-    if not _can_look(node):
+    if not (node.replayable or node.has_signature):
         return None
     try:
         return node.spec
@@ -87,12 +87,6 @@ def example_of(node: Node) -> Any:
     """Returns the first element, or `None` if looking for it has side effects or finds none."""
     elements = first_elements(node, 1) if node.replayable else []
     return elements[0] if elements else None
-
-
-def _can_look(node: Node) -> bool:
-    from lockstep.data._sources import Generated
-
-    return node.replayable or (isinstance(node, Generated) and node.has_signature)
 
 
 class _WouldLookError(Exception):

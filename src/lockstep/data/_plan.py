@@ -6,14 +6,16 @@ dicts, lists, numbers, text and integer arrays.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from lockstep.data._blocks import Block
+from lockstep.data._purity import has_side_effects, loads_iterator
 
 INFINITE = -1
 UNKNOWN = -2
@@ -95,6 +97,11 @@ class Node(ABC):
         """Returns whether a function advances an iterator of the program, which a look at an element would, too."""
         return any(node.captures_iterator for node in self.inputs)
 
+    @property
+    def has_signature(self) -> bool:
+        """Returns whether the program has declared the spec of this source, so that no element is computed for it."""
+        return False
+
     @abstractmethod
     def open(self, run: Run) -> Cursor:
         """Returns a cursor before the first element."""
@@ -116,8 +123,6 @@ class Node(ABC):
 
     def replaced(self, inputs: Sequence[Node]) -> Node:
         """Returns a copy that reads other nodes."""
-        import copy
-
         result = copy.copy(self)
         result.inputs = tuple(inputs)
         return result
@@ -140,6 +145,32 @@ class Transformation(Node):
     @property
     def cardinality(self) -> int:
         return self.upstream.cardinality
+
+
+class FunctionTransformation(Transformation):
+    """A transformation by a user's function.
+
+    Args:
+        upstream: Gives the elements.
+        function: Called with them.
+    """
+
+    def __init__(self, upstream: Node, function: Callable[..., Any]) -> None:
+        super().__init__(upstream)
+        self.function = function
+
+    @property
+    def in_order(self) -> bool:
+        """Returns whether the function must be called for each element, in order, because it has side effects."""
+        return has_side_effects(self.function)
+
+    @property
+    def replayable(self) -> bool:
+        return self.upstream.replayable and not self.in_order
+
+    @property
+    def captures_iterator(self) -> bool:
+        return self.upstream.captures_iterator or loads_iterator(self.function)
 
 
 class StoreCursor:

@@ -13,8 +13,9 @@ from lockstep.data import _columns, _spec
 from lockstep.data._blocks import ArrayStore, Block, held
 from lockstep.data._columns import Columns
 from lockstep.data._failures import Postponed
+from lockstep.data._peek import demand_looking
 from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, StoreCursor
-from lockstep.data._structure import TEXT, copied, normalised
+from lockstep.data._structure import TEXT, copy_arrays, normalised
 from lockstep.errors import InputError
 
 
@@ -145,7 +146,7 @@ class Generated(Node):
 
     @property
     def has_signature(self) -> bool:
-        """Whether it is known what the elements look like."""
+        """Returns whether the program has declared a signature."""
         return self._signature is not None
 
     def open(self, run: Run) -> Cursor:
@@ -154,8 +155,6 @@ class Generated(Node):
     @property
     def spec(self) -> Any:
         """The signature, or what the first element of a new pass looks like."""
-        from lockstep.data._peek import demand_looking
-
         if self._signature is None:
             demand_looking()
             for value in self._make():
@@ -207,7 +206,7 @@ class _GeneratedCursor:
         while len(elements) < limit and not self._ended:
             try:
                 # It may yield the same array again, with other values.
-                elements.append(copied(self._checked(next(self._values))))
+                elements.append(copy_arrays(self._checked(next(self._values))))
                 self._taken += 1
             except StopIteration:
                 self._ended = True

@@ -65,7 +65,7 @@ def call(function: Callable[..., Any], element: Any) -> Any:
     return tuple(cast("list[Any]", result)) if isinstance(result, list) else result
 
 
-def copied(element: Any) -> Any:
+def copy_arrays(element: Any) -> Any:
     """Returns new containers and arrays, for a function that changes what it is given."""
     return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, element)
 

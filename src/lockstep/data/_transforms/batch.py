@@ -13,7 +13,7 @@ from lockstep.data import _columns, _spec
 from lockstep.data._blocks import Block, held, joined
 from lockstep.data._columns import Columns, Ragged, Rows
 from lockstep.data._failures import Postponed
-from lockstep.data._plan import Cursor, Node, Run, State, Transformation
+from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
 from lockstep.data._transforms.padding import Padding
 from lockstep.errors import InputError
 
@@ -151,8 +151,6 @@ class Unbatch(Transformation):
 
     @property
     def cardinality(self) -> int:
-        from lockstep.data._plan import UNKNOWN
-
         found = self.upstream.cardinality
         if found <= 0:  # None, infinitely many or unknown: their size does not matter, and may not be known.
             return found

@@ -11,12 +11,11 @@ from lockstep.data import _columns
 from lockstep.data._blocks import Block, joined
 from lockstep.data._failures import Postponed
 from lockstep.data._peek import first_elements, peeked_spec, spec_if_known
-from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
-from lockstep.data._purity import has_side_effects, loads_iterator
+from lockstep.data._plan import UNKNOWN, Cursor, FunctionTransformation, Node, Run, State
 from lockstep.data._spec import generalised
 
 
-class Interleave(Transformation):
+class Interleave(FunctionTransformation):
     """Makes a dataset of each element, and takes blocks of elements of several of them in turns.
 
     Args:
@@ -27,19 +26,10 @@ class Interleave(Transformation):
     """
 
     def __init__(self, upstream: Node, function: Callable[..., Node], cycle: int, block: int) -> None:
-        super().__init__(upstream)
-        self._function = function
+        super().__init__(upstream, function)
         self.cycle = cycle
         self.block = block
         self._spec: Any = None
-
-    @property
-    def replayable(self) -> bool:
-        return self.upstream.replayable and not has_side_effects(self._function)
-
-    @property
-    def captures_iterator(self) -> bool:
-        return self.upstream.captures_iterator or loads_iterator(self._function)
 
     def open(self, run: Run) -> Cursor:
         return _InterleaveCursor(self, self.upstream.open(run), run)
@@ -52,7 +42,9 @@ class Interleave(Transformation):
 
     def _spec_of_first(self) -> Any:
         """What holds for the first datasets; none of them need have an element."""
-        found = [spec for e in first_elements(self.upstream, 2) if (spec := spec_if_known(self.inner(e))) is not None]
+        found = [
+            spec for e in first_elements(self.upstream, 2) if (spec := spec_if_known(self.function(e))) is not None
+        ]
         return functools.reduce(lambda a, b: generalised(a, b) or a, found) if found else None
 
     @property
@@ -62,10 +54,6 @@ class Interleave(Transformation):
     @property
     def label(self) -> str:
         return f"Interleave({self.cycle}, {self.block})"
-
-    def inner(self, element: Any) -> Node:
-        """Returns the plan for an element."""
-        return self._function(element)
 
 
 @dataclass
@@ -156,7 +144,7 @@ class _InterleaveCursor:
 
     def _slot(self, before: State, number: int, block: Block) -> _Slot:
         element = _columns.element(block.take(), 0)
-        return _Slot(before, number, self._node.inner(element).open(self._run.part(number)))
+        return _Slot(before, number, self._node.function(element).open(self._run.part(number)))
 
     def state(self) -> State:
         slots = [s and {"before": s.before, "number": s.number, "cursor": s.cursor.state()} for s in self._slots]

@@ -9,43 +9,33 @@ import jax
 import numpy as np
 
 from lockstep.data import _columns, _pool, _structure
-from lockstep.data._blocks import Block, Store, held
+from lockstep.data._blocks import Block, MappedStore, Store, held
 from lockstep.data._failures import Failed
-from lockstep.data._mapped import MappedStore, MapProgram
-from lockstep.data._peek import peeked_spec
-from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
-from lockstep.data._purity import loads_iterator
+from lockstep.data._map_program import MapProgram
+from lockstep.data._peek import example_of, peeked_spec, spec_if_known
+from lockstep.data._plan import UNKNOWN, Cursor, FunctionTransformation, Node, Run, State
 from lockstep.data._structure import TEXT
 from lockstep.data._transforms.in_turn import InTurn, Outcome, elements_or_each, together_or_each
 from lockstep.errors import InputError
 
 
-class _OfProgram(Transformation):
-    """A transformation by a function that may be compiled: the base of `Map` and `Filter`.
-
-    Args:
-        upstream: Gives the elements.
-        function: Called with them.
-    """
+class _ProgramTransformation(FunctionTransformation):
+    """A transformation by a function that may be compiled: the base of `Map` and `Filter`."""
 
     def __init__(self, upstream: Node, function: Callable[..., Any]) -> None:
-        super().__init__(upstream)
+        super().__init__(upstream, function)
         self.program = program_of(upstream, function)
 
     @property
-    def replayable(self) -> bool:
-        return self.upstream.replayable and not self.program.in_order
+    def in_order(self) -> bool:
+        return self.program.in_order
 
     @property
     def reads_variables(self) -> bool:
         return self.upstream.reads_variables or self.program.reads_variables
 
-    @property
-    def captures_iterator(self) -> bool:
-        return self.upstream.captures_iterator or loads_iterator(self.program.function)
 
-
-class Map(_OfProgram):
+class Map(_ProgramTransformation):
     """Each element becomes what a function returns for it."""
 
     def __init__(self, upstream: Node, function: Callable[..., Any], workers: int | None) -> None:
@@ -125,7 +115,7 @@ class _OrderedMapCursor:
             return Failed(error)
 
 
-class Filter(_OfProgram):
+class Filter(_ProgramTransformation):
     """Keeps the elements for which a function returns a true value."""
 
     def open(self, run: Run) -> Cursor:
@@ -185,8 +175,6 @@ class _TakeWhileCursor:
 
 def program_of(upstream: Node, function: Callable[..., Any]) -> MapProgram:
     """Returns the program that calls `function` for elements of `upstream`."""
-    from lockstep.data._peek import example_of, spec_if_known
-
     if not callable(function):
         raise InputError(
             f"A transformation needs a function of an element. Received: {function!r}. Example: "

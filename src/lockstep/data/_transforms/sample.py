@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,7 @@ import numpy as np
 from lockstep.data._blocks import Block, joined
 from lockstep.data._failures import Postponed
 from lockstep.data._plan import CHUNK, INFINITE, UNKNOWN, Cursor, Node, Run, State
-from lockstep.data._transforms.alike import Alike
-from lockstep.data._transforms.arranged import arranged, arrangements
+from lockstep.data._transforms.compatible import CompatibleInputs
 from lockstep.errors import InputError
 
 
@@ -40,11 +38,7 @@ class Choose(Node):
         self._seed = seed
         self._stop = stop
         self._each_iteration = each_iteration
-        self._alike = Alike(self._sources)
-
-    @cached_property
-    def _arrangements(self) -> list[Any]:
-        return arrangements(self._sources)
+        self._compatible = CompatibleInputs(self._sources)
 
     @property
     def _sources(self) -> Sequence[Node]:
@@ -52,16 +46,17 @@ class Choose(Node):
 
     def open(self, run: Run) -> Cursor:
         cursors = [node.open(run.part(i)) for i, node in enumerate(self.inputs)]
-        pairs = zip(cursors[: len(self._arrangements)], self._arrangements, strict=True)
-        cursors[: len(self._arrangements)] = [arranged(cursor, structure) for cursor, structure in pairs]
-        alike = self._alike.begin()
+        wrap = self._compatible.begin()
+        sources = [wrap(i, cursor) for i, cursor in enumerate(cursors[: len(self._sources)])]
         if self._weights is None:
-            return _ChooseCursor(cursors[:-1], _Named(cursors[-1], len(cursors) - 1), self._stop, alike)
-        return _ChooseCursor(cursors, _Chance(self._weights, self._seed, self._each_iteration, run), self._stop, alike)
+            choices = _Named(cursors[-1], len(sources))
+        else:
+            choices = _Chance(self._weights, self._seed, self._each_iteration, run)
+        return _ChooseCursor(sources, choices, self._stop)
 
     @property
     def spec(self) -> Any:
-        return self._alike.spec
+        return self._compatible.spec
 
     @property
     def cardinality(self) -> int:
@@ -81,9 +76,8 @@ class Choose(Node):
 
 
 class _ChooseCursor:
-    def __init__(self, inputs: list[Cursor], choices: Any, stop: bool, alike: Callable[[Block], Block]) -> None:
+    def __init__(self, inputs: list[Cursor], choices: _Chance | _Named, stop: bool) -> None:
         self._inputs = inputs
-        self._alike = alike
         self._choices = choices
         self._stop = stop
         self._ended = [False] * len(inputs)
@@ -96,7 +90,7 @@ class _ChooseCursor:
             while len(parts) < min(limit, CHUNK) and not all(self._ended):
                 block = self._chosen()
                 if block is not None:
-                    parts.append(self._alike(block))
+                    parts.append(block)
         except Exception as error:
             if not parts:
                 raise

@@ -13,15 +13,14 @@ import numpy as np
 from lockstep._nest import opened
 from lockstep.data import _columns, _division, _structure
 from lockstep.data._blocks import Block, held
-from lockstep.data._failures import Failed, failure
+from lockstep.data._failures import Failed, wrap_error
 from lockstep.data._peek import peeked_spec
-from lockstep.data._plan import Cursor, Node, Run, State, Transformation
-from lockstep.data._purity import has_side_effects, loads_iterator
+from lockstep.data._plan import Cursor, FunctionTransformation, Node, Run, State
 from lockstep.data._transforms.in_turn import InTurn, Outcome, elements_or_each
 from lockstep.errors import InputError
 
 
-class Scan(Transformation):
+class Scan(FunctionTransformation):
     """The outputs of `function(state, element) -> (state, output)`.
 
     Args:
@@ -31,21 +30,12 @@ class Scan(Transformation):
     """
 
     def __init__(self, upstream: Node, initial: Any, function: Callable[..., Any]) -> None:
-        super().__init__(upstream)
+        super().__init__(upstream, function)
         self._initial = initial
-        self._function = function
         self._spec: Any = None
 
-    @property
-    def replayable(self) -> bool:
-        return self.upstream.replayable and not has_side_effects(self._function)
-
-    @property
-    def captures_iterator(self) -> bool:
-        return self.upstream.captures_iterator or loads_iterator(self._function)
-
     def open(self, run: Run) -> Cursor:
-        return _ScanCursor(self.upstream.open(run), self._initial, self._function)
+        return _ScanCursor(self.upstream.open(run), self._initial, self.function)
 
     @property
     def spec(self) -> Any:
@@ -85,11 +75,11 @@ class _ScanCursor:
             return self._step(element)
         except Exception as error:
             name = _structure.name_of(self._function)
-            return Failed(failure(error, f"The function {name} of scan failed at {where}"))
+            return Failed(wrap_error(error, f"The function {name} of scan failed at {where}"))
 
     def _step(self, element: Any) -> Any:
         with _division.refused(jax.tree.leaves((self._carried, element))):
-            result = self._function(*opened(_structure.copied((self._carried, element))))
+            result = self._function(*opened(_structure.copy_arrays((self._carried, element))))
         if not isinstance(result, tuple) or len(result) != 2:
             raise InputError(
                 f"The function {_structure.name_of(self._function)} of scan must return (state, output). Received: "

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import jax
 
 from lockstep.data._blocks import Beside, Block
-from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, Transformation
-from lockstep.data._transforms.alike import Alike
-from lockstep.data._transforms.arranged import arranged, arrangements
+from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, Transformation, drop
+from lockstep.data._transforms.compatible import CompatibleInputs
 
 
 class Repeat(Transformation):
@@ -88,18 +86,14 @@ class Concatenate(Node):
 
     def __init__(self, inputs: Sequence[Node]) -> None:
         self.inputs = tuple(inputs)
-        self._alike = Alike(inputs)
+        self._compatible = CompatibleInputs(inputs)
 
     def open(self, run: Run) -> Cursor:
-        return _ConcatenateCursor(self.inputs, run, self._arrangements, self._alike.begin())
-
-    @cached_property
-    def _arrangements(self) -> list[Any]:
-        return arrangements(self.inputs)
+        return _ConcatenateCursor(self.inputs, run, self._compatible.begin())
 
     @property
     def spec(self) -> Any:
-        return self._alike.spec
+        return self._compatible.spec
 
     @property
     def cardinality(self) -> int:
@@ -110,13 +104,10 @@ class Concatenate(Node):
 
 
 class _ConcatenateCursor:
-    def __init__(
-        self, nodes: Sequence[Node], run: Run, structures: Sequence[Any], alike: Callable[[Block], Block]
-    ) -> None:
+    def __init__(self, nodes: Sequence[Node], run: Run, wrap: Callable[[int, Cursor], Cursor]) -> None:
         self._nodes = nodes
-        self._structures = structures
         self._run = run
-        self._alike = alike
+        self._wrap = wrap
         self._index = 0
         self._upstream: Cursor | None = None
 
@@ -125,13 +116,13 @@ class _ConcatenateCursor:
             if self._upstream is None:
                 self._upstream = self._open()
             if (block := self._upstream.next(limit)) is not None:
-                return self._alike(block)
+                return block
             self._index += 1
             self._upstream = None
         return None
 
     def _open(self) -> Cursor:
-        return arranged(self._nodes[self._index].open(self._run.part(self._index)), self._structures[self._index])
+        return self._wrap(self._index, self._nodes[self._index].open(self._run.part(self._index)))
 
     def state(self) -> State:
         return {"index": self._index, "upstream": self._upstream and {"state": self._upstream.state()}}
@@ -227,8 +218,6 @@ class _ZipCursor:
         return {"inputs": parts, "ended": self._ended}
 
     def restore(self, state: State) -> None:
-        from lockstep.data._plan import drop
-
         self._ended = state["ended"]
         for upstream, part in zip(self._upstreams, state["inputs"], strict=True):
             upstream.restore(part["state"])

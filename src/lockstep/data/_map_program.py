@@ -1,10 +1,9 @@
-"""Map functions as stores: computed where an element is used, for many elements at once where that is possible."""
+"""Programs of map functions: a function of one element, run for many elements at once where that is possible."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,9 +12,8 @@ import keras
 import numpy as np
 
 from lockstep.data import _columns, _division, _structure
-from lockstep.data._blocks import Store
-from lockstep.data._columns import Columns, Ragged, Rows
-from lockstep.data._failures import ProgramError, failure
+from lockstep.data._columns import Columns, Ragged
+from lockstep.data._failures import ProgramError, wrap_error
 from lockstep.data._purity import has_side_effects, loads
 from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT
@@ -113,9 +111,9 @@ class MapProgram:
         """
         try:
             with _division.refused(jax.tree.leaves(element)):
-                result = _structure.normalised(_structure.call(self.function, _structure.copied(element)))
+                result = _structure.normalised(_structure.call(self.function, _structure.copy_arrays(element)))
             # It may return the same array again for the next element, or one that the program goes on with.
-            result = _structure.copied(result)
+            result = _structure.copy_arrays(result)
             return self._with_jax_types(element, result, where)
         except Exception as error:
             raise self._failure(error, where) from error
@@ -125,7 +123,7 @@ class MapProgram:
         return _stacked(results, self.function)
 
     def _failure(self, error: Exception, where: str) -> Exception:
-        return failure(error, f"The function {_structure.name_of(self.function)} failed at {where}")
+        return wrap_error(error, f"The function {_structure.name_of(self.function)} failed at {where}")
 
     def _check_width(self, traced: Traced, columns: list[Any], describe: Callable[[int], str]) -> None:
         for leaf in traced.reads:
@@ -176,24 +174,6 @@ class MapProgram:
 
 # What numpy gives where JAX may give another dtype; int8 is the square of a bool.
 _NUMPYS = frozenset(np.dtype(t) for t in (np.float64, np.int64, np.uint64, np.complex128, np.int8))
-
-
-@dataclass(frozen=True, eq=False)
-class MappedStore:
-    """The results of a map function for the elements of another store."""
-
-    program: MapProgram
-    upstream: Store
-
-    @property
-    def wholesale(self) -> bool:
-        return self.program.wholesale and self.upstream.wholesale
-
-    def take(self, rows: Rows) -> Columns:
-        return self.program(self.upstream.take(rows), lambda i: self.upstream.describe(int(rows[i])))
-
-    def describe(self, row: int) -> str:
-        return self.upstream.describe(row)
 
 
 def _holds_variables(value: Any) -> bool:
