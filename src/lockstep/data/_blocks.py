@@ -23,8 +23,8 @@ class Store(Protocol):
     """Elements by row. Safe to use from several threads."""
 
     @property
-    def wholesale(self) -> bool:
-        """Whether many rows at once cost little more than one: no user's function is called for each."""
+    def is_vectorized(self) -> bool:
+        """Returns whether many rows at once cost little more than one: no user's function is called for each."""
         ...
 
     def take(self, rows: Rows) -> Columns:
@@ -72,13 +72,13 @@ class ArrayStore:
     columns: Columns
     origin: str = ""
     first: int = 0
-    wholesale = True
+    is_vectorized = True
 
     def take(self, rows: Rows) -> Columns:
         return _columns.take(self.columns, rows)
 
     def describe(self, row: int) -> str:
-        found = texts(_columns.element(self.columns, row)) if not self.origin else ""
+        found = text_hint(_columns.element(self.columns, row)) if not self.origin else ""
         return f"{self.origin or 'element'} {self.first + row}{found}"
 
 
@@ -97,8 +97,8 @@ class MixedStore:
     rows: Rows
 
     @property
-    def wholesale(self) -> bool:
-        return all(s.wholesale for s in self.stores)
+    def is_vectorized(self) -> bool:
+        return all(s.is_vectorized for s in self.stores)
 
     def take(self, rows: Rows) -> Columns:
         which, inner = self.which[rows], self.rows[rows]
@@ -110,7 +110,7 @@ class MixedStore:
             return parts[0]
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        return _columns.take(_columns.concatenated(parts), back)
+        return _columns.take(_columns.concatenate(parts), back)
 
     def describe(self, row: int) -> str:
         return self.stores[self.which[row]].describe(int(self.rows[row]))
@@ -124,8 +124,8 @@ class ZippedStore:
     structure: Any
 
     @property
-    def wholesale(self) -> bool:
-        return all(s.wholesale for s in self.stores)
+    def is_vectorized(self) -> bool:
+        return all(s.is_vectorized for s in self.stores)
 
     def take(self, rows: Rows) -> Columns:
         return jax.tree.unflatten(self.structure, [s.take(rows) for s in self.stores])
@@ -141,8 +141,8 @@ class BlockStore:
     block: Block
 
     @property
-    def wholesale(self) -> bool:
-        return self.block.store.wholesale
+    def is_vectorized(self) -> bool:
+        return self.block.store.is_vectorized
 
     def take(self, rows: Rows) -> Columns:
         return self.block[rows].take()
@@ -159,8 +159,8 @@ class MappedStore:
     upstream: Store
 
     @property
-    def wholesale(self) -> bool:
-        return self.program.wholesale and self.upstream.wholesale
+    def is_vectorized(self) -> bool:
+        return self.program.is_vectorized and self.upstream.is_vectorized
 
     def take(self, rows: Rows) -> Columns:
         return self.program(self.upstream.take(rows), lambda i: self.upstream.describe(int(rows[i])))
@@ -169,7 +169,7 @@ class MappedStore:
         return self.upstream.describe(row)
 
 
-class Beside:
+class BlockZipper:
     """Puts blocks of equal length side by side, as one block whose elements hold one of each.
 
     Args:
@@ -183,29 +183,29 @@ class Beside:
     def __call__(self, blocks: Sequence[Block]) -> Block:
         rows = blocks[0].rows
         if all(b.rows is rows or np.array_equal(b.rows, rows) for b in blocks):
-            return Block(self._zipped([b.store for b in blocks]), rows)
+            return Block(self._zip_stores([b.store for b in blocks]), rows)
         renumbered: list[Store] = [BlockStore(b) for b in blocks]
-        return Block(self._zipped(renumbered), np.arange(len(rows)))
+        return Block(self._zip_stores(renumbered), np.arange(len(rows)))
 
-    def _zipped(self, stores: list[Store]) -> Store:
-        """The same store for the same stores, so that blocks of them can be joined."""
+    def _zip_stores(self, stores: list[Store]) -> Store:
+        """Returns the same store for the same stores, so that blocks of them can be joined."""
         last = self._last
         if last is None or any(a is not b for a, b in zip(stores, last.stores, strict=True)):
             self._last = last = ZippedStore(stores, self._structure)
         return last
 
 
-def joined(blocks: Sequence[Block]) -> Block:
+def join_blocks(blocks: Sequence[Block]) -> Block:
     """Returns the elements of several blocks as one block."""
     if len(blocks) == 1:
         return blocks[0]
     rows = np.concatenate([b.rows for b in blocks])
     if all(b.store is blocks[0].store for b in blocks):
         return Block(blocks[0].store, rows)
-    return mixed([b.store for b in blocks], np.repeat(np.arange(len(blocks)), [len(b) for b in blocks]), rows)
+    return mix_rows([b.store for b in blocks], np.repeat(np.arange(len(blocks)), [len(b) for b in blocks]), rows)
 
 
-def mixed(stores: Sequence[Store], which: Rows, rows: Rows) -> Block:
+def mix_rows(stores: Sequence[Store], which: Rows, rows: Rows) -> Block:
     """Returns rows of several stores as one block; a map function over all of them stays one call.
 
     Args:
@@ -220,7 +220,7 @@ def mixed(stores: Sequence[Store], which: Rows, rows: Rows) -> Block:
         and len(mapped) == len(stores)
         and all(s.program is first.program for s in mapped)
     ):
-        inner = mixed([s.upstream for s in mapped], which, rows)
+        inner = mix_rows([s.upstream for s in mapped], which, rows)
         return Block(MappedStore(first.program, inner.store), inner.rows)
     distinct = {id(s): s for s in stores}
     if len(distinct) == 1:
@@ -230,12 +230,12 @@ def mixed(stores: Sequence[Store], which: Rows, rows: Rows) -> Block:
     return Block(MixedStore(list(distinct.values()), which, rows), np.arange(len(rows)))
 
 
-def held(columns: Columns, origin: str = "", first: int = 0) -> Block:
+def array_block(columns: Columns, origin: str = "", first: int = 0) -> Block:
     """Returns computed elements as a block."""
     return Block(ArrayStore(columns, origin, first), np.arange(_columns.length(columns)))
 
 
-def texts(element: Any) -> str:
+def text_hint(element: Any) -> str:
     """What of an element can tell where it comes from: its text, such as a file's name."""
     found = [leaf.decode("utf-8", "replace") for leaf in jax.tree.leaves(element) if isinstance(leaf, bytes)]
     short = [text for text in found if 0 < len(text) < 300 and text.isprintable()]

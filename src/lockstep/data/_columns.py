@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.data._structure import TEXT, as_array, normalised
+from lockstep.data._structure import TEXT, as_array, normalize
 
 Rows = NDArray[np.int64]
 # A pytree of columns.
@@ -34,7 +34,7 @@ class Ragged:
 
 
 def length(columns: Columns) -> int:
-    """The number of elements; 1 for elements without any leaf."""
+    """Returns the number of elements; 1 for elements without any leaf."""
     leaves = jax.tree.leaves(columns)
     return len(leaves[0]) if leaves else 1
 
@@ -66,12 +66,14 @@ def elements(columns: Columns) -> list[Any]:
     return [structure.unflatten(values) for values in zip(*leaves, strict=True)] if leaves else [columns]
 
 
-def read_only(columns: Columns) -> Columns:
+def as_read_only(columns: Columns) -> Columns:
     """Returns the same elements in views that cannot be written to; nothing is copied."""
-    return jax.tree.map(lambda c: Ragged(_locked_each(c.values)) if isinstance(c, Ragged) else _locked(c), columns)
+    return jax.tree.map(
+        lambda c: Ragged(_as_read_only_rows(c.values)) if isinstance(c, Ragged) else _as_read_only_array(c), columns
+    )
 
 
-def stacked(items: Sequence[Any]) -> Columns:
+def stack(items: Sequence[Any]) -> Columns:
     """Returns normalised elements of one structure as columns.
 
     Raises:
@@ -87,35 +89,35 @@ def column(values: Sequence[Any]) -> Any:
     if odd is not first:
         raise ValueError(f"A value is {type(first).__name__} in one element and {type(odd).__name__} in another")
     if isinstance(first, bytes):
-        return _objects(values)
+        return _object_array(values)
     if isinstance(first, np.generic):
         return np.asarray(values, first.dtype if all(v.dtype == first.dtype for v in values) else None)
     if isinstance(first, np.ndarray) and all(isinstance(v, np.ndarray) and v.shape == first.shape for v in values):
         return np.stack(values)
-    return Ragged(_objects(values))
+    return Ragged(_object_array(values))
 
 
-def concatenated(parts: Sequence[Columns]) -> Columns:
+def concatenate(parts: Sequence[Columns]) -> Columns:
     """Returns the elements of several columns, one after another."""
-    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *columns: _joined(columns), *parts)
+    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *columns: _concatenate_columns(columns), *parts)
 
 
 def nbytes(columns: Columns) -> int:
-    """About how many bytes the elements take."""
+    """Returns about how many bytes the elements take."""
     return sum(_bytes_of(c) for c in jax.tree.leaves(columns))
 
 
-def single(item: Any) -> Columns:
+def from_element(item: Any) -> Columns:
     """Returns one element as columns of one row."""
-    return stacked([normalised(item)])
+    return stack([normalize(item)])
 
 
-def spread(value: Any) -> Columns:
+def from_arrays(value: Any) -> Columns:
     """Returns an array, or a nested structure of arrays, whose first axis becomes the elements."""
-    return jax.tree.map(as_array, normalised(value))
+    return jax.tree.map(as_array, normalize(value))
 
 
-def _locked(array: Any) -> Any:
+def _as_read_only_array(array: Any) -> Any:
     if not isinstance(array, np.ndarray):
         return array
     view = array.view()
@@ -123,23 +125,23 @@ def _locked(array: Any) -> Any:
     return view
 
 
-def _locked_each(values: Iterable[Any]) -> NDArray[np.object_]:
-    return _objects([_locked(value) for value in values])
+def _as_read_only_rows(values: Iterable[Any]) -> NDArray[np.object_]:
+    return _object_array([_as_read_only_array(value) for value in values])
 
 
-def _objects(values: Sequence[Any]) -> NDArray[np.object_]:
+def _object_array(values: Sequence[Any]) -> NDArray[np.object_]:
     result = np.empty(len(values), TEXT)
     for i, value in enumerate(values):
         result[i] = value
     return result
 
 
-def _joined(columns: Sequence[Any]) -> Any:
+def _concatenate_columns(columns: Sequence[Any]) -> Any:
     shapes = {None if isinstance(c, Ragged) else c.shape[1:] for c in columns}
     if len(shapes) == 1 and None not in shapes:
         return np.concatenate(columns)
     rows = [row for c in columns for row in (c.values if isinstance(c, Ragged) else c)]
-    return Ragged(_objects(rows))
+    return Ragged(_object_array(rows))
 
 
 def _bytes_of(column: Any) -> int:

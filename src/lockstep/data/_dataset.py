@@ -74,12 +74,12 @@ class Dataset(DatasetBase):
         Raises:
             InputError: If the number of rows differs.
         """
-        return cls._from_plan(Arrays(_columns.spread(tensors), name or ""))
+        return cls._from_plan(Arrays(_columns.from_arrays(tensors), name or ""))
 
     @classmethod
     def from_tensors(cls, tensors: PyTree, name: str | None = None) -> Dataset:
         """Returns a dataset of one element; `name` names the data in errors."""
-        return cls._from_plan(Arrays(_columns.single(tensors), name or ""))
+        return cls._from_plan(Arrays(_columns.from_element(tensors), name or ""))
 
     @classmethod
     def from_generator(
@@ -246,7 +246,7 @@ class Dataset(DatasetBase):
 
     def scan(self, initial_state: PyTree, scan_func: Callable[..., Any], name: str | None = None) -> Dataset:
         """Returns the outputs of `scan_func(state, element) -> (state, output)`, called in order."""
-        return self._add(Scan(self._plan, _structure.normalised(initial_state), self._convert_function(scan_func)))
+        return self._add(Scan(self._plan, _structure.normalize(initial_state), self._convert_function(scan_func)))
 
     def flat_map(self, map_func: Callable[..., Dataset], name: str | None = None) -> Dataset:
         """Concatenates the datasets that a function returns for each element."""
@@ -289,9 +289,9 @@ class Dataset(DatasetBase):
 
     def reduce(self, initial_state: PyTree, reduce_func: Callable[..., Any], name: str | None = None) -> PyTree:
         """Returns the last state of `reduce_func(state, element) -> state`."""
-        state = _structure.copy_arrays(_structure.normalised(initial_state))
+        state = _structure.copy_arrays(_structure.normalize(initial_state))
         for element in self:
-            state = _structure.normalised(reduce_func(opened(state), element))
+            state = _structure.normalize(reduce_func(opened(state), element))
         return self._convert_element(opened(state))
 
     def batch(
@@ -456,7 +456,7 @@ class Dataset(DatasetBase):
                 directory, which appears when it is complete.
             name: Ignored.
         """
-        text = _structure.normalised(filename)
+        text = _structure.normalize(filename)
         path = Path(text.decode()) if isinstance(text, bytes) and text else None
         return self._add(Cache(self._plan, path))
 

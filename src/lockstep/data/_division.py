@@ -21,7 +21,7 @@ _CALLS = ("jaxpr", "call_jaxpr")
 _LOOPS = frozenset({"scan", "while"})
 
 
-def error() -> ArgumentError:
+def division_error() -> ArgumentError:
     """Returns the error of an integer that is divided by 0."""
     return ArgumentError("Integer division by zero. Leave such elements out with filter, or replace the 0 first")
 
@@ -79,7 +79,7 @@ def _within(step: Any, given: list[Any]) -> Any:
 
 
 def _divisor(step: Any, is_outermost: bool) -> Any:
-    """The value by which a step divides integers, or `None`."""
+    """Returns the value by which a step divides integers, or `None`."""
     is_function = step.params.get("name") in _FUNCTIONS
     if not is_function and not (is_outermost and step.primitive.name in _PRIMITIVES):
         return None
@@ -87,7 +87,7 @@ def _divisor(step: Any, is_outermost: bool) -> Any:
 
 
 def _inner(step: Any) -> list[tuple[Any, Any]]:
-    """The functions that a step calls, closed, and what it calls them with; not those of loops."""
+    """Returns the functions that a step calls, closed, and what it calls them with; not those of loops."""
     if step.primitive.name in _LOOPS:
         return []
     if step.primitive.name == "cond":
@@ -101,7 +101,7 @@ def _divides(called: tuple[Any, Any]) -> bool:
     return may_divide_by_zero(called[0], is_outermost=False)
 
 
-class refused(np.errstate):
+class raise_on_zero_division(np.errstate):
     """Makes numpy raise an error where an integer is divided by 0, within a `with` statement.
 
     numpy tells of a division by 0 by the name of the function alone. Only `floor_divide` and `divmod` give no hint of
@@ -120,6 +120,6 @@ class refused(np.errstate):
         """Raises the error, or gives numpy's own warning."""
         name = message.split()[-1]
         if name in ("remainder", "fmod") or (name in ("floor_divide", "divmod") and self._has_integers):
-            raise error()
+            raise division_error()
         if not self._is_silent:
             warnings.warn(message.removeprefix("Warning: ").strip(), RuntimeWarning, stacklevel=2)

@@ -58,7 +58,7 @@ def is_of_element(error: Exception) -> bool:
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedElement:
     """The error of an element, in the place of the element.
 
     Attributes:
@@ -68,27 +68,27 @@ class Failed:
     error: Exception
 
 
-class Postponed:
+class DeferredError:
     """An error that is raised by the next call, because elements before it are given out first."""
 
     def __init__(self) -> None:
         self._error: Exception | None = None
 
-    def keep(self, error: Exception) -> None:
+    def defer(self, error: Exception) -> None:
         """Keeps an error."""
         self._error = error
 
-    def give(self) -> None:
+    def raise_deferred(self) -> None:
         """Raises the error that is kept, once; without one does nothing."""
         error, self._error = self._error, None
         if error is not None:
             raise error
 
-    def wrapped(self, state: Any) -> Any:
+    def add_to_state(self, state: Any) -> Any:
         """Returns a cursor's state with the error that is kept, if there is one."""
         return state if self._error is None else {_POSTPONED: str(self._error), "state": state}
 
-    def unwrapped(self, state: Any) -> Any:
+    def take_from_state(self, state: Any) -> Any:
         """Returns the state that `wrapped` was given, and keeps the error that came with it."""
         if not isinstance(state, dict) or _POSTPONED not in state:
             return state

@@ -22,7 +22,7 @@ from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT
 from lockstep.data._transforms.files import Files
 from lockstep.data._transforms.interleave import Interleave
-from lockstep.data._transforms.stored import Stored
+from lockstep.data._transforms.stored import StoreSource
 
 _SCALAR_TEXT = TensorSpec((), TEXT)
 
@@ -202,13 +202,13 @@ class ArrayRecordDataset(Dataset):
 
     def __init__(self, filenames: Any, name: str | None = None) -> None:
         store = _ArrayRecordStore(file_names(filenames))
-        self._set_plan(Stored(store, store.count, _SCALAR_TEXT, "ArrayRecords"))
+        self._set_plan(StoreSource(store, store.count, _SCALAR_TEXT, "ArrayRecords"))
 
 
 class _ArrayRecordStore:
     """Reads records by number; each thread has the files open for itself."""
 
-    wholesale = False
+    is_vectorized = False
 
     def __init__(self, paths: list[str]) -> None:
         self._paths = paths

@@ -35,7 +35,7 @@ def numpy_function(
     """
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(list(inp))):
         raise NotTraceableError("numpy_function")
-    result = func(*[opened(_structure.normalised(value)) for value in inp])
+    result = func(*[opened(_structure.normalize(value)) for value in inp])
     if not isinstance(Tout, (list, tuple)):
         return _cast(result, Tout, func)
     if not Tout:

@@ -33,8 +33,8 @@ class ImageFolder:
         follow_links: bool,
         crop: bool,
     ) -> None:
-        _demand("color_mode", color_mode, tuple(_CHANNELS))
-        _demand("label_mode", label_mode, _MODES)
+        _check_choice("color_mode", color_mode, tuple(_CHANNELS))
+        _check_choice("label_mode", label_mode, _MODES)
         self._channels = _CHANNELS[color_mode]
         self._size = (int(image_size[0]), int(image_size[1]))
         self._method = interpolation
@@ -72,24 +72,24 @@ class ImageFolder:
             dataset = dataset.shuffle(seed=seed) if shuffle else dataset
             dataset = dataset.map(self._image)
         else:
-            dataset = Dataset.from_tensor_slices((self._paths[rows], self._coded(self._labels[rows])))
+            dataset = Dataset.from_tensor_slices((self._paths[rows], self._encode_labels(self._labels[rows])))
             dataset = dataset.shuffle(seed=seed) if shuffle else dataset
             dataset = dataset.map(lambda path, label: (self._image(path), label))
         dataset = dataset if batch_size is None else dataset.batch(batch_size)
         dataset.class_names = self.class_names  # type: ignore[attr-defined]
         return dataset
 
-    def _coded(self, labels: Any) -> Any:
+    def _encode_labels(self, labels: Any) -> Any:
         if self._mode == "categorical":
             return np.eye(len(self.class_names or ()), dtype=np.float32)[labels]
         return labels.astype(np.float32 if self._mode == "binary" else np.int32)
 
     def _image(self, path: bytes) -> Any:
         image = decode_image(Path(path.decode()).read_bytes(), channels=self._channels, expand_animations=False)
-        return resize(self._cropped(image) if self._crop else image, self._size, self._method)
+        return resize(self._crop_center(image) if self._crop else image, self._size, self._method)
 
-    def _cropped(self, image: Any) -> Any:
-        """The largest part in the middle that has the ratio of the size asked for."""
+    def _crop_center(self, image: Any) -> Any:
+        """Returns the largest part in the middle that has the ratio of the size asked for."""
         height, width = image.shape[:2]
         tall, wide = self._size
         crop_height = min(height, int(width * tall / wide))
@@ -99,7 +99,7 @@ class ImageFolder:
 
 
 def _check_split(split: float | None, subset: str | None, shuffle: bool, seed: int | None) -> None:
-    _demand("subset", subset, ("training", "validation", "both", None))
+    _check_choice("subset", subset, ("training", "validation", "both", None))
     if (split is None) != (subset is None):
         raise ArgumentError("validation_split and subset go together. Received: one of them. Give both.")
     if split is not None and not 0 < split < 1:
@@ -108,6 +108,6 @@ def _check_split(split: float | None, subset: str | None, shuffle: bool, seed: i
         raise ArgumentError("A split of shuffled files needs a seed, so that its parts do not overlap. Give one.")
 
 
-def _demand(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
+def _check_choice(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
     if value not in allowed:
         raise ArgumentError(f"{name} must be one of {', '.join(map(str, allowed))}. Received: {value!r}.")

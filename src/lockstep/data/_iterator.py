@@ -14,11 +14,11 @@ from typing import Any
 from lockstep._nest import opened
 from lockstep.data import _columns, _pool
 from lockstep.data._blocks import Block
-from lockstep.data._failures import Failed
+from lockstep.data._failures import FailedElement
 from lockstep.data._optional import Optional
 from lockstep.data._plan import Cursor, EmptyCursor, Node, Run, State, drop, walk
-from lockstep.data._state import decoded, encoded
-from lockstep.data._transforms.in_turn import elements_or_each
+from lockstep.data._state import decode, encode
+from lockstep.data._transforms.in_turn import elements_or_errors
 from lockstep.errors import ArgumentError
 
 _VERSION = 1
@@ -32,7 +32,7 @@ _GROUP_LIMIT = 256
 Mark = tuple[State, int]
 
 
-class Pulled:
+class PlanReader:
     """References to the next elements of a plan, and the position before each.
 
     Args:
@@ -69,11 +69,11 @@ class Pulled:
         before, passed = mark
         return {
             "version": _VERSION,
-            "plan": described(self._plan),
+            "plan": describe_plan(self._plan),
             "entropy": self.run.entropy,
             "iteration": list(self.run.iteration),
             "path": list(self.run.path),
-            "cursor": encoded(before),
+            "cursor": encode(before),
             "passed": passed,
         }
 
@@ -82,15 +82,15 @@ class Pulled:
         self._cursor = EmptyCursor()
 
 
-def pulled_at(plan: Node, position: Any) -> Pulled:
+def open_at(plan: Node, position: Any) -> PlanReader:
     """Returns a plan's references from a position on.
 
     Raises:
         ArgumentError: If the position is not one of this plan.
     """
-    _check(plan, position)
-    result = Pulled(plan, Run(position["entropy"], tuple(position["iteration"]), tuple(position["path"])))
-    if not result.restore(decoded(position["cursor"]), position["passed"]):
+    _check_position(plan, position)
+    result = PlanReader(plan, Run(position["entropy"], tuple(position["iteration"]), tuple(position["path"])))
+    if not result.restore(decode(position["cursor"]), position["passed"]):
         raise ArgumentError(
             f"A position must lie within the data. Received: one {position['passed']} elements after the last state "
             "that the data reaches. It has fewer elements than when the position was taken; use the same data."
@@ -98,17 +98,17 @@ def pulled_at(plan: Node, position: Any) -> Pulled:
     return result
 
 
-def described(plan: Node) -> list[str]:
+def describe_plan(plan: Node) -> list[str]:
     """Returns what the plan does, to tell whether a position belongs to it."""
     return [node.label for node in walk(plan)]
 
 
-def _check(plan: Node, position: Any) -> None:
+def _check_position(plan: Node, position: Any) -> None:
     if not isinstance(position, dict) or position.get("version") != _VERSION:
         raise ArgumentError(
             f"set_state needs what get_state returned (version {_VERSION}). Received: {str(position)[:80]}."
         )
-    mine, theirs = described(plan), position["plan"]
+    mine, theirs = describe_plan(plan), position["plan"]
     if mine != theirs:
         odd = next((f"{a} instead of {b}" for a, b in zip(mine, theirs, strict=False) if a != b), "another length")
         raise ArgumentError(
@@ -117,7 +117,7 @@ def _check(plan: Node, position: Any) -> None:
         )
 
 
-class Computed:
+class ElementStream:
     """Computes what is pulled, in groups, on several threads if that helps.
 
     Args:
@@ -126,8 +126,8 @@ class Computed:
         threads: How many groups may be computed at once.
     """
 
-    def __init__(self, pulled: Pulled, compute: Callable[[Block], list[Any]], threads: int) -> None:
-        self._pulled = pulled
+    def __init__(self, reader: PlanReader, compute: Callable[[Block], list[Any]], threads: int) -> None:
+        self._reader = reader
         self._compute = compute
         self._threads = threads
         self._size = 1
@@ -135,21 +135,21 @@ class Computed:
         self._under_way: deque[tuple[Future[tuple[list[Any], float]] | None, Block, State]] = deque()
         # The group that is being handed out: its results, and the state before it.
         self._ready: deque[Any] = deque()
-        self._before = pulled.state()
+        self._before = reader.state()
         self._passed = 0
         self._ended = False
         # What went wrong while reading ahead: it is raised in its turn.
-        self._failed: Exception | None = None
+        self._deferred: Exception | None = None
 
     def __next__(self) -> Any:
         """Returns the next result; an element that fails raises its error, and the next call goes on behind it."""
         if not self._ready:
-            self._turn_group()
+            self._next_group()
         if not self._ready:
             raise StopIteration
         self._passed += 1
         result = self._ready.popleft()
-        if isinstance(result, Failed):
+        if isinstance(result, FailedElement):
             raise result.error
         return result
 
@@ -157,44 +157,44 @@ class Computed:
         """Returns the position after the last element that was handed out."""
         return self._before, self._passed
 
-    def _turn_group(self) -> None:
-        self._pull()
+    def _next_group(self) -> None:
+        self._read_ahead()
         if not self._under_way:
-            failed, self._failed = self._failed, None
+            failed, self._deferred = self._deferred, None
             if failed is not None:
-                self._before, self._passed = self._pulled.state(), 0
+                self._before, self._passed = self._reader.state(), 0
                 raise failed
             return
         future, block, before = self._under_way.popleft()
         self._before, self._passed = before, 0
-        results, seconds = self._timed(block) if future is None else future.result()
+        results, seconds = self._compute_timed(block) if future is None else future.result()
         self._ready.extend(results)
         self._adapt(seconds, results)
 
-    def _pull(self) -> None:
-        wanted = self._threads + 1 if self._parallel and self._pulled.may_be_early else 1
-        while len(self._under_way) < wanted and not self._ended and self._failed is None:
+    def _read_ahead(self) -> None:
+        wanted = self._threads + 1 if self._parallel and self._reader.may_be_early else 1
+        while len(self._under_way) < wanted and not self._ended and self._deferred is None:
             try:
-                found = self._pulled.next(self._size)
+                read = self._reader.next(self._size)
             except Exception as error:
-                self._failed = error
+                self._deferred = error
                 return
-            if found is None:
+            if read is None:
                 self._ended = True
                 return
-            block, before = found
-            future = _pool.submit(self._timed, block) if self._parallel else None
+            block, before = read
+            future = _pool.submit(self._compute_timed, block) if self._parallel else None
             self._under_way.append((future, block, before))
 
-    def _timed(self, block: Block) -> tuple[list[Any], float]:
+    def _compute_timed(self, block: Block) -> tuple[list[Any], float]:
         start = time.perf_counter()
-        results = elements_or_each(block, self._compute)
+        results = elements_or_errors(block, self._compute)
         return results, time.perf_counter() - start
 
     def _adapt(self, seconds: float, results: list[Any]) -> None:
         """Groups grow while they are quick and small; slow ones are computed on several threads."""
         if seconds < _GROUP_SECONDS / 2 and self._size < _GROUP_LIMIT:
-            one = next((r for r in results if not isinstance(r, Failed)), None)
+            one = next((r for r in results if not isinstance(r, FailedElement)), None)
             each = max(_columns.nbytes(one), 1)
             self._size = max(1, min(2 * self._size, _GROUP_BYTES // each))
         elif seconds > 2 * _GROUP_SECONDS and self._size > 1:
@@ -205,10 +205,10 @@ class Computed:
         """Stops."""
         self._ended = True
         self._under_way.clear()
-        self._pulled.close()
+        self._reader.close()
 
 
-class Ahead:
+class Prefetcher:
     """Runs an iterator on a thread of its own, some elements ahead.
 
     Args:
@@ -216,13 +216,13 @@ class Ahead:
         size: How many elements wait at most.
     """
 
-    def __init__(self, computed: Computed, size: int) -> None:
+    def __init__(self, computed: ElementStream, size: int) -> None:
         self._queue: queue.Queue[tuple[str, Any, Any]] = queue.Queue(size)
         self._stop = threading.Event()
         self._last = computed.mark()
         self._ended: tuple[str, Any, Any] | None = None
         self._thread = threading.Thread(
-            target=_work, args=(computed, self._queue, self._stop), name="lockstep-prefetch", daemon=True
+            target=_prefetch_loop, args=(computed, self._queue, self._stop), name="lockstep-prefetch", daemon=True
         )
         weakref.finalize(self, self._stop.set)
         self._thread.start()
@@ -249,7 +249,7 @@ class Ahead:
         self._stop.set()
 
 
-def _work(computed: Computed, ready: queue.Queue[Any], stop: threading.Event) -> None:
+def _prefetch_loop(computed: ElementStream, ready: queue.Queue[Any], stop: threading.Event) -> None:
     def put(item: Any) -> None:
         while not stop.is_set():
             try:
@@ -291,28 +291,28 @@ class DatasetIterator:
         self,
         plan: Node,
         run: Run,
-        shown: Callable[[Any], Any],
+        convert: Callable[[Any], Any],
         threads: int,
         ahead: int,
-        resumed: Callable[[dict[str, Any]], None],
+        on_restore: Callable[[dict[str, Any]], None],
     ) -> None:
         self._plan = plan
-        self._shown = shown
+        self._convert = convert
         self._threads = threads
         self._size = ahead
-        self._resumed = resumed
-        self._start(Pulled(plan, run))
+        self._on_restore = on_restore
+        self._start(PlanReader(plan, run))
 
-    def _start(self, pulled: Pulled) -> None:
-        self._pulled = pulled
-        computed = Computed(pulled, elements_of, self._threads)
-        self._elements: Computed | Ahead = Ahead(computed, self._size) if self._size else computed
+    def _start(self, reader: PlanReader) -> None:
+        self._reader = reader
+        computed = ElementStream(reader, elements_of, self._threads)
+        self._elements: ElementStream | Prefetcher = Prefetcher(computed, self._size) if self._size else computed
 
     def __iter__(self) -> DatasetIterator:
         return self
 
     def __next__(self) -> Any:
-        return self._shown(opened(next(self._elements)))
+        return self._convert(opened(next(self._elements)))
 
     @property
     def element_spec(self) -> Any:
@@ -337,7 +337,7 @@ class DatasetIterator:
         It includes the seeds of this pass. What comes after it is the same, bit for bit, as if nothing had happened in
         between, if the source and the map functions give the same again.
         """
-        return self._pulled.position(self._elements.mark())
+        return self._reader.position(self._elements.mark())
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continues at a position.
@@ -348,10 +348,10 @@ class DatasetIterator:
         Raises:
             ArgumentError: If it belongs to another dataset.
         """
-        pulled = pulled_at(self._plan, state)
+        reader = open_at(self._plan, state)
         self.close()
-        self._start(pulled)
-        self._resumed(state)
+        self._start(reader)
+        self._on_restore(state)
 
     def close(self) -> None:
         """Stops reading."""
@@ -360,4 +360,4 @@ class DatasetIterator:
 
 def elements_of(block: Block) -> list[Any]:
     """Computes the elements of a block. They may be rows of the user's own arrays, so they cannot be written to."""
-    return _columns.elements(_columns.read_only(block.take()))
+    return _columns.elements(_columns.as_read_only(block.take()))

@@ -54,7 +54,7 @@ class DatasetAdapter(DataAdapter):
 
     @property
     def builtin_prefetch(self) -> bool:
-        """Whether batches are computed ahead."""
+        """Returns whether batches are computed ahead."""
         return ahead_of(self._dataset) > 0
 
     @property
@@ -115,11 +115,11 @@ def _get_data_adapter(x: Any, **arguments: Any) -> Any:
             raise InputError(
                 f"A dataset holds everything that belongs to a batch. Received: x as a dataset, and {name}. Zip them."
             )
-    demand_an_end(x, arguments.get("steps_per_epoch"))
+    check_finite(x, arguments.get("steps_per_epoch"))
     return DatasetAdapter(x, arguments.get("class_weight"))
 
 
-def demand_an_end(dataset: Dataset, steps: int | None) -> None:
+def check_finite(dataset: Dataset, steps: int | None) -> None:
     """Refuses an endless dataset for an endless epoch.
 
     Raises:

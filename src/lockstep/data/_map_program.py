@@ -14,10 +14,10 @@ import numpy as np
 from lockstep.data import _columns, _division, _structure
 from lockstep.data._columns import Columns, Ragged
 from lockstep.data._failures import ProgramError, wrap_error
-from lockstep.data._purity import has_side_effects, loads
+from lockstep.data._purity import has_side_effects, loads_value
 from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT
-from lockstep.data._tracing import Traced, UnsteadyError, Vectorised, trace, unfit
+from lockstep.data._tracing import NonDeterministicError, TracedFunction, VectorizedFunction, first_overflow, trace
 from lockstep.errors import InputError
 
 
@@ -35,24 +35,24 @@ class MapProgram:
 
     def __init__(self, function: Callable[..., Any], spec: Callable[[], Any], example: Callable[[], Any]) -> None:
         self.function = function
-        self._given = spec
+        self._spec = spec
         self._example = example
         self._lock = threading.RLock()
-        self._traced: dict[Any, Traced | UnsteadyError | None] = {}
+        self._traced: dict[Any, TracedFunction | NonDeterministicError | None] = {}
 
     @cached_property
     def in_order(self) -> bool:
-        """Whether the function must be called for each element, in order: it has side effects, or may have some."""
+        """Returns whether the function must be called for each element, in order: it has side effects, or may have some."""
         if has_side_effects(self.function):
             return True
         try:
-            if self.vectorised is not None:
+            if self.vectorized_function is not None:
                 return False
             example = self._example()
             if example is not None:
-                self._traced_for(example)
+                self._trace_for(example)
             return example is None
-        except UnsteadyError:
+        except NonDeterministicError:
             return True
 
     @cached_property
@@ -60,45 +60,47 @@ class MapProgram:
         """Returns whether results depend on variables of Keras, which may change from one element to the next."""
         if self.in_order:
             return False  # Then none is computed before it is asked for, anyway.
-        traced = [self.vectorised.traced] if self.vectorised is not None else list(self._traced.values())
-        if any(isinstance(t, Traced) for t in traced):
-            return any(isinstance(t, Traced) and t.variables for t in traced)
-        return loads(self.function, _holds_variables)
+        traced = (
+            [self.vectorized_function.traced] if self.vectorized_function is not None else list(self._traced.values())
+        )
+        if any(isinstance(t, TracedFunction) for t in traced):
+            return any(isinstance(t, TracedFunction) and t.variables for t in traced)
+        return loads_value(self.function, _has_variables)
 
     @cached_property
-    def _elements(self) -> Any:
+    def _element_spec(self) -> Any:
         """What the elements look like; looked up once, not for each block of them."""
-        return self._given()
+        return self._spec()
 
     @cached_property
     def spec(self) -> Any:
         """What the results look like, or `None` if only running the function shows that."""
-        traced = self.wholesale and self.vectorised and self.vectorised.traced
+        traced = self.is_vectorized and self.vectorized_function and self.vectorized_function.traced
         return jax.tree.unflatten(traced.structure, traced.specs) if traced else None
 
     @cached_property
-    def vectorised(self) -> Vectorised | None:
-        """The function for many elements at once, or `None`."""
-        spec = self._elements
-        if spec is None or not _is_exact(spec):
+    def vectorized_function(self) -> VectorizedFunction | None:
+        """Returns the function for many elements at once, or `None`."""
+        spec = self._element_spec
+        if spec is None or not _has_known_shapes(spec):
             return None
         with self._lock:
             traced = trace(self.function, spec)
-        return Vectorised(traced) if traced else None
+        return VectorizedFunction(traced) if traced else None
 
     @property
-    def wholesale(self) -> bool:
-        """Whether many elements cost little more than one."""
-        return not self.in_order and self.vectorised is not None
+    def is_vectorized(self) -> bool:
+        """Returns whether many elements cost little more than one."""
+        return not self.in_order and self.vectorized_function is not None
 
     def __call__(self, columns: Columns, describe: Callable[[int], str]) -> Columns:
         """Maps elements; `describe` says where the i-th of them comes from."""
-        many = None if self.in_order else self.vectorised
-        if many is not None and _matches(columns, self._elements):
+        many = None if self.in_order else self.vectorized_function
+        if many is not None and _matches(columns, self._element_spec):
             self._check_width(many.traced, jax.tree.leaves(columns), describe)
             results, failed = many(columns, _columns.length(columns))
             if failed is not None:
-                raise self._failure(_division.error(), describe(failed))
+                raise self._wrap_error(_division.division_error(), describe(failed))
             return results
         elements = enumerate(_columns.elements(columns))
         return self.columns([self.at(element, describe(i)) for i, element in elements])
@@ -110,24 +112,24 @@ class MapProgram:
             InputError: If the function fails.
         """
         try:
-            with _division.refused(jax.tree.leaves(element)):
-                result = _structure.normalised(_structure.call(self.function, _structure.copy_arrays(element)))
+            with _division.raise_on_zero_division(jax.tree.leaves(element)):
+                result = _structure.normalize(_structure.call(self.function, _structure.copy_arrays(element)))
             # It may return the same array again for the next element, or one that the program goes on with.
             result = _structure.copy_arrays(result)
-            return self._with_jax_types(element, result, where)
+            return self._cast_to_jax_types(element, result, where)
         except Exception as error:
-            raise self._failure(error, where) from error
+            raise self._wrap_error(error, where) from error
 
     def columns(self, results: list[Any]) -> Columns:
         """Returns results of the function as columns."""
-        return _stacked(results, self.function)
+        return _stack(results, self.function)
 
-    def _failure(self, error: Exception, where: str) -> Exception:
+    def _wrap_error(self, error: Exception, where: str) -> Exception:
         return wrap_error(error, f"The function {_structure.name_of(self.function)} failed at {where}")
 
-    def _check_width(self, traced: Traced, columns: list[Any], describe: Callable[[int], str]) -> None:
+    def _check_width(self, traced: TracedFunction, columns: list[Any], describe: Callable[[int], str]) -> None:
         for leaf in traced.reads:
-            row = unfit(columns[leaf])
+            row = first_overflow(columns[leaf])
             if row is not None:
                 raise ProgramError(
                     f"The function {_structure.name_of(self.function)} computes with whole numbers of 64 bits, which "
@@ -135,15 +137,15 @@ class MapProgram:
                     "as they are, compute with them before they enter the dataset, or set JAX_ENABLE_X64=1."
                 )
 
-    def _with_jax_types(self, element: Any, result: Any, where: str) -> Any:
+    def _cast_to_jax_types(self, element: Any, result: Any, where: str) -> Any:
         """What numpy computed has the dtype that JAX would have given it."""
         leaves, structure = jax.tree.flatten(result)
         given = jax.tree.leaves(element)
         if not any(getattr(leaf, "dtype", None) in _NUMPYS for leaf in (*leaves, *given)):
             return result
         try:
-            traced = self._traced_for(element)
-        except UnsteadyError:
+            traced = self._trace_for(element)
+        except NonDeterministicError:
             return result
         if traced is None or traced.structure != structure:
             return result
@@ -155,8 +157,8 @@ class MapProgram:
             ]
         )
 
-    def _traced_for(self, element: Any) -> Traced | None:
-        """The trace for elements of these dtypes, whatever their sizes."""
+    def _trace_for(self, element: Any) -> TracedFunction | None:
+        """Returns the trace for elements of these dtypes, whatever their sizes."""
         leaves, structure = jax.tree.flatten(element)
         key = (structure, tuple((getattr(v, "dtype", TEXT), np.ndim(v)) for v in leaves))
         with self._lock:
@@ -164,10 +166,10 @@ class MapProgram:
                 specs = [TensorSpec(np.shape(v), getattr(v, "dtype", TEXT)) for v in leaves]
                 try:
                     self._traced[key] = trace(self.function, structure.unflatten(specs))
-                except UnsteadyError as error:
+                except NonDeterministicError as error:
                     self._traced[key] = error
             found = self._traced[key]
-        if isinstance(found, UnsteadyError):
+        if isinstance(found, NonDeterministicError):
             raise found
         return found
 
@@ -176,7 +178,7 @@ class MapProgram:
 _NUMPYS = frozenset(np.dtype(t) for t in (np.float64, np.int64, np.uint64, np.complex128, np.int8))
 
 
-def _holds_variables(value: Any) -> bool:
+def _has_variables(value: Any) -> bool:
     """Returns whether a value is a variable of Keras, or a layer or a collection that has some."""
     if isinstance(value, keras.Layer):
         return bool(value.variables)
@@ -184,9 +186,9 @@ def _holds_variables(value: Any) -> bool:
     return any(isinstance(v, keras.Variable) for v in inner)
 
 
-def _stacked(results: list[Any], function: Callable[..., Any]) -> Columns:
+def _stack(results: list[Any], function: Callable[..., Any]) -> Columns:
     try:
-        return _columns.stacked(results)
+        return _columns.stack(results)
     except ValueError as error:
         raise InputError(
             f"The function {_structure.name_of(function)} must return the same structure for every element. {error}. "
@@ -194,7 +196,7 @@ def _stacked(results: list[Any], function: Callable[..., Any]) -> Columns:
         ) from error
 
 
-def _is_exact(spec: Any) -> bool:
+def _has_known_shapes(spec: Any) -> bool:
     leaves = jax.tree.leaves(spec)
     return all(isinstance(s, TensorSpec) and s.shape is not None and None not in s.shape for s in leaves)
 

@@ -21,7 +21,7 @@ class Optional:
         return cls(next(iterator, _NOTHING))
 
     def has_value(self) -> bool:
-        """Whether there is an element."""
+        """Returns whether there is an element."""
         return self._value is not _NOTHING
 
     def get_value(self) -> Any:

@@ -49,10 +49,10 @@ class DistributeOptions:
     def __setattr__(self, name: str, value: Any) -> None:
         """Checks what is set."""
         if name == "auto_shard_policy":
-            value = _policy(value)
+            value = _parse_policy(value)
         if name == "num_devices" and value is not None:
             raise ArgumentError(f"num_devices must be None: the strategy knows its devices. Received: {value}.")
-        _set(self, name, value)
+        _set_field(self, name, value)
 
 
 @dataclass
@@ -73,7 +73,7 @@ class ThreadingOptions:
             raise ArgumentError(f"max_intra_op_parallelism must be None or 1. Received: {value!r}.")
         if name == "private_threadpool_size" and value is not None and (not isinstance(value, int) or value < 0):
             raise ArgumentError(f"private_threadpool_size must be a whole number, or None. Received: {value!r}.")
-        _set(self, name, value)
+        _set_field(self, name, value)
 
 
 @dataclass
@@ -118,24 +118,24 @@ class Options:
             raise ArgumentError(f"deterministic must be True, False or None. Received: {value!r}.")
         if name == "experimental_deterministic":
             name = "deterministic"
-        _set(self, name, value)
+        _set_field(self, name, value)
 
     def merge(self, other: Options) -> Options:
         """Returns these options, where `other` does not change them."""
         return Options(
-            _merged(self.experimental_distribute, other.experimental_distribute),
-            _merged(self.threading, other.threading),
+            _merge(self.experimental_distribute, other.experimental_distribute),
+            _merge(self.threading, other.threading),
             self.deterministic if other.deterministic is None else other.deterministic,
         )
 
 
-def _merged(one: Any, other: Any) -> Any:
+def _merge(one: Any, other: Any) -> Any:
     default = type(one)()
     changed = {f.name: getattr(other, f.name) for f in fields(other)}
     return replace(one, **{k: v for k, v in changed.items() if v != getattr(default, k)})
 
 
-def _policy(value: Any) -> AutoShardPolicy:
+def _parse_policy(value: Any) -> AutoShardPolicy:
     try:
         return AutoShardPolicy[value.upper()] if isinstance(value, str) else AutoShardPolicy(value)
     except (KeyError, ValueError):
@@ -143,7 +143,7 @@ def _policy(value: Any) -> AutoShardPolicy:
         raise ArgumentError(f"auto_shard_policy must be one of {names}. Received: {value!r}.") from None
 
 
-def _set(options: Any, name: str, value: Any) -> None:
+def _set_field(options: Any, name: str, value: Any) -> None:
     known = [f.name for f in fields(options)]
     if name not in known:
         raise ArgumentError(

@@ -39,8 +39,8 @@ class Run:
     iteration: tuple[int, ...] = (0,)
     path: tuple[int, ...] = ()
 
-    def part(self, number: int) -> Run:
-        """The same pass, in one of several inputs of a node."""
+    def for_input(self, number: int) -> Run:
+        """Returns the same pass, in one of several inputs of a node."""
         return replace(self, path=(*self.path, number))
 
     def random(self, seed: int | None, chunk: int, each_iteration: bool = True) -> np.random.Generator:
@@ -113,7 +113,7 @@ class Node(ABC):
 
     @property
     def cardinality(self) -> int:
-        """The number of elements, `INFINITE` or `UNKNOWN`."""
+        """Returns the number of elements, `INFINITE` or `UNKNOWN`."""
         return UNKNOWN
 
     @property
@@ -121,7 +121,7 @@ class Node(ABC):
         """Says what it does, with all that its elements' number and order depend on; a state belongs to these."""
         return type(self).__name__
 
-    def replaced(self, inputs: Sequence[Node]) -> Node:
+    def with_inputs(self, inputs: Sequence[Node]) -> Node:
         """Returns a copy that reads other nodes."""
         result = copy.copy(self)
         result.inputs = tuple(inputs)

@@ -23,10 +23,10 @@ from lockstep.errors import ArgumentError, InputError
 
 def file_count(plan: Node) -> int | None:
     """Returns how many files a plan reads, the least over its sources of files, or `None` if it reads none."""
-    return min((_count(node) for node in _file_sources(plan)), default=None)
+    return min((_file_count_of(node) for node in _file_sources(plan)), default=None)
 
 
-def by_files(plan: Node, count: int, index: int) -> Node:
+def shard_by_files(plan: Node, count: int, index: int) -> Node:
     """Returns the plan for every `count`-th file.
 
     Raises:
@@ -45,10 +45,10 @@ def by_files(plan: Node, count: int, index: int) -> Node:
             return None
         return node.part(count, index) if isinstance(node, Files) else Shard(node, count, index)
 
-    return _rewritten(plan, part)
+    return _rewrite(plan, part)
 
 
-def by_hint(plan: Node, count: int, index: int) -> Node:
+def shard_by_hint(plan: Node, count: int, index: int) -> Node:
     """Returns the plan with its marked shard.
 
     Raises:
@@ -59,10 +59,10 @@ def by_hint(plan: Node, count: int, index: int) -> Node:
             "AutoShardPolicy.HINT needs a dataset with shard(SHARD_HINT, SHARD_HINT). Received: none. Put it where the "
             "workers are to divide the data, or use AutoShardPolicy.DATA."
         )
-    return _rewritten(plan, lambda n: Shard(n.upstream, count, index) if isinstance(n, HintedShard) else None)
+    return _rewrite(plan, lambda n: Shard(n.upstream, count, index) if isinstance(n, HintedShard) else None)
 
 
-def rebatched(plan: Node, count: int, index: int) -> Node:
+def shard_batches(plan: Node, count: int, index: int) -> Node:
     """Returns the plan with one worker's share of each batch: the first ones take what does not divide.
 
     Raises:
@@ -88,7 +88,7 @@ def batch_size(plan: Node) -> int:
     last = _without_prefetch(plan)
     if isinstance(last, Batch):
         return last.size
-    sizes = {s.shape[0] if isinstance(s, TensorSpec) and s.shape else None for s in _specs(plan)}
+    sizes = {s.shape[0] if isinstance(s, TensorSpec) and s.shape else None for s in _leaf_specs(plan)}
     size = sizes.pop() if len(sizes) == 1 else None
     if size is None:
         raise ArgumentError(
@@ -98,7 +98,7 @@ def batch_size(plan: Node) -> int:
     return size
 
 
-def _specs(plan: Node) -> list[Any]:
+def _leaf_specs(plan: Node) -> list[Any]:
     spec = spec_if_known(plan)
     if spec is None or any(isinstance(s, TensorSpec) and s.shape and s.shape[0] is None for s in jax.tree.leaves(spec)):
         example = example_of(plan)
@@ -109,14 +109,14 @@ def _specs(plan: Node) -> list[Any]:
 
 
 def _without_prefetch(plan: Node) -> Node:
-    """The last node that changes something about the elements."""
+    """Returns the last node that changes something about the elements."""
     while isinstance(plan, Prefetch):
         plan = plan.upstream
     return plan
 
 
 def _file_sources(plan: Node) -> list[Node]:
-    """The nodes that hold files, or names of files that are read one by one."""
+    """Returns the nodes that hold files, or names of files that are read one by one."""
     if isinstance(plan, Files):
         return [plan]
     found = [source for node in plan.inputs for source in _file_sources(node)]
@@ -130,15 +130,15 @@ def _is_text(node: Arrays) -> bool:
     return isinstance(spec, TensorSpec) and spec.dtype == TEXT and spec.shape == ()
 
 
-def _count(node: Node) -> int:
+def _file_count_of(node: Node) -> int:
     return len(node.paths) if isinstance(node, Files) else node.cardinality
 
 
-def _rewritten(node: Node, change: Callable[[Node], Node | None]) -> Node:
+def _rewrite(node: Node, change: Callable[[Node], Node | None]) -> Node:
     """Returns a plan with some nodes replaced; all others stay as they are where they read the same."""
     changed = change(node)
     if changed is not None:
         return changed
-    inputs = [_rewritten(n, change) for n in node.inputs]
+    inputs = [_rewrite(n, change) for n in node.inputs]
     same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
-    return node if same else node.replaced(inputs)
+    return node if same else node.with_inputs(inputs)

@@ -13,7 +13,7 @@ from lockstep.errors import ArgumentError
 
 
 def signature_of(types: Any, shapes: Any, signature: Any) -> Any:
-    """The signature that `output_types` and `output_shapes` stand for."""
+    """Returns the signature that `output_types` and `output_shapes` stand for."""
     if types is None or signature is not None:
         raise ArgumentError(
             "from_generator takes output_types, and output_shapes with them, or output_signature. Received: both, or "

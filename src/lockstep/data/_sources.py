@@ -10,12 +10,12 @@ import numpy as np
 
 from lockstep._nest import Packed
 from lockstep.data import _columns, _spec
-from lockstep.data._blocks import ArrayStore, Block, held
+from lockstep.data._blocks import ArrayStore, Block, array_block
 from lockstep.data._columns import Columns
-from lockstep.data._failures import Postponed
-from lockstep.data._peek import demand_looking
+from lockstep.data._failures import DeferredError
+from lockstep.data._peek import check_may_compute
 from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, StoreCursor
-from lockstep.data._structure import TEXT, copy_arrays, normalised
+from lockstep.data._structure import TEXT, copy_arrays, normalize
 from lockstep.errors import InputError
 
 
@@ -77,7 +77,7 @@ class Range(Node):
 
 
 class _RangeStore:
-    wholesale = True
+    is_vectorized = True
 
     def __init__(self, start: int, step: int, dtype: np.dtype[Any]) -> None:
         self._start = start
@@ -115,7 +115,7 @@ class RandomNumbers(Node):
 
 
 class _RandomStore:
-    wholesale = True
+    is_vectorized = True
     _CHUNK = 256
 
     def __init__(self, generator: Callable[[int], np.random.Generator]) -> None:
@@ -154,11 +154,11 @@ class Generated(Node):
 
     @property
     def spec(self) -> Any:
-        """The signature, or what the first element of a new pass looks like."""
+        """Returns the signature, or what the first element of a new pass looks like."""
         if self._signature is None:
-            demand_looking()
+            check_may_compute()
             for value in self._make():
-                return _spec.spec_of(normalised(value))
+                return _spec.spec_of(normalize(value))
             raise InputError("from_generator needs output_signature for a generator without any element.")
         return self._signature
 
@@ -178,7 +178,7 @@ class _GeneratedCursor:
         self._structure: Any = None
         self._taken = 0
         self._ended = False
-        self._failed = Postponed()
+        self._deferred = DeferredError()
 
     def next(self, limit: int) -> Block | None:
         if self._values is None:
@@ -187,7 +187,7 @@ class _GeneratedCursor:
             self._skip()
         first = self._taken
         elements = self._take(limit)
-        return held(_stacked(elements), "element of the generator", first) if elements else None
+        return array_block(_stacked(elements), "element of the generator", first) if elements else None
 
     def _begun(self) -> Iterator[Any]:
         made: Any = self._make()
@@ -199,10 +199,10 @@ class _GeneratedCursor:
         return iter(made)
 
     def _take(self, limit: int) -> list[Any]:
-        """The next elements; an error that follows some of them is raised when they are used up."""
+        """Returns the next elements; an error that follows some of them is raised when they are used up."""
         elements: list[Any] = []
         assert self._values is not None
-        self._give_error()
+        self._raise_deferred()
         while len(elements) < limit and not self._ended:
             try:
                 # It may yield the same array again, with other values.
@@ -211,15 +211,15 @@ class _GeneratedCursor:
             except StopIteration:
                 self._ended = True
             except Exception as error:
-                self._failed.keep(error)
+                self._deferred.defer(error)
                 if not elements:
-                    self._give_error()
+                    self._raise_deferred()
                 break
         return elements
 
-    def _give_error(self) -> None:
+    def _raise_deferred(self) -> None:
         try:
-            self._failed.give()
+            self._deferred.raise_deferred()
         except Exception:
             self._taken += 1
             raise
@@ -237,7 +237,7 @@ class _GeneratedCursor:
             try:
                 value = next(self._values)
                 if self._signature is None and self._structure is None:
-                    self._arranged(normalised(value))
+                    self._arranged(normalize(value))
             except StopIteration:
                 break
             except Exception:  # As it did the first time, when it was raised.
@@ -251,9 +251,9 @@ class _GeneratedCursor:
 
     def _checked(self, value: Any) -> Any:
         if self._signature is None:
-            return self._arranged(normalised(value))
+            return self._arranged(normalize(value))
         try:
-            element = normalised(_as_declared(value, self._signature))
+            element = normalize(_as_declared(value, self._signature))
         except (TypeError, ValueError, OverflowError) as error:
             raise self._mismatch(repr(value)[:200], error) from error
         if not _matches(element, self._signature):
@@ -274,7 +274,7 @@ class _GeneratedCursor:
 
 def _stacked(elements: list[Any]) -> Columns:
     try:
-        return _columns.stacked(elements)
+        return _columns.stack(elements)
     except ValueError as error:
         raise InputError(f"A generator must give elements of one structure. {error}.") from error
 
@@ -314,6 +314,6 @@ def _row_spec(column: Any) -> Any:
         specs = [_spec.spec_of_leaf(v) for v in column.values]
         result = specs[0]
         for spec in specs[1:]:
-            result = _spec.generalised(result, spec) or _spec.TensorSpec(None, result.dtype)
+            result = _spec.generalize(result, spec) or _spec.TensorSpec(None, result.dtype)
         return result
     return _spec.TensorSpec(column.shape[1:], column.dtype)

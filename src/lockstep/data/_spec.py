@@ -39,7 +39,7 @@ class TensorSpec:
         object.__setattr__(self, "name", name)
 
     def is_compatible_with(self, value: Any) -> bool:
-        """Whether an array (or `bytes`) may be called so."""
+        """Returns whether an array (or `bytes`) may be called so."""
         found = spec_of_leaf(value)
         return isinstance(found, TensorSpec) and found.dtype == self.dtype and _fits(found.shape, self.shape)
 
@@ -92,31 +92,31 @@ def spec_of_leaf(value: Any) -> Any:
     return TensorSpec(np.shape(value), value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype)
 
 
-def batched(spec: Any, size: int | None) -> Any:
+def add_batch_axis(spec: Any, size: int | None) -> Any:
     """Returns the spec of batches of such elements."""
     return jax.tree.map(lambda s: TensorSpec(None if s.shape is None else (size, *s.shape), s.dtype), spec)
 
 
-def unbatched(spec: Any) -> Any:
+def remove_batch_axis(spec: Any) -> Any:
     """Returns the spec of the elements of such batches."""
     return jax.tree.map(lambda s: TensorSpec(s.shape and s.shape[1:], s.dtype), spec)
 
 
-def generalised(one: Any, other: Any) -> Any:
+def generalize(one: Any, other: Any) -> Any:
     """Returns the narrowest spec that holds for both, or `None` if their structures or dtypes differ."""
     if jax.tree.structure(one) != jax.tree.structure(other):
         return None
     pairs = list(zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
     if any(type(a) is not type(b) or (isinstance(a, TensorSpec) and a.dtype != b.dtype) for a, b in pairs):
         return None
-    return jax.tree.map(lambda a, b: _wider(a, b) if isinstance(a, TensorSpec) else a, one, other)
+    return jax.tree.map(lambda a, b: _generalize_shape(a, b) if isinstance(a, TensorSpec) else a, one, other)
 
 
 class IncompatibleElementsError(InputError, TypeError):
     """Datasets whose elements are to be mixed have elements of different structures or dtypes."""
 
 
-def common(specs: Sequence[Any], may_be_narrowed: bool) -> Any:
+def common_spec(specs: Sequence[Any], may_be_narrowed: bool) -> Any:
     """Returns the narrowest spec that holds for the elements of several datasets.
 
     Args:
@@ -128,9 +128,9 @@ def common(specs: Sequence[Any], may_be_narrowed: bool) -> Any:
     """
     result = specs[0]
     for spec in specs[1:]:
-        wider = generalised(result, spec)
+        wider = generalize(result, spec)
         if wider is None and may_be_narrowed:
-            wider = generalised(_as_jax(result), _as_jax(spec))
+            wider = generalize(_as_jax(result), _as_jax(spec))
         if wider is None:
             raise IncompatibleElementsError(
                 f"Incompatible dataset elements: {result} vs. {spec}. Elements of one dataset must have one structure "
@@ -149,7 +149,7 @@ def _as_jax(spec: Any) -> Any:
     return jax.tree.map(narrow, spec)
 
 
-def _wider(one: TensorSpec, other: TensorSpec) -> TensorSpec:
+def _generalize_shape(one: TensorSpec, other: TensorSpec) -> TensorSpec:
     if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
         return TensorSpec(None, one.dtype)
     return TensorSpec([a if a == b else None for a, b in zip(one.shape, other.shape, strict=True)], one.dtype)

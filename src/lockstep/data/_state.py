@@ -14,19 +14,19 @@ _INTEGERS = "integers, base64"
 _PACKED = "int64, zlib, base64"
 
 
-def encoded(state: Any) -> Any:
+def encode(state: Any) -> Any:
     """Returns a state with integer arrays as text."""
     if isinstance(state, np.ndarray):
         narrow = np.ascontiguousarray(state, _narrowest(state))
         return {_INTEGERS: [narrow.dtype.str, base64.b64encode(narrow.tobytes()).decode("ascii")]}
     if isinstance(state, dict):
-        return {k: encoded(v) for k, v in state.items()}
+        return {k: encode(v) for k, v in state.items()}
     if isinstance(state, (list, tuple)):
-        return [encoded(v) for v in state]
+        return [encode(v) for v in state]
     return int(state) if isinstance(state, np.integer) else state
 
 
-def decoded(state: Any) -> Any:
+def decode(state: Any) -> Any:
     """Returns what `encoded` was given."""
     if isinstance(state, dict):
         if _INTEGERS in state:
@@ -34,8 +34,8 @@ def decoded(state: Any) -> Any:
             return np.frombuffer(base64.b64decode(text), dtype).astype(np.int64)
         if _PACKED in state:
             return np.frombuffer(zlib.decompress(base64.b64decode(state[_PACKED])), "<i8").astype(np.int64)
-        return {k: decoded(v) for k, v in state.items()}
-    return [decoded(v) for v in state] if isinstance(state, list) else state
+        return {k: decode(v) for k, v in state.items()}
+    return [decode(v) for v in state] if isinstance(state, list) else state
 
 
 def _narrowest(integers: NDArray[Any]) -> np.dtype[Any]:

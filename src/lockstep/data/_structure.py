@@ -21,11 +21,11 @@ TEXT = np.dtype(object)
 
 
 def is_named_tuple(value: Any) -> bool:
-    """Whether `value` is of a named tuple's type."""
+    """Returns whether `value` is of a named tuple's type."""
     return isinstance(value, tuple) and hasattr(value, "_fields")
 
 
-def normalised(value: Any) -> Any:
+def normalize(value: Any) -> Any:
     """Returns `value` with every leaf a host value; lists become arrays, text becomes `bytes`.
 
     Python's numbers become int32 and float32, as in TensorFlow.
@@ -34,25 +34,25 @@ def normalised(value: Any) -> Any:
         InputError: If something in it is neither a number nor text.
     """
     if is_named_tuple(value):
-        return type(value)(*map(normalised, value))
+        return type(value)(*map(normalize, value))
     if isinstance(value, tuple):
-        return tuple(map(normalised, cast("tuple[Any, ...]", value)))
+        return tuple(map(normalize, cast("tuple[Any, ...]", value)))
     if isinstance(value, Mapping):
-        return Packed.like(value, map(normalised, value.values()))
-    return value if value is None or _stays(value) else _as_host(value)
+        return Packed.like(value, map(normalize, value.values()))
+    return value if value is None or _is_host_value(value) else _as_host(value)
 
 
 def as_array(value: Any) -> np.ndarray[Any, Any]:
     """Returns a host array with text as `bytes` objects; otherwise as `normalised`."""
-    array = _uniform(value)
+    array = _rectangular_array(value)
     if array.dtype.kind in "US":
         listed = not isinstance(value, (str, bytes, np.ndarray, np.generic))
-        return _listed_text(value, array) if listed else _as_text(array)
+        return _text_of_list(value, array) if listed else _as_text(array)
     if array.dtype == TEXT:
-        return _checked_text(array)
+        return _check_text(array)
     if isinstance(value, (np.ndarray, np.generic, jax.Array)) or array.dtype.kind not in "if":
         return array
-    return _from_python(value, array)
+    return _narrow_python_numbers(value, array)
 
 
 def call(function: Callable[..., Any], element: Any) -> Any:
@@ -71,11 +71,11 @@ def copy_arrays(element: Any) -> Any:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """A function's name, for messages."""
+    """Returns a function's name, for messages."""
     return getattr(function, "__qualname__", None) or type(function).__name__
 
 
-def _stays(value: Any) -> bool:
+def _is_host_value(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.dtype.kind not in "USO" or (value.dtype == TEXT and value.ndim > 0 and _all_bytes(value))
     return type(value) is bytes or isinstance(value, (np.number, np.bool_)) or hasattr(value, "element_spec")
@@ -86,7 +86,7 @@ def _as_host(value: Any) -> Any:
     return array[()] if array.ndim == 0 else array
 
 
-def _from_python(value: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _narrow_python_numbers(value: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Numbers of Python are narrow; a list of numpy values keeps their dtype."""
     leaf = value
     while isinstance(leaf, (list, tuple)) and leaf:
@@ -99,7 +99,7 @@ def _from_python(value: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any
     return array.astype(np.int32) if fits else array
 
 
-def _uniform(value: Any) -> np.ndarray[Any, Any]:
+def _rectangular_array(value: Any) -> np.ndarray[Any, Any]:
     try:
         return np.asarray(value)
     except ValueError as error:
@@ -109,11 +109,11 @@ def _uniform(value: Any) -> np.ndarray[Any, Any]:
         ) from error
 
 
-def _listed_text(value: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A list of text; numpy would turn numbers in it into text."""
+def _text_of_list(value: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns a list of text; numpy would turn numbers in it into text."""
     objects = np.empty(array.shape, object)
     objects[...] = np.asarray(value, object)
-    return _checked_text(objects)
+    return _check_text(objects)
 
 
 def _as_text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -121,7 +121,7 @@ def _as_text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return encoded.astype(object)
 
 
-def _checked_text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _check_text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     flat = [_as_bytes(v) for v in array.ravel()]
     odd = next((v for v in flat if not isinstance(v, bytes)), None)
     if odd is not None:

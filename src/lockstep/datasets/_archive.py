@@ -11,7 +11,7 @@ from collections.abc import Callable
 from lockstep.errors import InputError
 
 
-def members(content: bytes, wanted: Callable[[str], bool], name: str) -> dict[str, bytes]:
+def read_members(content: bytes, wanted: Callable[[str], bool], name: str) -> dict[str, bytes]:
     """Returns the files of a .tar.gz archive whose names are wanted.
 
     Args:

@@ -40,7 +40,7 @@ def images_and_labels(images: Bytes, source: str, classes: int, **labels: Bytes)
     return Table({"image": images, **columns})
 
 
-def mixed(count: int) -> NDArray[np.int64]:
+def fixed_order(count: int) -> NDArray[np.int64]:
     """Returns a fixed pseudo-random order of `count` examples, the same on every machine.
 
     Data sets that are published class by class are put into it, so that any slice of them holds all classes.

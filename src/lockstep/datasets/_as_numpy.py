@@ -19,7 +19,7 @@ class NumpyElements:
         return iter(self._dataset.as_numpy_iterator())
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Returns how many there are."""
         return len(self._dataset)
 
 

@@ -9,10 +9,10 @@ import threading
 from typing import Any, TypeAlias
 
 from lockstep.datasets import _elements
-from lockstep.datasets._data_set import Loaded
+from lockstep.datasets._data_set import LoadedDataSet
 from lockstep.datasets._elements import WHOLE, Reading
 from lockstep.datasets._info import DatasetInfo, Splits
-from lockstep.datasets._place import place
+from lockstep.datasets._place import data_location
 from lockstep.datasets._read_config import ReadConfig
 from lockstep.datasets._registry import look_up
 from lockstep.datasets._split import Part, SplitLike, resolve
@@ -21,8 +21,8 @@ from lockstep.errors import ArgumentError
 # A split, or a list, tuple or dict of splits.
 Splitting: TypeAlias = "SplitLike | list[Any] | tuple[Any, ...] | dict[Any, Any]"
 
-_told: set[str] = set()
-_told_lock = threading.Lock()
+_printed: set[str] = set()
+_printed_lock = threading.Lock()
 
 
 class DatasetBuilder:
@@ -40,11 +40,11 @@ class DatasetBuilder:
     def __init__(self, name: str, *, data_dir: str | os.PathLike[str] | None = None) -> None:
         self._data_set = look_up(name)
         self._data_dir = data_dir
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedDataSet | None = None
 
     @property
     def name(self) -> str:
-        """The name of the data set."""
+        """Returns the name of the data set."""
         return self._data_set.name
 
     @property
@@ -73,9 +73,9 @@ class DatasetBuilder:
             InputError: If it is damaged.
         """
         if self._loaded is None:
-            self._loaded = self._data_set.load(place(self._data_dir, download))
+            self._loaded = self._data_set.load(data_location(self._data_dir, download))
         if self._loaded.substitute:
-            _tell(f"{self.name} is {self._loaded.source}")
+            _print_once(f"{self.name} is {self._loaded.source}")
 
     def as_dataset(
         self,
@@ -89,24 +89,26 @@ class DatasetBuilder:
         """Returns examples, as `load` does, which describes the arguments."""
         self.download_and_prepare()
         keys = self._data_set.supervised_keys if as_supervised else None
-        reading = Reading(keys, shuffle_files, _checked(batch_size), read_config or ReadConfig())
+        reading = Reading(keys, shuffle_files, _check_batch_size(batch_size), read_config or ReadConfig())
         if split is None:
-            return {name: self._one(name, reading) for name in self.info.splits}
-        return self._nested(split, reading)
+            return {name: self._build_split(name, reading) for name in self.info.splits}
+        return self._build(split, reading)
 
-    def _nested(self, split: Any, reading: Reading) -> Any:
+    def _build(self, split: Any, reading: Reading) -> Any:
         if isinstance(split, dict):
-            return {key: self._nested(value, reading) for key, value in split.items()}
+            return {key: self._build(value, reading) for key, value in split.items()}
         if isinstance(split, (list, tuple)):
-            return type(split)(self._nested(value, reading) for value in split)
-        return self._one(split, reading)
+            return type(split)(self._build(value, reading) for value in split)
+        return self._build_split(split, reading)
 
-    def _one(self, split: SplitLike, reading: Reading) -> Any:
+    def _build_split(self, split: SplitLike, reading: Reading) -> Any:
         assert self._loaded is not None
         tables = self._loaded.tables
         parts = resolve(split, {name: len(table) for name, table in tables.items()})
-        table = _elements.chosen(tables, _not_empty(parts, split))
-        return _elements.whole(table, reading) if reading.batch_size == WHOLE else _elements.dataset(table, reading)
+        table = _elements.select_examples(tables, _drop_empty(parts, split))
+        return (
+            _elements.as_arrays(table, reading) if reading.batch_size == WHOLE else _elements.as_dataset(table, reading)
+        )
 
 
 def builder(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> DatasetBuilder:
@@ -162,23 +164,23 @@ def load(
     return (data, data_set.info) if with_info else data
 
 
-def _checked(batch_size: int | None) -> int | None:
+def _check_batch_size(batch_size: int | None) -> int | None:
     if batch_size is not None and (isinstance(batch_size, bool) or (batch_size < 1 and batch_size != WHOLE)):
         raise ArgumentError(f"batch_size must be at least 1, or -1 for all examples. Received: {batch_size!r}.")
     return batch_size
 
 
-def _not_empty(parts: list[Part], split: SplitLike) -> list[Part]:
+def _drop_empty(parts: list[Part], split: SplitLike) -> list[Part]:
     found = [part for part in parts if part.stop > part.start]
     if not found:
         raise ArgumentError(f"A split must hold at least one example. Received: {split!r}, which holds none: {parts}.")
     return found
 
 
-def _tell(message: str) -> None:
+def _print_once(message: str) -> None:
     """Prints a line once in the process that the user started, not in those that read for it."""
-    with _told_lock:
-        if message in _told or multiprocessing.parent_process() is not None:
+    with _printed_lock:
+        if message in _printed or multiprocessing.parent_process() is not None:
             return
-        _told.add(message)
+        _printed.add(message)
     print(f"lockstep: {message}", file=sys.stderr)

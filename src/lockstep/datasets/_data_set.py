@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from lockstep.datasets._features import FeaturesDict
-from lockstep.datasets._place import Place
+from lockstep.datasets._place import DataLocation
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +26,12 @@ class Table:
     decode: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict[str, Callable[[Any], Any]])
 
     def __len__(self) -> int:
-        """How many examples there are."""
+        """Returns how many examples there are."""
         return len(next(iter(self.columns.values())))
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
+class LoadedDataSet:
     """A data set that was found.
 
     Attributes:
@@ -68,5 +68,5 @@ class DataSet:
     features: FeaturesDict
     supervised_keys: tuple[str, str]
     sizes: Mapping[str, int]
-    load: Callable[[Place], Loaded]
+    load: Callable[[DataLocation], LoadedDataSet]
     configs: tuple[str, ...] = ()

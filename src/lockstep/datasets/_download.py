@@ -37,12 +37,12 @@ def download(url: str, patience: int = 1) -> bytes:
     """Returns what `url` holds; raises `UnavailableError` if that fails or takes `patience` times two minutes."""
     try:
         with urllib.request.urlopen(url, timeout=_SILENCE_SECONDS) as response:
-            return _received(response, url, TOTAL_SECONDS * patience)
+            return _receive(response, url, TOTAL_SECONDS * patience)
     except (OSError, http.client.HTTPException) as error:
         raise UnavailableError(f"the download from {_host(url)} failed: {_reason(error)}") from error
 
 
-def _received(response: http.client.HTTPResponse, url: str, limit: float) -> bytes:
+def _receive(response: http.client.HTTPResponse, url: str, limit: float) -> bytes:
     deadline = time.monotonic() + limit
     content = bytearray()
     progress = Progress(url, response.length)

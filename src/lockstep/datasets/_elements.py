@@ -35,7 +35,7 @@ class Reading:
     config: ReadConfig
 
 
-def chosen(tables: Mapping[str, Table], parts: Sequence[Part]) -> Table:
+def select_examples(tables: Mapping[str, Table], parts: Sequence[Part]) -> Table:
     """Returns the examples of some parts of splits, one part after another."""
     first = tables[parts[0].split]
     pieces = [{k: v[p.start : p.stop] for k, v in tables[p.split].columns.items()} for p in parts]
@@ -44,7 +44,7 @@ def chosen(tables: Mapping[str, Table], parts: Sequence[Part]) -> Table:
     return Table({k: np.concatenate([piece[k] for piece in pieces]) for k in pieces[0]}, first.decode)
 
 
-def whole(table: Table, reading: Reading) -> Any:
+def as_arrays(table: Table, reading: Reading) -> Any:
     """Returns all examples as arrays; sizes that differ are filled up with zeros."""
     if not table.decode and not reading.shuffle and reading.config.input_context is None:
         return _structure({name: column.copy() for name, column in table.columns.items()}, reading.keys)
@@ -52,7 +52,7 @@ def whole(table: Table, reading: Reading) -> Any:
     return next(iter(_examples(table, reading).padded_batch(count)))
 
 
-def dataset(table: Table, reading: Reading) -> Dataset:
+def as_dataset(table: Table, reading: Reading) -> Dataset:
     """Returns a dataset of the examples."""
     examples = _examples(table, reading)
     if reading.batch_size is None:

@@ -50,12 +50,12 @@ class Text:
 
     @property
     def shape(self) -> Shape:
-        """A scalar."""
+        """Returns a scalar."""
         return ()
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type `object`, of `bytes`."""
+        """Returns the type `object`, of `bytes`."""
         return np.dtype(object)
 
 
@@ -71,7 +71,7 @@ class Tokens:
 
     @property
     def shape(self) -> Shape:
-        """A sequence; lengths differ."""
+        """Returns a sequence; lengths differ."""
         return (None,)
 
     @property
@@ -98,7 +98,7 @@ class ClassLabel:
 
     @property
     def shape(self) -> Shape:
-        """A scalar."""
+        """Returns a scalar."""
         return ()
 
     @property
@@ -108,12 +108,12 @@ class ClassLabel:
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are."""
+        """Returns how many classes there are."""
         return len(self._names)
 
     @property
     def names(self) -> list[str]:
-        """Their names, in the order of their numbers."""
+        """Returns their names, in the order of their numbers."""
         return list(self._names)
 
     def int2str(self, number: int) -> str:
@@ -168,7 +168,7 @@ class FeaturesDict(Mapping[str, Any]):
         return self._features[name]
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is a feature of that name."""
+        """Returns whether there is a feature of that name."""
         return name in self._features
 
     def __iter__(self) -> Iterator[str]:
@@ -176,7 +176,7 @@ class FeaturesDict(Mapping[str, Any]):
         return iter(self._features)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Returns how many there are."""
         return len(self._features)
 
     def __repr__(self) -> str:
@@ -186,10 +186,10 @@ class FeaturesDict(Mapping[str, Any]):
 
     @property
     def shape(self) -> dict[str, Shape]:
-        """The shape of each."""
+        """Returns the shape of each."""
         return {name: feature.shape for name, feature in self._features.items()}
 
     @property
     def dtype(self) -> dict[str, np.dtype[Any]]:
-        """The NumPy type of each."""
+        """Returns the NumPy type of each."""
         return {name: feature.dtype for name, feature in self._features.items()}

@@ -36,7 +36,7 @@ def read_idx(file: Traversable, dimensions: int) -> NDArray[np.uint8]:
 
 def parse_idx(content: bytes, dimensions: int, name: str) -> NDArray[np.uint8]:
     """Returns the array in the bytes of an IDX file; `name` is for messages. Otherwise as `read_idx`."""
-    content = _decompressed(content, name)
+    content = _decompress(content, name)
     _check_magic(content[:4], dimensions, name)
     data = content[4 + 4 * dimensions :]
     sizes = _sizes(content[4 : 4 + 4 * dimensions], dimensions, name)
@@ -44,19 +44,19 @@ def parse_idx(content: bytes, dimensions: int, name: str) -> NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8).reshape(sizes).copy()
 
 
-def _decompressed(content: bytes, name: str) -> bytes:
+def _decompress(content: bytes, name: str) -> bytes:
     if not content.startswith(_GZIP):
         return content
     try:
         return _decoded_size.inflated(content, _decoded_size.WINDOW_BITS["GZIP"], name)
     except (OSError, EOFError, zlib.error) as error:
-        raise _damaged(name, f"Its gzip compression is broken: {error}.") from error
+        raise _damaged_file(name, f"Its gzip compression is broken: {error}.") from error
 
 
 def _check_magic(magic: bytes, dimensions: int, name: str) -> None:
     expected = bytes((0, 0, _UNSIGNED_BYTES, dimensions))
     if magic != expected:
-        raise _damaged(
+        raise _damaged_file(
             name,
             f"It must begin with the magic number 0x{expected.hex()} (unsigned bytes, {dimensions} "
             f"dimension{'s' if dimensions > 1 else ''}). Received: {f'0x{magic.hex()}' if magic else 'an empty file'}.",
@@ -65,18 +65,18 @@ def _check_magic(magic: bytes, dimensions: int, name: str) -> None:
 
 def _sizes(header: bytes, dimensions: int, name: str) -> tuple[int, ...]:
     if len(header) != 4 * dimensions:
-        raise _damaged(name, f"It must give {dimensions} sizes of 4 bytes each. Received: {len(header)} bytes.")
+        raise _damaged_file(name, f"It must give {dimensions} sizes of 4 bytes each. Received: {len(header)} bytes.")
     return struct.unpack(f">{dimensions}I", header)
 
 
 def _check_length(data: bytes, sizes: tuple[int, ...], name: str) -> None:
     if math.prod(sizes) != len(data):
         product = " x ".join(map(str, sizes))
-        raise _damaged(
+        raise _damaged_file(
             name,
             f"Its header promises {product} = {math.prod(sizes)} bytes of data. Received: {len(data)}.",
         )
 
 
-def _damaged(name: str, problem: str) -> InputError:
+def _damaged_file(name: str, problem: str) -> InputError:
     return InputError(f"{name} is no complete IDX file. {problem} Replace it with a fresh copy.")

@@ -41,7 +41,7 @@ class Splits(Mapping[str, SplitInfo]):
         return SplitInfo(str(split), sum(part.stop - part.start for part in resolve(split, self._sizes)))
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is a split of that name."""
+        """Returns whether there is a split of that name."""
         return name in self._sizes
 
     def __iter__(self) -> Iterator[str]:
@@ -49,16 +49,16 @@ class Splits(Mapping[str, SplitInfo]):
         return iter(self._sizes)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Returns how many there are."""
         return len(self._sizes)
 
     def __repr__(self) -> str:
-        """The number of examples of each."""
+        """Returns the number of examples of each."""
         return f"Splits({self._sizes})"
 
     @property
     def total_num_examples(self) -> int:
-        """How many examples the splits have together."""
+        """Returns how many examples the splits have together."""
         return sum(self._sizes.values())
 
 

@@ -43,7 +43,7 @@ def obtain(file: PublishedFile, may_download: bool = True) -> tuple[bytes, Path]
         UnavailableError: If it is not in the cache and cannot be downloaded.
     """
     path = cached_path(file)
-    content = _cached(path, file)
+    content = _read_cached(path, file)
     try:
         return content or _fetch(path, file, may_download), path
     except UnavailableError as error:
@@ -62,7 +62,7 @@ def cached_path(file: PublishedFile) -> Path:
     return directory() / file.name
 
 
-def _cached(path: Path, file: PublishedFile) -> bytes | None:
+def _read_cached(path: Path, file: PublishedFile) -> bytes | None:
     try:
         content = path.read_bytes()
     except OSError:
@@ -80,8 +80,8 @@ def _fetch(path: Path, file: PublishedFile, may_download: bool) -> bytes:
     if os.environ.get("LOCKSTEP_OFFLINE", "0") not in ("", "0"):
         raise UnavailableError("LOCKSTEP_OFFLINE forbids downloads")
     check_reachable(file.url)
-    with one_process(path, TOTAL_SECONDS * file.patience):
-        return _cached(path, file) or _download(path, file)
+    with download_lock(path, TOTAL_SECONDS * file.patience):
+        return _read_cached(path, file) or _download(path, file)
 
 
 def _download(path: Path, file: PublishedFile) -> bytes:
@@ -105,7 +105,7 @@ def _store(path: Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def one_process(path: Path, seconds: float) -> Generator[None]:
+def download_lock(path: Path, seconds: float) -> Generator[None]:
     """Waits until no other process of this machine downloads to `path`; where files cannot be locked, does nothing."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):

@@ -15,7 +15,7 @@ from lockstep.datasets import _keras_cache
 from lockstep.datasets._data_dir import find
 from lockstep.datasets._download import UnavailableError
 from lockstep.datasets._idx import read_idx
-from lockstep.datasets._place import Place, place
+from lockstep.datasets._place import DataLocation, data_location
 from lockstep.errors import InputError
 
 Bytes = NDArray[np.uint8]
@@ -75,16 +75,16 @@ def load_mnist() -> Mnist:
         DataNotFoundError: If `LOCKSTEP_DATA_DIR` is set and does not hold MNIST.
         InputError: If a file in it is damaged; the message names the file and what is wrong.
     """
-    return load_from(place(None))
+    return load_from(data_location(None))
 
 
-def load_from(place: Place) -> Mnist:
+def load_from(data_location: DataLocation) -> Mnist:
     """Returns MNIST from a place, as `load_mnist` does."""
-    if place.root is not None:
-        files = find(place.root, "mnist", _NAMES, place.setting)
+    if data_location.root is not None:
+        files = find(data_location.root, "mnist", _NAMES, data_location.setting)
         return _from_idx(files, f"MNIST from {files[0].parent}")
     try:
-        content, path = _keras_cache.obtain(_PUBLISHED, place.may_download)
+        content, path = _keras_cache.obtain(_PUBLISHED, data_location.may_download)
     except UnavailableError as reason:
         return _sample(reason)
     return _from_npz(content, f"MNIST from {path}")
@@ -103,7 +103,7 @@ def _from_npz(content: bytes, source: str) -> Mnist:
 
 
 def is_sample(mnist: Mnist) -> bool:
-    """Whether this is the sample that comes with lockstep, not MNIST."""
+    """Returns whether this is the sample that comes with lockstep, not MNIST."""
     return mnist.source.startswith(_SAMPLE)
 
 

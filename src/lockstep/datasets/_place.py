@@ -22,7 +22,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Place:
+class DataLocation:
     """Where to look.
 
     Attributes:
@@ -46,21 +46,21 @@ class Place:
             urls = ", ".join(file.url for file in published)
             paths = find(self.root, data_set, wanted, self.setting, urls, directly)
             return [File(path, read(path)) for path in paths]
-        return [self._published(data_set, file) for file in published]
+        return [self._fetch_published(data_set, file) for file in published]
 
-    def _published(self, data_set: str, file: PublishedFile) -> File:
+    def _fetch_published(self, data_set: str, file: PublishedFile) -> File:
         try:
             content, path = obtain(file, self.may_download)
         except UnavailableError as error:
-            raise _nowhere(data_set, file, error) from error
+            raise _not_found_error(data_set, file, error) from error
         return File(path, content)
 
 
-def place(directory: str | os.PathLike[str] | None, may_download: bool = True) -> Place:
+def data_location(directory: str | os.PathLike[str] | None, may_download: bool = True) -> DataLocation:
     """Returns where to look for data: in `directory`, else in $LOCKSTEP_DATA_DIR, else in cache and network."""
     if directory is not None:
-        return Place(Path(directory).expanduser(), "data_dir", may_download)
-    return Place(data_dir(), VARIABLE, may_download)
+        return DataLocation(Path(directory).expanduser(), "data_dir", may_download)
+    return DataLocation(data_dir(), VARIABLE, may_download)
 
 
 def read(path: Path) -> bytes:
@@ -77,7 +77,7 @@ def local_name(file: PublishedFile) -> str:
     return base if base.endswith(".tar.gz") else base.removesuffix(".gz")
 
 
-def _nowhere(data_set: str, file: PublishedFile, reason: UnavailableError) -> DataNotFoundError:
+def _not_found_error(data_set: str, file: PublishedFile, reason: UnavailableError) -> DataNotFoundError:
     return DataNotFoundError(
         f"{data_set} is not on this machine: {reason}. Looked for: {cached_path(file)}; {VARIABLE} and data_dir are "
         f"not set. Download {file.url} elsewhere and put it there, or into a directory {data_set}/ below the one that "

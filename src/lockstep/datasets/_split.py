@@ -185,7 +185,7 @@ def _parse_bound(text: str, spec: str) -> _Bound:
 
 
 def _unit(start: _Bound, stop: _Bound, spec: str) -> str:
-    """The unit of a slice; a plain 0 is the same in each."""
+    """Returns the unit of a slice; a plain 0 is the same in each."""
     units = {bound.unit for bound in (start, stop) if bound.number or bound.unit == "%"}
     if len(units) > 1:
         raise ArgumentError(f"Both bounds of a slice have the same unit, examples or percent. Received: {spec!r}.")
@@ -212,7 +212,7 @@ def _position(bound: float, instruction: ReadInstruction, size: int) -> int:
 
 
 def _examples(percent: float, rounding: str, size: int) -> int:
-    """A percentage in examples, rounded as tensorflow_datasets does: to the nearest, a half to the even one."""
+    """Returns a percentage in examples, rounded as tensorflow_datasets does: to the nearest, a half to the even one."""
     if rounding == "closest":
         return round(percent * size / 100)
     if size < 100:

@@ -9,5 +9,5 @@ class UnknownNameError(ArgumentError, KeyError):
     """There is nothing of that name; also a `KeyError`, which `Mapping.get` waits for."""
 
     def __str__(self) -> str:
-        """The message, which `KeyError` would put in quotes."""
+        """Returns the message, which `KeyError` would put in quotes."""
         return ValueError.__str__(self)

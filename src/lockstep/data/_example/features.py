@@ -39,7 +39,7 @@ class FixedLenFeature:
     default_value: Any = None
 
     def __post_init__(self) -> None:
-        _set(self, shape=_checked_shape(self.shape), dtype=as_dtype(self.dtype))
+        _set_fields(self, shape=_check_shape(self.shape), dtype=as_dtype(self.dtype))
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class VarLenFeature:
     dtype: Any
 
     def __post_init__(self) -> None:
-        _set(self, dtype=as_dtype(self.dtype))
+        _set_fields(self, dtype=as_dtype(self.dtype))
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class FixedLenSequenceFeature:
     default_value: Any = None
 
     def __post_init__(self) -> None:
-        _set(self, shape=_checked_shape(self.shape), dtype=as_dtype(self.dtype))
+        _set_fields(self, shape=_check_shape(self.shape), dtype=as_dtype(self.dtype))
         if np.ndim(self.default_value) != 0:
             raise ArgumentError(
                 f"default_value of a FixedLenSequenceFeature is a scalar; received {self.default_value!r}."
@@ -99,7 +99,7 @@ class RaggedFeature:
     value_key: str | None = None
 
     def __post_init__(self) -> None:
-        _set(self, dtype=as_dtype(self.dtype))
+        _set_fields(self, dtype=as_dtype(self.dtype))
 
 
 Description = FixedLenFeature | VarLenFeature | FixedLenSequenceFeature | RaggedFeature
@@ -125,7 +125,7 @@ class SparseValue(NamedTuple):
 
         Source: tf.sparse.to_dense.
         """
-        dense = np.full(tuple(self.dense_shape), blank(self.values.dtype, default_value), self.values.dtype)
+        dense = np.full(tuple(self.dense_shape), fill_value(self.values.dtype, default_value), self.values.dtype)
         dense[tuple(self.indices.T)] = self.values
         return dense
 
@@ -152,10 +152,10 @@ class RaggedValue(NamedTuple):
 
         Source: tf.RaggedTensor.to_tensor.
         """
-        return sparse(self.values, np.diff(self.row_splits)).to_dense(default_value)
+        return to_sparse(self.values, np.diff(self.row_splits)).to_dense(default_value)
 
 
-def sparse(values: _Array, lengths: _Array) -> SparseValue:
+def to_sparse(values: _Array, lengths: _Array) -> SparseValue:
     """Returns rows of some lengths as a `SparseValue`."""
     rows = np.repeat(np.arange(len(lengths)), lengths)
     begins = np.cumsum(lengths) - lengths
@@ -164,12 +164,12 @@ def sparse(values: _Array, lengths: _Array) -> SparseValue:
     return SparseValue(np.stack([rows, columns], axis=1).astype(np.int64), values, np.array([len(lengths), longest]))
 
 
-def ragged(values: _Array, lengths: _Array) -> RaggedValue:
+def to_ragged(values: _Array, lengths: _Array) -> RaggedValue:
     """Returns rows of some lengths as a `RaggedValue`."""
     return RaggedValue(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
 
 
-def blank(dtype: np.dtype[Any], default_value: Any) -> Any:
+def fill_value(dtype: np.dtype[Any], default_value: Any) -> Any:
     """Returns what stands for no value."""
     if default_value is not None:
         return default_value.encode() if isinstance(default_value, str) else default_value
@@ -193,7 +193,7 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     )
 
 
-def _checked_shape(shape: Any) -> tuple[int, ...]:
+def _check_shape(shape: Any) -> tuple[int, ...]:
     try:
         sizes = tuple(int(size) for size in shape)
     except (TypeError, ValueError) as error:
@@ -203,6 +203,6 @@ def _checked_shape(shape: Any) -> tuple[int, ...]:
     return sizes
 
 
-def _set(instance: object, **fields: Any) -> None:
+def _set_fields(instance: object, **fields: Any) -> None:
     for name, value in fields.items():
         object.__setattr__(instance, name, value)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.data._example import features as kinds
-from lockstep.data._example.values import as_serialized, missing, needed, values_of, with_shape
+from lockstep.data._example.values import missing_feature, serialized_bytes, to_shape, value_count, values_of
 from lockstep.errors import ArgumentError, InputError
 
 _Array = np.ndarray[Any, np.dtype[Any]]
@@ -38,7 +38,7 @@ def parse_single_example(serialized: Any, features: Mapping[str, kinds.Descripti
     Source: tf.io.parse_single_example.
     """
     _check_descriptions(features)
-    find = _finder(as_serialized(serialized), 0)
+    find = _finder(serialized_bytes(serialized), 0)
     return {name: _single(find, name, feature, "the example") for name, feature in features.items()}
 
 
@@ -65,8 +65,8 @@ def parse_example(serialized: Any, features: Mapping[str, kinds.Description]) ->
     _check_descriptions(features)
     if isinstance(serialized, (bytes, bytearray, str)) or np.ndim(serialized) != 1:
         raise ArgumentError("parse_example takes a batch of serialised examples; for one use parse_single_example.")
-    finders = [_finder(as_serialized(one), index) for index, one in enumerate(serialized)]
-    return {name: _batched(finders, name, feature) for name, feature in features.items()}
+    finders = [_finder(serialized_bytes(one), index) for index, one in enumerate(serialized)]
+    return {name: _parse_batch(finders, name, feature) for name, feature in features.items()}
 
 
 def parse_single_sequence_example(
@@ -92,7 +92,7 @@ def parse_single_sequence_example(
     Source: tf.io.parse_single_sequence_example.
     """
     _check_descriptions(context_features or {})
-    message = _decoded("SequenceExample", as_serialized(serialized), 0)
+    message = _decode_message("SequenceExample", serialized_bytes(serialized), 0)
     context, lists = message.context.feature, message.feature_lists.feature_list
     found = {
         name: _single(context.get, name, feature, "the context") for name, feature in (context_features or {}).items()
@@ -101,10 +101,10 @@ def parse_single_sequence_example(
 
 
 def _finder(serialized: bytes, index: int) -> _Find:
-    return _decoded("Example", serialized, index).features.feature.get
+    return _decode_message("Example", serialized, index).features.feature.get
 
 
-def _decoded(name: str, serialized: bytes, index: int) -> Any:
+def _decode_message(name: str, serialized: bytes, index: int) -> Any:
     try:
         return _message_classes(name).FromString(serialized)
     except _decode_error() as error:
@@ -115,31 +115,31 @@ def _decoded(name: str, serialized: bytes, index: int) -> Any:
 
 
 def _single(find: _Find, name: str, feature: kinds.Description, where: str) -> Any:
-    key, count = _key(name, feature), needed(feature)
+    key, count = _key(name, feature), value_count(feature)
     values = values_of(find(key), key, feature.dtype, where)
     if isinstance(feature, kinds.FixedLenFeature):
-        return _fixed(values, key, feature, count, where)
+        return _fixed_value(values, key, feature, count, where)
     if values is None:
         values = np.empty(0, feature.dtype)
     if isinstance(feature, kinds.FixedLenSequenceFeature):
-        return with_shape(values, key, feature.shape, count, where)
+        return to_shape(values, key, feature.shape, count, where)
     return values
 
 
-def _fixed(values: _Array | None, key: str, feature: kinds.FixedLenFeature, count: int, where: str) -> Any:
+def _fixed_value(values: _Array | None, key: str, feature: kinds.FixedLenFeature, count: int, where: str) -> Any:
     if values is None:
         if feature.default_value is None:
-            raise missing(key, where)
-        return _plain(_default(feature))
+            raise missing_feature(key, where)
+        return _unwrap_text(_default(feature))
     if len(values) != count:
         raise InputError(
             f"feature {key!r} of {where} holds {len(values)} values; {count} are described by shape "
             f"{list(feature.shape)}. Correct the description, or use a VarLenFeature."
         )
-    return _plain(values.reshape(tuple(feature.shape)))
+    return _unwrap_text(values.reshape(tuple(feature.shape)))
 
 
-def _plain(values: _Array) -> Any:
+def _unwrap_text(values: _Array) -> Any:
     """Returns an array, or the `bytes` that an array of no dimensions holds."""
     return values.item() if values.ndim == 0 and values.dtype == kinds.TEXT else values
 
@@ -147,7 +147,7 @@ def _plain(values: _Array) -> Any:
 def _default(feature: kinds.FixedLenFeature) -> _Array:
     default = np.asarray(feature.default_value)
     if feature.dtype == kinds.TEXT:
-        default = np.array([kinds.blank(kinds.TEXT, one) for one in default.reshape(-1).tolist()], object)
+        default = np.array([kinds.fill_value(kinds.TEXT, one) for one in default.reshape(-1).tolist()], object)
         default = default.reshape(np.shape(feature.default_value))
     try:
         fitting = default.reshape(tuple(feature.shape)) if default.size != 1 else default.reshape(())
@@ -159,28 +159,28 @@ def _default(feature: kinds.FixedLenFeature) -> _Array:
         ) from error
 
 
-def _batched(finders: Sequence[_Find], name: str, feature: kinds.Description) -> Any:
+def _parse_batch(finders: Sequence[_Find], name: str, feature: kinds.Description) -> Any:
     rows = [_single(find, name, feature, f"example {index}") for index, find in enumerate(finders)]
     if isinstance(feature, kinds.FixedLenFeature):
         return np.array(rows, feature.dtype).reshape(len(rows), *feature.shape)
     if isinstance(feature, kinds.FixedLenSequenceFeature):
-        return _padded(rows, feature)
-    return _joined(rows, feature)
+        return _pad_rows(rows, feature)
+    return _concatenate_rows(rows, feature)
 
 
-def _padded(rows: Sequence[_Array], feature: kinds.FixedLenSequenceFeature) -> _Array:
+def _pad_rows(rows: Sequence[_Array], feature: kinds.FixedLenSequenceFeature) -> _Array:
     longest = max((len(row) for row in rows), default=0)
-    blank = kinds.blank(feature.dtype, feature.default_value)
+    blank = kinds.fill_value(feature.dtype, feature.default_value)
     batch = np.full((len(rows), longest, *feature.shape), blank, feature.dtype)
     for target, row in zip(batch, rows, strict=True):
         target[: len(row)] = row
     return batch
 
 
-def _joined(rows: Sequence[_Array], feature: kinds.Description) -> kinds.SparseValue | kinds.RaggedValue:
+def _concatenate_rows(rows: Sequence[_Array], feature: kinds.Description) -> kinds.SparseValue | kinds.RaggedValue:
     values = np.concatenate([np.empty(0, feature.dtype), *rows])
     lengths = np.array([len(row) for row in rows], np.int64)
-    return (kinds.ragged if isinstance(feature, kinds.RaggedFeature) else kinds.sparse)(values, lengths)
+    return (kinds.to_ragged if isinstance(feature, kinds.RaggedFeature) else kinds.to_sparse)(values, lengths)
 
 
 def _steps(lists: Any, name: str, feature: kinds.Description) -> Any:
@@ -188,21 +188,21 @@ def _steps(lists: Any, name: str, feature: kinds.Description) -> Any:
         raise ArgumentError(f"a list holds any number of steps: describe {name!r} by a FixedLenSequenceFeature.")
     key = _key(name, feature)
     if key not in lists and isinstance(feature, kinds.FixedLenSequenceFeature) and not feature.allow_missing:
-        raise missing(key, "the sequence example")
+        raise missing_feature(key, "the sequence example")
     found = lists[key].feature if key in lists else ()
     rows = [_step(step, key, feature, index) for index, step in enumerate(found)]
     if isinstance(feature, kinds.FixedLenSequenceFeature):
         return np.array(rows, feature.dtype).reshape(len(rows), *feature.shape)
-    return _joined(rows, feature)
+    return _concatenate_rows(rows, feature)
 
 
 def _step(step: Any, key: str, feature: kinds.Description, index: int) -> _Array:
     where = f"step {index} of the sequence example"
     values = values_of(step, key, feature.dtype, where)
     values = np.empty(0, feature.dtype) if values is None else values
-    if isinstance(feature, kinds.FixedLenSequenceFeature) and len(values) != needed(feature):
+    if isinstance(feature, kinds.FixedLenSequenceFeature) and len(values) != value_count(feature):
         raise InputError(
-            f"feature {key!r} of {where} holds {len(values)} values; {needed(feature)} are described by shape "
+            f"feature {key!r} of {where} holds {len(values)} values; {value_count(feature)} are described by shape "
             f"{list(feature.shape)}. Correct the description, or use a VarLenFeature."
         )
     return values

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from lockstep import _decoded_size
-from lockstep.data._files.reader import texts
+from lockstep.data._files.reader import to_text_array
 from lockstep.errors import ArgumentError, InputError
 
 _Array = np.ndarray[Any, np.dtype[Any]]
@@ -64,7 +64,7 @@ def decode_raw(input_bytes: Any, out_type: Any, little_endian: bool = True, fixe
         raise ArgumentError(
             f"decode_raw takes bytes and the type of numbers; received {dtype} and {input_bytes!r:.80}."
         )
-    pieces = [bytes(row) if fixed_length is None else _fitted(bytes(row), fixed_length) for row in rows.flat]
+    pieces = [bytes(row) if fixed_length is None else _cut_or_pad(bytes(row), fixed_length) for row in rows.flat]
     lengths = {len(piece) for piece in pieces}
     if len(lengths) > 1 or any(length % dtype.itemsize for length in lengths):
         raise InputError(
@@ -85,7 +85,7 @@ def serialize_tensor(tensor: Any) -> bytes:
     Source: tf.io.serialize_tensor.
     """
     array = _as_array(tensor)
-    message = _proto(array.dtype, array.shape)
+    message = _tensor_proto(array.dtype, array.shape)
     if array.dtype == _TEXT:
         message.string_val.extend([_as_bytes(value) for value in array.flat])
     else:
@@ -114,7 +114,7 @@ def parse_tensor(serialized: Any, out_type: Any) -> _Array:
         message = messages.TensorProto.FromString(bytes(serialized))
     except importlib.import_module("google.protobuf.message").DecodeError as error:
         raise _no_tensor(serialized, "it cannot be parsed") from error
-    dtype = _wanted(out_type)
+    dtype = _check_dtype(out_type)
     if message.dtype != _TYPES[dtype][0]:
         held = next((str(known) for known, (number, _) in _TYPES.items() if number == message.dtype), "no known type")
         raise InputError(f"the serialised tensor holds {held}, not {dtype}. Pass that out_type.")
@@ -130,18 +130,18 @@ def _content(message: Any, dtype: np.dtype[Any], serialized: Any) -> _Array:
         return np.frombuffer(message.tensor_content, dtype.newbyteorder("<")).astype(dtype).reshape(shape)
     # An element of text is a reference, to one and the same value where values are left out.
     _decoded_size.check(count * dtype.itemsize, f"a TensorProto whose tensor_shape is {list(shape)} of {dtype}")
-    values = _listed(getattr(message, _TYPES[dtype][1]), dtype)
+    values = _to_array(getattr(message, _TYPES[dtype][1]), dtype)
     if len(values) > count or min(shape, default=0) < 0:
         raise _no_tensor(serialized, f"it has {len(values)} values for shape {shape}")
     if len(values) < count:  # TensorFlow leaves out repetitions of the last value
-        last = values[-1:] if len(values) else _listed([b""] if dtype == _TEXT else [0, 0], dtype)[:1]
+        last = values[-1:] if len(values) else _to_array([b""] if dtype == _TEXT else [0, 0], dtype)[:1]
         values = np.concatenate([values, np.repeat(last, count - len(values))])
     return values.reshape(shape)
 
 
-def _listed(values: Any, dtype: np.dtype[Any]) -> _Array:
+def _to_array(values: Any, dtype: np.dtype[Any]) -> _Array:
     if dtype == _TEXT:
-        return texts(values)
+        return to_text_array(values)
     if dtype.kind == "c":
         return np.array(values, np.float64).reshape(-1, 2).astype(dtype.type(0).real.dtype).view(dtype)[:, 0]
     if dtype in (np.float16, _BFLOAT16):
@@ -149,7 +149,7 @@ def _listed(values: Any, dtype: np.dtype[Any]) -> _Array:
     return np.array(values, dtype)
 
 
-def _proto(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+def _tensor_proto(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
     messages = importlib.import_module("lockstep.data._example.messages")
     message = messages.TensorProto(dtype=_TYPES[dtype][0])
     message.tensor_shape.SetInParent()
@@ -162,10 +162,10 @@ def _as_array(tensor: Any) -> _Array:
     array = np.asarray(tensor)
     if array.dtype.kind in "SU":
         array = array.astype(object)
-    return array.astype(_wanted(array.dtype), copy=False)
+    return array.astype(_check_dtype(array.dtype), copy=False)
 
 
-def _wanted(dtype: Any) -> np.dtype[Any]:
+def _check_dtype(dtype: Any) -> np.dtype[Any]:
     if dtype in (bytes, str) or getattr(dtype, "name", dtype) == "string":
         return _TEXT
     found = np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).newbyteorder("=")
@@ -180,7 +180,7 @@ def _as_bytes(value: object) -> bytes:
     raise ArgumentError(f"an object array holds text (bytes or str), not {type(value).__name__}.")
 
 
-def _fitted(data: bytes, length: int) -> bytes:
+def _cut_or_pad(data: bytes, length: int) -> bytes:
     return data[:length].ljust(length, b"\0")
 
 

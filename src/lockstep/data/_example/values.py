@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.data._example.features import TEXT, Description, FixedLenFeature, FixedLenSequenceFeature
-from lockstep.data._files.reader import texts
+from lockstep.data._files.reader import to_text_array
 from lockstep.errors import ArgumentError, InputError
 
 _Array = np.ndarray[Any, np.dtype[Any]]
@@ -16,7 +16,7 @@ _LISTS = {np.dtype(np.float32): "float_list", np.dtype(np.int64): "int64_list", 
 _NAMES = {"float_list": "float32", "int64_list": "int64", "bytes_list": "text"}
 
 
-def as_serialized(serialized: Any) -> bytes:
+def serialized_bytes(serialized: Any) -> bytes:
     """Returns a serialised message; text arrays of shape () hold one too.
 
     Raises:
@@ -46,10 +46,10 @@ def values_of(feature: Any, key: str, dtype: np.dtype[Any], where: str) -> _Arra
             f"feature {key!r} of {where} holds {len(values)} values of {_NAMES[kind]}; {_NAMES[_LISTS[dtype]]} is "
             f"described. Correct the description."
         )
-    return texts(values) if dtype == TEXT else np.array(values, dtype)
+    return to_text_array(values) if dtype == TEXT else np.array(values, dtype)
 
 
-def with_shape(values: _Array, key: str, shape: Any, count: int, where: str) -> _Array:
+def to_shape(values: _Array, key: str, shape: Any, count: int, where: str) -> _Array:
     """Returns values as (n, *shape), where `count` values make one array of that shape.
 
     Raises:
@@ -63,12 +63,12 @@ def with_shape(values: _Array, key: str, shape: Any, count: int, where: str) -> 
     return values.reshape(-1, *shape)
 
 
-def needed(feature: Description) -> int:
+def value_count(feature: Description) -> int:
     """Returns how many values one array of the feature's shape takes."""
     return math.prod(feature.shape) if isinstance(feature, (FixedLenFeature, FixedLenSequenceFeature)) else 1
 
 
-def missing(key: str, where: str) -> InputError:
+def missing_feature(key: str, where: str) -> InputError:
     """Returns the error for a feature that is not there."""
     return InputError(
         f"feature {key!r} is missing from {where}. Give it a default_value, or check the name and the file."

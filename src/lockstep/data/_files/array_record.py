@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.data._files.reader import texts
-from lockstep.data._files.stream import as_path, not_found
+from lockstep.data._files.reader import to_text_array
+from lockstep.data._files.stream import as_path, file_not_found
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
 
 _Texts = np.ndarray[Any, np.dtype[Any]]
@@ -74,7 +74,7 @@ class ArrayRecords:
     def __init__(self, paths: Any) -> None:
         single = isinstance(paths, (str, bytes, os.PathLike))
         self._files = [
-            _File(as_path(path), "readahead_buffer_size:0,max_parallelism:0") for path in _listed(paths, single)
+            _File(as_path(path), "readahead_buffer_size:0,max_parallelism:0") for path in _as_list(paths, single)
         ]
         self._first = [0, *accumulate(file.count for file in self._files)]
 
@@ -89,18 +89,18 @@ class ArrayRecords:
             ArgumentError: If there is no record of such a number.
             InputError: If a record is broken.
         """
-        wanted = [self._checked(int(row)) for row in rows]
+        wanted = [self._check_number(int(row)) for row in rows]
         found: list[bytes] = []
         for index, group in groupby(wanted, lambda row: bisect.bisect_right(self._first, row) - 1):
             found += self._files[index].read([row - self._first[index] for row in group])
-        return texts(found)
+        return to_text_array(found)
 
     def close(self) -> None:
         """Closes the files."""
         for file in self._files:
             file.close()
 
-    def _checked(self, row: int) -> int:
+    def _check_number(self, row: int) -> int:
         if 0 <= row < len(self):
             return row
         raise ArgumentError(f"there are {len(self)} records, counted from 0; received number {row}.")
@@ -128,7 +128,7 @@ class ArrayRecordReader:
         stop = min(self._next + max(limit, 1), self.count)
         if self._next >= stop:
             return None
-        records = texts(self._file.read(range(self._next, stop)))
+        records = to_text_array(self._file.read(range(self._next, stop)))
         self._next = stop
         return records
 
@@ -153,7 +153,7 @@ class ArrayRecordReader:
 class _File:
     def __init__(self, path: str, options: str) -> None:
         if not os.path.exists(path):
-            raise not_found(path)
+            raise file_not_found(path)
         self.path = path
         module = _module()
         try:
@@ -161,7 +161,7 @@ class _File:
             self.count: int = self._reader.num_records()
             self._check()
         except (RuntimeError, ValueError, IndexError) as error:
-            raise self._broken("cannot be opened", error) from error
+            raise self._broken_error("cannot be opened", error) from error
 
     def read(self, rows: Sequence[int]) -> list[bytes]:
         """Returns records by their numbers in this file."""
@@ -171,7 +171,7 @@ class _File:
             self._check()
             return records
         except (RuntimeError, ValueError, IndexError) as error:
-            raise self._broken(f"cannot be read at records {rows[0]} to {rows[-1]}", error) from error
+            raise self._broken_error(f"cannot be read at records {rows[0]} to {rows[-1]}", error) from error
 
     def _check(self) -> None:
         """Makes the reader raise what is wrong with the file, which it does when it is closed."""
@@ -184,11 +184,11 @@ class _File:
             with contextlib.suppress(RuntimeError):  # of a broken file; `read` has raised it
                 self._reader.close()
 
-    def _broken(self, what: str, error: Exception) -> InputError:
+    def _broken_error(self, what: str, error: Exception) -> InputError:
         return InputError(f"{self.path} {what}: {error}. It must be a whole ArrayRecord file; copy or write it again.")
 
 
-def _listed(paths: Any, single: bool) -> list[Any]:
+def _as_list(paths: Any, single: bool) -> list[Any]:
     files = [paths] if single else list(paths)
     if not files:
         raise ArgumentError("at least one file is needed; received none.")

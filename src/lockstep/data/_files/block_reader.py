@@ -6,7 +6,7 @@ import abc
 from collections.abc import Sequence
 from typing import Any
 
-from lockstep.data._files.reader import texts
+from lockstep.data._files.reader import to_text_array
 from lockstep.data._files.stream import Stream
 from lockstep.errors import InputError
 
@@ -95,7 +95,7 @@ class BlockReader(abc.ABC):
         """Drops what has been read ahead: the stream has moved to `position`."""
 
     @abc.abstractmethod
-    def reopened(self) -> BlockReader:
+    def reopen(self) -> BlockReader:
         """Returns another reader of the same file, at its beginning."""
 
     def convert(self, portion: Sequence[Any]) -> Any:
@@ -104,7 +104,7 @@ class BlockReader(abc.ABC):
         Raises:
             BadRecord: If one of them cannot be converted; those before it can.
         """
-        return texts(portion)
+        return to_text_array(portion)
 
     def _refill(self) -> bool:
         if self._failure is not None:
@@ -121,7 +121,7 @@ class BlockReader(abc.ABC):
 
     def _count(self, position: int) -> int:
         """Returns how many records lie before a position."""
-        other = self.reopened()
+        other = self.reopen()
         try:
             count = 0
             while other.tell() < position and other.read(1) is not None:

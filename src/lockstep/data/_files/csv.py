@@ -89,7 +89,7 @@ class CsvReader(BlockReader):
         """Drops the record that has been begun."""
         self._lines, self._offset = [], position
 
-    def reopened(self) -> CsvReader:
+    def reopen(self) -> CsvReader:
         """Returns another reader of the file."""
         stream = Stream(self.path, self._stream.compression)
         return CsvReader(stream, self._columns, self._splitter, self._header, self._selected)
@@ -97,7 +97,7 @@ class CsvReader(BlockReader):
     def convert(self, portion: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the columns of some rows."""
         self._check_widths(portion)
-        return tuple(self._converted(column, [row[column.index] for row in portion]) for column in self._columns)
+        return tuple(self._convert_column(column, [row[column.index] for row in portion]) for column in self._columns)
 
     def _rows(self, records: list[bytes]) -> tuple[_Rows, list[int], int]:
         starts = starts_of(records, self._offset)
@@ -125,7 +125,7 @@ class CsvReader(BlockReader):
         wanted = f"at least {least} fields are" if self._selected else f"{least} fields are"
         return f"{self._where(index)}: {wanted} expected, one per column; it has {found}. {_FIX_WIDTH}"
 
-    def _converted(self, column: Column, fields: list[bytes]) -> Any:
+    def _convert_column(self, column: Column, fields: list[bytes]) -> Any:
         try:
             return column.convert(fields)
         except (ValueError, OverflowError) as error:
@@ -161,7 +161,7 @@ class _Splitter:
         rest = b"" if text.endswith(b"\n") else lines.pop()
         if not self._quotes or b'"' not in text:
             return [*lines, rest]
-        return _joined(lines, rest)
+        return _join_quoted_lines(lines, rest)
 
     def fields(self, record: bytes) -> list[bytes] | None:
         """Returns the fields of a record, or `None` if its quotes are wrong."""
@@ -180,7 +180,7 @@ class _Splitter:
         return fields
 
 
-def _joined(lines: list[bytes], rest: bytes) -> list[bytes]:
+def _join_quoted_lines(lines: list[bytes], rest: bytes) -> list[bytes]:
     """Joins lines that a quoted newline divides: those up to an even number of quotes."""
     records: list[bytes] = []
     open_lines: list[bytes] = []

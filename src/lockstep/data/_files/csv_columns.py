@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.data._files.reader import texts
+from lockstep.data._files.reader import to_text_array
 from lockstep.errors import ArgumentError
 
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int32), np.dtype(np.int64))
@@ -40,18 +40,18 @@ class Column:
             ValueError: If a field has none.
             OverflowError: If a number is too large for the dtype.
         """
-        empty = self._empty(fields)
+        empty = self._empty_fields(fields)
         if empty and self.default is None:
             raise ValueError("required")
         if self.dtype == TEXT:
-            return self._filled(texts(fields), empty)
+            return self._fill_empty(to_text_array(fields), empty)
         if empty:
             fields = list(fields)
             for index in empty:
                 fields[index] = b"0"
         if b"_" in b"".join(fields):
             raise ValueError("Python's underscores are no digits")
-        return self._filled(self._numbers(fields), empty)
+        return self._fill_empty(self._numbers(fields), empty)
 
     def first_bad(self, fields: list[bytes], error: Exception) -> tuple[int, str]:
         """Returns the index of the first field that has no value, and why."""
@@ -68,12 +68,12 @@ class Column:
         with np.errstate(over="ignore"):
             return np.array([float(field) for field in fields], np.float64).astype(self.dtype)
 
-    def _empty(self, fields: list[bytes]) -> list[int]:
+    def _empty_fields(self, fields: list[bytes]) -> list[int]:
         if b"" not in fields and self.na_value not in fields:
             return []
         return [index for index, field in enumerate(fields) if not field or field == self.na_value]
 
-    def _filled(self, values: np.ndarray[Any, np.dtype[Any]], empty: list[int]) -> np.ndarray[Any, np.dtype[Any]]:
+    def _fill_empty(self, values: np.ndarray[Any, np.dtype[Any]], empty: list[int]) -> np.ndarray[Any, np.dtype[Any]]:
         if empty:
             values[empty] = self.default
         return values
@@ -116,7 +116,7 @@ def _type_and_default(entry: Any) -> tuple[np.dtype[Any], Any]:
     if required is not None:
         return required, None
     values = entry if isinstance(entry, np.ndarray) else _plain_array(entry)
-    dtype = _checked_dtype(values.dtype, entry)
+    dtype = _check_dtype(values.dtype, entry)
     if any(not isinstance(value, (str, bytes)) for value in values.flat if dtype == TEXT):
         raise ArgumentError(f"a default in record_defaults is a number or text, not {entry!r}.")
     if values.size > 1:
@@ -127,7 +127,7 @@ def _type_and_default(entry: Any) -> tuple[np.dtype[Any], Any]:
 def _as_dtype(entry: Any) -> np.dtype[Any] | None:
     """Returns the dtype that an entry names; a `str` or `bytes` that names none is a default."""
     if isinstance(entry, (type, np.dtype)):
-        return TEXT if entry in _TEXT_NAMES else _checked_dtype(np.dtype(entry), entry)
+        return TEXT if entry in _TEXT_NAMES else _check_dtype(np.dtype(entry), entry)
     names: dict[Any, np.dtype[Any]] = {dtype.name: dtype for dtype in _DTYPES}
     name = getattr(entry, "name", None)  # what TensorFlow and ml_dtypes call theirs
     return TEXT if name == "string" else names.get(name)
@@ -141,7 +141,7 @@ def _plain_array(entry: Any) -> np.ndarray[Any, np.dtype[Any]]:
     return array if given or array.dtype.kind not in narrow else array.astype(narrow[array.dtype.kind])
 
 
-def _checked_dtype(dtype: np.dtype[Any], entry: Any) -> np.dtype[Any]:
+def _check_dtype(dtype: np.dtype[Any], entry: Any) -> np.dtype[Any]:
     if dtype.kind in "SUO":
         return TEXT
     if dtype in _DTYPES:

@@ -62,7 +62,7 @@ class FixedLengthReader(BlockReader):
     def check_size(self) -> int | None:
         """Returns the number of records, if it can be told without reading."""
         size = self._stream.size()
-        return None if size is None else self._checked_count(size)
+        return None if size is None else self._check_count(size)
 
     def parse(self) -> tuple[Sequence[bytes], Sequence[int], int]:
         """Returns the records that are whole and surely no part of the footer."""
@@ -81,7 +81,7 @@ class FixedLengthReader(BlockReader):
         """Drops the chunk."""
         self._chunk, self._offset, self._ended = b"", position, False
 
-    def reopened(self) -> FixedLengthReader:
+    def reopen(self) -> FixedLengthReader:
         """Returns another reader of the file."""
         return FixedLengthReader(Stream(self.path, self._stream.compression), *self._lengths)
 
@@ -96,15 +96,15 @@ class FixedLengthReader(BlockReader):
         skipped = len(self._stream.read(header - self._offset))
         self._offset += skipped
         if self._offset < header:
-            self._checked_count(self._offset)
+            self._check_count(self._offset)
 
     def _fill(self, needed: int) -> None:
         self._chunk += self._stream.read(max(needed - len(self._chunk), _CHUNK))
         self._ended = len(self._chunk) < needed
         if self._ended:
-            self._checked_count(self._offset + len(self._chunk))
+            self._check_count(self._offset + len(self._chunk))
 
-    def _checked_count(self, size: int) -> int:
+    def _check_count(self, size: int) -> int:
         record, header, footer = self._lengths
         body = size - header - footer
         if body < 0 or body % record:

@@ -19,7 +19,7 @@ import numpy as np
 
 from lockstep._nest import Packed
 from lockstep.data._files.parquet_columns import shape_and_dtype, value_of
-from lockstep.data._files.stream import as_path, not_found
+from lockstep.data._files.stream import as_path, file_not_found
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
 
 _ROWS = 4096
@@ -43,7 +43,7 @@ def open_parquet(path: Any, columns: Sequence[str] | None = None) -> ParquetRead
 
 def count(path: Any) -> int:
     """Returns the number of rows; raises what `open_parquet` raises."""
-    file = _opened(as_path(path))
+    file = _open(as_path(path))
     try:
         return file.metadata.num_rows
     finally:
@@ -67,9 +67,9 @@ class ParquetReader:
 
     def __init__(self, path: str, columns: Sequence[str] | None) -> None:
         self._path = path
-        self._file = _opened(path)
+        self._file = _open(path)
         schema = self._file.schema_arrow
-        self._columns = _checked_columns(path, columns, schema.names)
+        self._columns = _check_columns(path, columns, schema.names)
         self.spec = {name: shape_and_dtype(path, name, schema.field(name).type) for name in self._columns}
         groups = range(self._file.metadata.num_row_groups)
         self._first = [0, *accumulate(self._file.metadata.row_group(group).num_rows for group in groups)]
@@ -126,7 +126,7 @@ class ParquetReader:
             try:
                 batch = next(self._batches, None)
             except (OSError, ValueError) as error:
-                raise _broken(self._path, f"cannot be read near row {self._next}", error) from error
+                raise _broken_error(self._path, f"cannot be read near row {self._next}", error) from error
             if batch is None:
                 return None
             skipped = min(self._skip, batch.num_rows)
@@ -153,7 +153,7 @@ def _cut(value: Any, used: int) -> Any:
     return np.asarray(value)[:used]
 
 
-def _checked_columns(path: str, columns: Sequence[str] | None, names: list[str]) -> list[str]:
+def _check_columns(path: str, columns: Sequence[str] | None, names: list[str]) -> list[str]:
     wanted = list(names if columns is None else columns)
     unknown = [name for name in wanted if name not in names]
     if unknown or not wanted:
@@ -161,9 +161,9 @@ def _checked_columns(path: str, columns: Sequence[str] | None, names: list[str])
     return wanted
 
 
-def _opened(path: str) -> Any:
+def _open(path: str) -> Any:
     if not os.path.exists(path):
-        raise not_found(path)
+        raise file_not_found(path)
     try:
         import pyarrow.parquet as parquet
     except ImportError as error:
@@ -173,8 +173,8 @@ def _opened(path: str) -> Any:
     try:
         return parquet.ParquetFile(path)
     except (OSError, ValueError) as error:
-        raise _broken(path, "cannot be opened", error) from error
+        raise _broken_error(path, "cannot be opened", error) from error
 
 
-def _broken(path: str, what: str, error: Exception) -> InputError:
+def _broken_error(path: str, what: str, error: Exception) -> InputError:
     return InputError(f"{path} {what}: {error}. It must be a whole Parquet file; copy or write it again.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.data._files.reader import texts
+from lockstep.data._files.reader import to_text_array
 from lockstep.errors import InputError, UnsupportedError
 
 _Leaf = tuple[tuple[int | None, ...], np.dtype[Any]]
@@ -66,7 +66,7 @@ def _scalars(column: Any, path: str, name: str, row: int) -> np.ndarray[Any, np.
     if not types.is_floating(column.type):
         _check_present(column, path, name, row)
     if _is_text(column.type):
-        return texts([value.encode() if isinstance(value, str) else value for value in column.to_pylist()])
+        return to_text_array([value.encode() if isinstance(value, str) else value for value in column.to_pylist()])
     return np.ascontiguousarray(column.to_numpy(zero_copy_only=False))
 
 

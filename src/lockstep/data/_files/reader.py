@@ -43,7 +43,7 @@ class Reader(Protocol):
         ...
 
 
-def texts(values: Sequence[bytes]) -> np.ndarray[Any, np.dtype[Any]]:
+def to_text_array(values: Sequence[bytes]) -> np.ndarray[Any, np.dtype[Any]]:
     """Returns an object array of `bytes`, shape (k,)."""
     array = np.empty(len(values), object)
     array[:] = values

@@ -27,8 +27,8 @@ class Stream:
 
     def __init__(self, path: str, compression: str | None = "") -> None:
         self.path = path
-        self.compression = checked_compression(compression)
-        self._file = opened(path)
+        self.compression = check_compression(compression)
+        self._file = open_file(path)
         self._position = 0
         self._inflater = _Inflater(path, WINDOW_BITS[self.compression]) if self.compression else None
 
@@ -122,7 +122,7 @@ class _Inflater:
         try:
             data = self._part.decompress(source, size)
         except zlib.error as error:
-            raise self._broken(str(error)) from error
+            raise self._broken_error(str(error)) from error
         self._pending = self._part.unused_data or self._part.unconsumed_tail
         return data
 
@@ -130,10 +130,10 @@ class _Inflater:
         """Returns what zlib still holds when the file has ended."""
         data = self._part.decompress(b"", size) if self._begun and not self._part.eof else b""
         if not data and self._begun and not self._part.eof:
-            raise self._broken("it ends before the compressed data does")
+            raise self._broken_error("it ends before the compressed data does")
         return data
 
-    def _broken(self, reason: str) -> InputError:
+    def _broken_error(self, reason: str) -> InputError:
         form = "GZIP" if self._window_bits == WINDOW_BITS["GZIP"] else "ZLIB"
         return InputError(
             f"{self._path} cannot be decompressed as {form}: {reason}. Give the compression type that it was written "
@@ -152,7 +152,7 @@ def as_path(path: object) -> str:
     raise ArgumentError(f"a file name must be str, bytes or a path, not {type(path).__name__}: {path!r}.")
 
 
-def opened(path: str) -> BinaryIO:
+def open_file(path: str) -> BinaryIO:
     """Opens a file for reading, unbuffered.
 
     Raises:
@@ -162,17 +162,17 @@ def opened(path: str) -> BinaryIO:
     try:
         return open(path, "rb", buffering=0)
     except FileNotFoundError as error:
-        raise not_found(path) from error
+        raise file_not_found(path) from error
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be opened: {error}. Give the name of a file that can be read.") from error
 
 
-def not_found(path: str) -> DataNotFoundError:
+def file_not_found(path: str) -> DataNotFoundError:
     """Returns the error for a file that is not there."""
     return DataNotFoundError(f"there is no file {path}. Check the name; each worker needs the file under that name.")
 
 
-def checked_compression(compression: str | None) -> str:
+def check_compression(compression: str | None) -> str:
     """Returns "", "GZIP" or "ZLIB".
 
     Raises:

@@ -60,7 +60,7 @@ class TextReader(BlockReader):
         """Drops the line that has been begun."""
         self._rest, self._length, self._offset = [], 0, position
 
-    def reopened(self) -> TextReader:
+    def reopen(self) -> TextReader:
         """Returns another reader of the file."""
         return open_text(self.path, self._stream.compression)
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from lockstep._decoded_size import WINDOW_BITS
-from lockstep.data._files.stream import as_path, checked_compression
+from lockstep.data._files.stream import as_path, check_compression
 from lockstep.data._files.tfrecord import masked_crc
 from lockstep.errors import ArgumentError
 
@@ -36,7 +36,7 @@ class TFRecordOptions:
     compression_strategy: int | None = None
 
     def __post_init__(self) -> None:
-        checked_compression(self.compression_type)
+        check_compression(self.compression_type)
         _check("compression_level", self.compression_level, -1, 9)
         _check("window_bits", self.window_bits, 9, 15)
         _check("mem_level", self.mem_level, 1, 9)
@@ -59,7 +59,7 @@ class TFRecordWriter:
     def __init__(self, path: Any, options: str | TFRecordOptions | None = None) -> None:
         self._path = as_path(path)
         self._compressor = _compressor(options)
-        self._file = _opened(self._path)
+        self._file = _open(self._path)
 
     def write(self, record: bytes | bytearray | memoryview | str) -> None:
         """Appends a record; a `str` is written as UTF-8."""
@@ -100,7 +100,7 @@ class TFRecordWriter:
             raise ArgumentError(f"the writer of {self._path} has been closed. Write before close(), or open another.")
 
 
-def _opened(path: str) -> BinaryIO:
+def _open(path: str) -> BinaryIO:
     try:
         return Path(path).open("wb", buffering=1 << 18)
     except OSError as error:

@@ -19,7 +19,7 @@ _MANY_ROWS = 4  # for each new one, from where on it pays to pick those that cou
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def resized(images: _Array, height: int, width: int) -> _Array:
+def resize_bilinear(images: _Array, height: int, width: int) -> _Array:
     """Returns images, (height, width, channels) or a batch of them, in another size, as float32."""
     channels = images.shape[-1]
     result = np.empty((*images.shape[:-3], height, width, channels), _FLOAT)

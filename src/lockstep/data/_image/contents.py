@@ -52,7 +52,7 @@ def check_channels(channels: int, allowed: tuple[int, ...]) -> None:
         raise ArgumentError(f"channels is one of {allowed} (0: as in the image); received {channels!r}.")
 
 
-def broken(name: str, contents: bytes, reason: object) -> InputError:
+def broken_image(name: str, contents: bytes, reason: object) -> InputError:
     """Returns the error for an image that cannot be decoded."""
     return InputError(
         f"a {name} image of {len(contents)} bytes cannot be decoded: {reason}. The file is damaged or incomplete; copy "

@@ -30,7 +30,7 @@ def encode_jpeg(image: Any, quality: int = 95, chroma_downsampling: bool = True)
     """
     if not 1 <= quality <= 100:
         raise ArgumentError(f"quality is 1 to 100; received {quality!r}.")
-    pixels = _checked(image, (1, 3), (np.uint8,))
+    pixels = _check_pixels(image, (1, 3), (np.uint8,))
     return jpeg.encode(pixels, int(quality), "420" if chroma_downsampling else "444")
 
 
@@ -48,11 +48,11 @@ def encode_png(image: Any, compression: int = -1) -> bytes:
     """
     if not -1 <= compression <= 9:
         raise ArgumentError(f"compression is -1 to 9; received {compression!r}.")
-    pixels = _checked(image, (1, 2, 3, 4), (np.uint8, np.uint16))
+    pixels = _check_pixels(image, (1, 2, 3, 4), (np.uint8, np.uint16))
     return png.encode(pixels, int(compression))
 
 
-def _checked(image: Any, channels: tuple[int, ...], dtypes: tuple[Any, ...]) -> _Array:
+def _check_pixels(image: Any, channels: tuple[int, ...], dtypes: tuple[Any, ...]) -> _Array:
     pixels = np.asarray(image)
     if pixels.ndim != 3 or 0 in pixels.shape or pixels.shape[-1] not in channels or pixels.dtype not in dtypes:
         names = " or ".join(np.dtype(dtype).name for dtype in dtypes)

@@ -55,8 +55,8 @@ def list_images(
         raise ArgumentError("class_names can be given with labels='inferred' only: they name folders. Leave them out.")
     if _is_inferred(labels):
         return _by_class(root, class_names, follow_links, suffixes)
-    paths = _checked(root, _images(root, follow_links, suffixes), suffixes)
-    given = _given_labels(labels, paths)
+    paths = _check_not_empty(root, _images(root, follow_links, suffixes), suffixes)
+    given = _check_labels(labels, paths)
     return paths, given, None if given is None else [str(label) for label in np.unique(given)]
 
 
@@ -65,7 +65,7 @@ def _by_class(
 ) -> tuple[list[str], _Labels, list[str]]:
     names = _class_names(root, class_names)
     files = [_images(root / name, follow_links, suffixes) for name in names]
-    paths = _checked(root, [path for found in files for path in found], suffixes)
+    paths = _check_not_empty(root, [path for found in files for path in found], suffixes)
     labels = np.repeat(np.arange(len(names), dtype=np.int32), [len(found) for found in files])
     return paths, labels, names
 
@@ -94,7 +94,7 @@ def _images(root: Path, follow_links: bool, suffixes: tuple[str, ...]) -> list[s
     ]
 
 
-def _checked(root: Path, paths: list[str], suffixes: tuple[str, ...]) -> list[str]:
+def _check_not_empty(root: Path, paths: list[str], suffixes: tuple[str, ...]) -> list[str]:
     if not paths:
         raise DataNotFoundError(
             f"there are no images in {root}: no file below it, or below the folders of its classes, ends with one of "
@@ -103,7 +103,7 @@ def _checked(root: Path, paths: list[str], suffixes: tuple[str, ...]) -> list[st
     return paths
 
 
-def _given_labels(labels: Any, paths: list[str]) -> _Labels:
+def _check_labels(labels: Any, paths: list[str]) -> _Labels:
     if labels is None:
         return None
     if isinstance(labels, str):

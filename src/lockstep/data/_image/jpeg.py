@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lockstep import _decoded_size
-from lockstep.data._image.contents import broken
+from lockstep.data._image.contents import broken_image
 from lockstep.data._image.libraries import simplejpeg
 from lockstep.errors import ArgumentError
 
@@ -35,9 +35,9 @@ def decode(contents: bytes, channels: int, ratio: int, fancy_upscaling: bool, dc
         "fastupsample": not fancy_upscaling,
     }
     try:
-        pixels = _decoded(contents, "CMYK" if inks else "GRAY" if grey else "RGB", options)
+        pixels = _decode(contents, "CMYK" if inks else "GRAY" if grey else "RGB", options)
     except (ValueError, KeyError) as error:
-        raise broken("JPEG", contents, error) from error
+        raise broken_image("JPEG", contents, error) from error
     return _from_inks(pixels, contents, grey) if inks else pixels
 
 
@@ -60,10 +60,10 @@ def _header(contents: bytes) -> tuple[int, int, str, str]:
     try:
         return reader(contents, strict=False)
     except (ValueError, KeyError) as error:  # simplejpeg looks colours up that it does not know
-        raise broken("JPEG", contents, error) from error
+        raise broken_image("JPEG", contents, error) from error
 
 
-def _decoded(contents: bytes, colours: str, options: dict[str, Any]) -> _Array:
+def _decode(contents: bytes, colours: str, options: dict[str, Any]) -> _Array:
     """Decodes; like TensorFlow, puts up with oddities that leave a whole image, but not with one that ends early."""
     decoder = simplejpeg().decode_jpeg
     try:
@@ -75,7 +75,7 @@ def _decoded(contents: bytes, colours: str, options: dict[str, Any]) -> _Array:
 
 
 def _ends(contents: bytes) -> bool:
-    """Whether the last scan is followed by the marker that ends an image."""
+    """Returns whether the last scan is followed by the marker that ends an image."""
     return contents.rfind(_END) > contents.rfind(_START_OF_SCAN)
 
 

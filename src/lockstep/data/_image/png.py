@@ -22,11 +22,11 @@ def encode(image: _Array, compression: int) -> bytes:
     size = image.dtype.itemsize
     header = struct.pack(">IIBBBBB", width, height, size * 8, _COLOUR_TYPES[channels], 0, 0, 0)
     rows = np.ascontiguousarray(image, image.dtype.newbyteorder(">")).view(np.uint8).reshape(height, -1)
-    data = zlib.compress(_filtered(rows, channels * size).tobytes(), compression)
+    data = zlib.compress(_filter_rows(rows, channels * size).tobytes(), compression)
     return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", data) + _chunk(b"IEND", b"")
 
 
-def _filtered(rows: _Array, pixel: int) -> _Array:
+def _filter_rows(rows: _Array, pixel: int) -> _Array:
     """Puts before each row how it is stored: as it is, or less the pixel to the left, or less the row above.
 
     The smallest sum of differences is taken, which compresses well, as the specification says.

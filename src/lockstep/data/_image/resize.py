@@ -73,7 +73,7 @@ def resize(
     height, width = images.shape[-3:-1]
     new_height, new_width = _new_size(size, height, width, preserve_aspect_ratio)
     if isinstance(images, np.ndarray) and method == "bilinear" and not antialias:
-        return bilinear.resized(images, new_height, new_width)
+        return bilinear.resize_bilinear(images, new_height, new_width)
     rows = taps(method, bool(antialias), height, new_height)
     columns = taps(method, bool(antialias), width, new_width)
     if isinstance(images, jax.Array):
@@ -123,7 +123,7 @@ def _with_numpy(images: _Array, rows: Taps, columns: Taps) -> _Array:
     for image, target in zip(images.reshape(-1, height, width * channels), targets, strict=True):
         between = scratch("between", (len(target), image.shape[1]), _FLOAT)
         _rows(image, rows, between)
-        _summed(between, elements, target)
+        _sum_columns(between, elements, target)
     return result
 
 
@@ -142,7 +142,7 @@ def _rows(image: _Array, rows: Taps, target: _Array) -> None:
         np.matmul(weight[begin:end], values.reshape(-1, count, width), out=sums)
 
 
-def _summed(image: _Array, columns: Taps, target: _Array) -> None:
+def _sum_columns(image: _Array, columns: Taps, target: _Array) -> None:
     """Writes weighted sums of elements of each row."""
     part = scratch("values", target.shape, _FLOAT)
     target[...] = 0
@@ -160,11 +160,11 @@ def _with_jax(images: jax.Array, rows: Taps, columns: Taps, nearest: bool) -> ja
         return images
     images = images.astype(jnp.float32)
     for axis, weighted in axes:
-        images = _along(images, axis, weighted)
+        images = _resize_axis(images, axis, weighted)
     return images
 
 
-def _along(images: jax.Array, axis: int, weighted: Taps) -> jax.Array:
+def _resize_axis(images: jax.Array, axis: int, weighted: Taps) -> jax.Array:
     if len(weighted.index) > _FEW:
         matrix = jnp.asarray(weighted.matrix(images.shape[axis]))
         product = jnp.tensordot(images, matrix, axes=((axis,), (1,)), precision=jax.lax.Precision.HIGHEST)

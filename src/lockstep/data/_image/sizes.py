@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 
 from lockstep import _decoded_size
-from lockstep.data._image.contents import broken
+from lockstep.data._image.contents import broken_image
 
 # Of a PNG file, its width, height and bits per sample; of a BMP file, where its second header says how long it is.
 _PNG, _BMP_HEADER = 16, 14
@@ -30,7 +30,7 @@ def check(name: str, contents: bytes, frames: int | None = None) -> None:
     try:
         height, width, pixel, count = _SIZES[name](contents)
     except (struct.error, IndexError) as error:
-        raise broken(name, contents, "its header is cut off") from error
+        raise broken_image(name, contents, "its header is cut off") from error
     count = count if frames is None else min(count, frames)
     several = f" in {count} frames" if count > 1 else ""
     what = f"a {name} image whose header says {height} x {width} pixels{several}"

@@ -42,7 +42,7 @@ class Taps:
 
     @cached_property
     def in_order(self) -> tuple[_Array, _Array]:
-        """The indices (out * taps,) and weights (out, 1, taps), the taps of a pixel next to each other."""
+        """Returns the indices (out * taps,) and weights (out, 1, taps), the taps of a pixel next to each other."""
         return np.ascontiguousarray(self.index.T).reshape(-1), np.ascontiguousarray(self.weight.T)[:, None]
 
     def matrix(self, size: int) -> _Array:
@@ -71,13 +71,13 @@ def taps(method: str, antialias: bool, size: int, new_size: int) -> Taps:
     elif method == "bicubic" and not antialias:
         found = _bicubic(size, new_size)
     else:
-        found = _sampled(method, antialias, size, new_size)
+        found = _sample(method, antialias, size, new_size)
     found.index.flags.writeable = found.weight.flags.writeable = False
     return found
 
 
 def _centres(size: int, new_size: int) -> _Array:
-    """Where the centres of the new pixels lie in the old ones, counted in pixels from the first one's edge."""
+    """Returns where the centres of the new pixels lie in the old ones, counted in pixels from the first one's edge."""
     return (np.arange(new_size, dtype=_F32) + _F32(0.5)) * (_F32(size) / _F32(new_size))
 
 
@@ -101,10 +101,10 @@ def _bicubic(size: int, new_size: int) -> Taps:
     share = np.rint((where - below) * _TABLE) / _TABLE
     index = below.astype(np.int64) + np.arange(-1, 3)[:, None]
     distance = np.abs(np.arange(-1, 3)[:, None] - share)
-    return _normalised(index, KERNELS["bicubic"].weight(distance), size)
+    return _normalize(index, KERNELS["bicubic"].weight(distance), size)
 
 
-def _normalised(index: _Array, weight: _Array, size: int) -> Taps:
+def _normalize(index: _Array, weight: _Array, size: int) -> Taps:
     """Gives pixels outside of the image no weight."""
     weight = np.where((index < 0) | (index >= size), 0, weight).astype(_F32)
     total = weight.sum(axis=0)
@@ -123,7 +123,7 @@ def _area(size: int, new_size: int) -> Taps:
     return Taps(np.clip(index, 0, size - 1), weight.astype(_F32))
 
 
-def _sampled(method: str, antialias: bool, size: int, new_size: int) -> Taps:
+def _sample(method: str, antialias: bool, size: int, new_size: int) -> Taps:
     kernel = KERNELS[method]
     inverse = _F32(1) / (_F32(new_size) / _F32(size))
     stretch = max(inverse, _F32(1)) if antialias else _F32(1)
@@ -134,4 +134,4 @@ def _sampled(method: str, antialias: bool, size: int, new_size: int) -> Taps:
     index = first + np.arange(int((last - first).max()) + 1)[:, None]
     distance = np.abs(index.astype(_F32) + _F32(0.5) - centre) * (_F32(1) / stretch)
     weight = np.where(index > last, 0, kernel.weight(distance))
-    return _normalised(index, weight, size)
+    return _normalize(index, weight, size)

@@ -10,9 +10,9 @@ import jax
 import numpy as np
 
 from lockstep.data import _columns, _spec
-from lockstep.data._blocks import Block, held, joined
+from lockstep.data._blocks import Block, array_block, join_blocks
 from lockstep.data._columns import Columns, Ragged, Rows
-from lockstep.data._failures import Postponed
+from lockstep.data._failures import DeferredError
 from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
 from lockstep.data._transforms.padding import Padding
 from lockstep.errors import InputError
@@ -44,7 +44,7 @@ class Batch(Transformation):
             elements = self._padding.spec(elements)
         count = self.upstream.cardinality
         exact = self.drop or (count >= 0 and count % self.size == 0)
-        return _spec.batched(elements, self.size if exact else None)
+        return _spec.add_batch_axis(elements, self.size if exact else None)
 
     @property
     def cardinality(self) -> int:
@@ -62,19 +62,19 @@ class _BatchCursor:
         self._size = size
         self._drop = drop
         self._padding = padding
-        self._failed = Postponed()
+        self._deferred = DeferredError()
 
     def next(self, limit: int) -> Block | None:
-        self._failed.give()
-        block = self._gathered(limit * self._size)
+        self._deferred.raise_deferred()
+        block = self._gather(limit * self._size)
         if block is None:
             return None
         whole, rest = divmod(len(block), self._size)
         count = whole if self._drop or not rest else whole + 1
         return Block(StackedStore(block, self._size, self._padding), np.arange(count)) if count else None
 
-    def _gathered(self, wanted: int) -> Block | None:
-        """The next elements. Of a batch in which one fails, those before it are lost with it, as in tf.data."""
+    def _gather(self, wanted: int) -> Block | None:
+        """Returns the next elements. Of a batch in which one fails, those before it are lost with it, as in tf.data."""
         parts: list[Block] = []
         try:
             while wanted > 0 and (block := self._upstream.next(wanted)) is not None:
@@ -84,15 +84,15 @@ class _BatchCursor:
             whole = sum(map(len, parts)) // self._size * self._size
             if not whole:
                 raise
-            self._failed.keep(error)
-            return joined(parts)[:whole]
-        return joined(parts) if parts else None
+            self._deferred.defer(error)
+            return join_blocks(parts)[:whole]
+        return join_blocks(parts) if parts else None
 
     def state(self) -> State:
-        return self._failed.wrapped(self._upstream.state())
+        return self._deferred.add_to_state(self._upstream.state())
 
     def restore(self, state: State) -> None:
-        self._upstream.restore(self._failed.unwrapped(state))
+        self._upstream.restore(self._deferred.take_from_state(state))
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,11 +110,11 @@ class StackedStore:
     padding: Padding | None
 
     @property
-    def wholesale(self) -> bool:
-        return self.block.store.wholesale
+    def is_vectorized(self) -> bool:
+        return self.block.store.is_vectorized
 
     def batch(self, row: int) -> Block:
-        """The elements of one batch."""
+        """Returns the elements of one batch."""
         return self.block[row * self.size : (row + 1) * self.size]
 
     def take(self, rows: Rows) -> Columns:
@@ -123,7 +123,7 @@ class StackedStore:
             columns = self.block[first * self.size : last * self.size].take()
             if not any(isinstance(c, Ragged) for c in jax.tree.leaves(columns)):
                 return jax.tree.map(lambda c: c.reshape(last - first, self.size, *c.shape[1:]), columns)
-        return _columns.stacked([self.element(int(row)) for row in rows])
+        return _columns.stack([self.element(int(row)) for row in rows])
 
     def element(self, row: int) -> Any:
         """Computes one batch."""
@@ -131,7 +131,7 @@ class StackedStore:
         columns = block.take()
         if self.padding is not None:
             return self.padding(columns)
-        return jax.tree.map(lambda c: _uniform(c, block), columns)
+        return jax.tree.map(lambda c: _check_uniform(c, block), columns)
 
     def describe(self, row: int) -> str:
         rows = self.batch(row).rows
@@ -147,7 +147,7 @@ class Unbatch(Transformation):
 
     @property
     def spec(self) -> Any:
-        return _spec.unbatched(self.upstream.spec)
+        return _spec.remove_batch_axis(self.upstream.spec)
 
     @property
     def cardinality(self) -> int:
@@ -195,7 +195,7 @@ class _UnbatchCursor:
 
 
 def _rows_of(block: Block) -> Block:
-    """The rows of one element. Of a batch that was not computed yet, they are its elements."""
+    """Returns the rows of one element. Of a batch that was not computed yet, they are its elements."""
     store = block.store
     if isinstance(store, StackedStore) and store.padding is None:
         return store.batch(int(block.rows[0]))
@@ -207,10 +207,10 @@ def _rows_of(block: Block) -> Block:
             f"unbatch needs arrays with the same first axis. Received: {_spec.spec_of(element)} at {where}. Batch the "
             "elements first, or map them to arrays."
         )
-    return held(element, where + ", row")
+    return array_block(element, where + ", row")
 
 
-def _uniform(column: Any, block: Block) -> Any:
+def _check_uniform(column: Any, block: Block) -> Any:
     if not isinstance(column, Ragged):
         return column
     shapes = [np.shape(v) if not hasattr(v, "element_spec") else "a dataset" for v in column.values]
@@ -237,7 +237,7 @@ class Rebatch(Transformation):
     @property
     def spec(self) -> Any:
         size = self._sizes[0] if self._drop and len(set(self._sizes)) == 1 else None
-        return _spec.batched(self._rows.spec, size)
+        return _spec.add_batch_axis(self._rows.spec, size)
 
     @property
     def cardinality(self) -> int:
@@ -252,7 +252,7 @@ class Rebatch(Transformation):
             count, rest = count + 1, rest - size
         return count
 
-    def replaced(self, inputs: Sequence[Node]) -> Node:
+    def with_inputs(self, inputs: Sequence[Node]) -> Node:
         return Rebatch(inputs[0], self._sizes, self._drop)
 
     @property

@@ -46,7 +46,7 @@ class CacheFile:
 
     def __init__(self, path: Path, structure: Callable[[], Any]) -> None:
         self._path = path
-        self._known = structure
+        self._known_structure = structure
         self._staging = path.with_name(f"{path.name}.{os.getpid()}.{next(_numbers)}.partial")
         self._writers: list[_Writer] = []
         self._readers: list[_Reader] = []
@@ -83,10 +83,10 @@ class CacheFile:
     def _finish(self) -> None:
         if not self._writers:
             self._staging.mkdir(parents=True, exist_ok=True)
-        described = [writer.finish() for writer in self._writers]
-        structure = _shown(self._structure)
+        description = [writer.finish() for writer in self._writers]
+        structure = _structure_to_json(self._structure)
         text = json.dumps(
-            {"format": _FORMAT, "count": self.count, "structure": structure, "arrays": described}, indent=1
+            {"format": _FORMAT, "count": self.count, "structure": structure, "arrays": description}, indent=1
         )
         (self._staging / _DESCRIPTION).write_text(text)
         try:
@@ -99,10 +99,10 @@ class CacheFile:
     def take(self, rows: Rows) -> Columns:
         """Reads elements."""
         with self._lock:
-            readers = self._readers or self._reopened()
+            readers = self._readers or self._open_readers()
         return self._structure.unflatten([reader.take(rows) for reader in readers])
 
-    def _reopened(self) -> list[_Reader]:
+    def _open_readers(self) -> list[_Reader]:
         for writer in self._writers:
             writer.flush()
         self._readers = [writer.reader() for writer in self._writers] if self._writers else self._from_description()
@@ -110,12 +110,12 @@ class CacheFile:
 
     def _from_description(self) -> list[_Reader]:
         try:
-            described = json.loads((self._path / _DESCRIPTION).read_text())
-            if described["format"] != _FORMAT:
-                raise ValueError(f"its format is {described['format']!r}")
-            self.count = int(described["count"])
-            self._structure = self._structure or self._structure_of(described["structure"])
-            self._readers = [_Reader(self._path / f"{i}", d, check=True) for i, d in enumerate(described["arrays"])]
+            description = json.loads((self._path / _DESCRIPTION).read_text())
+            if description["format"] != _FORMAT:
+                raise ValueError(f"its format is {description['format']!r}")
+            self.count = int(description["count"])
+            self._structure = self._structure or self._structure_of(description["structure"])
+            self._readers = [_Reader(self._path / f"{i}", d, check=True) for i, d in enumerate(description["arrays"])]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"{self._path} must be what cache(filename) wrote. Received: {type(error).__name__}: {error}. Remove "
@@ -127,7 +127,7 @@ class CacheFile:
         text = json.dumps(shown)
         # Types cannot be read from a file, and those with "dict" are older, and do not tell the order of keys.
         if _NAMED in text or '"dict"' in text:
-            return self._known()
+            return self._known_structure()
         return jax.tree.structure(_from_json(shown))
 
 
@@ -151,7 +151,7 @@ class _Writer:
 
     def _append_row(self, row: Any) -> None:
         text = isinstance(row, bytes) or getattr(row, "dtype", None) == TEXT
-        content = _packed(row) if text else np.ascontiguousarray(row).tobytes()
+        content = _pack_row(row) if text else np.ascontiguousarray(row).tobytes()
         dtype = "text" if isinstance(row, bytes) or text else str(row.dtype)
         if self._dtype not in (None, dtype):
             raise InputError(f"Cached elements must have one dtype. Received: {self._dtype} and {dtype}.")
@@ -168,33 +168,33 @@ class _Writer:
     def flush(self) -> None:
         self.data.flush()
 
-    def described(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         uniform = {"shape": self._shape} if self._uniform else {"index": self._index}
         return {"dtype": self._dtype, "count": self._count, "bytes": self._size, "crc32": self._sum, **uniform}
 
     def reader(self) -> _Reader:
-        return _Reader(self._path, self.described(), check=False)
+        return _Reader(self._path, self.description(), check=False)
 
     def finish(self) -> dict[str, Any]:
         self.data.flush()
         os.fsync(self.data.fileno())
         self.data.close()
-        return self.described()
+        return self.description()
 
 
 class _Reader:
     """Reads rows of one array."""
 
-    def __init__(self, path: Path, described: dict[str, Any], check: bool) -> None:
-        self._dtype = described["dtype"]
-        self._shape = described.get("shape")
-        self._index = described.get("index")
+    def __init__(self, path: Path, description: dict[str, Any], check: bool) -> None:
+        self._dtype = description["dtype"]
+        self._shape = description.get("shape")
+        self._index = description.get("index")
         data = path.with_suffix(".data")
-        size = int(described["bytes"])
+        size = int(description["bytes"])
         if check:
-            _check(data, size, described["crc32"])
+            _check(data, size, description["crc32"])
         self._bytes = np.memmap(data, np.uint8, "r", shape=(size,)) if size else np.empty(0, np.uint8)
-        self._count = int(described["count"])
+        self._count = int(description["count"])
 
     def take(self, rows: Rows) -> Any:
         if self._index is None:
@@ -206,7 +206,7 @@ class _Reader:
         start, length, *shape = entry
         content = self._bytes[start : start + length].tobytes()
         if self._dtype == "text":
-            return _unpacked(content, shape)
+            return _unpack_row(content, shape)
         return np.frombuffer(content, np.dtype(self._dtype)).reshape(shape)
 
 
@@ -227,14 +227,14 @@ def _check(path: Path, size: int, expected: int) -> None:
         raise ValueError(f"{path.name} has a wrong checksum")
 
 
-def _packed(row: Any) -> bytes:
+def _pack_row(row: Any) -> bytes:
     """Text: for an array, each with its length before it."""
     if isinstance(row, bytes):
         return row
     return b"".join(len(v).to_bytes(8, "little") + v for v in row.ravel())
 
 
-def _unpacked(content: bytes, shape: list[int]) -> Any:
+def _unpack_row(content: bytes, shape: list[int]) -> Any:
     if not shape:
         return content
     result = np.empty(shape, object)
@@ -250,20 +250,20 @@ def _pieces(content: bytes) -> Iterator[bytes]:
         at += 8 + length
 
 
-def _shown(structure: Any) -> Any:
-    """A structure as JSON: numbers for leaves."""
+def _structure_to_json(structure: Any) -> Any:
+    """Returns a structure as JSON: numbers for leaves."""
     if structure is None:
         return None
-    return _as_json(structure.unflatten(range(structure.num_leaves)))
+    return _to_json(structure.unflatten(range(structure.num_leaves)))
 
 
-def _as_json(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if is_named_tuple(value):
-        return {_NAMED: [_as_json(v) for v in value]}
+        return {_NAMED: [_to_json(v) for v in value]}
     if isinstance(value, tuple):
-        return {"tuple": [_as_json(v) for v in value]}
+        return {"tuple": [_to_json(v) for v in value]}
     if isinstance(value, dict):
-        items = [[k, _as_json(v)] for k, v in value.items()]
+        items = [[k, _to_json(v)] for k, v in value.items()]
         return {"mapping": items} if type(opened(value)) is dict else {_NAMED: items}
     return value
 

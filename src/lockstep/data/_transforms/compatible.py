@@ -86,7 +86,7 @@ class CompatibleInputs:
         self._is_all_known = len(known) == len(specs)
 
     def _common(self, specs: Sequence[PyTree]) -> PyTree:
-        return _spec.common(specs, self._may_be_narrowed)
+        return _spec.common_spec(specs, self._may_be_narrowed)
 
 
 class _ElementCheck:
@@ -114,8 +114,8 @@ class _OrderedStore:
     structure: PyTreeDef
 
     @property
-    def wholesale(self) -> bool:
-        return self.upstream.wholesale
+    def is_vectorized(self) -> bool:
+        return self.upstream.is_vectorized
 
     def take(self, rows: Rows) -> Columns:
         # Leaves have one order whatever that of the keys.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from lockstep.data import _columns
-from lockstep.data._blocks import Block, held
-from lockstep.data._peek import peeked_spec
+from lockstep.data._blocks import Block, array_block
+from lockstep.data._peek import peek_spec
 from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Files(Node):
     @property
     def spec(self) -> Any:
         if self._spec is None:
-            self._spec = peeked_spec(self)
+            self._spec = peek_spec(self)
         return self._spec
 
     @property
@@ -49,8 +49,8 @@ class Files(Node):
     def label(self) -> str:
         return f"{self._kind}({len(self.paths)} files)"
 
-    def part(self, count: int, index: int) -> Files:
-        """Every `count`-th file."""
+    def for_input(self, count: int, index: int) -> Files:
+        """Returns every `count`-th file."""
         return Files(self.paths[index::count], self._opened, self._kind, self._spec)
 
 
@@ -75,7 +75,7 @@ class _FilesCursor:
                 self._end_file()  # What cannot be read is not tried again: `ignore_errors` goes on with the next file.
                 raise
             if records is not None and jax.tree.leaves(records) and _columns.length(records):
-                return held(records, f"{path}, record", first)
+                return array_block(records, f"{path}, record", first)
             self._end_file()
         return None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from lockstep.data._blocks import Block, joined
-from lockstep.data._failures import Failed
+from lockstep.data._blocks import Block, join_blocks
+from lockstep.data._failures import FailedElement
 from lockstep.data._plan import Cursor, State, drop
 
 _BEFORE, _USED = "before_block", "used_of_block"
@@ -21,10 +21,10 @@ class Outcome(NamedTuple):
     """
 
     size: int
-    result: Block | Failed | None
+    result: Block | FailedElement | None
 
 
-class InTurn:
+class SequentialCompute:
     """Reads a cursor block by block, and gives out what a function makes of them.
 
     Args:
@@ -48,21 +48,21 @@ class InTurn:
         self._length = 0
         self._before: State = None
         self._used = 0
-        self._failed: Exception | None = None
+        self._deferred: Exception | None = None
 
     def next(self, limit: int) -> Block | None:
         """Returns the next elements, up to the first that fails; raises the error of one that is first."""
         parts: list[Block] = []
-        while (left := limit - sum(map(len, parts))) > 0 and self._failed is None:
+        while (left := limit - sum(map(len, parts))) > 0 and self._deferred is None:
             if self._used < self._length:
                 self._take(next(self._outcomes), parts)
             elif parts or not self._begin_block(left):
                 break
-        if not parts and self._failed is not None:
-            failed, self._failed = self._failed, None
+        if not parts and self._deferred is not None:
+            failed, self._deferred = self._deferred, None
             self._used += 1
             raise failed
-        return joined(parts) if parts else None
+        return join_blocks(parts) if parts else None
 
     def _begin_block(self, limit: int) -> bool:
         if self._has_ended():
@@ -76,8 +76,8 @@ class InTurn:
         return True
 
     def _take(self, outcome: Outcome, parts: list[Block]) -> None:
-        if isinstance(outcome.result, Failed):
-            self._failed = outcome.result.error
+        if isinstance(outcome.result, FailedElement):
+            self._deferred = outcome.result.error
             self._used += outcome.size - 1
             return
         self._used += outcome.size
@@ -99,29 +99,29 @@ class InTurn:
             self._upstream.restore(state)
 
 
-def together_or_each(compute: Callable[[Block], Block | None], block: Block) -> Iterator[Outcome]:
+def compute_block_or_elements(compute: Callable[[Block], Block | None], block: Block) -> Iterator[Outcome]:
     """Yields what becomes of a block that is computed as a whole; if that fails, of each element by itself."""
     try:
-        whole: Block | Failed | None = compute(block)
+        whole: Block | FailedElement | None = compute(block)
     except Exception as error:
-        whole = Failed(error)
-    if not isinstance(whole, Failed) or len(block) == 1:
+        whole = FailedElement(error)
+    if not isinstance(whole, FailedElement) or len(block) == 1:
         yield Outcome(len(block), whole)
         return
-    for part in range_of(block):
-        yield from together_or_each(compute, part)
+    for part in split_block(block):
+        yield from compute_block_or_elements(compute, part)
 
 
-def range_of(block: Block) -> list[Block]:
+def split_block(block: Block) -> list[Block]:
     """Returns each element of a block as a block."""
     return [block[i : i + 1] for i in range(len(block))]
 
 
-def elements_or_each(block: Block, elements: Callable[[Block], list[Any]]) -> list[Any]:
+def elements_or_errors(block: Block, elements: Callable[[Block], list[Any]]) -> list[Any]:
     """Returns the elements of a block; each that fails is a `Failed`."""
     try:
         return elements(block)
     except Exception as error:
         if len(block) == 1:
-            return [Failed(error)]
-    return [found for part in range_of(block) for found in elements_or_each(part, elements)]
+            return [FailedElement(error)]
+    return [found for part in split_block(block) for found in elements_or_errors(part, elements)]

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep.data import _columns
-from lockstep.data._blocks import Block, joined
-from lockstep.data._failures import Postponed
-from lockstep.data._peek import first_elements, peeked_spec, spec_if_known
+from lockstep.data._blocks import Block, join_blocks
+from lockstep.data._failures import DeferredError
+from lockstep.data._peek import first_elements, peek_spec, spec_if_known
 from lockstep.data._plan import UNKNOWN, Cursor, FunctionTransformation, Node, Run, State
-from lockstep.data._spec import generalised
+from lockstep.data._spec import generalize
 
 
 class Interleave(FunctionTransformation):
@@ -37,7 +37,7 @@ class Interleave(FunctionTransformation):
     @property
     def spec(self) -> Any:
         if self._spec is None:
-            self._spec = (None if self.captures_iterator else self._spec_of_first()) or peeked_spec(self)
+            self._spec = (None if self.captures_iterator else self._spec_of_first()) or peek_spec(self)
         return self._spec
 
     def _spec_of_first(self) -> Any:
@@ -45,7 +45,7 @@ class Interleave(FunctionTransformation):
         found = [
             spec for e in first_elements(self.upstream, 2) if (spec := spec_if_known(self.function(e))) is not None
         ]
-        return functools.reduce(lambda a, b: generalised(a, b) or a, found) if found else None
+        return functools.reduce(lambda a, b: generalize(a, b) or a, found) if found else None
 
     @property
     def cardinality(self) -> int:
@@ -82,15 +82,15 @@ class _InterleaveCursor:
         self._slots: list[_Slot | None] = [None] * self._cycle
         self._turn = 0
         self._taken = 0
-        self._made = 0
+        self._opened_count = 0
         self._ended = False
-        self._failed = Postponed()
+        self._deferred = DeferredError()
 
     def next(self, limit: int) -> Block | None:
-        self._failed.give()
+        self._deferred.raise_deferred()
         parts: list[Block] = []
         try:
-            while limit > 0 and (part := self._part(limit)) is not None:
+            while limit > 0 and (part := self._next_part(limit)) is not None:
                 parts.append(part)
                 limit -= len(part)
                 if self._cycle == 1:  # Nothing to interleave: whatever there is will do.
@@ -98,17 +98,17 @@ class _InterleaveCursor:
         except Exception as error:
             if not parts:
                 raise
-            self._failed.keep(error)
-        return joined(parts) if parts else None
+            self._deferred.defer(error)
+        return join_blocks(parts) if parts else None
 
-    def _part(self, limit: int) -> Block | None:
-        """The next elements of one dataset."""
+    def _next_part(self, limit: int) -> Block | None:
+        """Returns the next elements of one dataset."""
         idle = 0
         while idle < self._cycle:
             slot = self._slots[self._turn] or self._open()
             if slot is None:
                 idle += 1
-                self._pass_on()
+                self._next_slot()
                 continue
             block = slot.cursor.next(min(limit, self._block - self._taken))
             if block is None:
@@ -117,15 +117,15 @@ class _InterleaveCursor:
                 self._taken = 0
                 idle = 0
                 if self._cycle > 1:
-                    self._pass_on()
+                    self._next_slot()
                 continue
             self._taken += len(block)
             if self._taken == self._block:
-                self._pass_on()
+                self._next_slot()
             return block
         return None
 
-    def _pass_on(self) -> None:
+    def _next_slot(self) -> None:
         self._turn, self._taken = (self._turn + 1) % self._cycle, 0
 
     def _open(self) -> _Slot | None:
@@ -137,37 +137,37 @@ class _InterleaveCursor:
         if block is None:
             self._ended = True
             return None
-        self._made += 1
-        slot = self._slot(before, self._made - 1, block)
+        self._opened_count += 1
+        slot = self._slot(before, self._opened_count - 1, block)
         self._slots[self._turn] = slot
         return slot
 
     def _slot(self, before: State, number: int, block: Block) -> _Slot:
         element = _columns.element(block.take(), 0)
-        return _Slot(before, number, self._node.function(element).open(self._run.part(number)))
+        return _Slot(before, number, self._node.function(element).open(self._run.for_input(number)))
 
     def state(self) -> State:
         slots = [s and {"before": s.before, "number": s.number, "cursor": s.cursor.state()} for s in self._slots]
-        return self._failed.wrapped(
+        return self._deferred.add_to_state(
             {
                 "upstream": self._upstream.state(),
                 "slots": slots,
                 "turn": self._turn,
                 "taken": self._taken,
-                "made": self._made,
+                "made": self._opened_count,
                 "ended": self._ended,
             }
         )
 
     def restore(self, state: State) -> None:
-        state = self._failed.unwrapped(state)
+        state = self._deferred.take_from_state(state)
         for i, saved in enumerate(state["slots"]):
-            self._slots[i] = saved and self._reopened(saved)
+            self._slots[i] = saved and self._reopen_slot(saved)
         self._upstream.restore(state["upstream"])
         self._turn, self._taken = state["turn"], state["taken"]
-        self._made, self._ended = state["made"], state["ended"]
+        self._opened_count, self._ended = state["made"], state["ended"]
 
-    def _reopened(self, saved: State) -> _Slot:
+    def _reopen_slot(self, saved: State) -> _Slot:
         upstream = self._node.upstream.open(self._run)
         upstream.restore(saved["before"])
         block = upstream.next(1)

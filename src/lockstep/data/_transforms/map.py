@@ -9,13 +9,13 @@ import jax
 import numpy as np
 
 from lockstep.data import _columns, _pool, _structure
-from lockstep.data._blocks import Block, MappedStore, Store, held
-from lockstep.data._failures import Failed
+from lockstep.data._blocks import Block, MappedStore, Store, array_block
+from lockstep.data._failures import FailedElement
 from lockstep.data._map_program import MapProgram
-from lockstep.data._peek import example_of, peeked_spec, spec_if_known
+from lockstep.data._peek import example_of, peek_spec, spec_if_known
 from lockstep.data._plan import UNKNOWN, Cursor, FunctionTransformation, Node, Run, State
 from lockstep.data._structure import TEXT
-from lockstep.data._transforms.in_turn import InTurn, Outcome, elements_or_each, together_or_each
+from lockstep.data._transforms.in_turn import Outcome, SequentialCompute, compute_block_or_elements, elements_or_errors
 from lockstep.errors import InputError
 
 
@@ -53,7 +53,7 @@ class Map(_ProgramTransformation):
     @property
     def spec(self) -> Any:
         if self._spec is None:
-            self._spec = self.program.spec or peeked_spec(self, self.upstream)
+            self._spec = self.program.spec or peek_spec(self, self.upstream)
         return self._spec
 
     @property
@@ -73,10 +73,10 @@ class _MapCursor:
 
     def next(self, limit: int) -> Block | None:
         block = self._upstream.next(limit)
-        return block and Block(self._mapped(block.store), block.rows)
+        return block and Block(self._store_over(block.store), block.rows)
 
-    def _mapped(self, store: Store) -> Store:
-        """The same store for the same elements, so that blocks of them can be joined."""
+    def _store_over(self, store: Store) -> Store:
+        """Returns the same store for the same elements, so that blocks of them can be joined."""
         if self._last is None or self._last.upstream is not store:
             self._last = MappedStore(self._program, store)
         return self._last
@@ -88,31 +88,33 @@ class _OrderedMapCursor:
     def __init__(self, upstream: Cursor, program: MapProgram, workers: int | None) -> None:
         self._program = program
         self._workers = workers or 1
-        computed = InTurn(upstream, self._outcomes)
+        computed = SequentialCompute(upstream, self._outcomes)
         self.next, self.state, self.restore = computed.next, computed.state, computed.restore
 
     def _outcomes(self, block: Block) -> Iterator[Outcome]:
-        elements = elements_or_each(block, lambda part: _columns.elements(part.take()))
-        results = _pool.each(lambda i: self._called(elements[i], _where(block, i)), range(len(block)), self._workers)
-        first = next((i for i, result in enumerate(results) if isinstance(result, Failed)), len(results))
+        elements = elements_or_errors(block, lambda part: _columns.elements(part.take()))
+        results = _pool.map_parallel(
+            lambda i: self._call(elements[i], _where(block, i)), range(len(block)), self._workers
+        )
+        first = next((i for i, result in enumerate(results) if isinstance(result, FailedElement)), len(results))
         if first:
-            yield Outcome(first, self._held(results[:first]))
+            yield Outcome(first, self._to_block(results[:first]))
         for result in results[first:]:
-            yield Outcome(1, result if isinstance(result, Failed) else self._held([result]))
+            yield Outcome(1, result if isinstance(result, FailedElement) else self._to_block([result]))
 
-    def _held(self, results: list[Any]) -> Block | Failed:
+    def _to_block(self, results: list[Any]) -> Block | FailedElement:
         try:
-            return held(self._program.columns(results))
+            return array_block(self._program.columns(results))
         except InputError as error:
-            return Failed(error)
+            return FailedElement(error)
 
-    def _called(self, element: Any, where: str) -> Any:
-        if isinstance(element, Failed):
+    def _call(self, element: Any, where: str) -> Any:
+        if isinstance(element, FailedElement):
             return element
         try:
             return self._program.at(element, where)
         except Exception as error:
-            return Failed(error)
+            return FailedElement(error)
 
 
 class Filter(_ProgramTransformation):
@@ -131,12 +133,12 @@ class _FilterCursor:
 
     def __init__(self, upstream: Cursor, program: MapProgram) -> None:
         self._program = program
-        computed = InTurn(upstream, lambda block: together_or_each(self._kept, block))
+        computed = SequentialCompute(upstream, lambda block: compute_block_or_elements(self._keep, block))
         self.next, self.state, self.restore = computed.next, computed.state, computed.restore
 
-    def _kept(self, block: Block) -> Block | None:
-        there = _pool.computed(block)
-        kept = np.flatnonzero(verdicts(self._program, there, block))
+    def _keep(self, block: Block) -> Block | None:
+        there = _pool.compute_block(block)
+        kept = np.flatnonzero(evaluate_predicate(self._program, there, block))
         return there[kept] if len(kept) else None
 
 
@@ -150,17 +152,19 @@ class TakeWhile(Filter):
 class _TakeWhileCursor:
     def __init__(self, upstream: Cursor, program: MapProgram) -> None:
         self._program = program
-        self._computed = InTurn(upstream, lambda block: together_or_each(self._kept, block), lambda: self._ended)
+        self._computed = SequentialCompute(
+            upstream, lambda block: compute_block_or_elements(self._keep, block), lambda: self._ended
+        )
         self._ended = False
 
     def next(self, limit: int) -> Block | None:
         return self._computed.next(limit)
 
-    def _kept(self, block: Block) -> Block | None:
+    def _keep(self, block: Block) -> Block | None:
         if self._ended:
             return None
-        there = _pool.computed(block)
-        refused = np.flatnonzero(~verdicts(self._program, there, block))
+        there = _pool.compute_block(block)
+        refused = np.flatnonzero(~evaluate_predicate(self._program, there, block))
         self._ended = len(refused) > 0
         kept = there[: refused[0]] if self._ended else there
         return kept if len(kept) else None
@@ -183,7 +187,7 @@ def program_of(upstream: Node, function: Callable[..., Any]) -> MapProgram:
     return MapProgram(function, lambda: spec_if_known(upstream), lambda: example_of(upstream))
 
 
-def verdicts(program: MapProgram, block: Block, origin: Block) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def evaluate_predicate(program: MapProgram, block: Block, origin: Block) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Returns bool (k,): what a predicate says of each element."""
     found = jax.tree.leaves(program(block.take(), lambda i: _where(origin, i)))
     is_one = len(found) == 1 and isinstance(found[0], np.ndarray) and found[0].shape == (len(block),)

@@ -39,11 +39,11 @@ class Padding:
         leaves, structure = jax.tree.flatten(columns)
         shapes = self._leaf_shapes(structure, leaves)
         values = self._leaf_values(structure, len(leaves))
-        return structure.unflatten([_padded(c, s, v) for c, s, v in zip(leaves, shapes, values, strict=True)])
+        return structure.unflatten([_pad_column(c, s, v) for c, s, v in zip(leaves, shapes, values, strict=True)])
 
     def _leaf_shapes(self, structure: Any, leaves: list[Any]) -> list[Any]:
         if self._shapes is None:
-            return [_free(leaf) for leaf in leaves]
+            return [_free_shape(leaf) for leaf in leaves]
         given = jax.tree.leaves(canonical(self._shapes), is_leaf=_is_shape)
         if len(given) != len(leaves):
             raise ArgumentError(
@@ -64,8 +64,8 @@ class Padding:
         return given
 
 
-def _free(leaf: Any) -> Any:
-    """All sizes that may differ are the longest of the batch."""
+def _free_shape(leaf: Any) -> Any:
+    """Returns all sizes that may differ are the longest of the batch."""
     if isinstance(leaf, Ragged):
         return (None,) * np.ndim(leaf.values[0])
     if isinstance(leaf, _spec.TensorSpec):
@@ -93,10 +93,10 @@ def _shape(value: Any) -> tuple[int | None, ...]:
     return sizes
 
 
-def _padded(column: Any, shape: tuple[int | None, ...], value: Any) -> Any:
+def _pad_column(column: Any, shape: tuple[int | None, ...], value: Any) -> Any:
     rows = list(column.values if isinstance(column, Ragged) else column)
     dtype = getattr(rows[0], "dtype", TEXT)
-    fill = _fill(value, dtype)
+    fill = _fill_value(value, dtype)
     sizes = [np.shape(r) for r in rows]
     if any(len(s) != len(shape) for s in sizes):
         raise InputError(f"padded_shapes gives {len(shape)} axes. Received: an element of shape {sizes[0]}.")
@@ -112,7 +112,7 @@ def _padded(column: Any, shape: tuple[int | None, ...], value: Any) -> Any:
     return result
 
 
-def _fill(value: Any, dtype: np.dtype[Any]) -> Any:
+def _fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
     if value is None:
         return b"" if dtype == TEXT else 0
     if dtype == TEXT and isinstance(value, (str, bytes)):

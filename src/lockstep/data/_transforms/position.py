@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from lockstep.data import _spec
-from lockstep.data._blocks import Beside, Block, held
+from lockstep.data._blocks import Block, BlockZipper, array_block
 from lockstep.data._plan import CHUNK, INFINITE, UNKNOWN, Cursor, Node, Run, State, Transformation
 
 
@@ -182,7 +182,7 @@ class _EnumerateCursor:
     def __init__(self, upstream: Cursor, start: int) -> None:
         self._upstream = upstream
         self._number = start
-        self._beside = Beside(_PAIR)
+        self._beside = BlockZipper(_PAIR)
 
     def next(self, limit: int) -> Block | None:
         try:
@@ -194,7 +194,7 @@ class _EnumerateCursor:
             return None
         numbers = np.arange(self._number, self._number + len(block))
         self._number += len(block)
-        return self._beside([held(numbers), block])
+        return self._beside([array_block(numbers), block])
 
     def state(self) -> State:
         return {"upstream": self._upstream.state(), "number": self._number}

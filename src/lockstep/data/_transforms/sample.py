@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.data._blocks import Block, joined
-from lockstep.data._failures import Postponed
+from lockstep.data._blocks import Block, join_blocks
+from lockstep.data._failures import DeferredError
 from lockstep.data._plan import CHUNK, INFINITE, UNKNOWN, Cursor, Node, Run, State
 from lockstep.data._transforms.compatible import CompatibleInputs
 from lockstep.errors import InputError
@@ -45,13 +45,13 @@ class Choose(Node):
         return self.inputs if self._weights is not None else self.inputs[:-1]
 
     def open(self, run: Run) -> Cursor:
-        cursors = [node.open(run.part(i)) for i, node in enumerate(self.inputs)]
+        cursors = [node.open(run.for_input(i)) for i, node in enumerate(self.inputs)]
         wrap = self._compatible.begin()
         sources = [wrap(i, cursor) for i, cursor in enumerate(cursors[: len(self._sources)])]
         if self._weights is None:
-            choices = _Named(cursors[-1], len(sources))
+            choices = _ChoiceReader(cursors[-1], len(sources))
         else:
-            choices = _Chance(self._weights, self._seed, self._each_iteration, run)
+            choices = _RandomChoices(self._weights, self._seed, self._each_iteration, run)
         return _ChooseCursor(sources, choices, self._stop)
 
     @property
@@ -76,41 +76,41 @@ class Choose(Node):
 
 
 class _ChooseCursor:
-    def __init__(self, inputs: list[Cursor], choices: _Chance | _Named, stop: bool) -> None:
+    def __init__(self, inputs: list[Cursor], choices: _RandomChoices | _ChoiceReader, stop: bool) -> None:
         self._inputs = inputs
         self._choices = choices
         self._stop = stop
         self._ended = [False] * len(inputs)
-        self._failed = Postponed()
+        self._deferred = DeferredError()
 
     def next(self, limit: int) -> Block | None:
-        self._failed.give()
+        self._deferred.raise_deferred()
         parts: list[Block] = []
         try:
             while len(parts) < min(limit, CHUNK) and not all(self._ended):
-                block = self._chosen()
+                block = self._next_chosen()
                 if block is not None:
                     parts.append(block)
         except Exception as error:
             if not parts:
                 raise
-            self._failed.keep(error)
-        return joined(parts) if parts else None
+            self._deferred.defer(error)
+        return join_blocks(parts) if parts else None
 
-    def _chosen(self) -> Block | None:
-        """The next element of the dataset that is chosen next, if it has one."""
+    def _next_chosen(self) -> Block | None:
+        """Returns the next element of the dataset that is chosen next, if it has one."""
         choice = self._choices.next()
         block = None if choice is None or self._ended[choice] else self._inputs[choice].next(1)
         if choice is None or (block is None and self._stop):
             self._ended = [True] * len(self._inputs)
         elif block is None:
             self._ended[choice] = True
-            if self._choices.is_none_of(self._ended):
+            if self._choices.none_left(self._ended):
                 self._ended = [True] * len(self._inputs)
         return block
 
     def state(self) -> State:
-        return self._failed.wrapped(
+        return self._deferred.add_to_state(
             {
                 "inputs": [c.state() for c in self._inputs],
                 "choices": self._choices.state(),
@@ -119,14 +119,14 @@ class _ChooseCursor:
         )
 
     def restore(self, state: State) -> None:
-        state = self._failed.unwrapped(state)
+        state = self._deferred.take_from_state(state)
         for cursor, saved in zip(self._inputs, state["inputs"], strict=True):
             cursor.restore(saved)
         self._choices.restore(state["choices"])
         self._ended = list(state["ended"])
 
 
-class _Chance:
+class _RandomChoices:
     """Random choices, each of which depends on its number alone."""
 
     def __init__(self, weights: np.ndarray[Any, Any], seed: int | None, each_iteration: bool, run: Run) -> None:
@@ -145,8 +145,8 @@ class _Chance:
         self._number += 1
         return self._drawn[place]
 
-    def is_none_of(self, ended: list[bool]) -> bool:
-        """Whether no dataset that goes on can be chosen."""
+    def none_left(self, ended: list[bool]) -> bool:
+        """Returns whether no dataset that goes on can be chosen."""
         return not any(possible and not end for possible, end in zip(self._possible, ended, strict=True))
 
     def state(self) -> State:
@@ -156,7 +156,7 @@ class _Chance:
         self._number = state
 
 
-class _Named:
+class _ChoiceReader:
     """Choices that a dataset of whole numbers holds."""
 
     def __init__(self, cursor: Cursor, count: int) -> None:
@@ -177,6 +177,6 @@ class _Named:
             )
         return int(choice[0])
 
-    def is_none_of(self, ended: list[bool]) -> bool:
-        """Whether no dataset that goes on can be chosen."""
+    def none_left(self, ended: list[bool]) -> bool:
+        """Returns whether no dataset that goes on can be chosen."""
         return all(ended)

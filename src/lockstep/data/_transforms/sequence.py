@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from lockstep.data._blocks import Beside, Block
+from lockstep.data._blocks import Block, BlockZipper
 from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, Transformation, drop
 from lockstep.data._transforms.compatible import CompatibleInputs
 
@@ -122,7 +122,7 @@ class _ConcatenateCursor:
         return None
 
     def _open(self) -> Cursor:
-        return self._wrap(self._index, self._nodes[self._index].open(self._run.part(self._index)))
+        return self._wrap(self._index, self._nodes[self._index].open(self._run.for_input(self._index)))
 
     def state(self) -> State:
         return {"index": self._index, "upstream": self._upstream and {"state": self._upstream.state()}}
@@ -142,7 +142,7 @@ class Zip(Node):
         self._structure = structure
 
     def open(self, run: Run) -> Cursor:
-        return _ZipCursor([node.open(run.part(i)) for i, node in enumerate(self.inputs)], self._structure)
+        return _ZipCursor([node.open(run.for_input(i)) for i, node in enumerate(self.inputs)], self._structure)
 
     @property
     def spec(self) -> Any:
@@ -164,7 +164,7 @@ class _ZipCursor:
 
     def __init__(self, upstreams: list[Cursor], structure: Any) -> None:
         self._upstreams = upstreams
-        self._beside = Beside(structure)
+        self._beside = BlockZipper(structure)
         self._waiting: list[Block | None] = [None] * len(upstreams)
         # The state of each input before the block that waits, and how much of that block is used up.
         self._before: list[State] = [u.state() for u in upstreams]

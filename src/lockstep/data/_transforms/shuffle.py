@@ -13,14 +13,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.data._blocks import Block, Store, mixed
+from lockstep.data._blocks import Block, Store, mix_rows
 from lockstep.data._columns import Rows
 from lockstep.data._plan import CHUNK, INFINITE, Cursor, Node, Run, State, Transformation
 from lockstep.errors import ArgumentError
 
 # int64 (3, n): of each element its store's number, its row there, and its ordinal (how many were read before it).
 References = NDArray[np.int64]
-_NONE: References = np.empty((3, 0), np.int64)
+_EMPTY: References = np.empty((3, 0), np.int64)
 _STORE, _ROW, _ORDINAL = range(3)
 # Steps are numbered in chunks below this one, which is for the order of the rest.
 _REST_CHUNK = 2**40
@@ -77,7 +77,7 @@ class _ShuffleCursor:
         # The full buffer, slot by slot; the slot whose element is out and not replaced yet; what waits to enter.
         self._buffer: References | None = None
         self._hole: int | None = None
-        self._queue = _NONE
+        self._queue = _EMPTY
         self._step = 0
         # In the end: what is left, in random order, whether that is all there ever was, and how much of it is out.
         self._rest: References | None = None
@@ -171,10 +171,10 @@ class _ShuffleCursor:
             self._begin_rest()
             self._out = state["out"]
         elif kind == "rest":
-            self._rest = self._reader.chosen(read, np.asarray(state["rest"]))
+            self._rest = self._reader.rows_with_ordinals(read, np.asarray(state["rest"]))
         elif kind == "buffer":
             self._hole, self._step = state["hole"], state["step"]
-            self._buffer = self._reader.chosen(read, np.asarray(state["buffer"]))
+            self._buffer = self._reader.rows_with_ordinals(read, np.asarray(state["buffer"]))
             self._queue = read[:, read.shape[1] - state["queued"] :]
 
 
@@ -256,14 +256,14 @@ class _Reader:
         if len(self._stores) == 1:
             return Block(next(iter(self._stores.values())), out[_ROW])
         numbers, which, counts = np.unique(out[_STORE], return_inverse=True, return_counts=True)
-        result = mixed([self._stores[int(n)] for n in numbers], which, out[_ROW])
+        result = mix_rows([self._stores[int(n)] for n in numbers], which, out[_ROW])
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
             self._live[number] -= count
             if self._live[number] == 0:
                 del self._live[number], self._numbers[id(self._stores.pop(number))]
         return result
 
-    def chosen(self, read: References, ordinals: Rows) -> References:
+    def rows_with_ordinals(self, read: References, ordinals: Rows) -> References:
         """Returns what was read with these ordinals; those that were not (of a hole) are of the first."""
         if not read.shape[1]:
             return np.zeros((3, len(ordinals)), np.int64)
@@ -290,7 +290,7 @@ class _Reader:
         """Reads again what was read; returns it."""
         self._upstream.restore(state["upstream"])
         self.count = state["first"]
-        parts = [_NONE]
+        parts = [_EMPTY]
         failures = state.get("failures", 0)
         while (missing := state["count"] - self.count) or len(self._failures) < failures:
             try:

@@ -8,7 +8,7 @@ from lockstep.data._blocks import Store
 from lockstep.data._plan import Cursor, Node, Run, StoreCursor
 
 
-class Stored(Node):
+class StoreSource(Node):
     """The elements of a store.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from lockstep.data import _columns
-from lockstep.data._blocks import Block, held, joined
+from lockstep.data._blocks import Block, array_block, join_blocks
 from lockstep.data._plan import Cursor, Node, Run, State, Transformation
 from lockstep.data._spec import DatasetSpec
 
@@ -71,13 +71,13 @@ class _WindowCursor:
     def next(self, limit: int) -> Block | None:
         span = (self._size - 1) * self._stride + 1
         self._read(span)
-        rest = self._held()
+        rest = self._available_block()
         if rest is None or (self._drop and len(rest) < span):
             return None
         chosen = rest[: span : self._stride]
         self._advance()
         element = jax.tree.map(lambda c: self._dataset_of(c), chosen.take())
-        return held(_columns.stacked([element]))
+        return array_block(_columns.stack([element]))
 
     def _read(self, count: int) -> None:
         while self._available() < count and not self._ended:
@@ -91,10 +91,10 @@ class _WindowCursor:
     def _available(self) -> int:
         return sum(len(b) for _, b in self._pieces) - self._passed
 
-    def _held(self) -> Block | None:
+    def _available_block(self) -> Block | None:
         if self._available() <= 0:
             return None
-        return joined([b for _, b in self._pieces])[self._passed :]
+        return join_blocks([b for _, b in self._pieces])[self._passed :]
 
     def _advance(self) -> None:
         self._read(self._shift)

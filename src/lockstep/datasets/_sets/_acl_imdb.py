@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.datasets._archive import members
-from lockstep.datasets._arrays import mixed
+from lockstep.datasets._archive import read_members
+from lockstep.datasets._arrays import fixed_order
 from lockstep.datasets._data_dir import find_directory
 from lockstep.datasets._keras_cache import PublishedFile
-from lockstep.datasets._place import Place, read
+from lockstep.datasets._place import DataLocation, read
 from lockstep.errors import InputError
 
 PUBLISHED = PublishedFile(
@@ -43,9 +43,9 @@ class Reviews:
     labels: NDArray[np.int64]
 
 
-def load(data_set: str, place: Place) -> tuple[dict[str, Reviews], str]:
+def load(data_set: str, location: DataLocation) -> tuple[dict[str, Reviews], str]:
     """Returns the reviews by split, in a fixed mixed order, and where they were found."""
-    found, source = _unpacked(data_set, place) or _archived(data_set, place)
+    found, source = _read_unpacked(data_set, location) or _read_archive(data_set, location)
     groups: dict[str, list[str]] = {"train": [], "test": [], "unsupervised": []}
     for name in sorted(found):
         split, kind = _split_and_kind(name)
@@ -58,8 +58,8 @@ def load(data_set: str, place: Place) -> tuple[dict[str, Reviews], str]:
     return {split: _reviews(found, names) for split, names in groups.items() if names}, source
 
 
-def _unpacked(data_set: str, place: Place) -> tuple[dict[str, bytes], str] | None:
-    directory = find_directory(place.root, data_set, [_DIRECTORY]) if place.root else None
+def _read_unpacked(data_set: str, location: DataLocation) -> tuple[dict[str, bytes], str] | None:
+    directory = find_directory(location.root, data_set, [_DIRECTORY]) if location.root else None
     if directory is None:
         return None
     return {name: read(directory / name) for name in _review_files(directory)}, str(directory)
@@ -70,9 +70,9 @@ def _review_files(directory: Path) -> Iterator[str]:
     return (name for name in names if _REVIEW.search(name))
 
 
-def _archived(data_set: str, place: Place) -> tuple[dict[str, bytes], str]:
-    (archive,) = place.files(data_set, [PUBLISHED])
-    found = members(archive.content, lambda name: _REVIEW.search(name) is not None, str(archive.path))
+def _read_archive(data_set: str, location: DataLocation) -> tuple[dict[str, bytes], str]:
+    (archive,) = location.files(data_set, [PUBLISHED])
+    found = read_members(archive.content, lambda name: _REVIEW.search(name) is not None, str(archive.path))
     return found, str(archive.path)
 
 
@@ -83,7 +83,7 @@ def _split_and_kind(name: str) -> tuple[str, str]:
 
 
 def _reviews(found: dict[str, bytes], names: list[str]) -> Reviews:
-    order = mixed(len(names))
+    order = fixed_order(len(names))
     texts = np.empty(len(names), object)
     texts[:] = [found[names[i]].strip() for i in order]
     labels = np.array([_LABELS[_split_and_kind(names[i])[1]] for i in order], np.int64)

@@ -8,10 +8,10 @@ import zipfile
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.datasets._data_set import Loaded, Table
+from lockstep.datasets._data_set import LoadedDataSet, Table
 from lockstep.datasets._features import FeaturesDict, Tensor
 from lockstep.datasets._keras_cache import PublishedFile
-from lockstep.datasets._place import File, Place
+from lockstep.datasets._place import DataLocation, File
 from lockstep.errors import InputError
 
 _SEED = 113
@@ -26,9 +26,9 @@ def features(columns: int) -> FeaturesDict:
     return FeaturesDict({"features": Tensor((columns,), float32), "target": Tensor((), float32)})
 
 
-def load(name: str, published: PublishedFile, columns: int, place: Place) -> Loaded:
+def load(name: str, published: PublishedFile, columns: int, location: DataLocation) -> LoadedDataSet:
     """Returns a data set of house prices."""
-    (file,) = place.files(name, [published])
+    (file,) = location.files(name, [published])
     x, y = _arrays(file, columns)
     order = np.arange(len(x))
     np.random.RandomState(_SEED).shuffle(order)
@@ -37,7 +37,7 @@ def load(name: str, published: PublishedFile, columns: int, place: Place) -> Loa
         split: Table({"features": x[rows], "target": y[rows]})
         for split, rows in (("train", order[:training]), ("test", order[training:]))
     }
-    return Loaded(tables, f"{name} from {file.path}")
+    return LoadedDataSet(tables, f"{name} from {file.path}")
 
 
 def _arrays(file: File, columns: int) -> tuple[Floats, Floats]:

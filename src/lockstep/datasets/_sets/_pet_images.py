@@ -11,8 +11,8 @@ import zlib
 from pathlib import Path
 
 from lockstep.datasets import _keras_cache
-from lockstep.datasets._keras_cache import PublishedFile, one_process
-from lockstep.datasets._place import File, Place
+from lockstep.datasets._keras_cache import PublishedFile, download_lock
+from lockstep.datasets._place import DataLocation, File
 from lockstep.errors import DataNotFoundError, InputError
 
 DIRECTORY = "PetImages"
@@ -27,7 +27,7 @@ _SECONDS = 600.0
 _PICTURE = re.compile(r"PetImages/(Cat|Dog)/\d+\.jpg")
 
 
-def obtain(place: Place) -> Path:
+def obtain(location: DataLocation) -> Path:
     """Returns the directory with the pictures, which is made of the archive if it is not there.
 
     Raises:
@@ -36,15 +36,15 @@ def obtain(place: Place) -> Path:
     directory = _keras_cache.directory() / "cats_vs_dogs" / DIRECTORY
     if directory.is_dir():
         return directory
-    (archive,) = place.files("cats_vs_dogs", [PUBLISHED])
-    with one_process(directory, _SECONDS):
+    (archive,) = location.files("cats_vs_dogs", [PUBLISHED])
+    with download_lock(directory, _SECONDS):
         if not directory.is_dir():
             _unpack(archive, directory)
     return directory
 
 
 def is_usable(file: Path) -> bool:
-    """Whether a file says that it is JFIF in its first bytes, as tensorflow_datasets asks of each."""
+    """Returns whether a file says that it is JFIF in its first bytes, as tensorflow_datasets asks of each."""
     with file.open("rb") as content:
         return b"JFIF" in content.read(10)
 

@@ -10,46 +10,46 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.datasets._arrays import mixed
-from lockstep.datasets._data_dir import find_directory, not_in
-from lockstep.datasets._data_set import DataSet, Loaded, Table
+from lockstep.datasets._arrays import fixed_order
+from lockstep.datasets._data_dir import find_directory, missing_data_error
+from lockstep.datasets._data_set import DataSet, LoadedDataSet, Table
 from lockstep.datasets._features import ClassLabel, FeaturesDict, Image
-from lockstep.datasets._place import Place, read
+from lockstep.datasets._place import DataLocation, read
 from lockstep.datasets._sets import _pet_images
 from lockstep.errors import InputError
 
 _NAMES = ["cat", "dog"]
 
 
-def _load(place: Place) -> Loaded:
-    if place.root is None:
-        return _as_published(_pet_images.obtain(place))
-    published = find_directory(place.root, "cats_vs_dogs", [_pet_images.DIRECTORY])
+def _load(location: DataLocation) -> LoadedDataSet:
+    if location.root is None:
+        return _load_published_layout(_pet_images.obtain(location))
+    published = find_directory(location.root, "cats_vs_dogs", [_pet_images.DIRECTORY])
     if published is not None:
-        return _as_published(published)
-    directory = find_directory(place.root, "cats_vs_dogs", ["."])
+        return _load_published_layout(published)
+    directory = find_directory(location.root, "cats_vs_dogs", ["."])
     if directory is None or not any((directory / split).is_dir() for split in ("train", "test")):
-        raise not_in(
-            place.root,
+        raise missing_data_error(
+            location.root,
             "that holds cats_vs_dogs/train/cat/*.jpg and so on, or cats_vs_dogs/PetImages/Cat/*.jpg and so on, as in "
             f"{_pet_images.URL}",
             "Put the files there",
-            place.setting,
+            location.setting,
         )
-    return _by_split(directory)
+    return _load_split_layout(directory)
 
 
-def _by_split(directory: Path) -> Loaded:
-    """The layout {train,test}/{cat,dog}/*.jpg."""
+def _load_split_layout(directory: Path) -> LoadedDataSet:
+    """Returns the layout {train,test}/{cat,dog}/*.jpg."""
     splits = [split for split in ("train", "test") if (directory / split).is_dir()]
     tables = {split: _table(directory / split, _NAMES) for split in splits}
-    return Loaded(tables, f"cats_vs_dogs from {directory}")
+    return LoadedDataSet(tables, f"cats_vs_dogs from {directory}")
 
 
-def _as_published(directory: Path) -> Loaded:
-    """The layout PetImages/{Cat,Dog}/*.jpg, of which tensorflow_datasets leaves out the files that are no JFIF."""
+def _load_published_layout(directory: Path) -> LoadedDataSet:
+    """Returns the layout PetImages/{Cat,Dog}/*.jpg, of which tensorflow_datasets leaves out the files that are no JFIF."""
     table = _table(directory, [name.title() for name in _NAMES], _pet_images.is_usable)
-    return Loaded({"train": table}, f"cats_vs_dogs from {directory}")
+    return LoadedDataSet({"train": table}, f"cats_vs_dogs from {directory}")
 
 
 def _table(directory: Path, kinds: Sequence[str], usable: Any = None) -> Table:
@@ -61,7 +61,7 @@ def _table(directory: Path, kinds: Sequence[str], usable: Any = None) -> Table:
             raise InputError(f"{directory / kind} must hold JPEG files, *.jpg. Received: none. Put them there.")
         files += found
         labels += [label] * len(found)
-    order = mixed(len(files))
+    order = fixed_order(len(files))
     return Table(
         {"image": _paths(files[i] for i in order), "label": np.array(labels, np.int64)[order]}, {"image": _picture}
     )

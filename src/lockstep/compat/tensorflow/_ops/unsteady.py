@@ -10,9 +10,9 @@ def drawn_while_traced() -> Exception:
 
     Map functions of data sets that raise it are called for each element instead, in order.
     """
-    from lockstep.data._tracing import UnsteadyError
+    from lockstep.data._tracing import NonDeterministicError
 
-    class DrawnWhileTracedError(UnsupportedError, UnsteadyError):
+    class DrawnWhileTracedError(UnsupportedError, NonDeterministicError):
         pass
 
     return DrawnWhileTracedError(
