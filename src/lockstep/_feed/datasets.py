@@ -195,7 +195,7 @@ class Combined:
         mine = pipelines.of_task(task, tasks)
         self._plans = [pipelines.plan_of(i) for i in mine]
         self._pulled = [
-            PlanReader(plan, run.part(i)) if positions is None else open_at(plan, positions[i])
+            PlanReader(plan, run.for_input(i)) if positions is None else open_at(plan, positions[i])
             for i, plan in zip(mine, self._plans, strict=True)
         ]
         # One pipeline that one task reads gives the batches themselves, which need not be put together.

@@ -1,4 +1,4 @@
-"""Keeps memory flat over epochs.
+"""A limit on glibc's malloc arenas, so that memory stays flat over epochs.
 
 glibc gives threads memory from arenas, up to eight per core, and what lies free in one is of no use to another. Batches
 are computed, placed and dropped by different threads, so resident memory would grow for many epochs: by 7 % over 20

@@ -1,4 +1,4 @@
-"""What an input function is told about its place among the workers."""
+"""The argument of an input function: its worker's place among the input pipelines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockstep.errors import ArgumentError
 
 @dataclass(frozen=True)
 class InputContext:
-    """Which of several input pipelines a function makes.
+    """The index of an input pipeline among those of all workers.
 
     Attributes:
         num_input_pipelines: How many there are: one per worker.

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep._types import ArrayLike, PyTree
 from lockstep.data import _check
 from lockstep.data._columns import Columns, Rows
 from lockstep.data._dataset import Dataset
@@ -46,7 +47,7 @@ class TFRecordDataset(Dataset):
 
     def __init__(
         self,
-        filenames: Any,
+        filenames: object,
         compression_type: str | None = None,
         buffer_size: int | None = None,
         num_parallel_reads: int | None = None,
@@ -71,7 +72,7 @@ class TextLineDataset(Dataset):
 
     def __init__(
         self,
-        filenames: Any,
+        filenames: object,
         compression_type: str | None = None,
         buffer_size: int | None = None,
         num_parallel_reads: int | None = None,
@@ -99,7 +100,7 @@ class FixedLengthRecordDataset(Dataset):
 
     def __init__(
         self,
-        filenames: Any,
+        filenames: object,
         record_bytes: int,
         header_bytes: int | None = None,
         footer_bytes: int | None = None,
@@ -141,7 +142,7 @@ class CsvDataset(Dataset):
 
     def __init__(
         self,
-        filenames: Any,
+        filenames: object,
         record_defaults: Sequence[Any],
         compression_type: str | None = None,
         buffer_size: int | None = None,
@@ -154,6 +155,7 @@ class CsvDataset(Dataset):
     ) -> None:
         if exclude_cols is not None:
             count = len(record_defaults) + len(exclude_cols)
+            # The file has as many columns as are read and excluded together.
             select_cols = [i for i in range(count) if i not in set(exclude_cols)]
         opened = functools.partial(
             csv.open_csv,
@@ -180,7 +182,7 @@ class ParquetDataset(Dataset):
         UnsupportedError: While iterating, if a column holds what no array can hold, or `pyarrow` is not installed.
     """
 
-    def __init__(self, filenames: Any, columns: Sequence[str] | None = None, name: str | None = None) -> None:
+    def __init__(self, filenames: object, columns: Sequence[str] | None = None, name: str | None = None) -> None:
         self._set_plan(
             _records(filenames, functools.partial(parquet.open_parquet, columns=columns), "Parquet", None, None)
         )
@@ -200,13 +202,13 @@ class ArrayRecordDataset(Dataset):
         InputError: If one is no ArrayRecord file.
     """
 
-    def __init__(self, filenames: Any, name: str | None = None) -> None:
+    def __init__(self, filenames: object, name: str | None = None) -> None:
         store = _ArrayRecordStore(file_names(filenames))
         self._set_plan(StoreSource(store, store.count, _SCALAR_TEXT, "ArrayRecords"))
 
 
 class _ArrayRecordStore:
-    """Reads records by number; each thread has the files open for itself."""
+    """Random access to records by number."""
 
     is_vectorized = False
 
@@ -217,6 +219,7 @@ class _ArrayRecordStore:
 
     @property
     def _records(self) -> array_record.ArrayRecords:
+        # The library's reader is not thread-safe.
         if not hasattr(self._own, "records"):
             self._own.records = array_record.ArrayRecords(self._paths)
         return self._own.records
@@ -228,13 +231,14 @@ class _ArrayRecordStore:
         return f"{', '.join(self._paths)}, record {row}"
 
 
-def _records(filenames: Any, opened: Callable[[str], Reader], kind: str, spec: Any, turns: int | None) -> Node:
+def _records(filenames: object, opened: Callable[[str], Reader], kind: str, spec: PyTree, turns: int | None) -> Node:
     """Returns the plan that reads files: one after another, or several in turns."""
     cycle = 1 if turns in (None, AUTOTUNE) else _check.at_least(1, turns, "num_parallel_reads")
 
     def one(name: Any) -> Node:
         return Files([name.decode()], opened, kind, spec)
 
+    # Its names may not be known yet: they are read while iterating.
     if isinstance(filenames, Dataset):
         return Interleave(plan_of(filenames), one, cycle, 1)
     names = file_names(filenames)
@@ -244,8 +248,8 @@ def _records(filenames: Any, opened: Callable[[str], Reader], kind: str, spec: A
 
 
 def image_dataset_from_directory(
-    directory: Any,
-    labels: Any = "inferred",
+    directory: object,
+    labels: ArrayLike = "inferred",
     label_mode: str | None = "int",
     class_names: Sequence[str] | None = None,
     color_mode: str = "rgb",

@@ -1,4 +1,4 @@
-"""Iterators: compute the elements of a plan in time, in order, and know their position exactly."""
+"""Iterators over a plan: they compute elements in groups, in order, and save their exact position."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from lockstep._nest import opened
+from lockstep._types import JSON, PyTree
 from lockstep.data import _columns, _pool
 from lockstep.data._blocks import Block
 from lockstep.data._failures import FailedElement
@@ -21,6 +22,7 @@ from lockstep.data._state import decode, encode
 from lockstep.data._transforms.in_turn import elements_or_errors
 from lockstep.errors import ArgumentError
 
+# Written into positions, so that another format can be told from this one.
 _VERSION = 1
 # Elements are computed in groups that take about this long, and hold so much at most.
 _GROUP_SECONDS = 0.001
@@ -33,7 +35,7 @@ Mark = tuple[State, int]
 
 
 class PlanReader:
-    """References to the next elements of a plan, and the position before each.
+    """A reader of a plan's blocks that knows the position before each.
 
     Args:
         plan: What to read.
@@ -47,6 +49,8 @@ class PlanReader:
         self._plan = plan
         self.run = run
         self._cursor: Cursor = plan.open(run)
+        # A generator or a function with side effects would show that it was read ahead; a variable would be read too
+        # early.
         self.may_be_early = plan.replayable and not plan.reads_variables
 
     def restore(self, state: State, passed: int) -> bool:
@@ -57,6 +61,7 @@ class PlanReader:
     def next(self, limit: int) -> tuple[Block, State] | None:
         """Returns the next elements, and the cursor's state before them."""
         before = self._cursor.state()
+        # One at a time, so that the program's effects and the elements alternate as in a plain loop.
         block = self._cursor.next(limit if self.may_be_early else 1)
         return None if block is None else (block, before)
 
@@ -78,11 +83,11 @@ class PlanReader:
         }
 
     def close(self) -> None:
-        """Closes what is open."""
+        """Drops the cursor, and with it the files it has open."""
         self._cursor = EmptyCursor()
 
 
-def open_at(plan: Node, position: Any) -> PlanReader:
+def open_at(plan: Node, position: JSON) -> PlanReader:
     """Returns a plan's references from a position on.
 
     Raises:
@@ -90,6 +95,7 @@ def open_at(plan: Node, position: Any) -> PlanReader:
     """
     _check_position(plan, position)
     result = PlanReader(plan, Run(position["entropy"], tuple(position["iteration"]), tuple(position["path"])))
+    # A source that has become shorter is found here, not as a silent end of the data.
     if not result.restore(decode(position["cursor"]), position["passed"]):
         raise ArgumentError(
             f"A position must lie within the data. Received: one {position['passed']} elements after the last state "
@@ -99,26 +105,28 @@ def open_at(plan: Node, position: Any) -> PlanReader:
 
 
 def describe_plan(plan: Node) -> list[str]:
-    """Returns what the plan does, to tell whether a position belongs to it."""
+    """Returns the labels of the plan's nodes, by which a position is matched with its plan."""
     return [node.label for node in walk(plan)]
 
 
-def _check_position(plan: Node, position: Any) -> None:
+def _check_position(plan: Node, position: JSON) -> None:
     if not isinstance(position, dict) or position.get("version") != _VERSION:
         raise ArgumentError(
             f"set_state needs what get_state returned (version {_VERSION}). Received: {str(position)[:80]}."
         )
-    mine, theirs = describe_plan(plan), position["plan"]
-    if mine != theirs:
-        odd = next((f"{a} instead of {b}" for a, b in zip(mine, theirs, strict=False) if a != b), "another length")
+    expected, received = describe_plan(plan), position["plan"]
+    if expected != received:
+        difference = next(
+            (f"{a} instead of {b}" for a, b in zip(expected, received, strict=False) if a != b), "another length"
+        )
         raise ArgumentError(
             "A position must be of a dataset made by the same transformations. Received: one of "
-            f"{' < '.join(theirs)}; this dataset has {odd}. Build the dataset as it was built then."
+            f"{' < '.join(received)}; this dataset has {difference}. Build the dataset as it was built then."
         )
 
 
 class ElementStream:
-    """Computes what is pulled, in groups, on several threads if that helps.
+    """A stream of computed elements: blocks are computed in groups, on several threads where one is slow.
 
     Args:
         pulled: References to the elements.
@@ -160,6 +168,7 @@ class ElementStream:
     def _next_group(self) -> None:
         self._read_ahead()
         if not self._under_way:
+            # The elements before it have all been returned: now is its turn.
             failed, self._deferred = self._deferred, None
             if failed is not None:
                 self._before, self._passed = self._reader.state(), 0
@@ -172,6 +181,7 @@ class ElementStream:
         self._adapt(seconds, results)
 
     def _read_ahead(self) -> None:
+        # One more than threads, so that none is idle while a finished group is handed out.
         wanted = self._threads + 1 if self._parallel and self._reader.may_be_early else 1
         while len(self._under_way) < wanted and not self._ended and self._deferred is None:
             try:
@@ -183,6 +193,7 @@ class ElementStream:
                 self._ended = True
                 return
             block, before = read
+            # Cheap groups are computed by the caller: handing them to a thread costs more than they do.
             future = _pool.submit(self._compute_timed, block) if self._parallel else None
             self._under_way.append((future, block, before))
 
@@ -192,8 +203,10 @@ class ElementStream:
         return results, time.perf_counter() - start
 
     def _adapt(self, seconds: float, results: list[Any]) -> None:
-        """Groups grow while they are quick and small; slow ones are computed on several threads."""
+        """Doubles the group while it is quick and small, and turns to several threads when it is slow."""
+        # Between the two bounds nothing changes, so that the size does not swing from group to group.
         if seconds < _GROUP_SECONDS / 2 and self._size < _GROUP_LIMIT:
+            # One element stands for all: a sum would touch every array of the group.
             one = next((r for r in results if not isinstance(r, FailedElement)), None)
             each = max(_columns.nbytes(one), 1)
             self._size = max(1, min(2 * self._size, _GROUP_BYTES // each))
@@ -209,7 +222,7 @@ class ElementStream:
 
 
 class Prefetcher:
-    """Runs an iterator on a thread of its own, some elements ahead.
+    """A thread that reads an element stream ahead into a bounded queue.
 
     Args:
         computed: The iterator.
@@ -224,10 +237,12 @@ class Prefetcher:
         self._thread = threading.Thread(
             target=_prefetch_loop, args=(computed, self._queue, self._stop), name="lockstep-prefetch", daemon=True
         )
+        # A loop that is left by `break` closes nothing; the thread ends with the iterator.
         weakref.finalize(self, self._stop.set)
         self._thread.start()
 
     def __next__(self) -> Any:
+        # The end is returned again to whoever asks again, as iterators must.
         kind, value, mark = self._ended or self._queue.get()
         if kind == "element":
             self._last = mark
@@ -250,9 +265,10 @@ class Prefetcher:
 
 
 def _prefetch_loop(computed: ElementStream, ready: queue.Queue[Any], stop: threading.Event) -> None:
-    def put(item: Any) -> None:
+    def put(item: PyTree) -> None:
         while not stop.is_set():
             try:
+                # A full queue whose reader is gone must not hold the thread: it looks at `stop` ten times a second.
                 ready.put(item, timeout=0.1)
                 return
             except queue.Full:
@@ -269,12 +285,13 @@ def _prefetch_loop(computed: ElementStream, ready: queue.Queue[Any], stop: threa
                 put(("error", error, computed.mark()))
             else:
                 put(("element", value, computed.mark()))
+    # Such as MemoryError or SystemExit: without this the reader would wait for ever.
     except BaseException as error:
         put(("dead", error, None))
 
 
 class DatasetIterator:
-    """Gives the elements of a dataset, and knows its position.
+    """An iterator over the elements of a dataset, whose position can be saved.
 
     Args:
         plan: What to read.
@@ -316,7 +333,7 @@ class DatasetIterator:
 
     @property
     def element_spec(self) -> Any:
-        """What the elements look like: a structure of `TensorSpec`s."""
+        """Returns the structure of `TensorSpec`s of the elements."""
         return opened(self._plan.spec)
 
     def get_next(self) -> Any:
@@ -328,11 +345,11 @@ class DatasetIterator:
         return next(self)
 
     def get_next_as_optional(self) -> Optional:
-        """Returns the next element, or that there is none: `has_value()` tells, `get_value()` returns it."""
+        """Returns the next element as an `Optional`, without a value at the end."""
         return Optional.of_next(self)
 
     def get_state(self) -> dict[str, Any]:
-        """Returns the position: what JSON can hold, small, and good for the same dataset in any process.
+        """Returns the position, small enough for a checkpoint: a JSON value, valid for the same dataset in any process.
 
         It includes the seeds of this pass. What comes after it is the same, bit for bit, as if nothing had happened in
         between, if the source and the map functions give the same again.
@@ -354,10 +371,11 @@ class DatasetIterator:
         self._on_restore(state)
 
     def close(self) -> None:
-        """Stops reading."""
+        """Stops reading, and its thread."""
         self._elements.close()
 
 
 def elements_of(block: Block) -> list[Any]:
     """Computes the elements of a block. They may be rows of the user's own arrays, so they cannot be written to."""
+    # Views cost nothing; a copy of each element would double the traffic of arrays in memory.
     return _columns.elements(_columns.as_read_only(block.take()))

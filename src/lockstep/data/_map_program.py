@@ -11,6 +11,7 @@ import jax
 import keras
 import numpy as np
 
+from lockstep._types import Element, PyTree
 from lockstep.data import _columns, _division, _structure
 from lockstep.data._columns import Columns, Ragged
 from lockstep.data._failures import ProgramError, wrap_error
@@ -42,7 +43,8 @@ class MapProgram:
 
     @cached_property
     def in_order(self) -> bool:
-        """Returns whether the function must be called for each element, in order: it has side effects, or may have some."""
+        """Returns whether the function has side effects, or may have some: it is called for each element, in order."""
+        # First by the code alone: tracing a function that prints or counts would have that effect once more.
         if has_side_effects(self.function):
             return True
         try:
@@ -51,6 +53,7 @@ class MapProgram:
             example = self._example()
             if example is not None:
                 self._trace_for(example)
+            # Without an example (looking at one has side effects upstream) nothing shows that the function is pure.
             return example is None
         except NonDeterministicError:
             return True
@@ -69,12 +72,12 @@ class MapProgram:
 
     @cached_property
     def _element_spec(self) -> Any:
-        """What the elements look like; looked up once, not for each block of them."""
+        """Returns the spec of the function's arguments, or `None`."""
         return self._spec()
 
     @cached_property
     def spec(self) -> Any:
-        """What the results look like, or `None` if only running the function shows that."""
+        """Returns the spec of the results, or `None` if only running the function shows it."""
         traced = self.is_vectorized and self.vectorized_function and self.vectorized_function.traced
         return jax.tree.unflatten(traced.structure, traced.specs) if traced else None
 
@@ -82,6 +85,7 @@ class MapProgram:
     def vectorized_function(self) -> VectorizedFunction | None:
         """Returns the function for many elements at once, or `None`."""
         spec = self._element_spec
+        # XLA compiles for fixed shapes: elements that differ in size go one by one.
         if spec is None or not _has_known_shapes(spec):
             return None
         with self._lock:
@@ -95,6 +99,7 @@ class MapProgram:
 
     def __call__(self, columns: Columns, describe: Callable[[int], str]) -> Columns:
         """Maps elements; `describe` says where the i-th of them comes from."""
+        # A function with side effects must be called exactly once per element, so never for many.
         many = None if self.in_order else self.vectorized_function
         if many is not None and _matches(columns, self._element_spec):
             self._check_width(many.traced, jax.tree.leaves(columns), describe)
@@ -105,13 +110,14 @@ class MapProgram:
         elements = enumerate(_columns.elements(columns))
         return self.columns([self.at(element, describe(i)) for i, element in elements])
 
-    def at(self, element: Any, where: str) -> Any:
+    def at(self, element: Element, where: str) -> Any:
         """Calls the function for one element; `where` says where it comes from.
 
         Raises:
             InputError: If the function fails.
         """
         try:
+            # numpy warns and returns 0 where TensorFlow raises.
             with _division.raise_on_zero_division(jax.tree.leaves(element)):
                 result = _structure.normalize(_structure.call(self.function, _structure.copy_arrays(element)))
             # It may return the same array again for the next element, or one that the program goes on with.
@@ -137,19 +143,22 @@ class MapProgram:
                     "as they are, compute with them before they enter the dataset, or set JAX_ENABLE_X64=1."
                 )
 
-    def _cast_to_jax_types(self, element: Any, result: Any, where: str) -> Any:
-        """What numpy computed has the dtype that JAX would have given it."""
+    def _cast_to_jax_types(self, element: Element, result: PyTree, where: str) -> Any:
+        """Casts a result that numpy computed to the dtypes that JAX would have given it."""
         leaves, structure = jax.tree.flatten(result)
-        given = jax.tree.leaves(element)
-        if not any(getattr(leaf, "dtype", None) in _NUMPYS for leaf in (*leaves, *given)):
+        arguments = jax.tree.leaves(element)
+        # No wide dtype anywhere: numpy and JAX agree, and tracing would only cost time.
+        if not any(getattr(leaf, "dtype", None) in _NUMPYS for leaf in (*leaves, *arguments)):
             return result
         try:
             traced = self._trace_for(element)
         except NonDeterministicError:
             return result
+        # A function whose result depends on values, such as by an `if`, has no trace to compare with: numpy's dtypes
+        # stay.
         if traced is None or traced.structure != structure:
             return result
-        self._check_width(traced, [np.asarray(leaf)[None] for leaf in given], lambda _: where)
+        self._check_width(traced, [np.asarray(leaf)[None] for leaf in arguments], lambda _: where)
         return structure.unflatten(
             [
                 leaf if source is not None else leaf.astype(spec.dtype)
@@ -157,9 +166,10 @@ class MapProgram:
             ]
         )
 
-    def _trace_for(self, element: Any) -> TracedFunction | None:
-        """Returns the trace for elements of these dtypes, whatever their sizes."""
+    def _trace_for(self, element: Element) -> TracedFunction | None:
+        """Returns the trace for an element's dtypes and ranks; sizes do not matter to dtypes."""
         leaves, structure = jax.tree.flatten(element)
+        # By ranks, not sizes: images of many sizes need one trace, which is for dtypes only.
         key = (structure, tuple((getattr(v, "dtype", TEXT), np.ndim(v)) for v in leaves))
         with self._lock:
             if key not in self._traced:
@@ -167,18 +177,19 @@ class MapProgram:
                 try:
                     self._traced[key] = trace(self.function, structure.unflatten(specs))
                 except NonDeterministicError as error:
+                    # Kept like a result, so that a function that cannot be traced is tried once per dtype and rank.
                     self._traced[key] = error
-            found = self._traced[key]
-        if isinstance(found, NonDeterministicError):
-            raise found
-        return found
+            trace_or_error = self._traced[key]
+        if isinstance(trace_or_error, NonDeterministicError):
+            raise trace_or_error
+        return trace_or_error
 
 
 # What numpy gives where JAX may give another dtype; int8 is the square of a bool.
 _NUMPYS = frozenset(np.dtype(t) for t in (np.float64, np.int64, np.uint64, np.complex128, np.int8))
 
 
-def _has_variables(value: Any) -> bool:
+def _has_variables(value: object) -> bool:
     """Returns whether a value is a variable of Keras, or a layer or a collection that has some."""
     if isinstance(value, keras.Layer):
         return bool(value.variables)
@@ -196,14 +207,14 @@ def _stack(results: list[Any], function: Callable[..., Any]) -> Columns:
         ) from error
 
 
-def _has_known_shapes(spec: Any) -> bool:
+def _has_known_shapes(spec: PyTree) -> bool:
     leaves = jax.tree.leaves(spec)
     return all(isinstance(s, TensorSpec) and s.shape is not None and None not in s.shape for s in leaves)
 
 
-def _matches(columns: Columns, spec: Any) -> bool:
-    found, expected = jax.tree.leaves(columns), jax.tree.leaves(spec)
-    return len(found) == len(expected) and all(
+def _matches(columns: Columns, spec: PyTree) -> bool:
+    leaves, expected = jax.tree.leaves(columns), jax.tree.leaves(spec)
+    return len(leaves) == len(expected) and all(
         not isinstance(c, Ragged) and c.shape[1:] == s.shape and c.dtype == s.dtype
-        for c, s in zip(found, expected, strict=True)
+        for c, s in zip(leaves, expected, strict=True)
     )

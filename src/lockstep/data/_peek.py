@@ -1,4 +1,4 @@
-"""Looks at the first elements of a plan, where nothing else tells what they look like."""
+"""Specs by inspection: the first elements of a plan are computed where nothing else shows their spec."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from lockstep._types import PyTree
 from lockstep.data import _columns, _spec
-from lockstep.data._plan import Node, Run
+from lockstep.data._plan import Cursor, Node, Run
 from lockstep.errors import InputError
 
 # Two elements: sizes in which they differ are not fixed.
@@ -46,6 +47,7 @@ def peek_spec(node: Node, upstream: Node | None = None) -> Any:
     for element in elements[1:]:
         result = _spec.generalize(result, _spec.spec_of(element)) or result
     open_sizes = _varying_sizes(upstream) if upstream is not None else set[int]()
+    # A last batch may be smaller than the batches that were computed, and a map function passes its size on.
     return jax.tree.map(lambda s: _relax_sizes(s, open_sizes), result) if open_sizes else result
 
 
@@ -63,11 +65,11 @@ def _varying_sizes(node: Node) -> set[int]:
     return sizes
 
 
-def _has_unknown_size(spec: Any) -> bool:
+def _has_unknown_size(spec: PyTree) -> bool:
     return isinstance(spec, _spec.TensorSpec) and (spec.shape is None or None in spec.shape)
 
 
-def _relax_sizes(spec: Any, sizes: set[int]) -> Any:
+def _relax_sizes(spec: PyTree, sizes: set[int]) -> Any:
     if not isinstance(spec, _spec.TensorSpec) or spec.shape is None:
         return spec
     return _spec.TensorSpec([None if size in sizes else size for size in spec.shape], spec.dtype)
@@ -90,11 +92,12 @@ def example_of(node: Node) -> Any:
 
 
 class _WouldComputeError(Exception):
-    """Only computing elements shows what they look like."""
+    """The error of a spec that only computing elements would show."""
 
 
 def spec_without_looking(node: Node) -> Any:
     """Returns the spec, or `None` if only computing elements shows it."""
+    # A flag of the thread, not an argument: `spec` is a property, and any node on the way may compute.
     _here.may_compute = False
     try:
         return node.spec
@@ -119,11 +122,13 @@ def first_elements(node: Node, count: int) -> list[Any]:
         while len(elements) < count and (block := cursor.next(count - len(elements))) is not None:
             elements += _columns.elements(block.take())
     finally:
+        # A look must not leave files open: a dataset may read thousands.
         close_cursor(cursor)
     return elements
 
 
-def close_cursor(cursor: Any) -> None:
+def close_cursor(cursor: Cursor) -> None:
     """Closes the files of a cursor, if it has any."""
-    if hasattr(cursor, "close"):
-        cursor.close()
+    close = getattr(cursor, "close", None)
+    if close is not None:
+        close()

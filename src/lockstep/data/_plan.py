@@ -1,4 +1,4 @@
-"""A plan: nodes that say what to do. Opening one gives a cursor, which does it.
+"""Plans: immutable trees of nodes. Opening a node for a pass returns a cursor over its elements.
 
 Opening a plan twice for the same `Run` gives the same elements, on any machine. A cursor's state is small, and made of
 dicts, lists, numbers, text and integer arrays.
@@ -14,9 +14,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lockstep.data._blocks import Block
+from lockstep.data._blocks import Block, Store
 from lockstep.data._purity import has_side_effects, loads_iterator
 
+# The values of tf.data.INFINITE_CARDINALITY and tf.data.UNKNOWN_CARDINALITY.
 INFINITE = -1
 UNKNOWN = -2
 # How many elements are read at once where it makes no difference to anyone.
@@ -27,7 +28,7 @@ State = Any
 
 @dataclass(frozen=True)
 class Run:
-    """One pass over a plan: all that its random choices depend on.
+    """A pass over a plan: everything that its random choices depend on.
 
     Attributes:
         entropy: Stands in for seeds that were not given.
@@ -40,7 +41,7 @@ class Run:
     path: tuple[int, ...] = ()
 
     def for_input(self, number: int) -> Run:
-        """Returns the same pass, in one of several inputs of a node."""
+        """Returns the same pass, for one of several inputs of a node."""
         return replace(self, path=(*self.path, number))
 
     def random(self, seed: int | None, chunk: int, each_iteration: bool = True) -> np.random.Generator:
@@ -51,21 +52,25 @@ class Run:
             chunk: Which part.
             each_iteration: Whether the choices differ from pass to pass.
         """
+        # The first number keeps seeded and unseeded choices apart. Only unseeded ones depend on the path: a seed means
+        # the same wherever the node stands.
         own = (0, seed) if seed is not None else (1, self.entropy, *self.path)
         iteration = self.iteration if each_iteration else ()
+        # With the length, no pass and chunk can be the same words as another pass and chunk.
         words = [*own, len(iteration), *iteration, chunk]
+        # A generator for each chunk: a position then needs no generator's state, and any chunk can be drawn by itself.
         return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
 
 
 class Cursor(Protocol):
-    """Gives the elements of a plan, in order. What it gives does not depend on how much is asked for at once."""
+    """A position in the elements of a plan. The elements it returns do not depend on the limits it is called with."""
 
     def next(self, limit: int) -> Block | None:
         """Returns the next elements, at least one and at most `limit`, or `None` at the end, and ever after."""
         ...
 
     def state(self) -> State:
-        """Returns where it stands. An open cursor that is given this by `restore` continues there."""
+        """Returns the position; `restore` of another cursor on the same plan and pass continues there."""
         ...
 
     def restore(self, state: State) -> None:
@@ -109,7 +114,7 @@ class Node(ABC):
     @property
     @abstractmethod
     def spec(self) -> Any:
-        """What the elements look like."""
+        """Returns the spec of the elements."""
 
     @property
     def cardinality(self) -> int:
@@ -118,11 +123,12 @@ class Node(ABC):
 
     @property
     def label(self) -> str:
-        """Says what it does, with all that its elements' number and order depend on; a state belongs to these."""
+        """Returns the name, and the parameters that the number and order of elements depend on; identifies states."""
         return type(self).__name__
 
     def with_inputs(self, inputs: Sequence[Node]) -> Node:
         """Returns a copy that reads other nodes."""
+        # A shallow copy keeps what a node has computed, such as a map function's trace.
         result = copy.copy(self)
         result.inputs = tuple(inputs)
         return result
@@ -174,9 +180,9 @@ class FunctionTransformation(Transformation):
 
 
 class StoreCursor:
-    """Reads a store of known length from its first row to its last."""
+    """A cursor over all rows of a store of known length."""
 
-    def __init__(self, store: Any, count: int) -> None:
+    def __init__(self, store: Store, count: int) -> None:
         self._store = store
         self._count = count
         self._at = 0
@@ -194,7 +200,7 @@ class StoreCursor:
 
 
 class EmptyCursor:
-    """Has no elements."""
+    """A cursor without elements."""
 
     def next(self, limit: int) -> Block | None:
         return None
@@ -207,12 +213,12 @@ class EmptyCursor:
 
 
 def walk(node: Node) -> list[Node]:
-    """Returns all nodes of a plan, each before those it reads."""
+    """Returns all nodes of a plan, each before its inputs."""
     return [node, *(n for upstream in node.inputs for n in walk(upstream))]
 
 
 def drop(cursor: Cursor, count: int) -> bool:
-    """Passes over `count` elements without computing them; returns whether there were so many."""
+    """Drops `count` elements without computing them; returns whether there were so many."""
     while count > 0:
         block = cursor.next(min(count, CHUNK))
         if block is None:

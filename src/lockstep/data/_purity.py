@@ -1,4 +1,4 @@
-"""Finds map functions with side effects before they are traced.
+"""Side effects of map functions, found in their bytecode before JAX traces them.
 
 JAX traces a function once and computes with what it recorded. A function that counts, collects, prints or draws random
 numbers must instead be called for every element. Its code shows most of that: it stores to a name or in a container
@@ -19,6 +19,7 @@ from typing import Any
 from lockstep.data._opcodes import KNOWN
 
 # fmt: off
+# Names of methods that change their object, in Python's containers, queues, loggers, metrics and variables.
 _CHANGES = frozenset({
     "append", "extend", "insert", "add", "update", "subtract", "pop", "popitem", "remove", "discard", "clear",
     "setdefault", "write", "writelines", "put", "put_nowait", "send", "appendleft", "popleft", "sort",
@@ -53,6 +54,7 @@ _SUBSCRIPTS = frozenset({"BINARY_SUBSCR", "BINARY_SLICE"})
 _LOCAL = object()
 # Something outside, whose value is not known.
 _EXTERNAL = object()
+# Calls of calls that are followed; deeper ones are left to the two traces.
 _DEPTH = 4
 
 
@@ -70,7 +72,7 @@ def loads_iterator(function: Callable[..., Any]) -> bool:
 
 
 def loads_value(function: Callable[..., Any], wanted: Callable[[Any], bool]) -> bool:
-    """Returns whether the code loads a value of a kind from outside: by name, or as an attribute of what has a name."""
+    """Returns whether the code loads an external value of a kind, by name or as an attribute."""
     return _scan(function, _DEPTH, set(), functools.partial(_LoadScan, wanted))
 
 
@@ -78,22 +80,25 @@ def _scan(function: Any, depth: int, seen: set[int], scan: Callable[..., _Byteco
     if id(function) in seen or depth == 0:
         return False
     seen.add(id(function))
+    # A partial has no code of its own.
     if isinstance(function, functools.partial):
         return _scan(function.func, depth, seen, scan)
     if hasattr(function, "__wrapped__") and _scan(function.__wrapped__, depth, seen, scan):
         return True
     target, owner = _code_of(function)
+    # Nothing to read (a built-in, C code), or code that tracing judges.
     if target is None or _is_library(target):
         return False
     names = _Names(target, owner)
 
-    def scan_callee(value: Any) -> bool:
+    def scan_callee(value: object) -> bool:
         return _scan(value, depth - 1, seen, scan)
 
+    # Nested functions too: a closure that appends does so when it is called.
     return any(scan(names=names, scan_callee=scan_callee).matches(code) for code in _nested_code(target.__code__))
 
 
-def _code_of(function: Any) -> tuple[types.FunctionType | None, Any]:
+def _code_of(function: object) -> tuple[types.FunctionType | None, Any]:
     """Returns the function that is called, and the object that it is a method of."""
     owner = _LOCAL
     if isinstance(function, types.MethodType):
@@ -104,9 +109,9 @@ def _code_of(function: Any) -> tuple[types.FunctionType | None, Any]:
 
 
 class _Names:
-    """What the names of a function stand for, of those that are not its own."""
+    """The values of a function's names that are bound outside of it: closure, defaults, globals."""
 
-    def __init__(self, function: types.FunctionType, owner: Any) -> None:
+    def __init__(self, function: types.FunctionType, owner: object) -> None:
         code = function.__code__
         defaults = function.__defaults__ or ()
         parameters = code.co_varnames[: code.co_argcount]
@@ -129,7 +134,7 @@ class _Names:
 
 
 class _BytecodeScan:
-    """Follows code from its first instruction to its last, with what lies on the stack as far as it is from outside.
+    """An abstract interpretation of a function's bytecode, first instruction to last, that tracks external values.
 
     Args:
         names: What the names of the function stand for.
@@ -143,10 +148,11 @@ class _BytecodeScan:
         self._locals: dict[str, Any] = dict(names.bound)
 
     def matches(self, code: types.CodeType) -> bool:
-        """Returns whether the code shows what is looked for."""
+        """Returns whether the code matches the scan."""
         return any(self._matches_step(step) for step in dis.get_instructions(code))
 
     def _matches_step(self, step: dis.Instruction) -> bool:
+        # An instruction of a newer Python: side effects are assumed, which costs speed and never correctness.
         if step.opname not in KNOWN:
             return True
         if self._matches_instruction(step):
@@ -159,11 +165,12 @@ class _BytecodeScan:
         return any(self._matches_use(value) for value in loaded)
 
     def _matches_instruction(self, step: dis.Instruction) -> bool:
-        """Returns whether an instruction itself is what is looked for."""
+        """Returns whether the scan looks for this instruction."""
         return False
 
     def _matches_attribute(self, attribute: str) -> bool:
         owner = self._top()
+        # A method of a local object changes nothing outside; an attribute of a module is a name.
         if owner is _LOCAL or isinstance(owner, types.ModuleType):
             value = getattr(owner, attribute, _LOCAL)
             return owner is not _LOCAL and self._matches_use(value)
@@ -172,27 +179,28 @@ class _BytecodeScan:
         return owner is not _EXTERNAL and self._matches_use(getattr(owner, attribute, _LOCAL))
 
     def _matches_method(self, attribute: str) -> bool:
-        """Returns whether a method of that name is what is looked for."""
+        """Returns whether the scan looks for methods of this name."""
         return False
 
-    def _matches_use(self, value: Any) -> bool:
+    def _matches_use(self, value: object) -> bool:
         if value is _LOCAL or value is _EXTERNAL or isinstance(value, types.ModuleType):
             return False
         is_function = callable(value) and not isinstance(value, type)
         return self._matches_value(value) or (is_function and self._scan_callee(value))
 
-    def _matches_value(self, value: Any) -> bool:
-        """Returns whether a value is what is looked for."""
+    def _matches_value(self, value: object) -> bool:
+        """Returns whether the scan looks for this value."""
         return False
 
     def _top(self, place: int = 1) -> Any:
         return self._stack[-place] if len(self._stack) >= place else _LOCAL
 
     def _step_stack(self, step: dis.Instruction) -> None:
-        """Does to the stack what the instruction does."""
+        """Applies an instruction to the abstract stack."""
         name, stack = step.opname, self._stack
         effect = dis.stack_effect(step.opcode, step.arg if step.opcode >= dis.HAVE_ARGUMENT else None, jump=False)
         if name in _LOADS:
+            # LOAD_GLOBAL may push a NULL before the function, for the call.
             null = [_LOCAL] * (effect - 1)
             stack += [*null, self._names.value(str(step.argval), name in ("LOAD_GLOBAL", "LOAD_NAME"))]
         elif name.startswith("LOAD_FAST"):
@@ -213,6 +221,7 @@ class _BytecodeScan:
 
     def _step_fast_store(self, step: dis.Instruction) -> None:
         """Stores to names of the function, from Python 3.13 on up to two at once, or one beside a load."""
+        # In the order in which CPython pops them.
         names: list[str] = list(step.argval) if isinstance(step.argval, tuple) else [step.argval]
         for name in names[: _FAST_STORES[step.opname]]:
             self._locals[name] = self._stack.pop() if self._stack else _LOCAL
@@ -220,18 +229,19 @@ class _BytecodeScan:
             self._stack.append(self._locals.get(names[1], _LOCAL))
 
     def _step_other(self, step: dis.Instruction, effect: int) -> None:
-        kept = self._top(2) if step.opname in _SUBSCRIPTS else _LOCAL
+        container = self._top(2) if step.opname in _SUBSCRIPTS else _LOCAL
         if effect < 0:
             del self._stack[effect:]
         self._stack += [_LOCAL] * max(effect, 0)
         if effect < 0 and self._stack:
             # Whatever was computed is new, but for an item of something outside.
-            outside = kept is not _LOCAL and not hasattr(kept, "dtype")
+            # An item of an external container is external; of an external array it is a number.
+            outside = container is not _LOCAL and not hasattr(container, "dtype")
             self._stack[-1] = _EXTERNAL if outside else (_LOCAL if _computes(step.opname) else self._stack[-1])
 
 
 class _EffectScan(_BytecodeScan):
-    """Looks for side effects."""
+    """A scan for side effects."""
 
     def _matches_instruction(self, step: dis.Instruction) -> bool:
         name = step.opname
@@ -242,12 +252,12 @@ class _EffectScan(_BytecodeScan):
     def _matches_method(self, attribute: str) -> bool:
         return attribute in _CHANGES
 
-    def _matches_value(self, value: Any) -> bool:
+    def _matches_value(self, value: object) -> bool:
         return _is_iterator(value) or _is_nondeterministic(value) or id(value) in _FUNCTIONS
 
 
 class _LoadScan(_BytecodeScan):
-    """Looks for values of a kind.
+    """A scan for external values of a kind.
 
     Args:
         wanted: Returns whether a value is of that kind.
@@ -259,11 +269,11 @@ class _LoadScan(_BytecodeScan):
         super().__init__(names, scan_callee)
         self._wanted = wanted
 
-    def _matches_value(self, value: Any) -> bool:
+    def _matches_value(self, value: object) -> bool:
         return self._wanted(value)
 
 
-def _is_iterator(value: Any) -> bool:
+def _is_iterator(value: object) -> bool:
     """Returns whether a value is an iterator, or a collection that has one."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)
     return any(isinstance(v, Iterator) for v in inner)
@@ -273,7 +283,7 @@ def _computes(name: str) -> bool:
     return name.startswith(("BINARY", "CALL", "COMPARE", "BUILD", "FORMAT", "CONTAINS", "IS_OP"))
 
 
-def _is_nondeterministic(value: Any) -> bool:
+def _is_nondeterministic(value: object) -> bool:
     module = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
     kind = type(value)
     owner = getattr(value, "__self__", None)
@@ -283,7 +293,7 @@ def _is_nondeterministic(value: Any) -> bool:
 
 
 def _is_library(function: types.FunctionType) -> bool:
-    """Installed packages and Python's own modules keep their effects to themselves, or tracing finds them."""
+    """Returns whether a function is of an installed package or of Python's own modules."""
     name = str(function.__globals__.get("__name__", ""))
     root = name.partition(".")[0]
     path = getattr(sys.modules.get(name), "__file__", None) or ""

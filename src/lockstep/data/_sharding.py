@@ -1,4 +1,4 @@
-"""Divides plans among workers: by files, or where the user says so."""
+"""Sharding of plans among workers: by files, by batches, or where the program marks it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lockstep.errors import ArgumentError, InputError
 
 
 def file_count(plan: Node) -> int | None:
-    """Returns how many files a plan reads, the least over its sources of files, or `None` if it reads none."""
+    """Returns the number of files a plan reads, the least over its sources, or `None` if it reads none."""
     return min((_file_count_of(node) for node in _file_sources(plan)), default=None)
 
 
@@ -43,7 +43,7 @@ def shard_by_files(plan: Node, count: int, index: int) -> Node:
     def part(node: Node) -> Node | None:
         if not any(node is s for s in sources):
             return None
-        return node.part(count, index) if isinstance(node, Files) else Shard(node, count, index)
+        return node.shard(count, index) if isinstance(node, Files) else Shard(node, count, index)
 
     return _rewrite(plan, part)
 
@@ -63,7 +63,7 @@ def shard_by_hint(plan: Node, count: int, index: int) -> Node:
 
 
 def shard_batches(plan: Node, count: int, index: int) -> Node:
-    """Returns the plan with one worker's share of each batch: the first ones take what does not divide.
+    """Returns the plan with one worker's shard of each batch; the first workers take the remainder.
 
     Raises:
         ArgumentError: If the elements are no batches.
@@ -76,6 +76,7 @@ def shard_batches(plan: Node, count: int, index: int) -> Node:
             "larger."
         )
     last = _without_prefetch(plan)
+    # drop_remainder of the global batch holds for the shards: all workers have as many batches.
     return Rebatch(plan, [share], isinstance(last, Batch) and last.drop)
 
 
@@ -86,6 +87,7 @@ def batch_size(plan: Node) -> int:
         ArgumentError: If the elements are no batches.
     """
     last = _without_prefetch(plan)
+    # The declared size, since a spec's first axis is unknown where the last batch is smaller.
     if isinstance(last, Batch):
         return last.size
     sizes = {s.shape[0] if isinstance(s, TensorSpec) and s.shape else None for s in _leaf_specs(plan)}
@@ -119,10 +121,11 @@ def _file_sources(plan: Node) -> list[Node]:
     """Returns the nodes that hold files, or names of files that are read one by one."""
     if isinstance(plan, Files):
         return [plan]
-    found = [source for node in plan.inputs for source in _file_sources(node)]
-    if not found and isinstance(plan, Interleave):
+    sources = [source for node in plan.inputs for source in _file_sources(node)]
+    # interleave over file names, tf.data's usual form: the names are sharded instead of the files.
+    if not sources and isinstance(plan, Interleave):
         return [n for n in walk(plan.upstream) if isinstance(n, Arrays) and _is_text(n)]
-    return found
+    return sources
 
 
 def _is_text(node: Arrays) -> bool:
@@ -140,5 +143,6 @@ def _rewrite(node: Node, change: Callable[[Node], Node | None]) -> Node:
     if changed is not None:
         return changed
     inputs = [_rewrite(n, change) for n in node.inputs]
+    # Kept nodes keep their caches and their compiled functions.
     same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
     return node if same else node.with_inputs(inputs)

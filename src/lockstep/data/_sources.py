@@ -1,4 +1,4 @@
-"""Where elements come from: arrays, ranges, generators, random numbers, files."""
+"""Sources: arrays, ranges, generators, random numbers, stores."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import jax
 import numpy as np
 
 from lockstep._nest import Packed
+from lockstep._types import ArrayLike, Element, PyTree
 from lockstep.data import _columns, _spec
 from lockstep.data._blocks import ArrayStore, Block, array_block
-from lockstep.data._columns import Columns
+from lockstep.data._columns import Column, Columns
 from lockstep.data._failures import DeferredError
 from lockstep.data._peek import check_may_compute
 from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, StoreCursor
@@ -20,7 +21,7 @@ from lockstep.errors import InputError
 
 
 class Arrays(Node):
-    """The rows of arrays that are there."""
+    """The rows of arrays in memory."""
 
     def __init__(self, columns: Columns, origin: str = "") -> None:
         leaves = jax.tree.leaves(columns)
@@ -50,7 +51,7 @@ class Arrays(Node):
 
 
 class Range(Node):
-    """Whole numbers at a distance; int64."""
+    """Integers at a distance."""
 
     def __init__(self, start: int, stop: int, step: int, dtype: np.dtype[Any], endless: bool = False) -> None:
         # Nobody counts to the end of this, and numbers of 64 bits do not either.
@@ -92,7 +93,7 @@ class _RangeStore:
 
 
 class RandomNumbers(Node):
-    """Endless whole numbers from 0 to 2**32 - 1; int64. Each depends on the seed and its place alone."""
+    """Endless random integers from 0 to 2**32 - 1, int64. Each depends on the seed, the pass and its index alone."""
 
     def __init__(self, seed: int | None, each_iteration: bool) -> None:
         self._seed = seed
@@ -134,9 +135,9 @@ class _RandomStore:
 
 
 class Generated(Node):
-    """What an iterable gives, anew on each pass."""
+    """The values of an iterable that each pass makes anew."""
 
-    def __init__(self, make: Callable[[], Iterable[Any]], signature: Any | None) -> None:
+    def __init__(self, make: Callable[[], Iterable[Any]], signature: PyTree | None) -> None:
         self._make = make
         self._signature = signature
 
@@ -154,11 +155,12 @@ class Generated(Node):
 
     @property
     def spec(self) -> Any:
-        """Returns the signature, or what the first element of a new pass looks like."""
+        """Returns the signature, or the spec of the first element of a new pass."""
         if self._signature is None:
             check_may_compute()
             for value in self._make():
                 return _spec.spec_of(normalize(value))
+            # An empty generator shows no spec; TensorFlow demands a signature of every generator.
             raise InputError("from_generator needs output_signature for a generator without any element.")
         return self._signature
 
@@ -168,9 +170,9 @@ class Generated(Node):
 
 
 class _GeneratedCursor:
-    """Position: how many elements were taken, or failed. To continue, a new pass drops so many."""
+    """A cursor whose state is the number of elements taken or failed; `restore` drops so many of a new pass."""
 
-    def __init__(self, make: Callable[[], Iterable[Any]], signature: Any | None) -> None:
+    def __init__(self, make: Callable[[], Iterable[Any]], signature: PyTree | None) -> None:
         self._make = make
         self._signature = signature
         self._values: Iterator[Any] | None = None
@@ -181,6 +183,7 @@ class _GeneratedCursor:
         self._deferred = DeferredError()
 
     def next(self, limit: int) -> Block | None:
+        # On the first `next`, so that opening a plan, as for its spec, runs no code of the user.
         if self._values is None:
             self._values = iter(())  # What cannot be begun has no elements.
             self._values = self._begun()
@@ -190,13 +193,13 @@ class _GeneratedCursor:
         return array_block(_stacked(elements), "element of the generator", first) if elements else None
 
     def _begun(self) -> Iterator[Any]:
-        made: Any = self._make()
-        if not isinstance(made, Iterable):
+        values: Any = self._make()
+        if not isinstance(values, Iterable):
             raise InputError(
-                f"The function of from_generator must return an iterable. Received: {type(made).__name__}. Use yield "
+                f"The function of from_generator must return an iterable. Received: {type(values).__name__}. Use yield "
                 "in it, or return iter(...)."
             )
-        return iter(made)
+        return iter(values)
 
     def _take(self, limit: int) -> list[Any]:
         """Returns the next elements; an error that follows some of them is raised when they are used up."""
@@ -233,6 +236,7 @@ class _GeneratedCursor:
     def _skip(self) -> None:
         assert self._values is not None
         skipped = 0
+        # A generator cannot be positioned: a resumed pass calls it again and drops what was taken.
         while skipped < self._taken:
             try:
                 value = next(self._values)
@@ -249,7 +253,7 @@ class _GeneratedCursor:
                 f"{skipped} on the second pass. Make it depend on nothing but its arguments."
             )
 
-    def _checked(self, value: Any) -> Any:
+    def _checked(self, value: PyTree) -> Any:
         if self._signature is None:
             return self._arranged(normalize(value))
         try:
@@ -260,12 +264,13 @@ class _GeneratedCursor:
             raise self._mismatch(_spec.spec_of(element))
         return element
 
-    def _arranged(self, element: Any) -> Any:
+    def _arranged(self, element: Element) -> Any:
         leaves, structure = jax.tree.flatten(element)
+        # Dicts with the same keys in another order: the first element's order holds for all.
         self._structure = self._structure or structure
         return self._structure.unflatten(leaves) if structure == self._structure else element
 
-    def _mismatch(self, received: Any, error: Exception | None = None) -> InputError:
+    def _mismatch(self, received: object, error: Exception | None = None) -> InputError:
         return InputError(
             f"A generator must give elements of its output_signature, {self._signature}. Received as number "
             f"{self._taken}: {received}{f' ({error})' if error else ''}. Change one of the two."
@@ -279,8 +284,9 @@ def _stacked(elements: list[Any]) -> Columns:
         raise InputError(f"A generator must give elements of one structure. {error}.") from error
 
 
-def _as_declared(value: Any, signature: Any) -> Any:
-    """Numbers take the dtype that the signature says, as in TensorFlow."""
+def _as_declared(value: PyTree, signature: PyTree) -> Any:
+    """Converts numbers to the signature's dtypes, as TensorFlow does."""
+    # TensorFlow takes a list for a tuple of the signature.
     if isinstance(signature, tuple) and isinstance(value, list):
         value = tuple(value)
     if isinstance(signature, _spec.TensorSpec):
@@ -293,14 +299,14 @@ def _as_declared(value: Any, signature: Any) -> Any:
     return value
 
 
-def _matches(element: Any, signature: Any) -> bool:
+def _matches(element: Element, signature: PyTree) -> bool:
     if jax.tree.structure(element) != jax.tree.structure(signature):
         return False
     pairs = zip(jax.tree.leaves(element), jax.tree.leaves(signature), strict=True)
     return all(not isinstance(s, _spec.TensorSpec) or s.is_compatible_with(leaf) for leaf, s in pairs)
 
 
-def _rows(leaf: Any) -> int:
+def _rows(leaf: ArrayLike) -> int:
     if np.ndim(getattr(leaf, "values", leaf)) == 0:
         raise InputError(
             "from_tensor_slices needs arrays with at least one axis, whose rows become the elements. Received: the "
@@ -309,7 +315,7 @@ def _rows(leaf: Any) -> int:
     return len(leaf)
 
 
-def _row_spec(column: Any) -> Any:
+def _row_spec(column: Column) -> Any:
     if isinstance(column, _columns.Ragged):
         specs = [_spec.spec_of_leaf(v) for v in column.values]
         result = specs[0]

@@ -1,4 +1,4 @@
-"""Reads files out of an archive in memory; nothing is unpacked to the disk."""
+"""Archives that are read in memory; nothing is unpacked to the disk."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def read_members(content: bytes, wanted: Callable[[str], bool], name: str) -> di
     Raises:
         InputError: If the archive is damaged.
     """
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     try:
         with gzip.open(io.BytesIO(content)) as unzipped:
             with tarfile.open(fileobj=unzipped, mode="r|") as archive:
                 for member in archive:
                     if member.isfile() and wanted(member.name):
                         file = archive.extractfile(member)
-                        found[member.name] = file.read() if file else b""
+                        contents[member.name] = file.read() if file else b""
             # The checksum stands at the end.
             while unzipped.read(1 << 20):
                 pass
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise InputError(f"{name} is no complete .tar.gz archive: {error}. Replace it with a fresh copy.") from error
-    return found
+    return contents

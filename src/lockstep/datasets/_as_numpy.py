@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from lockstep._types import PyTree
+
 
 class NumpyElements:
-    """The elements of a dataset, as often as wanted, as NumPy arrays."""
+    """A repeatable iterable over a dataset's elements as NumPy arrays."""
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: PyTree) -> None:
         self._dataset = dataset
 
     def __iter__(self) -> Iterator[Any]:
-        """Over the elements."""
+        """Iterates over the elements."""
         return iter(self._dataset.as_numpy_iterator())
 
     def __len__(self) -> int:
@@ -23,7 +25,7 @@ class NumpyElements:
         return len(self._dataset)
 
 
-def as_numpy(dataset: Any) -> Any:
+def as_numpy(dataset: PyTree) -> Any:
     """Returns datasets and arrays as NumPy (tfds.as_numpy).
 
     Args:

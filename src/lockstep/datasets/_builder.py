@@ -1,4 +1,4 @@
-"""A data set by name: found once, read as often as wanted."""
+"""Data sets by name: `load`, `builder`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class DatasetBuilder:
 
     @property
     def info(self) -> DatasetInfo:
-        """What is known of the data set; once it has been loaded, with the sizes that it has on this machine."""
+        """Returns the data set's description; once it is loaded, with its sizes on this machine."""
         known, loaded = self._data_set, self._loaded
         sizes = {k: len(t) for k, t in loaded.tables.items()} if loaded else known.sizes
         return DatasetInfo(
@@ -112,7 +112,7 @@ class DatasetBuilder:
 
 
 def builder(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> DatasetBuilder:
-    """Returns a data set by name without loading it (tfds.builder). The arguments are those of `DatasetBuilder`."""
+    """Returns a data set by name without loading it (tfds.builder). Arguments as of `DatasetBuilder`."""
     return DatasetBuilder(name, data_dir=data_dir)
 
 
@@ -171,14 +171,14 @@ def _check_batch_size(batch_size: int | None) -> int | None:
 
 
 def _drop_empty(parts: list[Part], split: SplitLike) -> list[Part]:
-    found = [part for part in parts if part.stop > part.start]
-    if not found:
+    filled = [part for part in parts if part.stop > part.start]
+    if not filled:
         raise ArgumentError(f"A split must hold at least one example. Received: {split!r}, which holds none: {parts}.")
-    return found
+    return filled
 
 
 def _print_once(message: str) -> None:
-    """Prints a line once in the process that the user started, not in those that read for it."""
+    """Prints a line once per job: in the process that the user started, not in its children."""
     with _printed_lock:
         if message in _printed or multiprocessing.parent_process() is not None:
             return

@@ -40,9 +40,9 @@ def find(
     """
     directories = [root / data_set, root] if directly or root.name == data_set else [root / data_set]
     for directory in directories:
-        found = _find_all(directory, names)
-        if found:
-            return found
+        paths_of_all = _find_all(directory, names)
+        if paths_of_all:
+            return paths_of_all
     origin = f" of {published}" if published else ""
     missing = [[d / name for name in names if not _existing_file(d / name)] for d in directories]
     nearest = min(map(len, missing))
@@ -70,8 +70,8 @@ def missing_data_error(root: Path, rule: str, remedy: str, setting: str = VARIAB
 
 
 def _find_all(directory: Path, names: Sequence[str]) -> list[Path] | None:
-    found = [path for name in names if (path := _existing_file(directory / name))]
-    return found if len(found) == len(names) else None
+    paths = [path for name in names if (path := _existing_file(directory / name))]
+    return paths if len(paths) == len(names) else None
 
 
 def _existing_file(path: Path) -> Path | None:

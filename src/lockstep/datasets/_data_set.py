@@ -1,4 +1,4 @@
-"""What a file in `_sets/` says of a data set, and what it hands over when the data set is loaded."""
+"""The interface of the files in `_sets/`: the description of a data set, and its loaded data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class LoadedDataSet:
-    """A data set that was found.
+    """The data of a data set.
 
     Attributes:
         tables: Its splits.

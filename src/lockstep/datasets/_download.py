@@ -21,7 +21,7 @@ class UnavailableError(Exception):
 
 
 def check_reachable(url: str) -> None:
-    """Asks the server of `url` for a sign of life; raises `UnavailableError` if there is none within seconds."""
+    """Checks that the server of `url` answers; raises `UnavailableError` if it does not within seconds."""
     answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
     # On a thread, because looking up the server's name knows no time limit.
     threading.Thread(target=lambda: answers.put(_ask(url)), name="lockstep-probe", daemon=True).start()
@@ -34,7 +34,7 @@ def check_reachable(url: str) -> None:
 
 
 def download(url: str, patience: int = 1) -> bytes:
-    """Returns what `url` holds; raises `UnavailableError` if that fails or takes `patience` times two minutes."""
+    """Downloads `url`; raises `UnavailableError` if that fails or takes `patience` times two minutes."""
     try:
         with urllib.request.urlopen(url, timeout=_SILENCE_SECONDS) as response:
             return _receive(response, url, TOTAL_SECONDS * patience)
@@ -67,7 +67,7 @@ def _ask(url: str) -> Exception | None:
 
 
 def _reason(error: Exception) -> object:
-    """What urllib wraps in an error of its own, else the error itself."""
+    """Returns the cause inside of urllib's own error, else the error itself."""
     return getattr(error, "reason", None) or error
 
 

@@ -1,4 +1,4 @@
-"""Makes a dataset, or whole arrays, of the examples that were asked for."""
+"""Datasets and arrays of selected examples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHOLE = -1
 
 @dataclass(frozen=True)
 class Reading:
-    """How the examples are handed over.
+    """The form in which examples are returned.
 
     Attributes:
         keys: The features of a tuple; `None` for a dict of all.

@@ -1,4 +1,4 @@
-"""What the elements of a data set hold: names, shapes, types and the names of classes."""
+"""Features of a data set's elements: names, shapes, dtypes and the names of classes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Image:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """uint8."""
+        """Returns uint8."""
         return np.dtype(np.uint8)
 
 
@@ -76,7 +76,7 @@ class Tokens:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """int64."""
+        """Returns int64."""
         return np.dtype(np.int64)
 
 
@@ -103,7 +103,7 @@ class ClassLabel:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """int64."""
+        """Returns int64."""
         return np.dtype(np.int64)
 
     @property
@@ -138,7 +138,7 @@ class ClassLabel:
         return self._names.index(name)
 
     def __repr__(self) -> str:
-        """As tensorflow_datasets prints it."""
+        """Returns the text that tensorflow_datasets prints."""
         return f"ClassLabel(shape=(), dtype=int64, num_classes={self.num_classes})"
 
 
@@ -172,7 +172,7 @@ class FeaturesDict(Mapping[str, Any]):
         return name in self._features
 
     def __iter__(self) -> Iterator[str]:
-        """Over the names."""
+        """Iterates over the names."""
         return iter(self._features)
 
     def __len__(self) -> int:
@@ -180,7 +180,7 @@ class FeaturesDict(Mapping[str, Any]):
         return len(self._features)
 
     def __repr__(self) -> str:
-        """One line for each feature."""
+        """Returns one line for each feature."""
         lines = "".join(f"    {name!r}: {feature!r},\n" for name, feature in self._features.items())
         return f"FeaturesDict({{\n{lines}}})"
 

@@ -1,4 +1,4 @@
-"""Reads IDX files, the format of MNIST: a magic number, the size of each dimension, then one array of bytes."""
+"""IDX files, the format of MNIST: a magic number, the size of each dimension, then one array of bytes."""
 
 from __future__ import annotations
 

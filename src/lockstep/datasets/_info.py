@@ -1,4 +1,4 @@
-"""What is known of a data set besides its elements."""
+"""Descriptions of data sets and their splits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Splits(Mapping[str, SplitInfo]):
         self._sizes = dict(sizes)
 
     def __getitem__(self, split: SplitLike) -> SplitInfo:
-        """Returns what is known of "train", or of "train[:80%]".
+        """Returns the `SplitInfo` of "train", or of "train[:80%]".
 
         Raises:
             ArgumentError: If it is no split of this data set.
@@ -45,7 +45,7 @@ class Splits(Mapping[str, SplitInfo]):
         return name in self._sizes
 
     def __iter__(self) -> Iterator[str]:
-        """Over the names."""
+        """Iterates over the names."""
         return iter(self._sizes)
 
     def __len__(self) -> int:
@@ -64,7 +64,7 @@ class Splits(Mapping[str, SplitInfo]):
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of a data set (tfds.core.DatasetInfo).
+    """The description of a data set (tfds.core.DatasetInfo).
 
     Attributes:
         name: The name it is loaded by.

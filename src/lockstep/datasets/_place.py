@@ -1,4 +1,4 @@
-"""Where the files of a data set come from: one directory if the user named one, else Keras' cache and the network."""
+"""Locations of a data set's files: the user's directory if one is named, else Keras' cache and the network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class File:
 
 @dataclass(frozen=True)
 class DataLocation:
-    """Where to look.
+    """The places to look for a data set's files.
 
     Attributes:
         root: The only directory to look in, if the user named one.
@@ -64,7 +64,7 @@ def data_location(directory: str | os.PathLike[str] | None, may_download: bool =
 
 
 def read(path: Path) -> bytes:
-    """Returns what a file holds; raises `InputError` if it cannot be read."""
+    """Reads a file; raises `InputError` if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:

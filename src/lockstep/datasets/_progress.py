@@ -1,4 +1,4 @@
-"""How far a download is, in one line of a terminal."""
+"""A progress bar of downloads: one line of a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a data set is read."""
+"""Options of reading a data set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lockstep.errors import UnsupportedError
 
 @dataclass(frozen=True)
 class ReadConfig:
-    """How a data set is read (tfds.ReadConfig); what is not listed here cannot be set.
+    """Options of reading a data set (tfds.ReadConfig); options that are not listed cannot be set.
 
     Attributes:
         options: `lockstep.data.Options` of the dataset. Defaults to none.
@@ -32,7 +32,7 @@ class ReadConfig:
     skip_prefetch: bool = True
 
     def __post_init__(self) -> None:
-        """Refuses what would be ignored."""
+        """Refuses options that would be ignored."""
         if self.try_autocache:
             raise UnsupportedError(
                 "Data sets are not cached by themselves; those of arrays are in memory anyway. Received: "

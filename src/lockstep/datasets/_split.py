@@ -77,7 +77,7 @@ class ReadInstruction:
     rounding: str = "closest"
 
     def __post_init__(self) -> None:
-        """Refuses bounds that mean nothing."""
+        """Checks unit, rounding and bounds."""
         _check_choice("unit", self.unit, ("abs", "%"))
         _check_choice("rounding", self.rounding, ("closest", "pct1_dropremainder"))
         for bound in (self.from_, self.to):
@@ -96,7 +96,7 @@ class ReadInstruction:
 
     @classmethod
     def from_spec(cls, spec: str) -> Sum:
-        """Returns what a text such as "train[:80%]+test" means."""
+        """Parses a text such as "train[:80%]+test"."""
         return _parse(spec)
 
 

@@ -6,7 +6,7 @@ from lockstep.errors import ArgumentError
 
 
 class UnknownNameError(ArgumentError, KeyError):
-    """There is nothing of that name; also a `KeyError`, which `Mapping.get` waits for."""
+    """A name that does not exist; also a `KeyError`, which `Mapping.get` catches."""
 
     def __str__(self) -> str:
         """Returns the message, which `KeyError` would put in quotes."""

@@ -1,4 +1,4 @@
-"""Descriptions of what examples hold, and what a batch of lists of different lengths is parsed to.
+"""Descriptions of an example's features, and the values of lists of different lengths.
 
 Source: tf.io.FixedLenFeature, VarLenFeature, FixedLenSequenceFeature, RaggedFeature.
 """
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lockstep._types import ArrayLike, DType
 from lockstep.errors import ArgumentError
 
 _Array = np.ndarray[Any, np.dtype[Any]]
@@ -120,7 +121,7 @@ class SparseValue(NamedTuple):
     values: _Array
     dense_shape: _Array
 
-    def to_dense(self, default_value: Any = None) -> _Array:
+    def to_dense(self, default_value: ArrayLike = None) -> _Array:
         """Returns an array (rows, longest), with `default_value` (`None`: 0 or b"") where there is no value.
 
         Source: tf.sparse.to_dense.
@@ -147,7 +148,7 @@ class RaggedValue(NamedTuple):
         """Returns each row, (its length,)."""
         return np.split(self.values, self.row_splits[1:-1])
 
-    def to_dense(self, default_value: Any = None) -> _Array:
+    def to_dense(self, default_value: ArrayLike = None) -> _Array:
         """Returns an array (rows, longest), with `default_value` (`None`: 0 or b"") behind shorter rows.
 
         Source: tf.RaggedTensor.to_tensor.
@@ -169,14 +170,14 @@ def to_ragged(values: _Array, lengths: _Array) -> RaggedValue:
     return RaggedValue(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
 
 
-def fill_value(dtype: np.dtype[Any], default_value: Any) -> Any:
-    """Returns what stands for no value."""
+def fill_value(dtype: np.dtype[Any], default_value: ArrayLike) -> Any:
+    """Returns the value that fills up missing values of a dtype."""
     if default_value is not None:
         return default_value.encode() if isinstance(default_value, str) else default_value
     return b"" if dtype == TEXT else 0
 
 
-def as_dtype(dtype: Any) -> np.dtype[Any]:
+def as_dtype(dtype: DType) -> np.dtype[Any]:
     """Returns float32, int64 or, for text, `object`; takes TensorFlow's dtypes too.
 
     Raises:
@@ -193,7 +194,7 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     )
 
 
-def _check_shape(shape: Any) -> tuple[int, ...]:
+def _check_shape(shape: Sequence[int]) -> tuple[int, ...]:
     try:
         sizes = tuple(int(size) for size in shape)
     except (TypeError, ValueError) as error:

@@ -111,8 +111,8 @@ _messages = _pool()
 
 
 def _class(name: str) -> Any:
-    found = _messages.FindMessageTypeByName(f"tensorflow.{name}")
-    return message_factory.GetMessageClass(found)
+    descriptor = _messages.FindMessageTypeByName(f"tensorflow.{name}")
+    return message_factory.GetMessageClass(descriptor)
 
 
 BytesList: Any = _class("BytesList")

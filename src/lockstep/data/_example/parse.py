@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep._types import ArrayLike
 from lockstep.data._example import features as kinds
 from lockstep.data._example.values import missing_feature, serialized_bytes, to_shape, value_count, values_of
 from lockstep.errors import ArgumentError, InputError
@@ -20,7 +21,7 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 _Find = Callable[[str], Any]  # name to Feature or None
 
 
-def parse_single_example(serialized: Any, features: Mapping[str, kinds.Description]) -> dict[str, Any]:
+def parse_single_example(serialized: ArrayLike, features: Mapping[str, kinds.Description]) -> dict[str, Any]:
     """Parses one serialised `Example`.
 
     Args:
@@ -42,7 +43,7 @@ def parse_single_example(serialized: Any, features: Mapping[str, kinds.Descripti
     return {name: _single(find, name, feature, "the example") for name, feature in features.items()}
 
 
-def parse_example(serialized: Any, features: Mapping[str, kinds.Description]) -> dict[str, Any]:
+def parse_example(serialized: ArrayLike, features: Mapping[str, kinds.Description]) -> dict[str, Any]:
     """Parses a batch of serialised `Example`s.
 
     Args:
@@ -70,7 +71,7 @@ def parse_example(serialized: Any, features: Mapping[str, kinds.Description]) ->
 
 
 def parse_single_sequence_example(
-    serialized: Any,
+    serialized: ArrayLike,
     context_features: Mapping[str, kinds.Description] | None = None,
     sequence_features: Mapping[str, kinds.Description] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -94,10 +95,10 @@ def parse_single_sequence_example(
     _check_descriptions(context_features or {})
     message = _decode_message("SequenceExample", serialized_bytes(serialized), 0)
     context, lists = message.context.feature, message.feature_lists.feature_list
-    found = {
+    parsed = {
         name: _single(context.get, name, feature, "the context") for name, feature in (context_features or {}).items()
     }
-    return found, {name: _steps(lists, name, feature) for name, feature in (sequence_features or {}).items()}
+    return parsed, {name: _steps(lists, name, feature) for name, feature in (sequence_features or {}).items()}
 
 
 def _finder(serialized: bytes, index: int) -> _Find:
@@ -189,8 +190,8 @@ def _steps(lists: Any, name: str, feature: kinds.Description) -> Any:
     key = _key(name, feature)
     if key not in lists and isinstance(feature, kinds.FixedLenSequenceFeature) and not feature.allow_missing:
         raise missing_feature(key, "the sequence example")
-    found = lists[key].feature if key in lists else ()
-    rows = [_step(step, key, feature, index) for index, step in enumerate(found)]
+    steps = lists[key].feature if key in lists else ()
+    rows = [_step(step, key, feature, index) for index, step in enumerate(steps)]
     if isinstance(feature, kinds.FixedLenSequenceFeature):
         return np.array(rows, feature.dtype).reshape(len(rows), *feature.shape)
     return _concatenate_rows(rows, feature)

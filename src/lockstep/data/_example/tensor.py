@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from lockstep import _decoded_size
+from lockstep._types import ArrayLike, DType
 from lockstep.data._files.reader import to_text_array
 from lockstep.errors import ArgumentError, InputError
 
@@ -40,7 +41,9 @@ _TYPES: dict[np.dtype[Any], tuple[int, str]] = {
 }
 
 
-def decode_raw(input_bytes: Any, out_type: Any, little_endian: bool = True, fixed_length: int | None = None) -> _Array:
+def decode_raw(
+    input_bytes: ArrayLike, out_type: DType, little_endian: bool = True, fixed_length: int | None = None
+) -> _Array:
     """Reads bytes as numbers.
 
     Args:
@@ -76,7 +79,7 @@ def decode_raw(input_bytes: Any, out_type: Any, little_endian: bool = True, fixe
     return numbers.reshape(*rows.shape, max(lengths, default=0) // dtype.itemsize)
 
 
-def serialize_tensor(tensor: Any) -> bytes:
+def serialize_tensor(tensor: ArrayLike) -> bytes:
     """Returns an array of numbers or text as a serialised TensorProto, the same bytes as TensorFlow's.
 
     Raises:
@@ -93,7 +96,7 @@ def serialize_tensor(tensor: Any) -> bytes:
     return message.SerializeToString()
 
 
-def parse_tensor(serialized: Any, out_type: Any) -> _Array:
+def parse_tensor(serialized: ArrayLike, out_type: DType) -> _Array:
     """Returns the array that a serialised TensorProto holds.
 
     Args:
@@ -116,12 +119,12 @@ def parse_tensor(serialized: Any, out_type: Any) -> _Array:
         raise _no_tensor(serialized, "it cannot be parsed") from error
     dtype = _check_dtype(out_type)
     if message.dtype != _TYPES[dtype][0]:
-        held = next((str(known) for known, (number, _) in _TYPES.items() if number == message.dtype), "no known type")
-        raise InputError(f"the serialised tensor holds {held}, not {dtype}. Pass that out_type.")
+        stored = next((str(known) for known, (number, _) in _TYPES.items() if number == message.dtype), "no known type")
+        raise InputError(f"the serialised tensor holds {stored}, not {dtype}. Pass that out_type.")
     return _content(message, dtype, serialized)
 
 
-def _content(message: Any, dtype: np.dtype[Any], serialized: Any) -> _Array:
+def _content(message: Any, dtype: np.dtype[Any], serialized: ArrayLike) -> _Array:
     shape = tuple(dim.size for dim in message.tensor_shape.dim)
     count = math.prod(shape)
     if message.tensor_content:
@@ -158,20 +161,20 @@ def _tensor_proto(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
     return message
 
 
-def _as_array(tensor: Any) -> _Array:
+def _as_array(tensor: ArrayLike) -> _Array:
     array = np.asarray(tensor)
     if array.dtype.kind in "SU":
         array = array.astype(object)
     return array.astype(_check_dtype(array.dtype), copy=False)
 
 
-def _check_dtype(dtype: Any) -> np.dtype[Any]:
+def _check_dtype(dtype: DType) -> np.dtype[Any]:
     if dtype in (bytes, str) or getattr(dtype, "name", dtype) == "string":
         return _TEXT
-    found = np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).newbyteorder("=")
-    if found not in _TYPES:
+    known = np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).newbyteorder("=")
+    if known not in _TYPES:
         raise ArgumentError(f"TensorFlow has no type {dtype!r}. Use one of {', '.join(map(str, _TYPES))}.")
-    return found
+    return known
 
 
 def _as_bytes(value: object) -> bytes:
@@ -184,5 +187,5 @@ def _cut_or_pad(data: bytes, length: int) -> bytes:
     return data[:length].ljust(length, b"\0")
 
 
-def _no_tensor(serialized: Any, reason: str) -> InputError:
+def _no_tensor(serialized: ArrayLike, reason: str) -> InputError:
     return InputError(f"{len(serialized)} bytes are no serialised tensor: {reason}. Write them with serialize_tensor.")

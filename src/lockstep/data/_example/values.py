@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from lockstep._types import ArrayLike
 from lockstep.data._example.features import TEXT, Description, FixedLenFeature, FixedLenSequenceFeature
 from lockstep.data._files.reader import to_text_array
 from lockstep.errors import ArgumentError, InputError
@@ -16,7 +18,7 @@ _LISTS = {np.dtype(np.float32): "float_list", np.dtype(np.int64): "int64_list", 
 _NAMES = {"float_list": "float32", "int64_list": "int64", "bytes_list": "text"}
 
 
-def serialized_bytes(serialized: Any) -> bytes:
+def serialized_bytes(serialized: ArrayLike) -> bytes:
     """Returns a serialised message; text arrays of shape () hold one too.
 
     Raises:
@@ -32,7 +34,7 @@ def serialized_bytes(serialized: Any) -> bytes:
 
 
 def values_of(feature: Any, key: str, dtype: np.dtype[Any], where: str) -> _Array | None:
-    """Returns what a feature holds, (n,), or `None` if there is none.
+    """Returns a feature's values, (n,), or `None` if it is missing.
 
     Raises:
         InputError: If it holds values of another type.
@@ -49,7 +51,7 @@ def values_of(feature: Any, key: str, dtype: np.dtype[Any], where: str) -> _Arra
     return to_text_array(values) if dtype == TEXT else np.array(values, dtype)
 
 
-def to_shape(values: _Array, key: str, shape: Any, count: int, where: str) -> _Array:
+def to_shape(values: _Array, key: str, shape: Sequence[int], count: int, where: str) -> _Array:
     """Returns values as (n, *shape), where `count` values make one array of that shape.
 
     Raises:

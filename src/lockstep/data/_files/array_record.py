@@ -24,7 +24,7 @@ from lockstep.errors import ArgumentError, InputError, UnsupportedError
 _Texts = np.ndarray[Any, np.dtype[Any]]
 
 
-def open_array_record(path: Any) -> ArrayRecordReader:
+def open_array_record(path: object) -> ArrayRecordReader:
     """Opens an ArrayRecord file for reading in order.
 
     Raises:
@@ -35,8 +35,8 @@ def open_array_record(path: Any) -> ArrayRecordReader:
     return ArrayRecordReader(as_path(path))
 
 
-def count(path: Any) -> int:
-    """Returns the number of records in a file; raises what `open_array_record` raises."""
+def count(path: object) -> int:
+    """Returns the number of records in a file; raises the errors of `open_array_record`."""
     reader = open_array_record(path)
     try:
         return reader.count
@@ -90,10 +90,10 @@ class ArrayRecords:
             InputError: If a record is broken.
         """
         wanted = [self._check_number(int(row)) for row in rows]
-        found: list[bytes] = []
+        records: list[bytes] = []
         for index, group in groupby(wanted, lambda row: bisect.bisect_right(self._first, row) - 1):
-            found += self._files[index].read([row - self._first[index] for row in group])
-        return to_text_array(found)
+            records += self._files[index].read([row - self._first[index] for row in group])
+        return to_text_array(records)
 
     def close(self) -> None:
         """Closes the files."""
@@ -107,7 +107,7 @@ class ArrayRecords:
 
 
 class ArrayRecordReader:
-    """Reads the records of an ArrayRecord file in order; a position is the number of a record."""
+    """A reader of the records of an ArrayRecord file in order; a position is the number of a record."""
 
     def __init__(self, path: str) -> None:
         self._file = _File(path, "")
@@ -115,12 +115,12 @@ class ArrayRecordReader:
 
     @property
     def count(self) -> int:
-        """Number of records in the file."""
+        """Returns the number of records in the file."""
         return self._file.count
 
     @property
     def number(self) -> int:
-        """Ordinal of the next record."""
+        """Returns the ordinal of the next record."""
         return self._next
 
     def read(self, limit: int) -> _Texts | None:
@@ -174,7 +174,7 @@ class _File:
             raise self._broken_error(f"cannot be read at records {rows[0]} to {rows[-1]}", error) from error
 
     def _check(self) -> None:
-        """Makes the reader raise what is wrong with the file, which it does when it is closed."""
+        """Checks the file by its reader's status."""
         if not self._reader.ok():
             self._reader.close()
             raise ValueError("it is broken")

@@ -12,7 +12,7 @@ from lockstep.errors import InputError
 
 
 class BadRecord(InputError):
-    """What `convert` raises for a record that it cannot convert.
+    """The error of `convert` for a record that it cannot convert.
 
     Args:
         index: Which one of the portion.
@@ -25,7 +25,7 @@ class BadRecord(InputError):
 
 
 class BlockReader(abc.ABC):
-    """Serves portions of parsed blocks.
+    """A reader that parses a block of records at a time and returns portions of it.
 
     Args:
         stream: Where the bytes come from.
@@ -74,7 +74,7 @@ class BlockReader(abc.ABC):
 
     @property
     def number(self) -> int:
-        """Ordinal of the next record; after a seek the records before it are counted when it is first asked for."""
+        """Returns the ordinal of the next record; the first call after a seek counts the records before it."""
         if self._before is None:
             self._before = self._count(self.tell()) - self._index
         return self._before + self._index
@@ -92,7 +92,7 @@ class BlockReader(abc.ABC):
 
     @abc.abstractmethod
     def forget(self, position: int) -> None:
-        """Drops what has been read ahead: the stream has moved to `position`."""
+        """Drops the bytes that were read ahead: the stream has moved to `position`."""
 
     @abc.abstractmethod
     def reopen(self) -> BlockReader:

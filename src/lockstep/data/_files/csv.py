@@ -22,7 +22,7 @@ _Rows = list[list[bytes] | None]  # `None` for a record whose quotes are wrong
 
 
 def open_csv(
-    path: Any,
+    path: object,
     record_defaults: Sequence[Any],
     compression_type: str | None = "",
     *,
@@ -58,7 +58,7 @@ def open_csv(
 
 
 class CsvReader(BlockReader):
-    """Reads the records of a CSV file as a tuple of arrays of shape (k,)."""
+    """A reader of a CSV file; records are a tuple of arrays of shape (k,)."""
 
     def __init__(
         self, stream: Stream, columns: list[Column], splitter: _Splitter, header: bool, selected: bool
@@ -156,7 +156,7 @@ class _Splitter:
         self._field = re.compile(rb'(?:"((?:[^"]|"")*)"|([^"%b]*))(%b|$)' % (field, field))
 
     def records(self, text: bytes) -> list[bytes]:
-        """Returns the records with their ends, and last, maybe empty, what may go on in the text that follows."""
+        """Returns the records with their line ends, and last, maybe empty, the begun part of another record."""
         lines = text.splitlines(keepends=True)
         rest = b"" if text.endswith(b"\n") else lines.pop()
         if not self._quotes or b'"' not in text:
@@ -181,7 +181,7 @@ class _Splitter:
 
 
 def _join_quoted_lines(lines: list[bytes], rest: bytes) -> list[bytes]:
-    """Joins lines that a quoted newline divides: those up to an even number of quotes."""
+    """Joins lines that a quoted newline divides: lines up to an even number of quotes."""
     records: list[bytes] = []
     open_lines: list[bytes] = []
     quotes = 0

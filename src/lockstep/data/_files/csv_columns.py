@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep._types import ArrayLike
 from lockstep.data._files.reader import to_text_array
 from lockstep.errors import ArgumentError
 
@@ -19,7 +20,7 @@ _TEXT_NAMES: tuple[Any, ...] = (object, TEXT, bytes, str, "string", "object", "b
 
 @dataclass(frozen=True)
 class Column:
-    """One column.
+    """A column: the index, dtype and default of a field.
 
     Attributes:
         index: Which field of a record, from 0.
@@ -81,8 +82,8 @@ class Column:
     def _reason(self, field: bytes) -> str:
         if not field or field == self.na_value:
             return "the field is empty but required. Give the column a default in record_defaults."
-        shown = field.decode("utf-8", "backslashreplace")
-        return f"{shown!r} is no {self.dtype.name}. Correct it, or give the column another dtype in record_defaults."
+        text = field.decode("utf-8", "backslashreplace")
+        return f"{text!r} is no {self.dtype.name}. Correct it, or give the column another dtype in record_defaults."
 
 
 def columns_of(record_defaults: Sequence[Any], select_cols: Sequence[int] | None, na_value: str) -> list[Column]:
@@ -111,7 +112,7 @@ def spec(record_defaults: Sequence[Any]) -> tuple[np.dtype[Any], ...]:
     return tuple(_type_and_default(entry)[0] for entry in record_defaults)
 
 
-def _type_and_default(entry: Any) -> tuple[np.dtype[Any], Any]:
+def _type_and_default(entry: ArrayLike) -> tuple[np.dtype[Any], Any]:
     required = _as_dtype(entry)
     if required is not None:
         return required, None
@@ -124,7 +125,7 @@ def _type_and_default(entry: Any) -> tuple[np.dtype[Any], Any]:
     return dtype, None if values.size == 0 else _scalar(values.reshape(-1)[0], dtype)
 
 
-def _as_dtype(entry: Any) -> np.dtype[Any] | None:
+def _as_dtype(entry: ArrayLike) -> np.dtype[Any] | None:
     """Returns the dtype that an entry names; a `str` or `bytes` that names none is a default."""
     if isinstance(entry, (type, np.dtype)):
         return TEXT if entry in _TEXT_NAMES else _check_dtype(np.dtype(entry), entry)
@@ -133,15 +134,15 @@ def _as_dtype(entry: Any) -> np.dtype[Any] | None:
     return TEXT if name == "string" else names.get(name)
 
 
-def _plain_array(entry: Any) -> np.ndarray[Any, np.dtype[Any]]:
+def _plain_array(entry: ArrayLike) -> np.ndarray[Any, np.dtype[Any]]:
     """Returns Python's values with TensorFlow's types: float32, int32, text."""
     array = np.asarray(entry)
     narrow: dict[str, Any] = {"f": np.float32, "i": np.int32}
-    given = hasattr(entry, "dtype") or not array.size
-    return array if given or array.dtype.kind not in narrow else array.astype(narrow[array.dtype.kind])
+    is_typed = hasattr(entry, "dtype") or not array.size
+    return array if is_typed or array.dtype.kind not in narrow else array.astype(narrow[array.dtype.kind])
 
 
-def _check_dtype(dtype: np.dtype[Any], entry: Any) -> np.dtype[Any]:
+def _check_dtype(dtype: np.dtype[Any], entry: ArrayLike) -> np.dtype[Any]:
     if dtype.kind in "SUO":
         return TEXT
     if dtype in _DTYPES:
@@ -152,5 +153,5 @@ def _check_dtype(dtype: np.dtype[Any], entry: Any) -> np.dtype[Any]:
     )
 
 
-def _scalar(value: Any, dtype: np.dtype[Any]) -> Any:
+def _scalar(value: ArrayLike, dtype: np.dtype[Any]) -> Any:
     return value.encode() if dtype == TEXT and isinstance(value, str) else value

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from lockstep.data._files.block_reader import BlockReader
 from lockstep.data._files.stream import Stream, as_path
@@ -17,7 +16,7 @@ _CHUNK = 1 << 18
 
 
 def open_fixed(
-    path: Any,
+    path: object,
     record_bytes: int,
     header_bytes: int = 0,
     footer_bytes: int = 0,
@@ -39,8 +38,8 @@ def open_fixed(
     return reader
 
 
-def count(path: Any, record_bytes: int, header_bytes: int = 0, footer_bytes: int = 0) -> int:
-    """Returns the number of records in an uncompressed file; raises what `open_fixed` raises."""
+def count(path: object, record_bytes: int, header_bytes: int = 0, footer_bytes: int = 0) -> int:
+    """Returns the number of records in an uncompressed file; raises the errors of `open_fixed`."""
     reader = open_fixed(path, record_bytes, header_bytes, footer_bytes)
     try:
         return reader.check_size() or 0
@@ -49,7 +48,7 @@ def count(path: Any, record_bytes: int, header_bytes: int = 0, footer_bytes: int
 
 
 class FixedLengthReader(BlockReader):
-    """Reads records of a fixed length; a record is `bytes`."""
+    """A reader of records of a fixed length; a record is `bytes`."""
 
     def __init__(self, stream: Stream, record_bytes: int, header_bytes: int, footer_bytes: int) -> None:
         super().__init__(stream, header_bytes)

@@ -25,7 +25,7 @@ from lockstep.errors import ArgumentError, InputError, UnsupportedError
 _ROWS = 4096
 
 
-def open_parquet(path: Any, columns: Sequence[str] | None = None) -> ParquetReader:
+def open_parquet(path: object, columns: Sequence[str] | None = None) -> ParquetReader:
     """Opens a Parquet file.
 
     Args:
@@ -41,8 +41,8 @@ def open_parquet(path: Any, columns: Sequence[str] | None = None) -> ParquetRead
     return ParquetReader(as_path(path), columns)
 
 
-def count(path: Any) -> int:
-    """Returns the number of rows; raises what `open_parquet` raises."""
+def count(path: object) -> int:
+    """Returns the number of rows; raises the errors of `open_parquet`."""
     file = _open(as_path(path))
     try:
         return file.metadata.num_rows
@@ -50,10 +50,10 @@ def count(path: Any) -> int:
         file.close()
 
 
-def spec(path: Any, columns: Sequence[str] | None = None) -> dict[str, Any]:
+def spec(path: object, columns: Sequence[str] | None = None) -> dict[str, Any]:
     """Returns for each column (shape, dtype); a list of any length has shape `(None,)`, text is `object`.
 
-    Raises what `open_parquet` raises.
+    Raises the errors of `open_parquet`.
     """
     reader = open_parquet(path, columns)
     try:
@@ -63,7 +63,7 @@ def spec(path: Any, columns: Sequence[str] | None = None) -> dict[str, Any]:
 
 
 class ParquetReader:
-    """Reads the rows of a Parquet file; a position is the number of a row."""
+    """A reader of the rows of a Parquet file; a position is the number of a row."""
 
     def __init__(self, path: str, columns: Sequence[str] | None) -> None:
         self._path = path
@@ -78,7 +78,7 @@ class ParquetReader:
 
     @property
     def number(self) -> int:
-        """Number of the next row."""
+        """Returns the number of the next row."""
         return self._next
 
     def read(self, limit: int) -> dict[str, Any] | None:

@@ -32,7 +32,7 @@ def shape_and_dtype(path: str, name: str, kind: Any) -> Any:
 
 
 def value_of(column: Any, path: str, name: str, row: int) -> Any:
-    """Returns the values of the leading rows, shape (k, ...), or a dict of them; of lists, those of one length.
+    """Returns the values of the leading rows, (k, ...), or a dict of them; of lists, the first ones of one length.
 
     Raises:
         InputError: If a value is missing that is no floating-point number.

@@ -1,4 +1,4 @@
-"""What every reader of a file can do."""
+"""The protocol of readers of files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Reader(Protocol):
-    """Reads the records of one file in order, several at a time.
+    """A reader of the records of one file in order, several at a time.
 
     Attributes:
         number: Ordinal of the next record in its file, from 0, for messages. After a `seek` it may cost a pass over

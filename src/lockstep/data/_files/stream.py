@@ -91,7 +91,7 @@ class Stream:
 
 
 class _Inflater:
-    """Decompresses; a file may consist of several compressed parts, as `cat a.gz b.gz` makes it."""
+    """A decompressor of files that may consist of several compressed parts, as `cat a.gz b.gz` writes them."""
 
     def __init__(self, path: str, window_bits: int) -> None:
         self._path = path
@@ -127,7 +127,7 @@ class _Inflater:
         return data
 
     def _end(self, size: int) -> bytes:
-        """Returns what zlib still holds when the file has ended."""
+        """Returns the bytes that zlib still holds when the file has ended."""
         data = self._part.decompress(b"", size) if self._begun and not self._part.eof else b""
         if not data and self._begun and not self._part.eof:
             raise self._broken_error("it ends before the compressed data does")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Any
 
 from lockstep import _decoded_size
 from lockstep.data._files.block_reader import BlockReader
@@ -17,7 +16,7 @@ from lockstep.data._files.stream import Stream, as_path
 _CHUNK = 1 << 18
 
 
-def open_text(path: Any, compression_type: str | None = "") -> TextReader:
+def open_text(path: object, compression_type: str | None = "") -> TextReader:
     """Opens a text file.
 
     Args:
@@ -36,7 +35,7 @@ def starts_of(lines: Iterable[bytes], offset: int) -> list[int]:
 
 
 class TextReader(BlockReader):
-    """Reads the lines of a file; a line is `bytes` without its end."""
+    """A reader of the lines of a file; a line is `bytes` without its end."""
 
     def __init__(self, stream: Stream) -> None:
         super().__init__(stream)

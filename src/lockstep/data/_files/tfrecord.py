@@ -13,7 +13,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from itertools import compress
-from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -33,7 +32,7 @@ _KNOWN_LENGTHS = 1 << 16
 _crc: Callable[[bytes], int] = google_crc32c.value  # pyright: ignore[reportUnknownMemberType]
 
 
-def open_tfrecord(path: Any, compression_type: str | None = "") -> TFRecordReader:
+def open_tfrecord(path: object, compression_type: str | None = "") -> TFRecordReader:
     """Opens a TFRecord file.
 
     Args:
@@ -53,7 +52,7 @@ def masked_crc(data: bytes) -> int:
 
 
 class TFRecordReader(BlockReader):
-    """Reads the records of a TFRecord file and verifies every checksum; a record is `bytes`."""
+    """A reader of a TFRecord file that verifies every checksum; a record is `bytes`."""
 
     def __init__(self, stream: Stream) -> None:
         super().__init__(stream)

@@ -17,7 +17,7 @@ from lockstep.errors import ArgumentError
 
 @dataclass(frozen=True)
 class TFRecordOptions:
-    """How a TFRecord file is compressed.
+    """Compression options of a TFRecord file.
 
     Args:
         compression_type: "" (or `None`), "GZIP" or "ZLIB".
@@ -44,7 +44,7 @@ class TFRecordOptions:
 
 
 class TFRecordWriter:
-    """Writes records to a TFRecord file, which it replaces; a context manager.
+    """A writer of a TFRecord file, which it replaces; a context manager.
 
     Args:
         path: The file.
@@ -56,7 +56,7 @@ class TFRecordWriter:
     Source: tf.io.TFRecordWriter. Uncompressed files are the same byte for byte.
     """
 
-    def __init__(self, path: Any, options: str | TFRecordOptions | None = None) -> None:
+    def __init__(self, path: object, options: str | TFRecordOptions | None = None) -> None:
         self._path = as_path(path)
         self._compressor = _compressor(options)
         self._file = _open(self._path)
@@ -70,7 +70,7 @@ class TFRecordWriter:
         self._file.write(framed if self._compressor is None else self._compressor.compress(framed))
 
     def flush(self) -> None:
-        """Hands what has been written to the operating system."""
+        """Flushes the written records to the operating system."""
         self._check_open()
         if self._compressor is not None:
             self._file.write(self._compressor.flush(zlib.Z_SYNC_FLUSH))

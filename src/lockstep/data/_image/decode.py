@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep._types import ArrayLike, DType
 from lockstep.data._image import jpeg, opencv
 from lockstep.data._image.contents import as_bytes, check_channels, check_format
 from lockstep.errors import ArgumentError, InputError
@@ -18,7 +19,7 @@ _DEPTHS = (np.dtype(np.uint8), np.dtype(np.uint16))
 
 
 def decode_jpeg(
-    contents: Any,
+    contents: ArrayLike,
     channels: int = 0,
     ratio: int = 1,
     fancy_upscaling: bool = True,
@@ -52,7 +53,7 @@ def decode_jpeg(
     return _other(contents, channels, np.dtype(np.uint8))
 
 
-def decode_png(contents: Any, channels: int = 0, dtype: Any = np.uint8) -> _Array:
+def decode_png(contents: ArrayLike, channels: int = 0, dtype: DType = np.uint8) -> _Array:
     """Decodes a PNG image (or, like TensorFlow, a JPEG or a GIF of one frame).
 
     Args:
@@ -78,7 +79,7 @@ def decode_png(contents: Any, channels: int = 0, dtype: Any = np.uint8) -> _Arra
     return _other(contents, channels, depth)
 
 
-def decode_bmp(contents: Any, channels: int = 0) -> _Array:
+def decode_bmp(contents: ArrayLike, channels: int = 0) -> _Array:
     """Decodes a BMP image to uint8 (height, width, channels); channels: 0 (as in the image), 1, 3 or 4.
 
     Raises:
@@ -92,7 +93,7 @@ def decode_bmp(contents: Any, channels: int = 0) -> _Array:
     return opencv.decode_bmp(contents, channels)
 
 
-def decode_gif(contents: Any) -> _Array:
+def decode_gif(contents: ArrayLike) -> _Array:
     """Decodes a GIF image to uint8 (frames, height, width, 3), each frame as it is shown.
 
     Raises:
@@ -105,7 +106,9 @@ def decode_gif(contents: Any) -> _Array:
     return opencv.decode_gif(contents)
 
 
-def decode_image(contents: Any, channels: int = 0, dtype: Any = np.uint8, expand_animations: bool = True) -> _Array:
+def decode_image(
+    contents: ArrayLike, channels: int = 0, dtype: DType = np.uint8, expand_animations: bool = True
+) -> _Array:
     """Decodes a JPEG, PNG, GIF or BMP image.
 
     Args:

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from lockstep._types import ArrayLike
 from lockstep.data._image import jpeg, png
 from lockstep.errors import ArgumentError
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def encode_jpeg(image: Any, quality: int = 95, chroma_downsampling: bool = True) -> bytes:
+def encode_jpeg(image: ArrayLike, quality: int = 95, chroma_downsampling: bool = True) -> bytes:
     """Encodes an image as JPEG.
 
     Args:
@@ -34,7 +35,7 @@ def encode_jpeg(image: Any, quality: int = 95, chroma_downsampling: bool = True)
     return jpeg.encode(pixels, int(quality), "420" if chroma_downsampling else "444")
 
 
-def encode_png(image: Any, compression: int = -1) -> bytes:
+def encode_png(image: ArrayLike, compression: int = -1) -> bytes:
     """Encodes an image as PNG.
 
     Args:
@@ -52,7 +53,7 @@ def encode_png(image: Any, compression: int = -1) -> bytes:
     return png.encode(pixels, int(compression))
 
 
-def _check_pixels(image: Any, channels: tuple[int, ...], dtypes: tuple[Any, ...]) -> _Array:
+def _check_pixels(image: ArrayLike, channels: tuple[int, ...], dtypes: tuple[Any, ...]) -> _Array:
     pixels = np.asarray(image)
     if pixels.ndim != 3 or 0 in pixels.shape or pixels.shape[-1] not in channels or pixels.dtype not in dtypes:
         names = " or ".join(np.dtype(dtype).name for dtype in dtypes)

@@ -64,7 +64,7 @@ def _header(contents: bytes) -> tuple[int, int, str, str]:
 
 
 def _decode(contents: bytes, colours: str, options: dict[str, Any]) -> _Array:
-    """Decodes; like TensorFlow, puts up with oddities that leave a whole image, but not with one that ends early."""
+    """Decodes as TensorFlow does: oddities that leave a whole image are tolerated, an early end is not."""
     decoder = simplejpeg().decode_jpeg
     try:
         return decoder(contents, colours, **options)

@@ -60,7 +60,8 @@ def decode_bmp(contents: bytes, channels: int) -> _Array:
 
 
 def _is_bgra(contents: bytes) -> bool:
-    """Returns whether a BMP image has pixels of 32 bits; OpenCV leaves out their alpha if the header does not mention it."""
+    """Returns whether a BMP image has pixels of 32 bits."""
+    # OpenCV drops their alpha if the header does not mention it, so these images are read here.
     return int.from_bytes(contents[28:30], "little") == 32
 
 
@@ -78,9 +79,9 @@ def decode_gif(contents: bytes, frames: int | None = None) -> _Array:
 
     Where a frame is transparent the one before it shows, and before the first one black, as in TensorFlow.
     """
-    found = _frames(contents, frames)
-    shown = np.zeros((len(found), *found[0].shape[:2], 3), np.uint8)
-    for index, frame in enumerate(found):
+    images = _frames(contents, frames)
+    shown = np.zeros((len(images), *images[0].shape[:2], 3), np.uint8)
+    for index, frame in enumerate(images):
         pixels = _channels_in_order(frame)
         before = shown[max(index - 1, 0)]
         shown[index] = np.where(pixels[..., 3:], pixels[..., :3], before) if pixels.shape[-1] == 4 else pixels
@@ -94,12 +95,12 @@ def _frames(contents: bytes, frames: int | None) -> Sequence[_Array]:
     encoded = np.frombuffer(contents, np.uint8)
     some = {} if frames is None else {"range": (0, frames)}
     try:
-        _, found = library.imdecodemulti(encoded, library.IMREAD_UNCHANGED, **some)
+        _, images = library.imdecodemulti(encoded, library.IMREAD_UNCHANGED, **some)
     except library.error as error:
         raise broken_image("GIF", contents, error) from error
-    if not found:
+    if not images:
         raise broken_image("GIF", contents, "it has no frames, or no end")
-    return found
+    return images
 
 
 def _check_reads_gif(library: Any) -> None:

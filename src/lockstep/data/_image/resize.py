@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._types import ArrayLike
 from lockstep.data._image import bilinear
 from lockstep.data._image.scratch import scratch
 from lockstep.data._image.weights import Taps, taps
@@ -42,7 +43,7 @@ METHODS = ("bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "ga
 
 
 def resize(
-    images: Any,
+    images: ArrayLike,
     size: Any,
     method: str = ResizeMethod.BILINEAR,
     preserve_aspect_ratio: bool = False,
@@ -83,7 +84,7 @@ def resize(
     return _with_numpy(images, rows, columns)
 
 
-def _check(images: Any, method: object) -> None:
+def _check(images: ArrayLike, method: object) -> None:
     if images.ndim not in (3, 4) or 0 in images.shape[-3:-1]:
         raise ArgumentError(
             f"an image is (height, width, channels), a batch (batch, height, width, channels), with pixels; received "

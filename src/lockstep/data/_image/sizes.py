@@ -1,4 +1,4 @@
-"""How large PNG, GIF and BMP images are, by their headers.
+"""Sizes of PNG, GIF and BMP images, by their headers.
 
 Source: www.w3.org/TR/png; www.w3.org/Graphics/GIF/spec-gif89a.txt; BITMAPINFOHEADER and BITMAPCOREHEADER of Windows.
 """
@@ -60,7 +60,7 @@ def _colours(flags: int) -> int:
 
 
 def _frames_of(contents: bytes, at: int) -> int:
-    """Returns how many frames a GIF has; of one that is cut off, those that are there."""
+    """Returns the number of frames in a GIF, whole or cut off."""
     frames = 0
     while at < len(contents):
         kind = contents[at]

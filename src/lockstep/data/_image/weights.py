@@ -1,4 +1,4 @@
-"""Which pixels of a row (or column) make a pixel of the resized one, and with what weight.
+"""Weights of the input pixels of each output pixel, along one dimension.
 
 All methods are separable: the same is done along the height and along the width.
 
@@ -23,7 +23,7 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Taps:
-    """For each pixel of the output, some of the input.
+    """The input pixels, and their weights, of each output pixel.
 
     Attributes:
         index: int64 (taps, out): which.
@@ -54,26 +54,26 @@ class Taps:
 
 
 @lru_cache(maxsize=1024)
-def _of_elements(found: Taps, channels: int) -> Taps:
-    index = found.index[..., None] * channels + np.arange(channels)
-    return Taps(index.reshape(len(index), -1), np.repeat(found.weight, channels, axis=1))
+def _of_elements(pixels: Taps, channels: int) -> Taps:
+    index = pixels.index[..., None] * channels + np.arange(channels)
+    return Taps(index.reshape(len(index), -1), np.repeat(pixels.weight, channels, axis=1))
 
 
 @lru_cache(maxsize=1024)
 def taps(method: str, antialias: bool, size: int, new_size: int) -> Taps:
     """Returns the taps for resizing one dimension from `size` to `new_size`."""
     if method == "nearest":
-        found = _nearest(size, new_size)
+        result = _nearest(size, new_size)
     elif method == "area":
-        found = _area(size, new_size)
+        result = _area(size, new_size)
     elif method == "bilinear" and not antialias:
-        found = _bilinear(size, new_size)
+        result = _bilinear(size, new_size)
     elif method == "bicubic" and not antialias:
-        found = _bicubic(size, new_size)
+        result = _bicubic(size, new_size)
     else:
-        found = _sample(method, antialias, size, new_size)
-    found.index.flags.writeable = found.weight.flags.writeable = False
-    return found
+        result = _sample(method, antialias, size, new_size)
+    result.index.flags.writeable = result.weight.flags.writeable = False
+    return result
 
 
 def _centres(size: int, new_size: int) -> _Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from lockstep.data import _columns, _spec
 from lockstep.data._blocks import Block, array_block, join_blocks
-from lockstep.data._columns import Columns, Ragged, Rows
+from lockstep.data._columns import Column, Columns, Ragged, Rows
 from lockstep.data._failures import DeferredError
 from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
 from lockstep.data._transforms.padding import Padding
@@ -19,7 +19,7 @@ from lockstep.errors import InputError
 
 
 class Batch(Transformation):
-    """Elements stacked, so many at a time.
+    """Elements stacked into batches.
 
     Args:
         upstream: Gives the elements.
@@ -43,13 +43,14 @@ class Batch(Transformation):
         if self._padding is not None:
             elements = self._padding.spec(elements)
         count = self.upstream.cardinality
+        # With a known cardinality the last batch is known to be full; tf.data leaves its axis unknown.
         exact = self.drop or (count >= 0 and count % self.size == 0)
         return _spec.add_batch_axis(elements, self.size if exact else None)
 
     @property
     def cardinality(self) -> int:
-        found = self.upstream.cardinality
-        return found if found < 0 else (found if self.drop else found + self.size - 1) // self.size
+        count = self.upstream.cardinality
+        return count if count < 0 else (count if self.drop else count + self.size - 1) // self.size
 
     @property
     def label(self) -> str:
@@ -69,18 +70,20 @@ class _BatchCursor:
         block = self._gather(limit * self._size)
         if block is None:
             return None
+        # Several batches are one block, so that a map function behind is called once for them.
         whole, rest = divmod(len(block), self._size)
         count = whole if self._drop or not rest else whole + 1
         return Block(StackedStore(block, self._size, self._padding), np.arange(count)) if count else None
 
     def _gather(self, wanted: int) -> Block | None:
-        """Returns the next elements. Of a batch in which one fails, those before it are lost with it, as in tf.data."""
+        """Reads the elements of the next batches, up to the batch in which one fails."""
         parts: list[Block] = []
         try:
             while wanted > 0 and (block := self._upstream.next(wanted)) is not None:
                 parts.append(block)
                 wanted -= len(block)
         except Exception as error:
+            # Of a batch in which one fails, the elements before it are lost with it, as in tf.data.
             whole = sum(map(len, parts)) // self._size * self._size
             if not whole:
                 raise
@@ -119,6 +122,7 @@ class StackedStore:
 
     def take(self, rows: Rows) -> Columns:
         first, last = int(rows[0]), int(rows[-1]) + 1
+        # Consecutive whole batches of a uniform column: a reshape of one read, without a copy per batch.
         if self.padding is None and last * self.size <= len(self.block) and _columns.as_slice(rows) is not None:
             columns = self.block[first * self.size : last * self.size].take()
             if not any(isinstance(c, Ragged) for c in jax.tree.leaves(columns)):
@@ -151,14 +155,15 @@ class Unbatch(Transformation):
 
     @property
     def cardinality(self) -> int:
-        found = self.upstream.cardinality
-        if found <= 0:  # None, infinitely many or unknown: their size does not matter, and may not be known.
-            return found
+        count = self.upstream.cardinality
+        if count <= 0:  # None, infinitely many or unknown: their size does not matter, and may not be known.
+            return count
         if self.captures_iterator:
             return UNKNOWN
+        # All arrays of an element must agree; a scalar has no rows.
         sizes = {s.shape[0] for s in jax.tree.leaves(self.upstream.spec) if s.shape}
         size = sizes.pop() if len(sizes) == 1 else None
-        return found * size if size is not None else UNKNOWN
+        return count * size if size is not None else UNKNOWN
 
 
 class _UnbatchCursor:
@@ -175,6 +180,7 @@ class _UnbatchCursor:
                 block = self._upstream.next(1)
                 self._rest = None if block is None else _rows_of(block)
             except Exception:
+                # Behind the element that failed, so that it is not read again.
                 self._before = self._upstream.state()
                 raise
             if block is None:
@@ -195,8 +201,9 @@ class _UnbatchCursor:
 
 
 def _rows_of(block: Block) -> Block:
-    """Returns the rows of one element. Of a batch that was not computed yet, they are its elements."""
+    """Returns the rows of one element; of a batch that is not computed yet, the references it consists of."""
     store = block.store
+    # batch().unbatch() moves references only.
     if isinstance(store, StackedStore) and store.padding is None:
         return store.batch(int(block.rows[0]))
     where = store.describe(int(block.rows[0]))
@@ -210,7 +217,7 @@ def _rows_of(block: Block) -> Block:
     return array_block(element, where + ", row")
 
 
-def _check_uniform(column: Any, block: Block) -> Any:
+def _check_uniform(column: Column, block: Block) -> Any:
     if not isinstance(column, Ragged):
         return column
     shapes = [np.shape(v) if not hasattr(v, "element_spec") else "a dataset" for v in column.values]
@@ -223,7 +230,7 @@ def _check_uniform(column: Any, block: Block) -> Any:
 
 
 class Rebatch(Transformation):
-    """Batches of another size, made of the same rows in the same order."""
+    """Batches of another size, of the same rows in the same order."""
 
     def __init__(self, upstream: Node, sizes: Sequence[int], drop: bool) -> None:
         super().__init__(upstream)
@@ -236,15 +243,16 @@ class Rebatch(Transformation):
 
     @property
     def spec(self) -> Any:
+        # With sizes in turns, or a smaller last batch, the axis is unknown.
         size = self._sizes[0] if self._drop and len(set(self._sizes)) == 1 else None
         return _spec.add_batch_axis(self._rows.spec, size)
 
     @property
     def cardinality(self) -> int:
-        found = self._rows.cardinality
-        if found < 0:
-            return found
-        whole, rest = divmod(found, sum(self._sizes))
+        count = self._rows.cardinality
+        if count < 0:
+            return count
+        whole, rest = divmod(count, sum(self._sizes))
         count = whole * len(self._sizes)
         for size in self._sizes:
             if rest <= 0 or (self._drop and rest < size):
@@ -261,7 +269,7 @@ class Rebatch(Transformation):
 
 
 class _RebatchCursor:
-    """One batch at a time, because their sizes may take turns."""
+    """A cursor that returns one batch at a time, because sizes may take turns."""
 
     def __init__(self, rows: Cursor, sizes: tuple[int, ...], drop: bool) -> None:
         self._rows = rows

@@ -1,4 +1,4 @@
-"""`cache`: elements computed once and kept, in memory or in files."""
+"""`cache`: elements that are computed once and stored, in memory or in files."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from lockstep._types import ArrayLike
 from lockstep.data import _columns, _pool
 from lockstep.data._blocks import Block
-from lockstep.data._columns import Columns, Ragged, Rows
+from lockstep.data._columns import Column, Columns, Ragged, Rows
 from lockstep.data._plan import Cursor, Node, Run, State, Transformation
 from lockstep.data._transforms.cache_file import CacheFile
 from lockstep.data._transforms.in_turn import SequentialCompute, compute_block_or_elements
@@ -42,8 +43,9 @@ class Cache(Transformation):
         return elements and elements.run
 
     def elements_for(self, run: Run, restored: bool = False) -> CachedElements:
-        """Returns what is kept; a cursor that continues needs what the same first pass gives."""
+        """Returns the cached elements; a restored cursor gets those of the same first pass."""
         with self._lock:
+            # A cursor that is restored in a new process must read the pass whose order its position is in.
             if self._elements is None or (restored and self._elements.run != run):
                 path = self._path
                 file = None if path is None else CacheFile(path, lambda: jax.tree.structure(self.upstream.spec))
@@ -66,6 +68,7 @@ class _CacheCursor:
     def next(self, limit: int) -> Block | None:
         if self._elements is None:
             self._elements = self._node.elements_for(self._run)
+        # Read on demand: the first pass of a cache does not wait for the whole upstream.
         count = self._elements.available(self._at + limit, self._raised)
         if self._raised < len(self._elements.errors):
             index, error = self._elements.errors[self._raised]
@@ -87,7 +90,7 @@ class _CacheCursor:
 
 
 class CachedElements:
-    """The elements of one pass, as a store: each is computed when it is first used.
+    """The elements of one pass as a store, each computed when it is first used.
 
     Args:
         node: Gives them.
@@ -149,6 +152,7 @@ class CachedElements:
         if self._file is not None:
             self._file.append(block.take())
         else:
+            # Not while another thread writes to the columns that are about to be replaced.
             if not self._memory.has_room(self._count + len(block)):
                 with self._computing:
                     self._memory.reserve(self._count + len(block))
@@ -169,13 +173,15 @@ class CachedElements:
         return self._memory.take(rows)
 
     def _compute(self, absent: Rows) -> None:
-        """Computes elements: the whole of their pieces if that is quick, else those alone."""
+        """Computes absent elements: the whole pieces that hold them if that is quick, else the elements alone."""
         pieces = self._pieces
         firsts = np.array([first for first, _ in pieces])
         absent = self._memory.absent(absent)  # If another thread was quicker, the pieces may be gone.
         numbers = np.searchsorted(firsts, absent, side="right") - 1
         for number in np.unique(numbers):
             first, block = pieces[number]
+            # A compiled function is faster for the whole piece; decoding images is not, so only those that are asked
+            # for.
             if not block.store.is_vectorized or not self._compute_all(first, block):
                 rows = absent[numbers == number]
                 columns = block[rows - first].take()
@@ -195,12 +201,12 @@ class CachedElements:
             return True
 
     def _drop_pieces(self) -> None:
-        """Lets go of what all was computed from, when everything is there."""
+        """Drops the upstream's blocks when every element is computed."""
         if self._cursor is None and self._memory.is_full(self._count):
             self._pieces = []
 
     def origin(self, rows: Rows) -> Block | None:
-        """What elements are computed from: rows of one store, if that is known; `None` for files."""
+        """Returns the upstream rows of elements, if all are of one store in memory, else `None`."""
         pieces = self._pieces
         if self._file is not None or not pieces or any(b.store is not pieces[0][1].store for _, b in pieces):
             return None
@@ -221,7 +227,7 @@ class CachedElements:
 
 
 class _Memory:
-    """Columns that grow, and which of their rows are there."""
+    """Growing columns, with a mask of the rows that are computed."""
 
     def __init__(self, expected: int) -> None:
         self._filled = np.zeros(expected, bool)
@@ -236,12 +242,13 @@ class _Memory:
     def reserve(self, count: int) -> None:
         """Makes room for `count` rows."""
         if not self.has_room(count):
+            # Doubled, so that n elements are copied O(n) times altogether.
             self._filled = _grow(self._filled, max(count, 2 * len(self._filled)))
             if self._columns is not None:
                 self._columns = [_grow(c, len(self._filled)) for c in self._columns]
 
     def absent(self, rows: Rows) -> Rows:
-        """Returns those of `rows` that are not there."""
+        """Returns the rows of `rows` that are not computed yet."""
         return rows[:0] if self._all else rows[~self._filled[rows]]
 
     def is_full(self, count: int) -> bool:
@@ -280,16 +287,17 @@ class _ObjectColumn:
         return len(self.values)
 
 
-def _empty_like(leaf: Any, count: int) -> Any:
+def _empty_like(leaf: ArrayLike, count: int) -> Any:
     if isinstance(leaf, Ragged):
         return _ObjectColumn(np.empty(count, object))
     return np.empty((count, *leaf.shape[1:]), leaf.dtype)
 
 
-def _write_rows(target: Any, rows: Rows, leaf: Any) -> Any:
+def _write_rows(target: Column, rows: Rows, leaf: ArrayLike) -> Any:
     """Stores rows in a column, which becomes one of objects if they do not fit."""
     uniform = isinstance(leaf, np.ndarray) and isinstance(target, np.ndarray)
     if uniform and leaf.shape[1:] == target.shape[1:] and leaf.dtype == target.dtype:
+        # Assigning to a slice is a plain copy of memory.
         target[_columns.as_slice(rows) or rows] = leaf
         return target
     if not isinstance(target, _ObjectColumn):
@@ -302,11 +310,11 @@ def _write_rows(target: Any, rows: Rows, leaf: Any) -> Any:
     return target
 
 
-def _as_column(column: Any) -> Any:
+def _as_column(column: Column) -> Any:
     return Ragged(column.values) if isinstance(column, _ObjectColumn) else column
 
 
-def _grow(column: Any, count: int) -> Any:
+def _grow(column: Column, count: int) -> Any:
     if isinstance(column, _ObjectColumn):
         return _ObjectColumn(_grow(column.values, count))
     result = np.zeros((count, *column.shape[1:]), column.dtype)

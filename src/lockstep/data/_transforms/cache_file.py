@@ -21,8 +21,9 @@ import jax
 import numpy as np
 
 from lockstep._nest import Packed, opened
+from lockstep._types import JSON, ArrayLike, PyTreeDef
 from lockstep.data import _columns
-from lockstep.data._columns import Columns, Ragged, Rows
+from lockstep.data._columns import Column, Columns, Ragged, Rows
 from lockstep.data._structure import TEXT, is_named_tuple
 from lockstep.errors import InputError
 
@@ -34,7 +35,7 @@ _numbers = itertools.count()
 
 
 class CacheFile:
-    """Elements kept on disk.
+    """Elements on disk.
 
     Args:
         path: The directory, which need not exist.
@@ -47,6 +48,8 @@ class CacheFile:
     def __init__(self, path: Path, structure: Callable[[], Any]) -> None:
         self._path = path
         self._known_structure = structure
+        # Beside the target, because a rename is atomic only within a file system; the process and a number keep writers
+        # apart.
         self._staging = path.with_name(f"{path.name}.{os.getpid()}.{next(_numbers)}.partial")
         self._writers: list[_Writer] = []
         self._readers: list[_Reader] = []
@@ -62,7 +65,7 @@ class CacheFile:
             self._from_description()
 
     def append(self, columns: Columns) -> None:
-        """Adds elements."""
+        """Appends elements."""
         leaves, structure = jax.tree.flatten(columns)
         with self._lock:
             if not self._writers:
@@ -76,7 +79,7 @@ class CacheFile:
             self._readers = []
 
     def finish(self) -> None:
-        """Makes what was added last, in one step. If another dataset was quicker, its files stay."""
+        """Publishes the elements in one step. If another dataset was quicker, its files stay."""
         with self._lock:
             self._finish()
 
@@ -90,7 +93,9 @@ class CacheFile:
         )
         (self._staging / _DESCRIPTION).write_text(text)
         try:
+            # A reader sees all files or none.
             self._staging.rename(self._path)
+        # The directory is there: another process finished first, with the same elements.
         except OSError:
             shutil.rmtree(self._staging)
         self._writers, self._readers = [], []
@@ -123,7 +128,7 @@ class CacheFile:
             ) from error
         return self._readers
 
-    def _structure_of(self, shown: Any) -> Any:
+    def _structure_of(self, shown: JSON) -> Any:
         text = json.dumps(shown)
         # Types cannot be read from a file, and those with "dict" are older, and do not tell the order of keys.
         if _NAMED in text or '"dict"' in text:
@@ -132,7 +137,7 @@ class CacheFile:
 
 
 class _Writer:
-    """Appends rows of one array to files."""
+    """A writer of one leaf's rows to a data file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -145,11 +150,11 @@ class _Writer:
         self._count = 0
         self._sum = 0
 
-    def append(self, column: Any) -> None:
+    def append(self, column: Column) -> None:
         for row in column.values if isinstance(column, Ragged) else column:
             self._append_row(row)
 
-    def _append_row(self, row: Any) -> None:
+    def _append_row(self, row: ArrayLike) -> None:
         text = isinstance(row, bytes) or getattr(row, "dtype", None) == TEXT
         content = _pack_row(row) if text else np.ascontiguousarray(row).tobytes()
         dtype = "text" if isinstance(row, bytes) or text else str(row.dtype)
@@ -169,6 +174,7 @@ class _Writer:
         self.data.flush()
 
     def description(self) -> dict[str, Any]:
+        # An index of each row would be larger than small rows themselves.
         uniform = {"shape": self._shape} if self._uniform else {"index": self._index}
         return {"dtype": self._dtype, "count": self._count, "bytes": self._size, "crc32": self._sum, **uniform}
 
@@ -177,13 +183,14 @@ class _Writer:
 
     def finish(self) -> dict[str, Any]:
         self.data.flush()
+        # Before the rename: after a crash the directory must not hold files that are not on the disk.
         os.fsync(self.data.fileno())
         self.data.close()
         return self.description()
 
 
 class _Reader:
-    """Reads rows of one array."""
+    """Random access to one leaf's rows in a data file."""
 
     def __init__(self, path: Path, description: dict[str, Any], check: bool) -> None:
         self._dtype = description["dtype"]
@@ -191,8 +198,10 @@ class _Reader:
         self._index = description.get("index")
         data = path.with_suffix(".data")
         size = int(description["bytes"])
+        # Once, on opening a finished cache; what this process has written is not read back.
         if check:
             _check(data, size, description["crc32"])
+        # A mapped file is shared by the processes of a machine, and memory is the system's to reclaim.
         self._bytes = np.memmap(data, np.uint8, "r", shape=(size,)) if size else np.empty(0, np.uint8)
         self._count = int(description["count"])
 
@@ -219,16 +228,16 @@ def _abandon(files: list[BinaryIO], path: Path) -> None:
 def _check(path: Path, size: int, expected: int) -> None:
     if path.stat().st_size != size:
         raise ValueError(f"{path.name} has {path.stat().st_size} bytes instead of {size}")
-    found = 0
+    checksum = 0
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
-            found = zlib.crc32(chunk, found)
-    if found != expected:
+            checksum = zlib.crc32(chunk, checksum)
+    if checksum != expected:
         raise ValueError(f"{path.name} has a wrong checksum")
 
 
-def _pack_row(row: Any) -> bytes:
-    """Text: for an array, each with its length before it."""
+def _pack_row(row: ArrayLike) -> bytes:
+    """Packs text: of an array, each item with its length before it."""
     if isinstance(row, bytes):
         return row
     return b"".join(len(v).to_bytes(8, "little") + v for v in row.ravel())
@@ -250,14 +259,14 @@ def _pieces(content: bytes) -> Iterator[bytes]:
         at += 8 + length
 
 
-def _structure_to_json(structure: Any) -> Any:
+def _structure_to_json(structure: PyTreeDef | None) -> Any:
     """Returns a structure as JSON: numbers for leaves."""
     if structure is None:
         return None
     return _to_json(structure.unflatten(range(structure.num_leaves)))
 
 
-def _to_json(value: Any) -> Any:
+def _to_json(value: JSON) -> Any:
     if is_named_tuple(value):
         return {_NAMED: [_to_json(v) for v in value]}
     if isinstance(value, tuple):
@@ -268,7 +277,7 @@ def _to_json(value: Any) -> Any:
     return value
 
 
-def _from_json(value: Any) -> Any:
+def _from_json(value: JSON) -> Any:
     if isinstance(value, dict) and "tuple" in value:
         return tuple(_from_json(v) for v in value["tuple"])
     if isinstance(value, dict):

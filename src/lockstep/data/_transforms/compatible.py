@@ -1,4 +1,4 @@
-"""Inputs whose elements become those of one dataset (`concatenate`, `sample_from_datasets`, `choose_from_datasets`).
+"""Inputs that are joined to one dataset by `concatenate`, `sample_from_datasets` or `choose_from_datasets`.
 
 Their elements must have one structure and dtype. Dicts with the same keys in another order are of one structure: the
 first input decides the order.
@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import jax
-from jax.tree_util import PyTreeDef
 
 from lockstep._nest import opened
-from lockstep._types import PyTree
+from lockstep._types import PyTree, PyTreeDef
 from lockstep.data import _columns, _spec
 from lockstep.data._blocks import ArrayStore, Block, Store
 from lockstep.data._columns import Columns, Rows
@@ -24,7 +23,7 @@ from lockstep.data._transforms.map import Map
 
 
 class CompatibleInputs:
-    """Compares the specs of several inputs, as early as they are known, and brings their keys into one order.
+    """A comparison of several inputs' specs, as early as they are known, and one order of keys for all.
 
     Args:
         nodes: The inputs.
@@ -52,6 +51,7 @@ class CompatibleInputs:
         Raises:
             IncompatibleElementsError: If the specs differ.
         """
+        # Computing an element here, at the start of a pass, is what iterating would do next.
         if not self._is_all_known:
             self._compare(spec_if_known)
         check = None if self._is_all_known else _ElementCheck(self._known, self._common)
@@ -69,7 +69,7 @@ class CompatibleInputs:
 
     @cached_property
     def _orders(self) -> list[PyTreeDef | None]:
-        """For each input the first one's structure, or `None` if its own keys have that order."""
+        """Returns for each input the first one's structure, or `None` if its own keys have that order."""
         structures = [jax.tree.structure(spec_if_known(node)) for node in self._nodes]
         # Structures compare equal whatever the order of keys (see `Packed`); what they build shows it.
         texts = [repr(opened(structure.unflatten(range(structure.num_leaves)))) for structure in structures]
@@ -90,7 +90,7 @@ class CompatibleInputs:
 
 
 class _ElementCheck:
-    """Compares elements as they are read, such as those of a generator; one for all inputs of a pass.
+    """A comparison of elements as they are read, such as a generator's; one for all inputs of a pass.
 
     Args:
         known: The spec of the inputs that have one, or `None`.

@@ -1,4 +1,4 @@
-"""`ignore_errors`: leaves out elements that cannot be computed, and counts them."""
+"""`ignore_errors`: elements that fail are dropped and counted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger("lockstep")
 
 
 class IgnoreErrors(Transformation):
-    """The elements that can be computed.
+    """The elements that do not fail.
 
     Args:
         upstream: Gives the elements.
@@ -38,11 +38,12 @@ class IgnoreErrors(Transformation):
 
     @property
     def cardinality(self) -> int:
+        # Nobody knows how many elements fail before they are computed.
         return 0 if self.upstream.cardinality == 0 else UNKNOWN
 
 
 class _IgnoringCursor:
-    """Computes what it reads, to know."""
+    """A cursor that computes elements to find those that fail."""
 
     def __init__(self, upstream: Cursor, on_error: Callable[[Exception], None]) -> None:
         self._count_error = on_error
@@ -62,6 +63,7 @@ class _IgnoringCursor:
         try:
             return _pool.compute_block(block)
         except Exception as error:
+            # Raised, so that each element is computed by itself and only the broken ones are dropped.
             if len(block) > 1:
                 raise
             self._ignore(error)

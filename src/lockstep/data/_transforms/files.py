@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from lockstep._types import PyTree
 from lockstep.data import _columns
 from lockstep.data._blocks import Block, array_block
 from lockstep.data._peek import peek_spec
@@ -26,7 +27,7 @@ class Files(Node):
         spec: What the records look like, or `None` if only reading shows it.
     """
 
-    def __init__(self, paths: Sequence[str], opened: Callable[[str], Reader], kind: str, spec: Any = None) -> None:
+    def __init__(self, paths: Sequence[str], opened: Callable[[str], Reader], kind: str, spec: PyTree = None) -> None:
         self.paths = tuple(paths)
         self._opened = opened
         self._kind = kind
@@ -49,13 +50,13 @@ class Files(Node):
     def label(self) -> str:
         return f"{self._kind}({len(self.paths)} files)"
 
-    def for_input(self, count: int, index: int) -> Files:
+    def shard(self, count: int, index: int) -> Files:
         """Returns every `count`-th file."""
         return Files(self.paths[index::count], self._opened, self._kind, self._spec)
 
 
 class _FilesCursor:
-    """Position: which file, and where in it."""
+    """A cursor whose state is a file and a position in it."""
 
     def __init__(self, paths: Sequence[str], opened: Callable[[str], Reader]) -> None:
         self._paths = paths
@@ -74,6 +75,7 @@ class _FilesCursor:
             except Exception:
                 self._end_file()  # What cannot be read is not tried again: `ignore_errors` goes on with the next file.
                 raise
+            # A file without records is passed over; the dataset goes on with the next.
             if records is not None and jax.tree.leaves(records) and _columns.length(records):
                 return array_block(records, f"{path}, record", first)
             self._end_file()
@@ -90,6 +92,7 @@ class _FilesCursor:
             self._reader = None
 
     def state(self) -> State:
+        # The reader's own position: records are not counted to get there.
         return {"file": self._index, "at": self._reader.tell() if self._reader is not None else None}
 
     def restore(self, state: State) -> None:

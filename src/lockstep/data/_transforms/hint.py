@@ -6,7 +6,7 @@ from lockstep.data._plan import Cursor, Run, Transformation
 
 
 class HintedShard(Transformation):
-    """All elements, until a distribution replaces it by a shard for each worker."""
+    """A mark that a distribution replaces by a shard for each worker; until then, all elements."""
 
     def open(self, run: Run) -> Cursor:
         return self.upstream.open(run)

@@ -1,4 +1,4 @@
-"""Elements that are computed as they are read: each error is raised in its turn, and nothing around it is lost."""
+"""Sequential computation: elements are computed as they are read, and an error costs one element only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BEFORE, _USED = "before_block", "used_of_block"
 
 
 class Outcome(NamedTuple):
-    """Result of some elements of a block.
+    """The result of some elements of a block.
 
     Attributes:
         size: How many elements; one if an element before them in the block failed.
@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
 
 
 class SequentialCompute:
-    """Reads a cursor block by block, and gives out what a function makes of them.
+    """A cursor that computes the upstream's blocks as it reads them, and raises each error in its turn.
 
     Args:
         upstream: Gives the blocks.
@@ -56,10 +56,12 @@ class SequentialCompute:
         while (left := limit - sum(map(len, parts))) > 0 and self._deferred is None:
             if self._used < self._length:
                 self._take(next(self._outcomes), parts)
+            # With parts in hand no further block is begun: its error would take them along.
             elif parts or not self._begin_block(left):
                 break
         if not parts and self._deferred is not None:
             failed, self._deferred = self._deferred, None
+            # A state that is saved before the error was raised is before the element: a resumed run meets it, too.
             self._used += 1
             raise failed
         return join_blocks(parts) if parts else None
@@ -76,6 +78,7 @@ class SequentialCompute:
         return True
 
     def _take(self, outcome: Outcome, parts: list[Block]) -> None:
+        # Raised by `next` when the parts before it have been returned.
         if isinstance(outcome.result, FailedElement):
             self._deferred = outcome.result.error
             self._used += outcome.size - 1
@@ -94,17 +97,19 @@ class SequentialCompute:
         """Continues at a state."""
         if isinstance(state, dict) and _BEFORE in state:
             self._upstream.restore(state[_BEFORE])
+            # Dropping computes nothing: only references are passed over.
             drop(self._upstream, state[_USED])
         else:
             self._upstream.restore(state)
 
 
 def compute_block_or_elements(compute: Callable[[Block], Block | None], block: Block) -> Iterator[Outcome]:
-    """Yields what becomes of a block that is computed as a whole; if that fails, of each element by itself."""
+    """Computes a block as a whole; if that fails, each element by itself."""
     try:
         whole: Block | FailedElement | None = compute(block)
     except Exception as error:
         whole = FailedElement(error)
+    # A single element needs no second try, which might have effects.
     if not isinstance(whole, FailedElement) or len(block) == 1:
         yield Outcome(len(block), whole)
         return
@@ -118,10 +123,10 @@ def split_block(block: Block) -> list[Block]:
 
 
 def elements_or_errors(block: Block, elements: Callable[[Block], list[Any]]) -> list[Any]:
-    """Returns the elements of a block; each that fails is a `Failed`."""
+    """Returns the elements of a block, a `FailedElement` for each that fails."""
     try:
         return elements(block)
     except Exception as error:
         if len(block) == 1:
             return [FailedElement(error)]
-    return [found for part in split_block(block) for found in elements_or_errors(part, elements)]
+    return [element for part in split_block(block) for element in elements_or_errors(part, elements)]

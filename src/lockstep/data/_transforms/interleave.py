@@ -16,7 +16,7 @@ from lockstep.data._spec import generalize
 
 
 class Interleave(FunctionTransformation):
-    """Makes a dataset of each element, and takes blocks of elements of several of them in turns.
+    """The elements of the datasets of a function, in blocks, several datasets in turns.
 
     Args:
         upstream: Gives the elements.
@@ -41,11 +41,11 @@ class Interleave(FunctionTransformation):
         return self._spec
 
     def _spec_of_first(self) -> Any:
-        """What holds for the first datasets; none of them need have an element."""
-        found = [
+        """Returns the spec that holds for the first two datasets, or `None`; they may be empty."""
+        specs = [
             spec for e in first_elements(self.upstream, 2) if (spec := spec_if_known(self.function(e))) is not None
         ]
-        return functools.reduce(lambda a, b: generalize(a, b) or a, found) if found else None
+        return functools.reduce(lambda a, b: generalize(a, b) or a, specs) if specs else None
 
     @property
     def cardinality(self) -> int:
@@ -58,7 +58,7 @@ class Interleave(FunctionTransformation):
 
 @dataclass
 class _Slot:
-    """A place in the cycle: an open dataset.
+    """An open dataset of the cycle.
 
     Attributes:
         before: The state of the upstream before the element that it is made of.
@@ -72,7 +72,7 @@ class _Slot:
 
 
 class _InterleaveCursor:
-    """As in tf.data: a dataset that ends frees its place, which the next element takes when its turn comes."""
+    """A cursor over a cycle of open datasets; the next element takes the slot of one that ends, as in tf.data."""
 
     def __init__(self, node: Interleave, upstream: Cursor, run: Run) -> None:
         self._node = node
@@ -90,6 +90,7 @@ class _InterleaveCursor:
         self._deferred.raise_deferred()
         parts: list[Block] = []
         try:
+            # Blocks are collected up to the limit; with block_length 1 each would otherwise be a batch of one.
             while limit > 0 and (part := self._next_part(limit)) is not None:
                 parts.append(part)
                 limit -= len(part)
@@ -105,6 +106,7 @@ class _InterleaveCursor:
         """Returns the next elements of one dataset."""
         idle = 0
         while idle < self._cycle:
+            # Opened in its turn and not before, so that an infinite upstream is read as far as needed.
             slot = self._slots[self._turn] or self._open()
             if slot is None:
                 idle += 1
@@ -132,6 +134,7 @@ class _InterleaveCursor:
         """Opens a dataset for the next element in the place whose turn it is."""
         if self._ended:
             return None
+        # To make the same dataset again on restore, its element is read again from here.
         before = self._upstream.state()
         block = self._upstream.next(1)
         if block is None:
@@ -144,6 +147,7 @@ class _InterleaveCursor:
 
     def _slot(self, before: State, number: int, block: Block) -> _Slot:
         element = _columns.element(block.take(), 0)
+        # The number, not the slot, names the inner pass: random choices do not depend on the cycle's length.
         return _Slot(before, number, self._node.function(element).open(self._run.for_input(number)))
 
     def state(self) -> State:
@@ -168,6 +172,7 @@ class _InterleaveCursor:
         self._opened_count, self._ended = state["made"], state["ended"]
 
     def _reopen_slot(self, saved: State) -> _Slot:
+        # A cursor of its own: the one that reads on stands further ahead.
         upstream = self._node.upstream.open(self._run)
         upstream.restore(saved["before"])
         block = upstream.next(1)

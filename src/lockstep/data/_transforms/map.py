@@ -1,4 +1,4 @@
-"""`map`, `filter`, `take_while` and `scan`: functions of the elements."""
+"""`map`, `filter` and `take_while`: functions of the elements."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from lockstep._types import Element
 from lockstep.data import _columns, _pool, _structure
 from lockstep.data._blocks import Block, MappedStore, Store, array_block
 from lockstep.data._failures import FailedElement
@@ -36,7 +37,7 @@ class _ProgramTransformation(FunctionTransformation):
 
 
 class Map(_ProgramTransformation):
-    """Each element becomes what a function returns for it."""
+    """The results of a function of each element."""
 
     def __init__(self, upstream: Node, function: Callable[..., Any], workers: int | None) -> None:
         super().__init__(upstream, function)
@@ -46,6 +47,7 @@ class Map(_ProgramTransformation):
 
     def open(self, run: Run) -> Cursor:
         upstream = self.upstream.open(run)
+        # Decided when the plan is opened: whether it can be traced may need an element of the upstream.
         if self.program.in_order:
             return _OrderedMapCursor(upstream, self.program, self.workers)
         return _MapCursor(upstream, self.program)
@@ -53,6 +55,7 @@ class Map(_ProgramTransformation):
     @property
     def spec(self) -> Any:
         if self._spec is None:
+            # A trace gives the spec for nothing; without one two elements are computed.
             self._spec = self.program.spec or peek_spec(self, self.upstream)
         return self._spec
 
@@ -62,7 +65,7 @@ class Map(_ProgramTransformation):
 
 
 class _MapCursor:
-    """Leaves the function to whoever uses the elements."""
+    """A cursor that only refers to results: they are computed where elements are used."""
 
     def __init__(self, upstream: Cursor, program: MapProgram) -> None:
         self._upstream = upstream
@@ -77,13 +80,14 @@ class _MapCursor:
 
     def _store_over(self, store: Store) -> Store:
         """Returns the same store for the same elements, so that blocks of them can be joined."""
+        # `join_blocks` recognises stores by identity.
         if self._last is None or self._last.upstream is not store:
             self._last = MappedStore(self._program, store)
         return self._last
 
 
 class _OrderedMapCursor:
-    """Calls a function with side effects now, for each element, in order (or as told, on several threads)."""
+    """A cursor that calls a function with side effects for each element, in order, on `workers` threads."""
 
     def __init__(self, upstream: Cursor, program: MapProgram, workers: int | None) -> None:
         self._program = program
@@ -96,6 +100,7 @@ class _OrderedMapCursor:
         results = _pool.map_parallel(
             lambda i: self._call(elements[i], _where(block, i)), range(len(block)), self._workers
         )
+        # Results before the first error are one block; behind it each is its own, so that no error hides another.
         first = next((i for i, result in enumerate(results) if isinstance(result, FailedElement)), len(results))
         if first:
             yield Outcome(first, self._to_block(results[:first]))
@@ -108,7 +113,7 @@ class _OrderedMapCursor:
         except InputError as error:
             return FailedElement(error)
 
-    def _call(self, element: Any, where: str) -> Any:
+    def _call(self, element: Element, where: str) -> Any:
         if isinstance(element, FailedElement):
             return element
         try:
@@ -118,7 +123,7 @@ class _OrderedMapCursor:
 
 
 class Filter(_ProgramTransformation):
-    """Keeps the elements for which a function returns a true value."""
+    """The elements for which a function returns a true value."""
 
     def open(self, run: Run) -> Cursor:
         return _FilterCursor(self.upstream.open(run), self.program)
@@ -129,7 +134,7 @@ class Filter(_ProgramTransformation):
 
 
 class _FilterCursor:
-    """Computes what it reads, to decide; what it keeps need not be computed again."""
+    """A cursor that computes elements and their predicate, and returns computed elements."""
 
     def __init__(self, upstream: Cursor, program: MapProgram) -> None:
         self._program = program
@@ -137,9 +142,9 @@ class _FilterCursor:
         self.next, self.state, self.restore = computed.next, computed.state, computed.restore
 
     def _keep(self, block: Block) -> Block | None:
-        there = _pool.compute_block(block)
-        kept = np.flatnonzero(evaluate_predicate(self._program, there, block))
-        return there[kept] if len(kept) else None
+        computed = _pool.compute_block(block)
+        kept = np.flatnonzero(evaluate_predicate(self._program, computed, block))
+        return computed[kept] if len(kept) else None
 
 
 class TakeWhile(Filter):
@@ -163,10 +168,11 @@ class _TakeWhileCursor:
     def _keep(self, block: Block) -> Block | None:
         if self._ended:
             return None
-        there = _pool.compute_block(block)
-        refused = np.flatnonzero(~evaluate_predicate(self._program, there, block))
+        computed = _pool.compute_block(block)
+        # The whole block is computed at once; what lies behind the first refusal is dropped.
+        refused = np.flatnonzero(~evaluate_predicate(self._program, computed, block))
         self._ended = len(refused) > 0
-        kept = there[: refused[0]] if self._ended else there
+        kept = computed[: refused[0]] if self._ended else computed
         return kept if len(kept) else None
 
     def state(self) -> State:
@@ -188,15 +194,16 @@ def program_of(upstream: Node, function: Callable[..., Any]) -> MapProgram:
 
 
 def evaluate_predicate(program: MapProgram, block: Block, origin: Block) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Returns bool (k,): what a predicate says of each element."""
-    found = jax.tree.leaves(program(block.take(), lambda i: _where(origin, i)))
-    is_one = len(found) == 1 and isinstance(found[0], np.ndarray) and found[0].shape == (len(block),)
-    if not is_one or found[0].dtype == TEXT:
+    """Returns a predicate's values, bool (k,)."""
+    leaves = jax.tree.leaves(program(block.take(), lambda i: _where(origin, i)))
+    # numpy would call a non-empty array or text true, and the filter would keep everything.
+    is_one = len(leaves) == 1 and isinstance(leaves[0], np.ndarray) and leaves[0].shape == (len(block),)
+    if not is_one or leaves[0].dtype == TEXT:
         raise InputError(
             f"The predicate {_structure.name_of(program.function)} must return one truth value for an element. "
-            f"Received: {len(found)} values, an array or text. Reduce it to one, for example with jnp.all."
+            f"Received: {len(leaves)} values, an array or text. Reduce it to one, for example with jnp.all."
         )
-    return found[0].astype(bool)
+    return leaves[0].astype(bool)
 
 
 def _where(block: Block, i: int) -> str:

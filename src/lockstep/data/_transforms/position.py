@@ -1,4 +1,4 @@
-"""`take`, `skip`, `shard`, `enumerate` and `prefetch`: which elements, by their number."""
+"""`take`, `skip`, `shard`, `enumerate` and `prefetch`: selections by an element's index."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Take(Transformation):
 
     @property
     def cardinality(self) -> int:
-        found = self.upstream.cardinality
-        if self._count < 0 or found == UNKNOWN:
-            return found
-        return self._count if found == INFINITE else min(found, self._count)
+        count = self.upstream.cardinality
+        if self._count < 0 or count == UNKNOWN:
+            return count
+        return self._count if count == INFINITE else min(count, self._count)
 
     @property
     def label(self) -> str:
@@ -45,6 +45,7 @@ class _TakeCursor:
         try:
             block = self._upstream.next(min(limit, self._left)) if self._left > 0 else None
         except Exception:
+            # An element that fails counts as taken, as in tf.data.
             self._left -= 1
             raise
         self._left -= len(block) if block else self._left
@@ -59,7 +60,7 @@ class _TakeCursor:
 
 
 class Skip(Transformation):
-    """All but the first elements; none if the count is negative."""
+    """The elements after the first `count`; none if `count` is negative."""
 
     def __init__(self, upstream: Node, count: int) -> None:
         super().__init__(upstream)
@@ -70,10 +71,10 @@ class Skip(Transformation):
 
     @property
     def cardinality(self) -> int:
-        found = self.upstream.cardinality
+        count = self.upstream.cardinality
         if self._count < 0:
             return 0
-        return found if found < 0 else max(found - self._count, 0)
+        return count if count < 0 else max(count - self._count, 0)
 
     @property
     def label(self) -> str:
@@ -108,7 +109,7 @@ class _SkipCursor:
 
 
 class Shard(Transformation):
-    """Every `count`-th element, the first with number `index`."""
+    """The elements of index `index` modulo `count`."""
 
     def __init__(self, upstream: Node, count: int, index: int) -> None:
         super().__init__(upstream)
@@ -120,8 +121,8 @@ class Shard(Transformation):
 
     @property
     def cardinality(self) -> int:
-        found = self.upstream.cardinality
-        return found if found < 0 else (found - self._index + self._count - 1) // self._count
+        count = self.upstream.cardinality
+        return count if count < 0 else (count - self._index + self._count - 1) // self._count
 
     @property
     def label(self) -> str:
@@ -138,6 +139,7 @@ class _ShardCursor:
     def next(self, limit: int) -> Block | None:
         # To the last one that is kept and no further: what follows it may not be there yet, or cost something.
         while (block := self._read(self._before + (limit - 1) * self._count + 1)) is not None:
+            # A slice of references: elements of other shards are never computed.
             kept = block[self._before :: self._count]
             self._before = (self._before - len(block)) % self._count
             if len(kept):
@@ -192,6 +194,7 @@ class _EnumerateCursor:
             raise
         if block is None:
             return None
+        # int64, TensorFlow's dtype, on every platform.
         numbers = np.arange(self._number, self._number + len(block))
         self._number += len(block)
         return self._beside([array_block(numbers), block])
@@ -208,7 +211,7 @@ _PAIR = jax.tree.structure((0, 0))
 
 
 class Prefetch(Transformation):
-    """Changes nothing but when elements are computed: before they are asked for."""
+    """A mark that elements are computed ahead; it changes no element."""
 
     def __init__(self, upstream: Node, size: int) -> None:
         super().__init__(upstream)

@@ -60,12 +60,12 @@ class Choose(Node):
 
     @property
     def cardinality(self) -> int:
-        found = [n.cardinality for n in self._sources]
+        counts = [n.cardinality for n in self._sources]
         if self._weights is not None and not self._stop:
-            if INFINITE in found:
+            if INFINITE in counts:
                 return INFINITE
-            return UNKNOWN if UNKNOWN in found else sum(found)
-        if any(n != INFINITE for n in found):
+            return UNKNOWN if UNKNOWN in counts else sum(counts)
+        if any(n != INFINITE for n in counts):
             return UNKNOWN
         return INFINITE if self._weights is not None else self.inputs[-1].cardinality
 
@@ -100,6 +100,7 @@ class _ChooseCursor:
     def _next_chosen(self) -> Block | None:
         """Returns the next element of the dataset that is chosen next, if it has one."""
         choice = self._choices.next()
+        # A choice of a dataset that has ended is drawn again: its weight goes to the others, as in tf.data.
         block = None if choice is None or self._ended[choice] else self._inputs[choice].next(1)
         if choice is None or (block is None and self._stop):
             self._ended = [True] * len(self._inputs)
@@ -130,6 +131,7 @@ class _RandomChoices:
     """Random choices, each of which depends on its number alone."""
 
     def __init__(self, weights: np.ndarray[Any, Any], seed: int | None, each_iteration: bool, run: Run) -> None:
+        # A dataset of weight 0 never ends, because it is never read.
         self._possible = (weights > 0).tolist()
         self._limits = np.cumsum(weights / weights.sum())
         self._draws = lambda chunk: run.random(seed, chunk, each_iteration)
@@ -140,6 +142,7 @@ class _RandomChoices:
     def next(self) -> int:
         chunk, place = divmod(self._number, CHUNK)
         if chunk != self._chunk:
+            # Inverse of the cumulative distribution: one uniform number per choice, whatever the weights are.
             drawn = np.searchsorted(self._limits, self._draws(chunk).random(CHUNK), side="right")
             self._chunk, self._drawn = chunk, np.minimum(drawn, len(self._limits) - 1).tolist()
         self._number += 1
@@ -157,7 +160,7 @@ class _RandomChoices:
 
 
 class _ChoiceReader:
-    """Choices that a dataset of whole numbers holds."""
+    """Choices read from a dataset of integers."""
 
     def __init__(self, cursor: Cursor, count: int) -> None:
         self._cursor = cursor

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from lockstep._nest import opened
+from lockstep._types import ArrayLike, Element, PyTree
 from lockstep.data import _columns, _division, _structure
 from lockstep.data._blocks import Block, array_block
 from lockstep.data._failures import FailedElement, wrap_error
@@ -29,7 +30,7 @@ class Scan(FunctionTransformation):
         function: Called in order.
     """
 
-    def __init__(self, upstream: Node, initial: Any, function: Callable[..., Any]) -> None:
+    def __init__(self, upstream: Node, initial: PyTree, function: Callable[..., Any]) -> None:
         super().__init__(upstream, function)
         self._initial = initial
         self._spec: Any = None
@@ -45,7 +46,7 @@ class Scan(FunctionTransformation):
 
 
 class _ScanCursor:
-    def __init__(self, upstream: Cursor, initial: Any, function: Callable[..., Any]) -> None:
+    def __init__(self, upstream: Cursor, initial: PyTree, function: Callable[..., Any]) -> None:
         self._computed = SequentialCompute(upstream, self._outcomes)
         self._carried = initial
         self._function = function
@@ -63,12 +64,13 @@ class _ScanCursor:
             outputs.append(output)
         if outputs:
             yield Outcome(len(outputs), array_block(_columns.stack(outputs)))
+        # The state is left as it was before the element that failed, and the rest of the block goes on from there.
         for error in failed:
             yield Outcome(1, error)
             for i in range(len(outputs) + 1, len(block)):
                 yield from self._outcomes(block[i : i + 1])
 
-    def _call_or_error(self, element: Any, where: str) -> Any:
+    def _call_or_error(self, element: Element, where: str) -> Any:
         if isinstance(element, FailedElement):
             return element
         try:
@@ -77,7 +79,8 @@ class _ScanCursor:
             name = _structure.name_of(self._function)
             return FailedElement(wrap_error(error, f"The function {name} of scan failed at {where}"))
 
-    def _step(self, element: Any) -> Any:
+    def _step(self, element: Element) -> Any:
+        # As in `map`: TensorFlow raises where numpy warns.
         with _division.raise_on_zero_division(jax.tree.leaves((self._carried, element))):
             result = self._function(*opened(_structure.copy_arrays((self._carried, element))))
         if not isinstance(result, tuple) or len(result) != 2:
@@ -98,10 +101,11 @@ class _ScanCursor:
         self._carried = structure.unflatten([_decode_leaf(saved) for saved in state["carried"]])
 
 
-def _encode_leaf(leaf: Any) -> str:
+def _encode_leaf(leaf: ArrayLike) -> str:
     if isinstance(leaf, bytes):
         return "text:" + base64.b64encode(leaf).decode()
     file = io.BytesIO()
+    # A checkpoint must not run code when it is loaded.
     np.save(file, leaf, allow_pickle=False)
     return "array:" + base64.b64encode(file.getvalue()).decode()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from lockstep._types import PyTreeDef
 from lockstep.data._blocks import Block, BlockZipper
 from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, Transformation, drop
 from lockstep.data._transforms.compatible import CompatibleInputs
@@ -26,12 +27,12 @@ class Repeat(Transformation):
 
     @property
     def cardinality(self) -> int:
-        found = self.upstream.cardinality
-        if self._count == 0 or found == 0:
+        count = self.upstream.cardinality
+        if self._count == 0 or count == 0:
             return 0
         if self._count < 0:
             return INFINITE
-        return found if found < 0 else found * self._count
+        return count if count < 0 else count * self._count
 
     @property
     def label(self) -> str:
@@ -64,7 +65,8 @@ class _RepeatCursor:
         return None
 
     def _run_of_pass(self) -> Run:
-        """Passes are numbered through, whether this node repeats them or somebody iterates again."""
+        """Returns the run of a repetition; passes are numbered through, by `repeat` and by repeated iteration alike."""
+        # The n-th pass shuffles alike, whether `repeat` or a second loop over the dataset makes it.
         *outer, iteration = self._run.iteration
         if self._count >= 0:
             return replace(self._run, iteration=(*outer, iteration * self._count + self._pass))
@@ -82,7 +84,7 @@ class _RepeatCursor:
 
 
 class Concatenate(Node):
-    """The elements of one dataset, then those of the next."""
+    """The elements of several datasets, one dataset after another."""
 
     def __init__(self, inputs: Sequence[Node]) -> None:
         self.inputs = tuple(inputs)
@@ -97,10 +99,10 @@ class Concatenate(Node):
 
     @property
     def cardinality(self) -> int:
-        found = [node.cardinality for node in self.inputs]
-        if UNKNOWN in found and INFINITE not in found:
+        counts = [node.cardinality for node in self.inputs]
+        if UNKNOWN in counts and INFINITE not in counts:
             return UNKNOWN
-        return INFINITE if INFINITE in found else sum(found)
+        return INFINITE if INFINITE in counts else sum(counts)
 
 
 class _ConcatenateCursor:
@@ -137,7 +139,7 @@ class _ConcatenateCursor:
 class Zip(Node):
     """Elements of several datasets side by side, in the structure that holds the datasets; as many as the shortest."""
 
-    def __init__(self, inputs: Sequence[Node], structure: Any) -> None:
+    def __init__(self, inputs: Sequence[Node], structure: PyTreeDef) -> None:
         self.inputs = tuple(inputs)
         self._structure = structure
 
@@ -150,19 +152,19 @@ class Zip(Node):
 
     @property
     def cardinality(self) -> int:
-        found = [node.cardinality for node in self.inputs]
-        finite = [n for n in found if n >= 0]
+        counts = [node.cardinality for node in self.inputs]
+        finite = [n for n in counts if n >= 0]
         if 0 in finite:
             return 0
-        if UNKNOWN in found:
+        if UNKNOWN in counts:
             return UNKNOWN
         return min(finite) if finite else INFINITE
 
 
 class _ZipCursor:
-    """What one input gives beyond the others waits for the next call."""
+    """A cursor that keeps what one input returned beyond the others for the next call."""
 
-    def __init__(self, upstreams: list[Cursor], structure: Any) -> None:
+    def __init__(self, upstreams: list[Cursor], structure: PyTreeDef) -> None:
         self._upstreams = upstreams
         self._beside = BlockZipper(structure)
         self._waiting: list[Block | None] = [None] * len(upstreams)
@@ -174,6 +176,7 @@ class _ZipCursor:
     def next(self, limit: int) -> Block | None:
         for i in range(len(self._upstreams)):
             try:
+                # No further than the shortest so far: what lies behind the end of one input is not computed.
                 limit = self._read(i, limit)
             except Exception:
                 self._drop_beside(i)
@@ -201,7 +204,7 @@ class _ZipCursor:
         self._used[i] += count
 
     def _drop_beside(self, failed: int) -> None:
-        """Drops what would have stood beside an element that failed, so that the inputs stay level."""
+        """Drops the other inputs' elements of the same index as one that failed, so that the inputs stay level."""
         for i in range(len(self._upstreams)):
             if i != failed:
                 with contextlib.suppress(Exception):  # It fails in the same place.
@@ -222,4 +225,5 @@ class _ZipCursor:
         for upstream, part in zip(self._upstreams, state["inputs"], strict=True):
             upstream.restore(part["state"])
             if not self._ended:
+                # What was returned of the block that waited; the rest is read again.
                 drop(upstream, part["used"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lockstep._types import PyTree
 from lockstep.data._blocks import Store
 from lockstep.data._plan import Cursor, Node, Run, StoreCursor
 
@@ -18,7 +19,7 @@ class StoreSource(Node):
         label: What they are, for messages.
     """
 
-    def __init__(self, store: Store, count: int, spec: Any, label: str) -> None:
+    def __init__(self, store: Store, count: int, spec: PyTree, label: str) -> None:
         self._store = store
         self._count = count
         self._spec = spec

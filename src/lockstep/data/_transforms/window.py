@@ -14,7 +14,7 @@ from lockstep.data._spec import DatasetSpec
 
 
 class Window(Transformation):
-    """Each element becomes, array by array, a dataset of some neighbouring elements.
+    """Datasets of neighbouring elements, one for each array of an element.
 
     Args:
         upstream: Gives the elements.
@@ -42,13 +42,14 @@ class Window(Transformation):
     @property
     def cardinality(self) -> int:
         size, shift, stride, dropped = self._sizes
-        found = self.upstream.cardinality
-        if found < 0:
-            return found
+        count = self.upstream.cardinality
+        if count < 0:
+            return count
         if not dropped:
-            return -(-found // shift)
+            # Rounded up: the last windows may have fewer elements.
+            return -(-count // shift)
         span = (size - 1) * stride + 1
-        return max((found - span) // shift + 1, 0)
+        return max((count - span) // shift + 1, 0)
 
     @property
     def label(self) -> str:
@@ -56,9 +57,9 @@ class Window(Transformation):
 
 
 class _WindowCursor:
-    """Position: the state of the upstream before the next window, so that its elements can be read again."""
+    """A cursor whose state is the upstream's before the next window, so that its elements are read again."""
 
-    def __init__(self, upstream: Cursor, sizes: Any, dataset_of: Callable[[Any], Any]) -> None:
+    def __init__(self, upstream: Cursor, sizes: tuple[int, int, int, bool], dataset_of: Callable[[Any], Any]) -> None:
         self._upstream = upstream
         self._size, self._shift, self._stride, self._drop = sizes
         self._dataset_of = dataset_of
@@ -76,6 +77,7 @@ class _WindowCursor:
             return None
         chosen = rest[: span : self._stride]
         self._advance()
+        # Computed once here: windows overlap, and each is a dataset of its own.
         element = jax.tree.map(lambda c: self._dataset_of(c), chosen.take())
         return array_block(_columns.stack([element]))
 

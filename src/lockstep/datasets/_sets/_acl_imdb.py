@@ -45,9 +45,9 @@ class Reviews:
 
 def load(data_set: str, location: DataLocation) -> tuple[dict[str, Reviews], str]:
     """Returns the reviews by split, in a fixed mixed order, and where they were found."""
-    found, source = _read_unpacked(data_set, location) or _read_archive(data_set, location)
+    contents, source = _read_unpacked(data_set, location) or _read_archive(data_set, location)
     groups: dict[str, list[str]] = {"train": [], "test": [], "unsupervised": []}
-    for name in sorted(found):
+    for name in sorted(contents):
         split, kind = _split_and_kind(name)
         groups["unsupervised" if kind == "unsup" else split].append(name)
     if not groups["train"] or not groups["test"]:
@@ -55,7 +55,7 @@ def load(data_set: str, location: DataLocation) -> tuple[dict[str, Reviews], str
             f"{source} must hold reviews in train/neg, train/pos, test/neg and test/pos. Received: "
             f"{len(groups['train'])} for training and {len(groups['test'])} for testing. Replace it with a fresh copy."
         )
-    return {split: _reviews(found, names) for split, names in groups.items() if names}, source
+    return {split: _reviews(contents, names) for split, names in groups.items() if names}, source
 
 
 def _read_unpacked(data_set: str, location: DataLocation) -> tuple[dict[str, bytes], str] | None:
@@ -72,8 +72,8 @@ def _review_files(directory: Path) -> Iterator[str]:
 
 def _read_archive(data_set: str, location: DataLocation) -> tuple[dict[str, bytes], str]:
     (archive,) = location.files(data_set, [PUBLISHED])
-    found = read_members(archive.content, lambda name: _REVIEW.search(name) is not None, str(archive.path))
-    return found, str(archive.path)
+    contents = read_members(archive.content, lambda name: _REVIEW.search(name) is not None, str(archive.path))
+    return contents, str(archive.path)
 
 
 def _split_and_kind(name: str) -> tuple[str, str]:
@@ -82,9 +82,9 @@ def _split_and_kind(name: str) -> tuple[str, str]:
     return match["split"], match["kind"]
 
 
-def _reviews(found: dict[str, bytes], names: list[str]) -> Reviews:
+def _reviews(contents: dict[str, bytes], names: list[str]) -> Reviews:
     order = fixed_order(len(names))
     texts = np.empty(len(names), object)
-    texts[:] = [found[names[i]].strip() for i in order]
+    texts[:] = [contents[names[i]].strip() for i in order]
     labels = np.array([_LABELS[_split_and_kind(names[i])[1]] for i in order], np.int64)
     return Reviews(texts, labels)

@@ -21,7 +21,7 @@ _PIXELS = 3 * 32 * 32
 
 @dataclass(frozen=True)
 class Cifar:
-    """One of the two.
+    """CIFAR-10 or CIFAR-100.
 
     Attributes:
         name: The name of the data set.
@@ -38,7 +38,7 @@ class Cifar:
     labels: Mapping[str, int]
 
     def load(self, location: DataLocation) -> LoadedDataSet:
-        """Returns the data set, from the archive or, in the user's own directory, from what is in it."""
+        """Loads the data set from the archive or, in the user's own directory, from its unpacked files."""
         content, source = self._read_unpacked(location) or self._read_archive(location)
         tables = {split: self._table(content, names, source) for split, names in self.files.items()}
         return LoadedDataSet(tables, f"{self.name} from {source}")
@@ -58,8 +58,10 @@ class Cifar:
 
     def _read_archive(self, location: DataLocation) -> tuple[dict[str, bytes], str]:
         (archive,) = location.files(self.name, [self.archive])
-        found = read_members(archive.content, lambda name: PurePosixPath(name).name in self._names, str(archive.path))
-        return {PurePosixPath(name).name: content for name, content in found.items()}, str(archive.path)
+        contents = read_members(
+            archive.content, lambda name: PurePosixPath(name).name in self._names, str(archive.path)
+        )
+        return {PurePosixPath(name).name: content for name, content in contents.items()}, str(archive.path)
 
     def _table(self, content: Mapping[str, bytes], names: Sequence[str], source: str) -> Table:
         records = np.concatenate([self._records(content, name, source) for name in names])

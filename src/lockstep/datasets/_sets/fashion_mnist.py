@@ -41,7 +41,8 @@ def _load(location: DataLocation) -> LoadedDataSet:
 
 
 def _files(location: DataLocation) -> list[File]:
-    """Returns the four files, which have the names of MNIST's: found only in a directory that says which of the two it is."""
+    """Returns the four files."""
+    # They have the names of MNIST's, so they count only in a directory with the name of this data set.
     return location.files("fashion_mnist", _PUBLISHED, directly=False)
 
 
