@@ -102,7 +102,7 @@ class Dataset(DatasetBase):
             args: Arguments of `generator`.
             output_signature: A structure of `TensorSpec`s. Elements are checked against it. Without one, the first
                 element shows their structure, shapes and dtypes.
-            name: Ignored.
+            name: Ignored; accepted for TensorFlow's signature.
 
         Raises:
             ArgumentError: If `generator` cannot be called.
@@ -150,7 +150,7 @@ class Dataset(DatasetBase):
             file_pattern: A pattern such as "data/*.jpg", or several.
             shuffle: True (the default) for another order in each pass; False for sorted names.
             seed: Seed of the order.
-            name: Ignored.
+            name: Ignored; accepted for TensorFlow's signature.
 
         Raises:
             DataNotFoundError: If no file matches.
@@ -166,7 +166,7 @@ class Dataset(DatasetBase):
         Args:
             *args: The datasets, or one structure of them.
             datasets: The same structure by name.
-            name: Ignored.
+            name: Ignored; accepted for TensorFlow's signature.
         """
         return cls._from_plan(Zip(*check_zip_arguments(args, datasets)))
 
@@ -223,7 +223,7 @@ class Dataset(DatasetBase):
             deterministic: Ignored: the order is always kept.
             synchronous: Must not be True together with `num_parallel_calls`.
             use_unbounded_threadpool: Must be False.
-            name: Ignored.
+            name: Ignored; accepted for TensorFlow's signature.
 
         Raises:
             InputError: While iterating, if the function fails; the message names the element and its file.
@@ -270,7 +270,7 @@ class Dataset(DatasetBase):
             num_parallel_calls: At least 1, or AUTOTUNE; elements are computed on as many threads as
                 `Options.threading` says.
             deterministic: Ignored: the order is always kept.
-            name: Ignored.
+            name: Ignored; accepted for TensorFlow's signature.
         """
         _check.parallel_calls(num_parallel_calls)
         cycle = _CYCLE if cycle_length in (None, AUTOTUNE) else _check.at_least(1, cycle_length, "cycle_length")
@@ -310,7 +310,7 @@ class Dataset(DatasetBase):
             num_parallel_calls: At least 1, or AUTOTUNE; batches are computed on as many threads as
                 `Options.threading` says.
             deterministic: Ignored: the order is always kept.
-            name: Ignored.
+            name: Ignored; accepted for TensorFlow's signature.
 
         Raises:
             InputError: While iterating, if elements of a batch differ in shape.
@@ -333,7 +333,7 @@ class Dataset(DatasetBase):
             padded_shapes: A structure of shapes like the elements'; `None` or -1 in one is the largest of the batch.
             padding_values: A value for all, or a structure of values like the elements'. Default: 0, or no text.
             drop_remainder: Drops a last batch with fewer.
-            name: Ignored.
+            name: Ignored; accepted for TensorFlow's signature.
         """
         padding = Padding(padded_shapes, padding_values)
         size = _check.at_least(1, batch_size, "batch_size")
@@ -364,7 +364,7 @@ class Dataset(DatasetBase):
             shift: Distance between the first elements of two windows. Default: `size`.
             stride: Distance between the elements of a window.
             drop_remainder: Drops windows with fewer elements.
-            name: Ignored.
+            name: Ignored; accepted for TensorFlow's signature.
         """
         for value, label in ((size, "size"), (size if shift is None else shift, "shift"), (stride, "stride")):
             _check.at_least(1, value, label)
@@ -388,7 +388,7 @@ class Dataset(DatasetBase):
             buffer_size: At least 1; `None` (or UNKNOWN_CARDINALITY) for all elements.
             seed: Makes the orders the same in every run. Without it they follow `keras.utils.set_random_seed`.
             reshuffle_each_iteration: Shuffles each pass anew. Default: True.
-            name: Ignored.
+            name: Ignored; accepted for TensorFlow's signature.
         """
         whole = buffer_size in (None, UNKNOWN_CARDINALITY)
         size = None if whole else _check.at_least(1, buffer_size, "buffer_size")
@@ -433,7 +433,7 @@ class Dataset(DatasetBase):
 
         Args:
             expected_cardinality: The number of elements; `INFINITE_CARDINALITY` if there must be no end.
-            name: Ignored.
+            name: Ignored; accepted for TensorFlow's signature.
 
         Raises:
             CardinalityError: While iterating, if there are more or fewer.
@@ -454,7 +454,7 @@ class Dataset(DatasetBase):
         Args:
             filename: A path to store them at, also for later runs; without one they stay in memory. It becomes a
                 directory, which appears when it is complete.
-            name: Ignored.
+            name: Ignored; accepted for TensorFlow's signature.
         """
         text = _structure.normalize(filename)
         path = Path(text.decode()) if isinstance(text, bytes) and text else None
@@ -465,7 +465,7 @@ class Dataset(DatasetBase):
 
         Args:
             buffer_size: Number of elements that wait at most; AUTOTUNE is 8.
-            name: Ignored.
+            name: Ignored; accepted for TensorFlow's signature.
         """
         if buffer_size != AUTOTUNE:
             _check.at_least(0, buffer_size, "buffer_size")
@@ -476,7 +476,7 @@ class Dataset(DatasetBase):
 
         Args:
             log_warning: Logs each dropped element, by the logger "lockstep".
-            name: Ignored.
+            name: Ignored; accepted for TensorFlow's signature.
         """
         return self._add(IgnoreErrors(self._plan, bool(log_warning)))
 

@@ -34,9 +34,9 @@ class TFRecordDataset(Dataset):
     Args:
         filenames: A file, several, or a dataset of file names.
         compression_type: "" or None, "GZIP" or "ZLIB".
-        buffer_size: Any: files are read in large pieces.
+        buffer_size: Ignored: files are read in chunks of the reader's own.
         num_parallel_reads: From how many files records are taken in turns; None or AUTOTUNE: one file after another.
-        name: For messages.
+        name: Ignored; accepted for TensorFlow's signature.
 
     Raises:
         DataNotFoundError: While iterating, if a file is missing.
@@ -63,9 +63,9 @@ class TextLineDataset(Dataset):
     Args:
         filenames: A file, several, or a dataset of file names.
         compression_type: "" or None, "GZIP" or "ZLIB".
-        buffer_size: Any: files are read in large pieces.
+        buffer_size: Ignored: files are read in chunks of the reader's own.
         num_parallel_reads: From how many files lines are taken in turns; None or AUTOTUNE: one file after another.
-        name: For messages.
+        name: Ignored; accepted for TensorFlow's signature.
 
     Source: tf.data.TextLineDataset.
     """
@@ -90,10 +90,10 @@ class FixedLengthRecordDataset(Dataset):
         record_bytes: The length of a record.
         header_bytes: How many bytes come before the first.
         footer_bytes: How many come after the last.
-        buffer_size: Any: files are read in large pieces.
+        buffer_size: Ignored: files are read in chunks of the reader's own.
         compression_type: "" or None, "GZIP" or "ZLIB".
         num_parallel_reads: From how many files records are taken in turns; None or AUTOTUNE: one file after another.
-        name: For messages.
+        name: Ignored; accepted for TensorFlow's signature.
 
     Source: tf.data.FixedLengthRecordDataset.
     """
@@ -126,7 +126,7 @@ class CsvDataset(Dataset):
         filenames: A file, several, or a dataset of file names.
         record_defaults: For each column that is read, a default value, or a dtype if it must have a value.
         compression_type: "" or None, "GZIP" or "ZLIB".
-        buffer_size: Any: files are read in large pieces.
+        buffer_size: Ignored: files are read in chunks of the reader's own.
         header: Whether the first line of each file is passed over.
         field_delim: What separates fields.
         use_quote_delim: Whether double quotes enclose fields.
@@ -176,7 +176,7 @@ class ParquetDataset(Dataset):
     Args:
         filenames: A file, several, or a dataset of file names.
         columns: The columns to read; all by default.
-        name: For messages.
+        name: Ignored; accepted for TensorFlow's signature.
 
     Raises:
         UnsupportedError: While iterating, if a column holds what no array can hold, or `pyarrow` is not installed.
@@ -195,7 +195,7 @@ class ArrayRecordDataset(Dataset):
 
     Args:
         filenames: A file, or several.
-        name: For messages.
+        name: Ignored; accepted for TensorFlow's signature.
 
     Raises:
         DataNotFoundError: If a file is missing.

@@ -26,8 +26,8 @@ def numpy_function(
         func: Takes and returns numpy arrays, numbers or text.
         inp: Its arguments.
         Tout: The dtype of its result, or a list of dtypes for several; empty for none.
-        stateful: Any: it is called once per element.
-        name: For messages.
+        stateful: Ignored: `func` is called once per element.
+        name: Ignored; accepted for TensorFlow's signature.
 
     Raises:
         InputError: If the result does not fit `Tout`.

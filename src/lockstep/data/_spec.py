@@ -23,7 +23,7 @@ class TensorSpec:
     Args:
         shape: Sizes, each `None` if it differs between elements; `None` as a whole if even their number does.
         dtype: Anything that numpy takes for one; text is `object` (or "string", `str`, `bytes`).
-        name: For messages.
+        name: A name for the array, which a program may read back.
 
     Source: tf.TensorSpec.
     """

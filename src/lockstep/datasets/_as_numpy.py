@@ -36,6 +36,7 @@ def as_numpy(dataset: PyTree) -> Any:
     """
     if isinstance(dataset, Mapping):
         return {key: as_numpy(value) for key, value in dataset.items()}
+    # A named tuple takes its items as arguments, a tuple as one iterable.
     if isinstance(dataset, tuple) and hasattr(dataset, "_fields"):
         return type(dataset)(*map(as_numpy, dataset))
     if isinstance(dataset, (list, tuple)):

@@ -21,6 +21,7 @@ from lockstep.errors import ArgumentError
 # A split, or a list, tuple or dict of splits.
 Splitting: TypeAlias = "SplitLike | list[Any] | tuple[Any, ...] | dict[Any, Any]"
 
+# Messages, so that a data set that is loaded for training and for testing says it once.
 _printed: set[str] = set()
 _printed_lock = threading.Lock()
 
@@ -51,6 +52,7 @@ class DatasetBuilder:
     def info(self) -> DatasetInfo:
         """Returns the data set's description; once it is loaded, with its sizes on this machine."""
         known, loaded = self._data_set, self._loaded
+        # On this machine a data set may be a sample, or a directory of the user's own.
         sizes = {k: len(t) for k, t in loaded.tables.items()} if loaded else known.sizes
         return DatasetInfo(
             name=known.name,
@@ -72,8 +74,10 @@ class DatasetBuilder:
             DataNotFoundError: If it is nowhere.
             InputError: If it is damaged.
         """
+        # A builder loads once: splits, slices and repeated calls share the arrays.
         if self._loaded is None:
             self._loaded = self._data_set.load(data_location(self._data_dir, download))
+        # On each load: a program that trains on a sample must say so, whichever builder loaded it.
         if self._loaded.substitute:
             _print_once(f"{self.name} is {self._loaded.source}")
 
@@ -95,6 +99,7 @@ class DatasetBuilder:
         return self._build(split, reading)
 
     def _build(self, split: Any, reading: Reading) -> Any:
+        # tfds.load returns the structure that `split` has.
         if isinstance(split, dict):
             return {key: self._build(value, reading) for key, value in split.items()}
         if isinstance(split, (list, tuple)):
@@ -165,12 +170,14 @@ def load(
 
 
 def _check_batch_size(batch_size: int | None) -> int | None:
+    # True is an int, and would make batches of one.
     if batch_size is not None and (isinstance(batch_size, bool) or (batch_size < 1 and batch_size != WHOLE)):
         raise ArgumentError(f"batch_size must be at least 1, or -1 for all examples. Received: {batch_size!r}.")
     return batch_size
 
 
 def _drop_empty(parts: list[Part], split: SplitLike) -> list[Part]:
+    # A slice such as train[:1%] of a small split may round to nothing.
     filled = [part for part in parts if part.stop > part.start]
     if not filled:
         raise ArgumentError(f"A split must hold at least one example. Received: {split!r}, which holds none: {parts}.")
@@ -180,6 +187,7 @@ def _drop_empty(parts: list[Part], split: SplitLike) -> list[Part]:
 def _print_once(message: str) -> None:
     """Prints a line once per job: in the process that the user started, not in its children."""
     with _printed_lock:
+        # Workers that a pool starts load the data again, and would all print.
         if message in _printed or multiprocessing.parent_process() is not None:
             return
         _printed.add(message)

@@ -14,6 +14,7 @@ VARIABLE = "LOCKSTEP_DATA_DIR"
 def data_dir() -> Path | None:
     """Returns the directory that LOCKSTEP_DATA_DIR names, or `None` if it is not set."""
     text = os.environ.get(VARIABLE)
+    # Empty counts as unset: a shell cannot always remove a variable.
     return Path(os.path.expanduser(text)) if text else None
 
 
@@ -38,6 +39,7 @@ def find(
     Raises:
         DataNotFoundError: If one is missing; the message names where it was looked for.
     """
+    # File names alone do not tell MNIST from Fashion-MNIST; the directory's name does.
     directories = [root / data_set, root] if directly or root.name == data_set else [root / data_set]
     for directory in directories:
         paths_of_all = _find_all(directory, names)
@@ -45,6 +47,7 @@ def find(
             return paths_of_all
     origin = f" of {published}" if published else ""
     missing = [[d / name for name in names if not _existing_file(d / name)] for d in directories]
+    # The directory that lacks the fewest files is the one that was meant.
     nearest = min(map(len, missing))
     paths = [str(path) for group in missing if len(group) == nearest for path in group]
     raise missing_data_error(
@@ -75,5 +78,6 @@ def _find_all(directory: Path, names: Sequence[str]) -> list[Path] | None:
 
 
 def _existing_file(path: Path) -> Path | None:
+    # Files are published compressed, and often unpacked by hand.
     compressed = path.with_name(f"{path.name}.gz")
     return next((p for p in (path, compressed) if p.is_file()), None)

@@ -11,8 +11,11 @@ import urllib.request
 
 from lockstep.datasets._progress import Progress
 
+# A machine without network often drops packets without an answer: TCP alone would wait for minutes.
 _ANSWER_SECONDS = 4.0
+# Of urllib's timeout, which counts from one packet to the next.
 _SILENCE_SECONDS = 10.0
+# For the whole file: a server that sends a byte every few seconds is never silent.
 TOTAL_SECONDS = 120.0
 
 
@@ -27,6 +30,7 @@ def check_reachable(url: str) -> None:
     threading.Thread(target=lambda: answers.put(_ask(url)), name="lockstep-probe", daemon=True).start()
     try:
         error = answers.get(timeout=_ANSWER_SECONDS)
+    # The thread is left behind: it is a daemon, and ends with the process.
     except queue.Empty:
         error = TimeoutError(f"no answer in {_ANSWER_SECONDS:g} seconds")
     if error is not None:
@@ -47,6 +51,7 @@ def _receive(response: http.client.HTTPResponse, url: str, limit: float) -> byte
     content = bytearray()
     progress = Progress(url, response.length)
     try:
+        # read1 returns what has arrived, so that the deadline is looked at between packets.
         while chunk := response.read1(1 << 16):
             content += chunk
             progress.update(len(content))
@@ -59,6 +64,7 @@ def _receive(response: http.client.HTTPResponse, url: str, limit: float) -> byte
 
 def _ask(url: str) -> Exception | None:
     try:
+        # HEAD: the answer without the file.
         request = urllib.request.Request(url, method="HEAD")
         urllib.request.urlopen(request, timeout=_ANSWER_SECONDS).close()
     except (OSError, http.client.HTTPException) as error:

@@ -41,14 +41,17 @@ def select_examples(tables: Mapping[str, Table], parts: Sequence[Part]) -> Table
     pieces = [{k: v[p.start : p.stop] for k, v in tables[p.split].columns.items()} for p in parts]
     if len(pieces) == 1:
         return Table(pieces[0], first.decode)
+    # Slices of one split are views; only sums of splits are copied.
     return Table({k: np.concatenate([piece[k] for piece in pieces]) for k in pieces[0]}, first.decode)
 
 
 def as_arrays(table: Table, reading: Reading) -> Any:
     """Returns all examples as arrays; sizes that differ are filled up with zeros."""
+    # The columns are the result: no dataset is built for them. Copies, because the table is shared.
     if not table.decode and not reading.shuffle and reading.config.input_context is None:
         return _structure({name: column.copy() for name, column in table.columns.items()}, reading.keys)
     count = len(table)
+    # One batch of everything, which also fills up sizes that differ.
     return next(iter(_examples(table, reading).padded_batch(count)))
 
 
@@ -63,16 +66,20 @@ def as_dataset(table: Table, reading: Reading) -> Dataset:
 
 
 def _examples(table: Table, reading: Reading) -> Dataset:
+    # Imported late: data sets as arrays need neither JAX nor Keras.
     from lockstep.data import AUTOTUNE, Dataset
 
     config, context = reading.config, reading.config.input_context
     result = Dataset.from_tensor_slices(_structure(table.columns, reading.keys))
+    # Before the shuffle, so that pipelines are disjoint whatever their seeds are.
     if context is not None:
         result = result.shard(context.num_input_pipelines, context.input_pipeline_id)
     if reading.shuffle:
         again = config.shuffle_reshuffle_each_iteration
+        # A buffer for all: it holds references, so a uniformly random order costs next to nothing.
         result = result.shuffle(len(table), config.shuffle_seed, True if again is None else again)
     if table.decode:
+        # After the shuffle: elements are decoded in the order in which they are used.
         result = result.map(_decoding(table.decode, reading.keys), num_parallel_calls=AUTOTUNE)
     return result if config.options is None else result.with_options(config.options)
 
@@ -89,6 +96,7 @@ def _decoding(decode: Mapping[str, Callable[[Any], Any]], keys: tuple[str, ...] 
 
         return decode_features
 
+    # A map function of a tuple gets its items as arguments.
     def decode_pair(*values: Any) -> tuple[Any, ...]:
         return tuple(decode[key](v) if key in decode else v for key, v in zip(keys, values, strict=True))
 

@@ -94,6 +94,7 @@ class ClassLabel:
     def __init__(self, num_classes: int | None = None, *, names: Sequence[str] | None = None) -> None:
         if (num_classes is None) == (names is None):
             raise ArgumentError(f"A ClassLabel needs num_classes or names. Received: {num_classes} and {names}.")
+        # tensorflow_datasets names classes by their numbers, too.
         self._names = [str(i) for i in range(num_classes or 0)] if names is None else list(names)
 
     @property
@@ -122,6 +123,7 @@ class ClassLabel:
         Raises:
             ArgumentError: If there is no class of that number.
         """
+        # Takes numpy's integers, and refuses 1.0.
         number = operator.index(number)
         if not 0 <= number < self.num_classes:
             raise ArgumentError(f"Classes have numbers from 0 to {self.num_classes - 1}. Received: {number}.")

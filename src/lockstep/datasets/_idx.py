@@ -36,11 +36,13 @@ def read_idx(file: Traversable, dimensions: int) -> NDArray[np.uint8]:
 
 def parse_idx(content: bytes, dimensions: int, name: str) -> NDArray[np.uint8]:
     """Returns the array in the bytes of an IDX file; `name` is for messages. Otherwise as `read_idx`."""
+    # By content, not by suffix: files are renamed, and browsers unpack .gz.
     content = _decompress(content, name)
     _check_magic(content[:4], dimensions, name)
     data = content[4 + 4 * dimensions :]
     sizes = _sizes(content[4 : 4 + 4 * dimensions], dimensions, name)
     _check_length(data, sizes, name)
+    # A copy, because an array over bytes cannot be written to.
     return np.frombuffer(data, np.uint8).reshape(sizes).copy()
 
 
@@ -48,12 +50,14 @@ def _decompress(content: bytes, name: str) -> bytes:
     if not content.startswith(_GZIP):
         return content
     try:
+        # Up to the limit of decoded sizes: a small gzip file can stand for gigabytes.
         return _decoded_size.inflated(content, _decoded_size.WINDOW_BITS["GZIP"], name)
     except (OSError, EOFError, zlib.error) as error:
         raise _damaged_file(name, f"Its gzip compression is broken: {error}.") from error
 
 
 def _check_magic(magic: bytes, dimensions: int, name: str) -> None:
+    # Type and rank are the last two bytes of the magic number.
     expected = bytes((0, 0, _UNSIGNED_BYTES, dimensions))
     if magic != expected:
         raise _damaged_file(
@@ -70,6 +74,7 @@ def _sizes(header: bytes, dimensions: int, name: str) -> tuple[int, ...]:
 
 
 def _check_length(data: bytes, sizes: tuple[int, ...], name: str) -> None:
+    # A download that broke off has a whole header.
     if math.prod(sizes) != len(data):
         product = " x ".join(map(str, sizes))
         raise _damaged_file(

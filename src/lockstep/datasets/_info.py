@@ -38,6 +38,7 @@ class Splits(Mapping[str, SplitInfo]):
         Raises:
             ArgumentError: If it is no split of this data set.
         """
+        # By the arithmetic that reads the split, so that the count is the number of elements.
         return SplitInfo(str(split), sum(part.stop - part.start for part in resolve(split, self._sizes)))
 
     def __contains__(self, name: object) -> bool:

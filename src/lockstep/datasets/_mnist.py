@@ -23,6 +23,7 @@ Bytes = NDArray[np.uint8]
 _NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _SIDE = 28
 _CLASSES = 10
+# Begins the source of the sample, by which `is_sample` knows it.
 _SAMPLE = "a sample of MNIST"
 _PUBLISHED = _keras_cache.PublishedFile(
     name="mnist.npz",
@@ -85,6 +86,7 @@ def load_from(data_location: DataLocation) -> Mnist:
         return _from_idx(files, f"MNIST from {files[0].parent}")
     try:
         content, path = _keras_cache.obtain(_PUBLISHED, data_location.may_download)
+    # A tutorial must run on a plane; `source`, and a line on standard error, say what it runs on.
     except UnavailableError as reason:
         return _sample(reason)
     return _from_npz(content, f"MNIST from {path}")
@@ -98,6 +100,7 @@ def _from_idx(files: Sequence[Traversable], source: str) -> Mnist:
 
 
 def _from_npz(content: bytes, source: str) -> Mnist:
+    # Never a pickle: loading one runs code.
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         return Mnist(arrays["x_train"], arrays["y_train"], arrays["x_test"], arrays["y_test"], source)
 
@@ -115,6 +118,7 @@ def _sample(reason: UnavailableError) -> Mnist:
 
 
 def _check_split(name: str, images: Bytes, labels: Bytes, source: str) -> None:
+    # Also of files of the right format that belong to another data set.
     well_formed = images.shape == (labels.size, _SIDE, _SIDE) and labels.ndim == 1 and labels.size > 0
     if not well_formed or images.dtype != np.uint8 or labels.dtype != np.uint8:
         raise InputError(

@@ -41,7 +41,9 @@ class DataLocation:
         Raises:
             DataNotFoundError: If one is missing; the message says where it was looked for and what to do.
         """
+        # Nowhere else: who names a directory must not train on other data by accident.
         if self.root is not None:
+            # The user's directory may hold files as they are published, or unpacked.
             wanted = [local_name(file) for file in published]
             urls = ", ".join(file.url for file in published)
             paths = find(self.root, data_set, wanted, self.setting, urls, directly)
@@ -74,6 +76,7 @@ def read(path: Path) -> bytes:
 def local_name(file: PublishedFile) -> str:
     """Returns the name of a file in the user's own directory, where a single compressed file may be unpacked."""
     base = Path(file.name).name
+    # An archive is read as it is; only single files are unpacked by hand.
     return base if base.endswith(".tar.gz") else base.removesuffix(".gz")
 
 

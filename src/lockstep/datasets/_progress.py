@@ -34,11 +34,13 @@ class Progress:
     def __init__(self, name: str, total: int | None) -> None:
         self._name = name
         self._total = total
+        # A log file would get a line for each update.
         self._shown = _Settings.shown and sys.stderr.isatty()
         self._next = 0.0
 
     def update(self, received: int) -> None:
         """Shows how many bytes have been received, a few times a second."""
+        # A fast network delivers thousands of chunks a second.
         if self._shown and time.monotonic() >= self._next:
             self._next = time.monotonic() + _SECONDS_BETWEEN
             of = f" of {self._total / 1e6:.1f}" if self._total else ""

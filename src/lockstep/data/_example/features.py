@@ -159,6 +159,7 @@ class RaggedValue(NamedTuple):
 def to_sparse(values: _Array, lengths: _Array) -> SparseValue:
     """Returns rows of some lengths as a `SparseValue`."""
     rows = np.repeat(np.arange(len(lengths)), lengths)
+    # The first value of each row, from which columns are counted.
     begins = np.cumsum(lengths) - lengths
     columns = np.arange(len(values)) - np.repeat(begins, lengths)
     longest = int(lengths.max()) if len(lengths) else 0
@@ -183,6 +184,7 @@ def as_dtype(dtype: DType) -> np.dtype[Any]:
     Raises:
         ArgumentError: If it is another one.
     """
+    # TensorFlow's DType has a name, too.
     name = getattr(dtype, "name", dtype)
     if any(dtype is known or name == known for known in _TEXT_NAMES):
         return TEXT

@@ -61,6 +61,7 @@ def parse_example(serialized: ArrayLike, features: Mapping[str, kinds.Descriptio
 
     Source: tf.io.parse_example.
     """
+    # In a serving_input_receiver_fn the same call describes the model's input.
     if hasattr(serialized, "parse_example"):  # A placeholder of a serving_input_receiver_fn.
         return serialized.parse_example(features)
     _check_descriptions(features)
@@ -151,6 +152,7 @@ def _default(feature: kinds.FixedLenFeature) -> _Array:
         default = np.array([kinds.fill_value(kinds.TEXT, one) for one in default.reshape(-1).tolist()], object)
         default = default.reshape(np.shape(feature.default_value))
     try:
+        # One value stands for the whole shape, as in TensorFlow.
         fitting = default.reshape(tuple(feature.shape)) if default.size != 1 else default.reshape(())
         return np.broadcast_to(fitting, tuple(feature.shape)).astype(feature.dtype)
     except (ValueError, TypeError) as error:
@@ -179,6 +181,7 @@ def _pad_rows(rows: Sequence[_Array], feature: kinds.FixedLenSequenceFeature) ->
 
 
 def _concatenate_rows(rows: Sequence[_Array], feature: kinds.Description) -> kinds.SparseValue | kinds.RaggedValue:
+    # The empty array gives the dtype where there are no rows.
     values = np.concatenate([np.empty(0, feature.dtype), *rows])
     lengths = np.array([len(row) for row in rows], np.int64)
     return (kinds.to_ragged if isinstance(feature, kinds.RaggedFeature) else kinds.to_sparse)(values, lengths)
@@ -226,6 +229,7 @@ def _check_descriptions(features: Mapping[str, Any]) -> None:
 
 @cache
 def _message_classes(name: str) -> Any:
+    # protobuf is imported with the first example: most programs have none.
     return getattr(importlib.import_module("lockstep.data._example.messages"), name)
 
 

@@ -74,6 +74,7 @@ def decode_raw(
             f"decode_raw: {sorted(lengths)[:5]} bytes must be one length, a multiple of the {dtype.itemsize} bytes of "
             f"{dtype}. Check out_type, or pass fixed_length."
         )
+    # Always said, so that the result does not depend on the machine.
     order = "<" if little_endian else ">"
     numbers = np.frombuffer(b"".join(pieces), dtype.newbyteorder(order)).astype(dtype)
     return numbers.reshape(*rows.shape, max(lengths, default=0) // dtype.itemsize)
@@ -92,6 +93,7 @@ def serialize_tensor(tensor: ArrayLike) -> bytes:
     if array.dtype == _TEXT:
         message.string_val.extend([_as_bytes(value) for value in array.flat])
     else:
+        # Little endian, as TensorFlow's own files are.
         message.tensor_content = array.astype(array.dtype.newbyteorder("<")).tobytes()
     return message.SerializeToString()
 
@@ -127,6 +129,7 @@ def parse_tensor(serialized: ArrayLike, out_type: DType) -> _Array:
 def _content(message: Any, dtype: np.dtype[Any], serialized: ArrayLike) -> _Array:
     shape = tuple(dim.size for dim in message.tensor_shape.dim)
     count = math.prod(shape)
+    # Raw bytes, the usual form; values one by one come from programs that build the message by hand.
     if message.tensor_content:
         if len(message.tensor_content) != count * dtype.itemsize or dtype == _TEXT:
             raise _no_tensor(serialized, f"its content is not of {dtype} {shape}")
@@ -148,6 +151,7 @@ def _to_array(values: Any, dtype: np.dtype[Any]) -> _Array:
     if dtype.kind == "c":
         return np.array(values, np.float64).reshape(-1, 2).astype(dtype.type(0).real.dtype).view(dtype)[:, 0]
     if dtype in (np.float16, _BFLOAT16):
+        # half_val holds the bits of each number in an integer.
         return np.array(values, np.uint16).view(dtype)
     return np.array(values, dtype)
 
@@ -155,6 +159,7 @@ def _to_array(values: Any, dtype: np.dtype[Any]) -> _Array:
 def _tensor_proto(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
     messages = importlib.import_module("lockstep.data._example.messages")
     message = messages.TensorProto(dtype=_TYPES[dtype][0])
+    # A scalar has an empty shape, which TensorFlow writes, and proto3 would leave out.
     message.tensor_shape.SetInParent()
     for size in shape:
         message.tensor_shape.dim.add(size=size)

@@ -39,6 +39,7 @@ def values_of(feature: Any, key: str, dtype: np.dtype[Any], where: str) -> _Arra
     Raises:
         InputError: If it holds values of another type.
     """
+    # A Feature without any list is a missing value, as in TensorFlow.
     kind = None if feature is None else feature.WhichOneof("kind")
     if kind is None:
         return None

@@ -74,8 +74,11 @@ class ArrayRecords:
     def __init__(self, paths: Any) -> None:
         single = isinstance(paths, (str, bytes, os.PathLike))
         self._files = [
-            _File(as_path(path), "readahead_buffer_size:0,max_parallelism:0") for path in _as_list(paths, single)
+            # Random access: reading ahead would read chunks that nobody asks for.
+            _File(as_path(path), "readahead_buffer_size:0,max_parallelism:0")
+            for path in _as_list(paths, single)
         ]
+        # First global number of each file: a binary search then finds the file of a record.
         self._first = [0, *accumulate(file.count for file in self._files)]
 
     def __len__(self) -> int:
@@ -91,6 +94,7 @@ class ArrayRecords:
         """
         wanted = [self._check_number(int(row)) for row in rows]
         records: list[bytes] = []
+        # Only neighbours are grouped: the records must come back in the order of `rows`.
         for index, group in groupby(wanted, lambda row: bisect.bisect_right(self._first, row) - 1):
             records += self._files[index].read([row - self._first[index] for row in group])
         return to_text_array(records)
@@ -155,6 +159,7 @@ class _File:
         if not os.path.exists(path):
             raise file_not_found(path)
         self.path = path
+        # Before the file is opened: without the package the error should name the package.
         module = _module()
         try:
             self._reader: Any = module.ArrayRecordReader(path, options)
@@ -166,6 +171,7 @@ class _File:
     def read(self, rows: Sequence[int]) -> list[bytes]:
         """Returns records by their numbers in this file."""
         try:
+            # The library reads a range in one call, faster than a list of the same numbers.
             bounds = (rows.start, rows.stop) if isinstance(rows, range) else (list(rows),)
             records = self._reader.read(*bounds)
             self._check()
@@ -175,6 +181,7 @@ class _File:
 
     def _check(self) -> None:
         """Checks the file by its reader's status."""
+        # The library raises only when a broken reader is closed.
         if not self._reader.ok():
             self._reader.close()
             raise ValueError("it is broken")
@@ -197,6 +204,7 @@ def _as_list(paths: Any, single: bool) -> list[Any]:
 
 def _module() -> Any:
     try:
+        # Imported late: the package is optional.
         return importlib.import_module("array_record.python.array_record_module")
     except ImportError as error:
         raise UnsupportedError(

@@ -50,6 +50,7 @@ class BlockReader(abc.ABC):
         portion = self._records[self._index : self._index + max(limit, 1)]
         try:
             values = self.convert(portion)
+        # The good records before it come first; the next call begins with the bad one and raises.
         except BadRecord as bad:
             if bad.index == 0:
                 raise InputError(str(bad)) from bad
@@ -64,10 +65,12 @@ class BlockReader(abc.ABC):
 
     def seek(self, position: int) -> None:
         """Continues at such a byte."""
+        # A restored cursor often stands there already: keep what has been parsed.
         if position == self.tell():
             return
         self._stream.seek(position)
         self._records, self._starts, self._index, self._failure = (), (), 0, None
+        # Counting takes a pass over the file, and only an error message needs the number.
         self._before = 0 if position == self._first else None
         self._next = position
         self.forget(position)
@@ -107,6 +110,7 @@ class BlockReader(abc.ABC):
         return to_text_array(portion)
 
     def _refill(self) -> bool:
+        # A broken file stays broken: the parser is not asked again at a place it cannot continue from.
         if self._failure is not None:
             raise self._failure
         if self._before is not None:
@@ -121,6 +125,7 @@ class BlockReader(abc.ABC):
 
     def _count(self, position: int) -> int:
         """Returns how many records lie before a position."""
+        # Another reader, because this one must not lose its place.
         other = self.reopen()
         try:
             count = 0

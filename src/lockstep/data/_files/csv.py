@@ -50,6 +50,7 @@ def open_csv(
         DataNotFoundError: If there is no such file.
         InputError: If the header is missing.
     """
+    # As TensorFlow: the splitter works on bytes.
     if len(field_delim.encode()) != 1 or field_delim in '"\r\n':
         raise ArgumentError(f"field_delim is one ASCII character that is no quote or newline, not {field_delim!r}.")
     columns = columns_of(record_defaults, select_cols, na_value)
@@ -77,9 +78,11 @@ class CsvReader(BlockReader):
         """Returns the records that end in the next chunk that ends any."""
         while chunk := self._stream.read(_CHUNK):
             records = self._splitter.records(b"".join((*self._lines, chunk)))
+            # The last piece may go on in the next chunk.
             self._lines = [records.pop()]
             if records:
                 return self._rows(records)
+            # A quote that is never closed: what has been read is taken for one broken record.
             if len(self._lines[0]) > _LONGEST:
                 break
         last, self._lines = [line for line in self._lines if line], []
@@ -113,6 +116,7 @@ class CsvReader(BlockReader):
 
     def _check_widths(self, rows: Sequence[list[bytes] | None]) -> None:
         least = self._columns[-1].index + 1
+        # With select_cols further columns of the file do not matter.
         most = 1 << 62 if self._selected else least
         for index, row in enumerate(rows):
             if row is None:
@@ -134,6 +138,7 @@ class CsvReader(BlockReader):
 
     def _where(self, index: int) -> str:
         position = self._starts[self._index + index]
+        # Lines are counted only for an error: the file is read again up to the record.
         other = Stream(self.path, self._stream.compression)
         try:
             line = 1 + other.read(position).count(b"\n")
@@ -153,12 +158,14 @@ class _Splitter:
         self._delimiter = delimiter
         self._quotes = quotes
         field = re.escape(delimiter)
+        # RFC 4180: a quoted field with doubled quotes, or one without any quote.
         self._field = re.compile(rb'(?:"((?:[^"]|"")*)"|([^"%b]*))(%b|$)' % (field, field))
 
     def records(self, text: bytes) -> list[bytes]:
         """Returns the records with their line ends, and last, maybe empty, the begun part of another record."""
         lines = text.splitlines(keepends=True)
         rest = b"" if text.endswith(b"\n") else lines.pop()
+        # The fast way: almost all files have few quotes or none.
         if not self._quotes or b'"' not in text:
             return [*lines, rest]
         return _join_quoted_lines(lines, rest)
@@ -188,6 +195,7 @@ def _join_quoted_lines(lines: list[bytes], rest: bytes) -> list[bytes]:
     for line in lines:
         quotes += line.count(b'"')
         open_lines.append(line)
+        # Within an open quote the number of quotes so far is odd, whatever doubled quotes the field has.
         if quotes % 2 == 0:
             records.append(open_lines[0] if len(open_lines) == 1 else b"".join(open_lines))
             open_lines, quotes = [], 0

@@ -49,13 +49,16 @@ class Column:
         if empty:
             fields = list(fields)
             for index in empty:
+                # Any number: the default replaces it after the conversion of the whole column.
                 fields[index] = b"0"
+        # int() and float() of Python accept 1_000, TensorFlow does not.
         if b"_" in b"".join(fields):
             raise ValueError("Python's underscores are no digits")
         return self._fill_empty(self._numbers(fields), empty)
 
     def first_bad(self, fields: list[bytes], error: Exception) -> tuple[int, str]:
         """Returns the index of the first field that has no value, and why."""
+        # One by one, only after the column as a whole has failed.
         for index, field in enumerate(fields):
             try:
                 self.convert([field])
@@ -66,10 +69,12 @@ class Column:
     def _numbers(self, fields: list[bytes]) -> np.ndarray[Any, np.dtype[Any]]:
         if self.dtype.kind == "i":
             return np.array([int(field) for field in fields], self.dtype)
+        # A number beyond float32 becomes inf, as in TensorFlow.
         with np.errstate(over="ignore"):
             return np.array([float(field) for field in fields], np.float64).astype(self.dtype)
 
     def _empty_fields(self, fields: list[bytes]) -> list[int]:
+        # Two scans in C; the loop below runs only where something is empty.
         if b"" not in fields and self.na_value not in fields:
             return []
         return [index for index, field in enumerate(fields) if not field or field == self.na_value]
@@ -113,6 +118,7 @@ def spec(record_defaults: Sequence[Any]) -> tuple[np.dtype[Any], ...]:
 
 
 def _type_and_default(entry: ArrayLike) -> tuple[np.dtype[Any], Any]:
+    # A dtype alone says that the field must not be empty, as in tf.data.
     required = _as_dtype(entry)
     if required is not None:
         return required, None

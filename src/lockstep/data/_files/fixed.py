@@ -53,6 +53,7 @@ class FixedLengthReader(BlockReader):
     def __init__(self, stream: Stream, record_bytes: int, header_bytes: int, footer_bytes: int) -> None:
         super().__init__(stream, header_bytes)
         self._lengths = (record_bytes, header_bytes, footer_bytes)
+        # findall cuts a chunk in one call, faster than slicing in a loop. The repeat count of `re` has a limit.
         self._cut = re.compile(b".{%d}" % record_bytes, re.DOTALL).findall if record_bytes < 1 << 16 else None
         self._chunk = b""
         self._offset = 0  # of the chunk; the header has yet to be skipped
@@ -60,6 +61,7 @@ class FixedLengthReader(BlockReader):
 
     def check_size(self) -> int | None:
         """Returns the number of records, if it can be told without reading."""
+        # Wrong lengths show before the first record, where the file is not compressed.
         size = self._stream.size()
         return None if size is None else self._check_count(size)
 
@@ -99,6 +101,7 @@ class FixedLengthReader(BlockReader):
 
     def _fill(self, needed: int) -> None:
         self._chunk += self._stream.read(max(needed - len(self._chunk), _CHUNK))
+        # Only the end of the file gives fewer bytes than were asked for.
         self._ended = len(self._chunk) < needed
         if self._ended:
             self._check_count(self._offset + len(self._chunk))

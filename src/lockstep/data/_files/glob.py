@@ -34,6 +34,7 @@ def matching_files(patterns: ArrayLike) -> list[str]:
 
 
 def _matches(pattern: str) -> list[str]:
+    # TensorFlow's patterns negate by [^a], Python's by [!a].
     names = glob.glob(pattern.replace("[^", "[!"), include_hidden=True)
     if not names:
         raise DataNotFoundError(

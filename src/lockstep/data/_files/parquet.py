@@ -72,6 +72,7 @@ class ParquetReader:
         self._columns = _check_columns(path, columns, schema.names)
         self.spec = {name: shape_and_dtype(path, name, schema.field(name).type) for name in self._columns}
         groups = range(self._file.metadata.num_row_groups)
+        # First row of each row group: `seek` reads one group, not the file.
         self._first = [0, *accumulate(self._file.metadata.row_group(group).num_rows for group in groups)]
         self._batches: Iterator[Any] = iter(())
         self.seek(0)
@@ -129,6 +130,7 @@ class ParquetReader:
                 raise _broken_error(self._path, f"cannot be read near row {self._next}", error) from error
             if batch is None:
                 return None
+            # Within a row group rows are found by reading: pyarrow has no offset.
             skipped = min(self._skip, batch.num_rows)
             self._skip -= skipped
             if skipped < batch.num_rows:
@@ -139,6 +141,7 @@ class ParquetReader:
         columns: dict[str, Any] = {}
         for name in self._columns:
             columns[name] = value_of(rows.column(name), self._path, name, self._next)
+        # A column of lists may make a shorter run than the others; all columns must have the same rows.
         used = min(_length(value) for value in columns.values())
         return Packed((name, _cut(value, used)) for name, value in columns.items()), used
 
@@ -165,6 +168,7 @@ def _open(path: str) -> Any:
     if not os.path.exists(path):
         raise file_not_found(path)
     try:
+        # Imported late: the package is optional.
         import pyarrow.parquet as parquet
     except ImportError as error:
         raise UnsupportedError(

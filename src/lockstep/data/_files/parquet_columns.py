@@ -40,6 +40,7 @@ def value_of(column: Any, path: str, name: str, row: int) -> Any:
     import pyarrow.types as types
 
     if types.is_dictionary(column.type):
+        # A dictionary column repeats a few values; rows hold their indices.
         column = column.dictionary_decode()
     if types.is_struct(column.type):
         _check_present(column, path, name, row)
@@ -55,6 +56,7 @@ def _lists(column: Any, path: str, name: str, row: int) -> Any:
     compute: Any = importlib.import_module("pyarrow.compute")
     _check_present(column, path, name, row)
     lengths = compute.list_value_length(column).to_numpy(zero_copy_only=False)
+    # Rows up to the first of another length are one array; the rest comes with the next call.
     other = np.flatnonzero(lengths != lengths[0])
     run = int(other[0]) if other.size else len(lengths)
     return _scalars(column.slice(0, run).flatten(), path, name, row).reshape(run, int(lengths[0]))
@@ -63,6 +65,7 @@ def _lists(column: Any, path: str, name: str, row: int) -> Any:
 def _scalars(column: Any, path: str, name: str, row: int) -> np.ndarray[Any, np.dtype[Any]]:
     import pyarrow.types as types
 
+    # A missing float is NaN; an integer has no such value.
     if not types.is_floating(column.type):
         _check_present(column, path, name, row)
     if _is_text(column.type):

@@ -9,6 +9,7 @@ from typing import BinaryIO
 from lockstep._decoded_size import WINDOW_BITS
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError
 
+# Bytes of a read; larger ones are no faster, and hold more memory than is asked for.
 _PIECE = 1 << 20
 
 
@@ -44,6 +45,7 @@ class Stream:
 
     def seek(self, position: int) -> None:
         """Continues at a byte of the decompressed content; going back in a compressed file reads it again."""
+        # A plain file is positioned directly; compressed bytes have no index.
         if self._inflater is None:
             self._seek_plain(position)
         else:
@@ -75,6 +77,7 @@ class Stream:
         self._position = position
 
     def _seek_compressed(self, inflater: _Inflater, position: int) -> None:
+        # zlib cannot go back: from the beginning again.
         if position < self._position:
             self._file.seek(0)
             inflater.restart()
@@ -114,6 +117,7 @@ class _Inflater:
                 return data
 
     def _inflate(self, source: bytes, size: int) -> bytes:
+        # A file of several parts: each has its own header and checksum.
         if self._part.eof:
             source = source.lstrip(b"\0")  # gzip pads to whole blocks of a tape
             self._part = zlib.decompressobj(self._window_bits)
@@ -123,12 +127,14 @@ class _Inflater:
             data = self._part.decompress(source, size)
         except zlib.error as error:
             raise self._broken_error(str(error)) from error
+        # Bytes of the next part, or bytes that the size limit of this call left over.
         self._pending = self._part.unused_data or self._part.unconsumed_tail
         return data
 
     def _end(self, size: int) -> bytes:
         """Returns the bytes that zlib still holds when the file has ended."""
         data = self._part.decompress(b"", size) if self._begun and not self._part.eof else b""
+        # Fewer records than were written must not pass for the end of the data.
         if not data and self._begun and not self._part.eof:
             raise self._broken_error("it ends before the compressed data does")
         return data
@@ -160,6 +166,7 @@ def open_file(path: str) -> BinaryIO:
         InputError: If it cannot be opened.
     """
     try:
+        # Readers ask for large chunks: a buffer would only copy them once more.
         return open(path, "rb", buffering=0)
     except FileNotFoundError as error:
         raise file_not_found(path) from error

@@ -46,10 +46,12 @@ class TextReader(BlockReader):
     def parse(self) -> tuple[Sequence[bytes], Sequence[int], int]:
         """Returns the lines that end in the next chunk that ends any."""
         while chunk := self._stream.read(_CHUNK):
+            # Split once per chunk: joining a long line chunk by chunk would be quadratic.
             if b"\n" in chunk:
                 return self._lines(chunk)
             self._rest.append(chunk)
             self._length += len(chunk)
+            # A few bytes can stand for a line of gigabytes; of a plain file the line is on the disk.
             if self._stream.compression:
                 what = f"{self.path}: line {self.number}, at byte {self._offset}, which has not ended by then"
                 _decoded_size.check(self._length, what)
@@ -66,6 +68,7 @@ class TextReader(BlockReader):
     def _lines(self, chunk: bytes) -> tuple[Sequence[bytes], Sequence[int], int]:
         text = b"".join((*self._rest, chunk))
         lines = text.split(b"\n")
+        # After the last newline: the begun line, maybe empty.
         rest = lines.pop()
         starts = [start + index for index, start in enumerate(starts_of(lines, self._offset))]
         self._rest, self._length, self._offset = [rest], len(rest), starts.pop()

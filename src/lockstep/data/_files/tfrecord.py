@@ -48,6 +48,7 @@ def open_tfrecord(path: object, compression_type: str | None = "") -> TFRecordRe
 def masked_crc(data: bytes) -> int:
     """Returns the masked crc32c of some bytes, as TFRecord files hold it."""
     crc = _crc(data)
+    # Masked, because a file may hold checksums as data (record_writer.cc).
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
 
 
@@ -87,6 +88,7 @@ class TFRecordReader(BlockReader):
         for _ in range(_BLOCK):
             begin = at + _HEADER
             header = chunk[at:begin]
+            # Records of one length have the same header: its checksum is computed once.
             length = lengths.get(header)
             if length is None:
                 length = self._length(header)
@@ -105,8 +107,10 @@ class TFRecordReader(BlockReader):
         if len(header) < _HEADER:
             return None
         length, crc = struct.unpack("<QI", header)
+        # A wrong length would be followed into the middle of the data, and maybe to gigabytes.
         if crc != masked_crc(header[:8]):
             return None
+        # Records of many lengths must not fill the memory with headers.
         if len(self._lengths) >= _KNOWN_LENGTHS:
             self._lengths.clear()
         self._lengths[header] = length
@@ -114,6 +118,7 @@ class TFRecordReader(BlockReader):
 
     def _verify(self, records: list[bytes], ends: list[int]) -> tuple[Sequence[bytes], Sequence[int], int]:
         """Returns the records up to the first with a wrong checksum."""
+        # Checksums of a whole chunk at once, in numpy: one by one they would cost more than reading.
         good = _first_wrong(self._chunk, records, ends)
         if good == 0:
             raise self._broken_error("the checksum of its data is wrong")
@@ -149,6 +154,7 @@ class TFRecordReader(BlockReader):
         return _HEADER + length + _FOOTER
 
     def _broken_error(self, reason: str) -> InputError:
+        # At the first byte the file is more likely of another kind than damaged.
         hint = "" if self._offset else " If it is compressed, or no TFRecord file, say so or leave it out."
         return InputError(
             f"{self.path}: record {self.number}, at byte {self._offset}, is broken: {reason}. "

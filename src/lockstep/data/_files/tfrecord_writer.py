@@ -66,6 +66,7 @@ class TFRecordWriter:
         self._check_open()
         data = _as_bytes(record)
         length = struct.pack("<Q", len(data))
+        # One write per record: a process that dies leaves whole records before the last.
         framed = b"".join((length, _crc_field(length), data, _crc_field(data)))
         self._file.write(framed if self._compressor is None else self._compressor.compress(framed))
 
@@ -73,6 +74,7 @@ class TFRecordWriter:
         """Flushes the written records to the operating system."""
         self._check_open()
         if self._compressor is not None:
+            # Ends on a byte boundary, so that a reader gets all records written so far.
             self._file.write(self._compressor.flush(zlib.Z_SYNC_FLUSH))
         self._file.flush()
 
@@ -131,6 +133,7 @@ def _compressor(options: str | TFRecordOptions | None) -> Any:
         raise ArgumentError(f'options are None, "GZIP", "ZLIB" or a TFRecordOptions, not {options!r}.')
     if not options.compression_type:
         return None
+    # zlib takes the format and the window as one number: 31 is gzip with a window of 2**15.
     bits = WINDOW_BITS[options.compression_type] - 15 + (15 if options.window_bits is None else options.window_bits)
     return zlib.compressobj(
         zlib.Z_DEFAULT_COMPRESSION if options.compression_level is None else options.compression_level,

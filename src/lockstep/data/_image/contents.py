@@ -16,6 +16,7 @@ def as_bytes(contents: ArrayLike) -> bytes:
     Raises:
         ArgumentError: If they are none.
     """
+    # An element of text may come as an array of shape ().
     if isinstance(contents, np.ndarray) and contents.ndim == 0:
         contents = contents.item()
     if isinstance(contents, (bytes, bytearray, memoryview)):
@@ -28,6 +29,7 @@ def as_bytes(contents: ArrayLike) -> bytes:
 
 def format_of(contents: bytes) -> str | None:
     """Returns "JPEG", "PNG", "GIF" or "BMP", or `None` for anything else."""
+    # By content, not by name: TensorFlow's functions get bytes, too.
     return next((name for beginning, name in _BEGINNINGS.items() if contents.startswith(beginning)), None)
 
 

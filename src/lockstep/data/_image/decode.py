@@ -133,6 +133,7 @@ def decode_image(
         raise ArgumentError(f"dtype is uint8, uint16 or a floating-point type; received {dtype!r}.")
     kind = check_format(contents, ("JPEG", "PNG", "GIF", "BMP"))
     if kind == "PNG":
+        # A float takes the 16 bits that a PNG may have, as TensorFlow's decode_image does.
         depth = np.dtype(np.uint8 if wanted == np.uint8 else np.uint16)
         return _as_type(opencv.decode_png(contents, channels, depth), wanted)
     return _as_type(_pixels(contents, kind, channels, expand_animations), wanted)
@@ -158,6 +159,7 @@ def _other(contents: bytes, channels: int, dtype: np.dtype[Any]) -> _Array:
     if kind == "JPEG":
         check_channels(channels, (0, 1, 3))
         return _as_type(jpeg.decode(contents, channels, 1, True, ""), dtype)
+    # Two tell whether it is animated; decoding all may take gigabytes.
     frames = opencv.decode_gif(contents, 2)
     if len(frames) > 1:
         raise InputError("the image is an animated GIF. Use decode_gif, or decode_image(expand_animations=False).")

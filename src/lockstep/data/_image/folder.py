@@ -76,6 +76,7 @@ def _class_names(root: Path, class_names: Sequence[str] | None) -> list[str]:
     if class_names is None:
         return folders
     names = [str(name) for name in class_names]
+    # A class without a folder would silently never occur.
     if not set(names) <= set(folders) or len(set(names)) < len(names):
         raise ArgumentError(
             f"class_names must be folders in {root}, each once, of {', '.join(folders) or '(none)'}; received "
@@ -86,6 +87,7 @@ def _class_names(root: Path, class_names: Sequence[str] | None) -> list[str]:
 
 def _images(root: Path, follow_links: bool, suffixes: tuple[str, ...]) -> list[str]:
     """Returns the images below a folder: folder by folder, in the order of their paths, each sorted by name."""
+    # os.walk follows the disk's order, which differs between machines: labels must not.
     walk = sorted(os.walk(root, followlinks=follow_links), key=lambda found: found[0])
     return [
         os.path.join(folder, name)

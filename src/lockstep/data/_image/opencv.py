@@ -29,6 +29,7 @@ def decode_png(contents: bytes, channels: int, dtype: np.dtype[Any]) -> _Array:
     pixels = with_channels(_png_pixels(contents, channels), channels)
     if pixels.dtype == dtype:
         return pixels
+    # 257 = 65535 / 255: white stays white, as libpng expands it.
     return (pixels >> 8).astype(dtype) if dtype == _EIGHT_BITS else pixels.astype(dtype) * dtype.type(257)
 
 
@@ -49,6 +50,7 @@ def _with_transparent_grey(pixels: _Array, contents: bytes) -> _Array:
         return pixels
     depth = contents[_BIT_DEPTH]
     greys, opaque = (1 << depth) - 1, np.iinfo(pixels.dtype).max
+    # The chunk holds 16 bits whatever the depth; only the lower ones count.
     transparent = int.from_bytes(contents[begin + 4 : begin + 6]) & greys
     alpha = np.where(pixels == transparent * (opaque // greys), 0, opaque).astype(pixels.dtype)
     return np.concatenate([pixels, alpha], axis=-1)
@@ -98,6 +100,7 @@ def _frames(contents: bytes, frames: int | None) -> Sequence[_Array]:
         _, images = library.imdecodemulti(encoded, library.IMREAD_UNCHANGED, **some)
     except library.error as error:
         raise broken_image("GIF", contents, error) from error
+    # OpenCV returns nothing of a GIF that is cut off, instead of an error.
     if not images:
         raise broken_image("GIF", contents, "it has no frames, or no end")
     return images

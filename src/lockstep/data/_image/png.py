@@ -32,9 +32,11 @@ def _filter_rows(rows: _Array, pixel: int) -> _Array:
     The smallest sum of differences is taken, which compresses well, as the specification says.
     """
     left, above = rows.copy(), rows.copy()
+    # Unsigned: differences wrap modulo 256, as the specification defines filters.
     left[:, pixel:] -= rows[:, :-pixel]
     above[1:] -= rows[:-1]
     ways = np.stack([rows, left, above])
+    # The distance from 0 modulo 256.
     costs = np.minimum(ways, 0 - ways).sum(axis=-1, dtype=np.int64)
     best = costs.argmin(axis=0)
     return np.column_stack([best.astype(np.uint8), ways[best, np.arange(len(rows))]])

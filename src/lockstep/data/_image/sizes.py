@@ -39,6 +39,7 @@ def check(name: str, contents: bytes, frames: int | None = None) -> None:
 
 def _png(contents: bytes) -> tuple[int, int, int, int]:
     width, height, depth = struct.unpack_from(">IIB", contents, _PNG)
+    # Four channels of two bytes or one.
     return height, width, 8 if depth == 16 else 4, 1
 
 
@@ -64,6 +65,7 @@ def _frames_of(contents: bytes, at: int) -> int:
     frames = 0
     while at < len(contents):
         kind = contents[at]
+        # Blocks are walked, not decoded: a few bytes each, however large the frame is.
         if kind == _IMAGE and at + 10 < len(contents):
             frames += 1
             at += 11 + _colours(contents[at + 9])

@@ -47,6 +47,7 @@ class Taps:
 
     def matrix(self, size: int) -> _Array:
         """Returns the same as a float32 matrix (out, size)."""
+        # np.add.at, because a clipped tap may name the same pixel twice.
         dense = np.zeros((self.index.shape[1], size), _F32)
         for index, weight in zip(self.index, self.weight, strict=True):
             np.add.at(dense, (np.arange(len(index)), index), weight)
@@ -72,6 +73,7 @@ def taps(method: str, antialias: bool, size: int, new_size: int) -> Taps:
         result = _bicubic(size, new_size)
     else:
         result = _sample(method, antialias, size, new_size)
+    # Cached, and so shared by all callers.
     result.index.flags.writeable = result.weight.flags.writeable = False
     return result
 
@@ -90,6 +92,7 @@ def _bilinear(size: int, new_size: int) -> Taps:
     where = _centres(size, new_size) - _F32(0.5)
     below = np.floor(where)
     share = where - below
+    # The edge is repeated outside of the image.
     lower = np.maximum(below, 0).astype(np.int64)
     upper = np.minimum(np.ceil(where), size - 1).astype(np.int64)
     return Taps(np.stack([lower, upper]), np.stack([1 - share, share]))
@@ -98,6 +101,7 @@ def _bilinear(size: int, new_size: int) -> Taps:
 def _bicubic(size: int, new_size: int) -> Taps:
     where = _centres(size, new_size) - _F32(0.5)
     below = np.floor(where)
+    # TensorFlow looks weights up in a table of 1,024 distances: without the rounding pixels differ.
     share = np.rint((where - below) * _TABLE) / _TABLE
     index = below.astype(np.int64) + np.arange(-1, 3)[:, None]
     distance = np.abs(np.arange(-1, 3)[:, None] - share)

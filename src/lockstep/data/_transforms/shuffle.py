@@ -23,7 +23,6 @@ References = NDArray[np.int64]
 _EMPTY: References = np.empty((3, 0), np.int64)
 _STORE, _ROW, _ORDINAL = range(3)
 # Steps are numbered in chunks below this one, which is for the order of the rest.
-# unused
 _REST_CHUNK = 2**40
 
 

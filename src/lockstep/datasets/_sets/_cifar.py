@@ -61,15 +61,18 @@ class Cifar:
         contents = read_members(
             archive.content, lambda name: PurePosixPath(name).name in self._names, str(archive.path)
         )
+        # By name alone: a directory in the archive may be called otherwise.
         return {PurePosixPath(name).name: content for name, content in contents.items()}, str(archive.path)
 
     def _table(self, content: Mapping[str, bytes], names: Sequence[str], source: str) -> Table:
         records = np.concatenate([self._records(content, name, source) for name in names])
         labels = {name: records[:, i] for i, name in enumerate(self.labels)}
+        # Stored plane by plane; Keras and tensorflow_datasets have channels last.
         pixels = records[:, len(labels) :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
         for label, classes in self.labels.items():
             _check(labels[label], label, classes, source)
         columns = {label: numbers.astype(np.int64) for label, numbers in labels.items()}
+        # Contiguous: each batch would otherwise gather strided bytes.
         return Table({"image": np.ascontiguousarray(pixels), **columns})
 
     def _records(self, content: Mapping[str, bytes], name: str, source: str) -> NDArray[np.uint8]:

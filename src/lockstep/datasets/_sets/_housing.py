@@ -14,6 +14,7 @@ from lockstep.datasets._keras_cache import PublishedFile
 from lockstep.datasets._place import DataLocation, File
 from lockstep.errors import InputError
 
+# The seed and the share of keras.datasets.boston_housing and california_housing: the same rows are for testing.
 _SEED = 113
 _TRAINING = 0.8
 
@@ -31,6 +32,7 @@ def load(name: str, published: PublishedFile, columns: int, location: DataLocati
     (file,) = location.files(name, [published])
     x, y = _arrays(file, columns)
     order = np.arange(len(x))
+    # Keras' generator: a newer one would give another order.
     np.random.RandomState(_SEED).shuffle(order)
     training = int(len(x) * _TRAINING)
     tables = {

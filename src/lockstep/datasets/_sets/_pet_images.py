@@ -34,9 +34,11 @@ def obtain(location: DataLocation) -> Path:
         DataNotFoundError: If the archive is nowhere, or cannot be unpacked into Keras' cache.
     """
     directory = _keras_cache.directory() / "cats_vs_dogs" / DIRECTORY
+    # Published in one step, so it is whole if it is there.
     if directory.is_dir():
         return directory
     (archive,) = location.files("cats_vs_dogs", [PUBLISHED])
+    # 800 MB are unpacked once, also if all workers of a machine start together.
     with download_lock(directory, _SECONDS):
         if not directory.is_dir():
             _unpack(archive, directory)
@@ -69,6 +71,7 @@ def _write_pictures(archive: File, directory: Path) -> None:
         (directory / DIRECTORY / kind).mkdir(parents=True)
     try:
         with zipfile.ZipFile(io.BytesIO(archive.content)) as pictures:
+            # Only names of this form: a path such as ../x must not leave the directory.
             for name in filter(_PICTURE.fullmatch, pictures.namelist()):
                 (directory / name).write_bytes(pictures.read(name))
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:

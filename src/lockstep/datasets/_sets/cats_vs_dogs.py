@@ -62,6 +62,7 @@ def _table(directory: Path, kinds: Sequence[str], usable: Callable[[Path], bool]
             raise InputError(f"{directory / kind} must hold JPEG files, *.jpg. Received: none. Put them there.")
         files += pictures
         labels += [label] * len(pictures)
+    # Cats come first in the directory: any slice should hold both.
     order = fixed_order(len(files))
     return Table(
         {"image": _paths(files[i] for i in order), "label": np.array(labels, np.int64)[order]}, {"image": _picture}
@@ -69,6 +70,7 @@ def _table(directory: Path, kinds: Sequence[str], usable: Callable[[Path], bool]
 
 
 def _paths(files: Iterable[Path]) -> NDArray[np.object_]:
+    # Bytes, as text in elements is; names need not be UTF-8.
     paths = [os.fsencode(file) for file in files]
     result = np.empty(len(paths), object)
     result[:] = paths
@@ -77,6 +79,7 @@ def _paths(files: Iterable[Path]) -> NDArray[np.object_]:
 
 def _picture(path: bytes) -> Any:
     """Returns the picture in a file, uint8 (height, width, 3)."""
+    # Imported late: only elements that are read need a decoder.
     from lockstep.data._image.decode import decode_jpeg
 
     file = Path(os.fsdecode(path))

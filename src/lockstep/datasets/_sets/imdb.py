@@ -38,13 +38,16 @@ def _words(text: bytes) -> list[str]:
 
 def _vocabulary(reviews: Iterable[list[str]]) -> list[str]:
     """Returns the words by their frequency in the training reviews, equally frequent ones in alphabetical order."""
+    # Of the training reviews alone, so that nothing of the test set enters the vocabulary.
     counts = Counter(word for words in reviews for word in words)
     return _SPECIAL + sorted(counts, key=lambda word: (-counts[word], word))
 
 
 def _table(split_words: list[list[str]], reviews: Reviews, numbers: Mapping[str, int]) -> Table:
+    # Keras' load_data(start_char=1, oov_char=2).
     rows = [[_START, *(numbers.get(word, _UNKNOWN) for word in words)] for words in split_words]
     ends = np.cumsum([0, *map(len, rows)])
+    # One array and its offsets: 25,000 small arrays would take several times the memory.
     flat = np.fromiter((number for row in rows for number in row), np.int64, ends[-1])
     columns: dict[str, NDArray[Any]] = {"tokens": np.arange(len(rows)), "label": reviews.labels}
     return Table(columns, {"tokens": _Rows(flat, ends)})
