@@ -155,7 +155,8 @@ def test_reviews_are_numbers_of_words(tmp_path: Path) -> None:
     texts = [" ".join(words[i] for i in row) for row in decoded(found["train"], "tokens")]
     expected = ["a bad film", "naïve", "a good good film br good", "the film is good"]
     assert texts == [f"[START] {expected[i]}" for i in fixed_order(4)]
-    assert [row.tolist() for row in decoded(found["test"], "tokens")] == [[[1, 7], [1, 4, 2]][i] for i in fixed_order(2)]
+    expected = [[[1, 7], [1, 4, 2]][i] for i in fixed_order(2)]
+    assert [row.tolist() for row in decoded(found["test"], "tokens")] == expected
 
 
 def test_an_archive_without_reviews_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from lockstep._step.portions import Part, Share
 from lockstep.data import Dataset, TextLineDataset
 from lockstep.data._inside import plan_of
 from lockstep.data._plan import Node, Run
-from lockstep.data._sharding import shard_by_files, shard_by_hint, file_count, shard_batches
+from lockstep.data._sharding import file_count, shard_batches, shard_by_files, shard_by_hint
 from lockstep.errors import ArgumentError
 from tests.data.chains import STEPS
 

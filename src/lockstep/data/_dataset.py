@@ -15,17 +15,16 @@ from lockstep.data._dataset_base import DatasetBase, check_dataset, check_datase
 from lockstep.data._files.glob import matching_files
 from lockstep.data._options import AUTOTUNE, INFINITE_CARDINALITY, SHARD_HINT, UNKNOWN_CARDINALITY, Options
 from lockstep.data._plan import Node, walk
-from lockstep.data._signature import as_signature, signature_of
 from lockstep.data._sources import Arrays, Generated, RandomNumbers, Range
+from lockstep.data._spec import as_signature, signature_of
 from lockstep.data._transforms.assert_cardinality import AssertCardinality
 from lockstep.data._transforms.batch import Batch, Rebatch, Unbatch
 from lockstep.data._transforms.cache import Cache
 from lockstep.data._transforms.errors import IgnoreErrors
-from lockstep.data._transforms.hint import HintedShard
 from lockstep.data._transforms.interleave import Interleave
 from lockstep.data._transforms.map import Filter, Map, TakeWhile
 from lockstep.data._transforms.padding import Padding
-from lockstep.data._transforms.position import Enumerate, Prefetch, Shard, Skip, Take
+from lockstep.data._transforms.position import Enumerate, HintedShard, Prefetch, Shard, Skip, Take
 from lockstep.data._transforms.sample import Choose
 from lockstep.data._transforms.scan import Scan
 from lockstep.data._transforms.sequence import Concatenate, Repeat, Zip

@@ -19,11 +19,11 @@ from lockstep.data._files.reader import Reader
 from lockstep.data._inside import plan_of
 from lockstep.data._options import AUTOTUNE
 from lockstep.data._plan import Node
+from lockstep.data._sources import StoreSource
 from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT
 from lockstep.data._transforms.files import Files
 from lockstep.data._transforms.interleave import Interleave
-from lockstep.data._transforms.stored import StoreSource
 
 _SCALAR_TEXT = TensorSpec((), TEXT)
 

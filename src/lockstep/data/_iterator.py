@@ -19,7 +19,7 @@ from lockstep.data._failures import FailedElement
 from lockstep.data._optional import Optional
 from lockstep.data._plan import Cursor, EmptyCursor, Node, Run, State, drop, walk
 from lockstep.data._state import decode, encode
-from lockstep.data._transforms.in_turn import elements_or_errors
+from lockstep.data._transforms.sequential import elements_or_errors
 from lockstep.errors import ArgumentError
 
 # Written into positions, so that another format can be told from this one.

@@ -15,9 +15,8 @@ from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT
 from lockstep.data._transforms.batch import Batch, Rebatch
 from lockstep.data._transforms.files import Files
-from lockstep.data._transforms.hint import HintedShard
 from lockstep.data._transforms.interleave import Interleave
-from lockstep.data._transforms.position import Prefetch, Shard
+from lockstep.data._transforms.position import HintedShard, Prefetch, Shard
 from lockstep.errors import ArgumentError, InputError
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from lockstep._nest import Packed
 from lockstep._types import ArrayLike, Element, PyTree
 from lockstep.data import _columns, _spec
-from lockstep.data._blocks import ArrayStore, Block, array_block
+from lockstep.data._blocks import ArrayStore, Block, Store, array_block
 from lockstep.data._columns import Column, Columns
 from lockstep.data._failures import DeferredError
 from lockstep.data._peek import check_may_compute
@@ -323,3 +323,35 @@ def _row_spec(column: Column) -> Any:
             result = _spec.generalize(result, spec) or _spec.TensorSpec(None, result.dtype)
         return result
     return _spec.TensorSpec(column.shape[1:], column.dtype)
+
+
+class StoreSource(Node):
+    """The elements of a store.
+
+    Args:
+        store: Computes them.
+        count: How many there are.
+        spec: What they look like.
+        label: What they are, for messages.
+    """
+
+    def __init__(self, store: Store, count: int, spec: PyTree, label: str) -> None:
+        self._store = store
+        self._count = count
+        self._spec = spec
+        self._label = label
+
+    def open(self, run: Run) -> Cursor:
+        return StoreCursor(self._store, self._count)
+
+    @property
+    def spec(self) -> Any:
+        return self._spec
+
+    @property
+    def cardinality(self) -> int:
+        return self._count
+
+    @property
+    def label(self) -> str:
+        return f"{self._label}({self._count})"

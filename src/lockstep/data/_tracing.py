@@ -78,7 +78,7 @@ def trace(function: Callable[..., Any], spec: PyTree) -> TracedFunction | None:
     """Traces `function` for elements of `spec`, all of whose sizes are known; `None` if that is not possible.
 
     Raises:
-        UnsteadyError: If it does something else each time, or changes something.
+        NonDeterministicError: If it computes something else each time, or has side effects.
     """
     leaves, structure = jax.tree.flatten(spec)
     numeric = tuple(i for i, s in enumerate(leaves) if isinstance(s, TensorSpec) and s.dtype != TEXT)

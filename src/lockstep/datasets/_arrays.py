@@ -47,5 +47,5 @@ def fixed_order(count: int) -> NDArray[np.int64]:
 
     Data sets that are published class by class are put into it, so that any slice of them holds all classes.
     """
-    # PCG64's stream is fixed by numpy, so that all workers have the same order.
+    # A fixed seed: all workers must have the same order.
     return np.random.default_rng(0).permutation(count)

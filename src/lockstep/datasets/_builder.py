@@ -10,10 +10,9 @@ from typing import Any, TypeAlias
 
 from lockstep.datasets import _elements
 from lockstep.datasets._data_set import LoadedDataSet
-from lockstep.datasets._elements import WHOLE, Reading
+from lockstep.datasets._elements import WHOLE, ReadConfig, Reading
 from lockstep.datasets._info import DatasetInfo, Splits
 from lockstep.datasets._place import data_location
-from lockstep.datasets._read_config import ReadConfig
 from lockstep.datasets._registry import look_up
 from lockstep.datasets._split import Part, SplitLike, resolve
 from lockstep.errors import ArgumentError

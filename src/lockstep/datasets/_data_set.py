@@ -23,7 +23,7 @@ class Table:
     """
 
     columns: Mapping[str, NDArray[Any]]
-    # Photographs stay files until they are read: decoded, 25,000 of them take 15 GB.
+    # Photographs stay files until they are read: decoded, they would take many times the memory.
     decode: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict[str, Callable[[Any], Any]])
 
     def __len__(self) -> int:

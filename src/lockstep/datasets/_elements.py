@@ -9,11 +9,54 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lockstep.datasets._data_set import Table
-from lockstep.datasets._read_config import ReadConfig
 from lockstep.datasets._split import Part
 
 if TYPE_CHECKING:
     from lockstep.data import Dataset
+
+
+from collections.abc import Iterator
+
+from lockstep._types import PyTree
+from lockstep.errors import UnsupportedError
+
+
+@dataclass(frozen=True)
+class ReadConfig:
+    """Options of reading a data set (tfds.ReadConfig); options that are not listed cannot be set.
+
+    Attributes:
+        options: `lockstep.data.Options` of the dataset. Defaults to none.
+        shuffle_seed: The seed of `shuffle_files=True`. Defaults to another order in each run.
+        shuffle_reshuffle_each_iteration: Whether `shuffle_files=True` gives another order each time. Defaults to true.
+        input_context: With `num_input_pipelines` and `input_pipeline_id`: reads only the examples of that pipeline.
+        try_autocache: Must be false; call `Dataset.cache`.
+        skip_prefetch: Must be true; call `Dataset.prefetch`.
+
+    Raises:
+        UnsupportedError: If one of the last two is otherwise.
+    """
+
+    options: Any = None
+    shuffle_seed: int | None = None
+    shuffle_reshuffle_each_iteration: bool | None = None
+    input_context: Any = None
+    try_autocache: bool = False
+    skip_prefetch: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuses options that would be ignored."""
+        if self.try_autocache:
+            raise UnsupportedError(
+                "Data sets are not cached by themselves; those of arrays are in memory anyway. Received: "
+                "try_autocache=True. Leave it away, and call cache() on the dataset."
+            )
+        if not self.skip_prefetch:
+            raise UnsupportedError(
+                "Data sets do not read ahead by themselves. Received: skip_prefetch=False. Leave it away, and call "
+                "prefetch(AUTOTUNE) on the dataset."
+            )
+
 
 WHOLE = -1
 
@@ -101,3 +144,39 @@ def _decoding(decode: Mapping[str, Callable[[Any], Any]], keys: tuple[str, ...] 
         return tuple(decode[key](v) if key in decode else v for key, v in zip(keys, values, strict=True))
 
     return decode_pair
+
+
+class NumpyElements:
+    """A repeatable iterable over a dataset's elements as NumPy arrays."""
+
+    def __init__(self, dataset: PyTree) -> None:
+        self._dataset = dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterates over the elements."""
+        return iter(self._dataset.as_numpy_iterator())
+
+    def __len__(self) -> int:
+        """Returns how many there are."""
+        return len(self._dataset)
+
+
+def as_numpy(dataset: PyTree) -> Any:
+    """Returns datasets and arrays as NumPy (tfds.as_numpy).
+
+    Args:
+        dataset: A dataset, an array, or a structure of them in tuples, lists and dicts.
+
+    Returns:
+        The same structure; each dataset is an iterable, each array a NumPy array.
+    """
+    if isinstance(dataset, Mapping):
+        return {key: as_numpy(value) for key, value in dataset.items()}
+    # A named tuple takes its items as arguments, a tuple as one iterable.
+    if isinstance(dataset, tuple) and hasattr(dataset, "_fields"):
+        return type(dataset)(*map(as_numpy, dataset))
+    if isinstance(dataset, (list, tuple)):
+        return type(dataset)(map(as_numpy, dataset))
+    if hasattr(dataset, "as_numpy_iterator"):
+        return NumpyElements(dataset)
+    return dataset if isinstance(dataset, bytes) else np.asarray(dataset)

@@ -9,8 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.datasets._unknown import UnknownNameError
 from lockstep.errors import ArgumentError
+
+
+class UnknownNameError(ArgumentError, KeyError):
+    """A name that does not exist; also a `KeyError`, which `Mapping.get` catches."""
+
+    def __str__(self) -> str:
+        """Returns the message, which `KeyError` would put in quotes."""
+        return ValueError.__str__(self)
+
 
 Shape = tuple[int | None, ...]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from lockstep.datasets._unknown import UnknownNameError
+from lockstep.datasets._features import UnknownNameError
 from lockstep.errors import ArgumentError, UnsupportedError
 
 _ALL = "all"
@@ -219,7 +219,7 @@ def _position(bound: float, instruction: ReadInstruction, size: int) -> int:
 def _examples(percent: float, rounding: str, size: int) -> int:
     """Returns a percentage in examples, rounded as tensorflow_datasets does: to the nearest, a half to the even one."""
     if rounding == "closest":
-        # Python's round: a half to the even number, as numpy's rint in tensorflow_datasets.
+        # Python's round: a half to the even number, as in tensorflow_datasets.
         return round(percent * size / 100)
     if size < 100:
         raise ArgumentError(

@@ -16,7 +16,7 @@ from lockstep.data._blocks import Block
 from lockstep.data._columns import Column, Columns, Ragged, Rows
 from lockstep.data._plan import Cursor, Node, Run, State, Transformation
 from lockstep.data._transforms.cache_file import CacheFile
-from lockstep.data._transforms.in_turn import SequentialCompute, compute_block_or_elements
+from lockstep.data._transforms.sequential import SequentialCompute, compute_block_or_elements
 
 
 class Cache(Transformation):

@@ -9,7 +9,7 @@ from lockstep.data import _pool
 from lockstep.data._blocks import Block
 from lockstep.data._failures import is_of_element
 from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, Transformation
-from lockstep.data._transforms.in_turn import SequentialCompute, compute_block_or_elements
+from lockstep.data._transforms.sequential import SequentialCompute, compute_block_or_elements
 
 _log = logging.getLogger("lockstep")
 

@@ -16,7 +16,12 @@ from lockstep.data._map_program import MapProgram
 from lockstep.data._peek import example_of, peek_spec, spec_if_known
 from lockstep.data._plan import UNKNOWN, Cursor, FunctionTransformation, Node, Run, State
 from lockstep.data._structure import TEXT
-from lockstep.data._transforms.in_turn import Outcome, SequentialCompute, compute_block_or_elements, elements_or_errors
+from lockstep.data._transforms.sequential import (
+    Outcome,
+    SequentialCompute,
+    compute_block_or_elements,
+    elements_or_errors,
+)
 from lockstep.errors import InputError
 
 

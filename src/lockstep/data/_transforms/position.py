@@ -219,3 +219,10 @@ class Prefetch(Transformation):
 
     def open(self, run: Run) -> Cursor:
         return self.upstream.open(run)
+
+
+class HintedShard(Transformation):
+    """A mark that a distribution replaces by a shard for each worker; until then, all elements."""
+
+    def open(self, run: Run) -> Cursor:
+        return self.upstream.open(run)

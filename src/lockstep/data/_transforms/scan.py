@@ -17,7 +17,7 @@ from lockstep.data._blocks import Block, array_block
 from lockstep.data._failures import FailedElement, wrap_error
 from lockstep.data._peek import peek_spec
 from lockstep.data._plan import Cursor, FunctionTransformation, Node, Run, State
-from lockstep.data._transforms.in_turn import Outcome, SequentialCompute, elements_or_errors
+from lockstep.data._transforms.sequential import Outcome, SequentialCompute, elements_or_errors
 from lockstep.errors import InputError
 
 

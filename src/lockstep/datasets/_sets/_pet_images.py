@@ -38,7 +38,7 @@ def obtain(location: DataLocation) -> Path:
     if directory.is_dir():
         return directory
     (archive,) = location.files("cats_vs_dogs", [PUBLISHED])
-    # 800 MB are unpacked once, also if all workers of a machine start together.
+    # Unpacked once, also if all workers of a machine start together.
     with download_lock(directory, _SECONDS):
         if not directory.is_dir():
             _unpack(archive, directory)

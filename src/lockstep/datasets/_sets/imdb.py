@@ -47,7 +47,7 @@ def _table(split_words: list[list[str]], reviews: Reviews, numbers: Mapping[str,
     # Keras' load_data(start_char=1, oov_char=2).
     rows = [[_START, *(numbers.get(word, _UNKNOWN) for word in words)] for words in split_words]
     ends = np.cumsum([0, *map(len, rows)])
-    # One array and its offsets: 25,000 small arrays would take several times the memory.
+    # One flat array and the offsets in it: rows differ in length, and a table has columns of one shape.
     flat = np.fromiter((number for row in rows for number in row), np.int64, ends[-1])
     columns: dict[str, NDArray[Any]] = {"tokens": np.arange(len(rows)), "label": reviews.labels}
     return Table(columns, {"tokens": _Rows(flat, ends)})
