@@ -5,7 +5,7 @@ A *column* is a numpy array with one row per element, or `Ragged` where the rows
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -75,9 +75,13 @@ def elements(columns: Columns) -> list[Any]:
 
 def as_read_only(columns: Columns) -> Columns:
     """Returns the same elements in views that cannot be written to; nothing is copied."""
-    return jax.tree.map(
-        lambda c: Ragged(_as_read_only_rows(c.values)) if isinstance(c, Ragged) else _as_read_only_array(c), columns
-    )
+
+    def protect(column: Column) -> Column:
+        if isinstance(column, Ragged):
+            return Ragged(_object_array([_as_read_only_array(value) for value in column.values]))
+        return _as_read_only_array(column)
+
+    return jax.tree.map(protect, columns)
 
 
 def stack(items: Sequence[Any]) -> Columns:
@@ -132,10 +136,6 @@ def _as_read_only_array(array: ArrayLike) -> Any:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-def _as_read_only_rows(values: Iterable[Any]) -> NDArray[np.object_]:
-    return _object_array([_as_read_only_array(value) for value in values])
 
 
 def _object_array(values: Sequence[Any]) -> NDArray[np.object_]:

@@ -29,6 +29,8 @@ class InputContext:
         Raises:
             ArgumentError: If that is no whole number.
         """
+        # TensorFlow raises here, too: batches of one replica must be equal for its means to be those of the global
+        # batch.
         if global_batch_size % self.num_replicas_in_sync:
             raise ArgumentError(
                 f"The global batch size must be a multiple of the number of replicas, {self.num_replicas_in_sync}. "

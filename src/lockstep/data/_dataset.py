@@ -32,9 +32,9 @@ from lockstep.data._transforms.shuffle import Shuffle
 from lockstep.data._transforms.window import Window
 from lockstep.errors import ArgumentError, InputError
 
-# How many elements `prefetch(AUTOTUNE)` reads ahead. Consumers of lockstep's own (`fit`) read ahead by bytes instead.
+# How many elements `prefetch(AUTOTUNE)` reads ahead, for loops of the program; `fit` reads ahead by itself.
 _AUTOTUNED_AHEAD = 8
-# TensorFlow's default cycle_length is tuned by its machine; one constant gives the same order on every machine.
+# TensorFlow chooses the default cycle_length by the machine's cores; a constant gives one order on every machine.
 _CYCLE = 16
 
 
@@ -106,11 +106,13 @@ class Dataset(DatasetBase):
         Raises:
             ArgumentError: If `generator` cannot be called.
         """
+        # Now, not at the first element: the line that made the mistake is in the traceback.
         if not callable(generator):
             raise ArgumentError(
                 "from_generator needs a function that returns a new iterable on each call. Received: "
                 f"{type(generator).__name__}. Example: Dataset.from_generator(lambda: iter(values), ...)"
             )
+        # Elements of any structure, where nothing is declared.
         if output_types is None and output_shapes is None:
             signature = output_signature
         else:
@@ -156,6 +158,7 @@ class Dataset(DatasetBase):
         """
         files = matching_files(file_names(file_pattern))
         dataset = cls.from_tensor_slices(np.array(files, object))
+        # TensorFlow shuffles file names by default.
         return dataset.shuffle(len(files), seed) if shuffle in (None, True) else dataset
 
     @classmethod
@@ -228,6 +231,7 @@ class Dataset(DatasetBase):
             InputError: While iterating, if the function fails; the message names the element and its file.
         """
         workers = _check.parallel_calls(num_parallel_calls)
+        # Refused, as their effect on a program's threads could not be honoured.
         if use_unbounded_threadpool or (synchronous and num_parallel_calls is not None):
             raise ArgumentError(
                 "map calls functions on a bounded number of threads. Received: use_unbounded_threadpool=True, or "
@@ -272,6 +276,7 @@ class Dataset(DatasetBase):
             name: Ignored; accepted for TensorFlow's signature.
         """
         _check.parallel_calls(num_parallel_calls)
+        # AUTOTUNE may not choose by the machine: the order of elements depends on it.
         cycle = _CYCLE if cycle_length in (None, AUTOTUNE) else _check.at_least(1, cycle_length, "cycle_length")
         block = 1 if block_length is None else _check.at_least(1, block_length, "block_length")
         return self._add(Interleave(self._plan, self._inner_plan(map_func), cycle, block))
@@ -288,6 +293,7 @@ class Dataset(DatasetBase):
 
     def reduce(self, initial_state: PyTree, reduce_func: Callable[..., Any], name: str | None = None) -> PyTree:
         """Returns the last state of `reduce_func(state, element) -> state`."""
+        # A reduce function may write into its state; the caller's must not change.
         state = _structure.copy_arrays(_structure.normalize(initial_state))
         for element in self:
             state = _structure.normalize(reduce_func(opened(state), element))
@@ -334,6 +340,7 @@ class Dataset(DatasetBase):
             drop_remainder: Drops a last batch with fewer.
             name: Ignored; accepted for TensorFlow's signature.
         """
+        # Checked against the elements while iterating: their spec may not be known before.
         padding = Padding(padded_shapes, padding_values)
         size = _check.at_least(1, batch_size, "batch_size")
         return self._add(Batch(self._plan, size, bool(drop_remainder), padding))
@@ -367,6 +374,7 @@ class Dataset(DatasetBase):
         """
         for value, label in ((size, "size"), (size if shift is None else shift, "shift"), (stride, "stride")):
             _check.at_least(1, value, label)
+        # Windows are datasets of the same kind as this one, so that `compat` gets its own.
         kind = self._kind
         node = Window(self._plan, size, shift or size, stride, drop_remainder, lambda c: kind._from_plan(Arrays(c)))
         return self._add(node)
@@ -389,6 +397,7 @@ class Dataset(DatasetBase):
             reshuffle_each_iteration: Shuffles each pass anew. Default: True.
             name: Ignored; accepted for TensorFlow's signature.
         """
+        # A buffer for all elements costs 24 bytes each: it holds references.
         whole = buffer_size in (None, UNKNOWN_CARDINALITY)
         size = None if whole else _check.at_least(1, buffer_size, "buffer_size")
         return self._add(Shuffle(self._plan, size, _check.seed(seed), reshuffle_each_iteration is not False))
@@ -411,6 +420,7 @@ class Dataset(DatasetBase):
         Raises:
             ArgumentError: Unless 0 <= index < num_shards; both may be `SHARD_HINT`.
         """
+        # Both -1: a strategy fills in its own numbers.
         if num_shards == SHARD_HINT and index == SHARD_HINT:
             return self._add(HintedShard(self._plan))
         count, number = _check.at_least(1, num_shards, "num_shards"), _check.integer(index, "index")
@@ -456,6 +466,7 @@ class Dataset(DatasetBase):
             name: Ignored; accepted for TensorFlow's signature.
         """
         text = _structure.normalize(filename)
+        # An empty name means memory, as in tf.data.
         path = Path(text.decode()) if isinstance(text, bytes) and text else None
         return self._add(Cache(self._plan, path))
 
@@ -482,6 +493,7 @@ class Dataset(DatasetBase):
     @property
     def ignored_errors(self) -> int:
         """Returns how many elements `ignore_errors` has dropped in this process, over all passes."""
+        # A plan may hold several, such as before and behind a zip.
         return sum(node.count for node in walk(self._plan) if isinstance(node, IgnoreErrors))
 
     def with_options(self, options: Options, name: str | None = None) -> Dataset:
@@ -500,6 +512,7 @@ class Dataset(DatasetBase):
         Raises:
             InputError: If there is none, or another.
         """
+        # The second one only tells whether there are more.
         elements = list(self.take(2))
         if len(elements) != 1:
             raise InputError(

@@ -235,16 +235,16 @@ def _records(filenames: object, opened: Callable[[str], Reader], kind: str, spec
     """Returns the plan that reads files: one after another, or several in turns."""
     cycle = 1 if turns in (None, AUTOTUNE) else _check.at_least(1, turns, "num_parallel_reads")
 
-    def one(name: Any) -> Node:
+    def file_plan(name: Any) -> Node:
         return Files([name.decode()], opened, kind, spec)
 
-    # Its names may not be known yet: they are read while iterating.
+    # Names of a dataset may not be known yet: they are read while iterating.
     if isinstance(filenames, Dataset):
-        return Interleave(plan_of(filenames), one, cycle, 1)
+        return Interleave(plan_of(filenames), file_plan, cycle, 1)
     names = file_names(filenames)
     if cycle == 1:
         return Files(names, opened, kind, spec)
-    return Interleave(plan_of(Dataset.from_tensor_slices(np.array(names, object))), one, cycle, 1)
+    return Interleave(plan_of(Dataset.from_tensor_slices(np.array(names, object))), file_plan, cycle, 1)
 
 
 def image_dataset_from_directory(

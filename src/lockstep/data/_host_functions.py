@@ -37,6 +37,7 @@ def numpy_function(
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(list(inp))):
         raise NotTraceableError("numpy_function")
     result = func(*[opened(_structure.normalize(value)) for value in inp])
+    # A single dtype means a single result, not a list of one, as in TensorFlow.
     if not isinstance(Tout, (list, tuple)):
         return _cast(result, Tout, func)
     if not Tout:

@@ -84,6 +84,7 @@ class ImageFolder:
         return dataset
 
     def _encode_labels(self, labels: ArrayLike) -> Any:
+        # One-hot rows are picked from an identity matrix.
         if self._mode == "categorical":
             return np.eye(len(self.class_names or ()), dtype=np.float32)[labels]
         return labels.astype(np.float32 if self._mode == "binary" else np.int32)

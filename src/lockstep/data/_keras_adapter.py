@@ -96,6 +96,7 @@ def as_keras_batch(element: Element, class_weight: Any = None) -> tuple[Any, ...
         InputError: If it is a tuple of another length, or there are class weights for no targets or beside weights.
     """
     batch = element if type(element) is tuple else (element,)
+    # Keras would take further items for nothing, without a word.
     if not 1 <= len(batch) <= 3:
         raise InputError(
             "Elements for Keras must be inputs, (inputs, targets) or (inputs, targets, sample_weights). Received: a "

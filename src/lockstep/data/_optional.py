@@ -20,6 +20,7 @@ class Optional:
     @classmethod
     def of_next(cls, iterator: Iterator[Element]) -> Optional:
         """Returns the next element of an iterator; at its end, one without a value."""
+        # Not None, which an element may be.
         return cls(next(iterator, _NOTHING))
 
     def has_value(self) -> bool:

@@ -50,6 +50,7 @@ class DistributeOptions:
         """Checks the value, and sets it."""
         if name == "auto_shard_policy":
             value = _parse_policy(value)
+        # Accepted and ignored it would mislead.
         if name == "num_devices" and value is not None:
             raise ArgumentError(f"num_devices must be None: the strategy knows its devices. Received: {value}.")
         _set_field(self, name, value)
@@ -116,6 +117,7 @@ class Options:
         """Checks the value, and sets it."""
         if name == "deterministic" and value not in (None, True, False):
             raise ArgumentError(f"deterministic must be True, False or None. Received: {value!r}.")
+        # A setter would be bypassed: this method sees every assignment first.
         if name == "experimental_deterministic":
             name = "deterministic"
         _set_field(self, name, value)
@@ -138,6 +140,7 @@ def _merge(one: Any, other: Any) -> Any:
 
 def _parse_policy(value: object) -> AutoShardPolicy:
     try:
+        # By name or number, as TensorFlow's enums are often given.
         return AutoShardPolicy[value.upper()] if isinstance(value, str) else AutoShardPolicy(value)
     except (KeyError, ValueError):
         names = ", ".join(p.name for p in AutoShardPolicy)

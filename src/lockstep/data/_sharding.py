@@ -22,7 +22,8 @@ from lockstep.errors import ArgumentError, InputError
 
 def file_count(plan: Node) -> int | None:
     """Returns the number of files a plan reads, the least over its sources, or `None` if it reads none."""
-    return min((_file_count_of(node) for node in _file_sources(plan)), default=None)
+    counts = [len(n.paths) if isinstance(n, Files) else n.cardinality for n in _file_sources(plan)]
+    return min(counts, default=None)
 
 
 def shard_by_files(plan: Node, count: int, index: int) -> Node:
@@ -130,10 +131,6 @@ def _file_sources(plan: Node) -> list[Node]:
 def _is_text(node: Arrays) -> bool:
     spec = node.spec
     return isinstance(spec, TensorSpec) and spec.dtype == TEXT and spec.shape == ()
-
-
-def _file_count_of(node: Node) -> int:
-    return len(node.paths) if isinstance(node, Files) else node.cardinality
 
 
 def _rewrite(node: Node, change: Callable[[Node], Node | None]) -> Node:

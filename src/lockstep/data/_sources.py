@@ -123,12 +123,11 @@ class _RandomStore:
         self._generator = generator
 
     def take(self, rows: _columns.Rows) -> Columns:
+        # A generator for each chunk of numbers: one for each number would cost more than the number.
         chunks, places = np.divmod(rows, self._CHUNK)
-        drawn = {int(c): self._draw(int(c)) for c in np.unique(chunks)}
+        # Each chunk once, though shuffled rows may ask for it many times.
+        drawn = {int(c): self._generator(int(c)).integers(0, 2**32, self._CHUNK) for c in np.unique(chunks)}
         return np.array([drawn[int(c)][p] for c, p in zip(chunks, places, strict=True)], np.int64)
-
-    def _draw(self, chunk: int) -> _columns.Rows:
-        return self._generator(chunk).integers(0, 2**32, self._CHUNK)
 
     def describe(self, row: int) -> str:
         return f"random number {row}"
@@ -186,13 +185,13 @@ class _GeneratedCursor:
         # On the first `next`, so that opening a plan, as for its spec, runs no code of the user.
         if self._values is None:
             self._values = iter(())  # What cannot be begun has no elements.
-            self._values = self._begun()
+            self._values = self._begin()
             self._skip()
         first = self._taken
         elements = self._take(limit)
-        return array_block(_stacked(elements), "element of the generator", first) if elements else None
+        return array_block(_stack(elements), "element of the generator", first) if elements else None
 
-    def _begun(self) -> Iterator[Any]:
+    def _begin(self) -> Iterator[Any]:
         values: Any = self._make()
         if not isinstance(values, Iterable):
             raise InputError(
@@ -209,7 +208,7 @@ class _GeneratedCursor:
         while len(elements) < limit and not self._ended:
             try:
                 # It may yield the same array again, with other values.
-                elements.append(copy_arrays(self._checked(next(self._values))))
+                elements.append(copy_arrays(self._check_element(next(self._values))))
                 self._taken += 1
             except StopIteration:
                 self._ended = True
@@ -241,7 +240,7 @@ class _GeneratedCursor:
             try:
                 value = next(self._values)
                 if self._signature is None and self._structure is None:
-                    self._arranged(normalize(value))
+                    self._order_keys(normalize(value))
             except StopIteration:
                 break
             except Exception:  # As it did the first time, when it was raised.
@@ -253,18 +252,18 @@ class _GeneratedCursor:
                 f"{skipped} on the second pass. Make it depend on nothing but its arguments."
             )
 
-    def _checked(self, value: PyTree) -> Any:
+    def _check_element(self, value: PyTree) -> Any:
         if self._signature is None:
-            return self._arranged(normalize(value))
+            return self._order_keys(normalize(value))
         try:
-            element = normalize(_as_declared(value, self._signature))
+            element = normalize(_cast_to_signature(value, self._signature))
         except (TypeError, ValueError, OverflowError) as error:
             raise self._mismatch(repr(value)[:200], error) from error
         if not _matches(element, self._signature):
             raise self._mismatch(_spec.spec_of(element))
         return element
 
-    def _arranged(self, element: Element) -> Any:
+    def _order_keys(self, element: Element) -> Any:
         leaves, structure = jax.tree.flatten(element)
         # Dicts with the same keys in another order: the first element's order holds for all.
         self._structure = self._structure or structure
@@ -277,14 +276,14 @@ class _GeneratedCursor:
         )
 
 
-def _stacked(elements: list[Any]) -> Columns:
+def _stack(elements: list[Any]) -> Columns:
     try:
         return _columns.stack(elements)
     except ValueError as error:
         raise InputError(f"A generator must give elements of one structure. {error}.") from error
 
 
-def _as_declared(value: PyTree, signature: PyTree) -> Any:
+def _cast_to_signature(value: PyTree, signature: PyTree) -> Any:
     """Converts numbers to the signature's dtypes, as TensorFlow does."""
     # TensorFlow takes a list for a tuple of the signature.
     if isinstance(signature, tuple) and isinstance(value, list):
@@ -292,9 +291,9 @@ def _as_declared(value: PyTree, signature: PyTree) -> Any:
     if isinstance(signature, _spec.TensorSpec):
         return value if signature.dtype == TEXT else np.asarray(value, signature.dtype)[()]
     if isinstance(signature, dict) and isinstance(value, dict) and signature.keys() == value.keys():
-        return Packed.like(signature, [_as_declared(value[k], signature[k]) for k in signature])
+        return Packed.like(signature, [_cast_to_signature(value[k], signature[k]) for k in signature])
     if isinstance(signature, tuple) and isinstance(value, tuple) and len(signature) == len(value):
-        parts = [_as_declared(v, s) for v, s in zip(value, signature, strict=True)]
+        parts = [_cast_to_signature(v, s) for v, s in zip(value, signature, strict=True)]
         return type(signature)(*parts) if hasattr(signature, "_fields") else tuple(parts)
     return value
 
@@ -319,6 +318,7 @@ def _row_spec(column: Column) -> Any:
     if isinstance(column, _columns.Ragged):
         specs = [_spec.spec_of_leaf(v) for v in column.values]
         result = specs[0]
+        # Rows of different shapes: a size that all rows share stays known.
         for spec in specs[1:]:
             result = _spec.generalize(result, spec) or _spec.TensorSpec(None, result.dtype)
         return result

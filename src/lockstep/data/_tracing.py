@@ -102,8 +102,8 @@ def trace(function: Callable[..., Any], spec: PyTree) -> TracedFunction | None:
             raise NonDeterministicError("it draws random numbers") from error
         return None
     assert call.sources is not None
-    results = iter(computed)
-    specs = tuple(leaves[s] if s is not None else _spec_of(next(results)) for s in call.sources)
+    computed_specs = (TensorSpec(result.shape, result.dtype) for result in computed)
+    specs = tuple(leaves[s] if s is not None else next(computed_specs) for s in call.sources)
     reads = tuple(numeric[i] for i in used)
     return TracedFunction(
         call.compute,
@@ -308,10 +308,6 @@ def first_overflow(column: np.ndarray[Any, Any]) -> int | None:
         return None
     rows = ((column < limits.min) | (column > limits.max)).reshape(len(column), -1).any(axis=1)
     return int(np.flatnonzero(rows)[0])
-
-
-def _spec_of(shape: Any) -> TensorSpec:
-    return TensorSpec(shape.shape, shape.dtype)
 
 
 @functools.cache

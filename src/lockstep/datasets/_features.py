@@ -15,6 +15,7 @@ from lockstep.errors import ArgumentError
 class UnknownNameError(ArgumentError, KeyError):
     """A name that does not exist; also a `KeyError`, which `Mapping.get` catches."""
 
+    # KeyError's own __str__ is the repr of its argument: quotes around a sentence.
     def __str__(self) -> str:
         """Returns the message, which `KeyError` would put in quotes."""
         return ValueError.__str__(self)
@@ -100,6 +101,7 @@ class ClassLabel:
     """
 
     def __init__(self, num_classes: int | None = None, *, names: Sequence[str] | None = None) -> None:
+        # tensorflow_datasets' rule: the number follows from the names.
         if (num_classes is None) == (names is None):
             raise ArgumentError(f"A ClassLabel needs num_classes or names. Received: {num_classes} and {names}.")
         # tensorflow_datasets names classes by their numbers, too.
@@ -173,6 +175,7 @@ class FeaturesDict(Mapping[str, Any]):
         Raises:
             ArgumentError: If there is none of that name.
         """
+        # A KeyError as well, which `Mapping.get` and `in` of programs rely on.
         if name not in self._features:
             raise UnknownNameError(f"There is no feature {name!r}; the features are {', '.join(self._features)}.")
         return self._features[name]

@@ -30,6 +30,7 @@ class Splits(Mapping[str, SplitInfo]):
     """
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
+        # A copy: the description of a data set must not change with its loader.
         self._sizes = dict(sizes)
 
     def __getitem__(self, split: SplitLike) -> SplitInfo:

@@ -207,6 +207,7 @@ def _part(instruction: ReadInstruction, name: str, sizes: Mapping[str, int]) -> 
 
 
 def _position(bound: float, instruction: ReadInstruction, size: int) -> int:
+    # From the end if negative, as in Python's slices.
     position = int(bound) if instruction.unit == "abs" else _examples(bound, instruction.rounding, size)
     if abs(position) > size:
         raise ArgumentError(

@@ -16,7 +16,9 @@ from lockstep.errors import ArgumentError
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 TEXT = np.dtype(object)
+# The two lists of numbers of example.proto; there are no others.
 _NUMBERS = (np.dtype(np.float32), np.dtype(np.int64))
+# Lists hold bytes; programs name them in many ways.
 _TEXT_NAMES: tuple[Any, ...] = (object, TEXT, bytes, str, "string", "bytes", "str", "object")
 
 
@@ -201,11 +203,13 @@ def _check_shape(shape: Sequence[int]) -> tuple[int, ...]:
         sizes = tuple(int(size) for size in shape)
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"shape is a list of sizes, [] for a scalar; received {shape!r}.") from error
+    # -1, an unknown size, is for FixedLenSequenceFeature's first axis alone, which is not named.
     if any(size < 0 for size in sizes):
         raise ArgumentError(f"sizes of a shape are known and not negative; received {shape!r}.")
     return sizes
 
 
 def _set_fields(instance: object, **fields: Any) -> None:
+    # Past the frozen dataclass: descriptions are compared and hashed by their converted fields.
     for name, value in fields.items():
         object.__setattr__(instance, name, value)

@@ -15,7 +15,6 @@ import numpy as np
 
 from lockstep._types import ArrayLike
 from lockstep.data._example import features as kinds
-from lockstep.data._example.features import TEXT, Description, FixedLenFeature, FixedLenSequenceFeature
 from lockstep.data._files.reader import to_text_array
 from lockstep.errors import ArgumentError, InputError
 
@@ -174,6 +173,7 @@ def _parse_batch(finders: Sequence[_Find], name: str, feature: kinds.Description
 
 
 def _pad_rows(rows: Sequence[_Array], feature: kinds.FixedLenSequenceFeature) -> _Array:
+    # Of this batch, as in TensorFlow: another batch may have another length.
     longest = max((len(row) for row in rows), default=0)
     blank = kinds.fill_value(feature.dtype, feature.default_value)
     batch = np.full((len(rows), longest, *feature.shape), blank, feature.dtype)
@@ -191,6 +191,7 @@ def _concatenate_rows(rows: Sequence[_Array], feature: kinds.Description) -> kin
 
 def _steps(lists: Any, name: str, feature: kinds.Description) -> Any:
     if isinstance(feature, kinds.FixedLenFeature):
+        # TensorFlow refuses it, too: steps have no fixed number.
         raise ArgumentError(f"a list holds any number of steps: describe {name!r} by a FixedLenSequenceFeature.")
     key = _key(name, feature)
     if key not in lists and isinstance(feature, kinds.FixedLenSequenceFeature) and not feature.allow_missing:
@@ -237,11 +238,11 @@ def _message_classes(name: str) -> Any:
 
 @cache
 def _decode_error() -> type[Exception]:
+    # Named here, so that only a program that parses needs protobuf.
     return importlib.import_module("google.protobuf.message").DecodeError
 
 
-_Array = np.ndarray[Any, np.dtype[Any]]
-_LISTS = {np.dtype(np.float32): "float_list", np.dtype(np.int64): "int64_list", TEXT: "bytes_list"}
+_LISTS = {np.dtype(np.float32): "float_list", np.dtype(np.int64): "int64_list", kinds.TEXT: "bytes_list"}
 _NAMES = {"float_list": "float32", "int64_list": "int64", "bytes_list": "text"}
 
 
@@ -271,12 +272,13 @@ def values_of(feature: Any, key: str, dtype: np.dtype[Any], where: str) -> _Arra
     if kind is None:
         return None
     values = getattr(feature, kind).value
+    # TensorFlow does not convert between lists either: a wrong dtype is a wrong description.
     if kind != _LISTS[dtype]:
         raise InputError(
             f"feature {key!r} of {where} holds {len(values)} values of {_NAMES[kind]}; {_NAMES[_LISTS[dtype]]} is "
             f"described. Correct the description."
         )
-    return to_text_array(values) if dtype == TEXT else np.array(values, dtype)
+    return to_text_array(values) if dtype == kinds.TEXT else np.array(values, dtype)
 
 
 def to_shape(values: _Array, key: str, shape: Sequence[int], count: int, where: str) -> _Array:
@@ -285,6 +287,7 @@ def to_shape(values: _Array, key: str, shape: Sequence[int], count: int, where: 
     Raises:
         InputError: If they are no whole number of arrays.
     """
+    # A shape with a 0 in it holds no value, whatever the number of arrays.
     if count == 0 or len(values) % count:
         raise InputError(
             f"feature {key!r} of {where} holds {len(values)} values, which is no whole number of arrays of shape "
@@ -293,9 +296,11 @@ def to_shape(values: _Array, key: str, shape: Sequence[int], count: int, where: 
     return values.reshape(-1, *shape)
 
 
-def value_count(feature: Description) -> int:
+def value_count(feature: kinds.Description) -> int:
     """Returns how many values one array of the feature's shape takes."""
-    return math.prod(feature.shape) if isinstance(feature, (FixedLenFeature, FixedLenSequenceFeature)) else 1
+    return (
+        math.prod(feature.shape) if isinstance(feature, (kinds.FixedLenFeature, kinds.FixedLenSequenceFeature)) else 1
+    )
 
 
 def missing_feature(key: str, where: str) -> InputError:

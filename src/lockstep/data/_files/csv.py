@@ -179,6 +179,7 @@ class _Splitter:
         at, more = 0, True
         while more:
             match = self._field.match(record, at)
+            # Neither a whole quoted field nor one without quotes: the record is wrong, not the file.
             if match is None:
                 return None
             quoted, plain, end = match.groups()

@@ -128,7 +128,8 @@ def _type_and_default(entry: ArrayLike) -> tuple[np.dtype[Any], Any]:
         raise ArgumentError(f"a default in record_defaults is a number or text, not {entry!r}.")
     if values.size > 1:
         raise ArgumentError(f"a column has one default; received {entry!r} in record_defaults.")
-    return dtype, None if values.size == 0 else _scalar(values.reshape(-1)[0], dtype)
+    default = None if values.size == 0 else values.reshape(-1)[0]
+    return dtype, default.encode() if isinstance(default, str) else default
 
 
 def _as_dtype(entry: ArrayLike) -> np.dtype[Any] | None:
@@ -157,7 +158,3 @@ def _check_dtype(dtype: np.dtype[Any], entry: ArrayLike) -> np.dtype[Any]:
         f"a column is float32, float64, int32, int64 or text, not {dtype.name}: {entry!r} in record_defaults. Read it "
         f"as one of them and convert it in a map."
     )
-
-
-def _scalar(value: ArrayLike, dtype: np.dtype[Any]) -> Any:
-    return value.encode() if dtype == TEXT and isinstance(value, str) else value

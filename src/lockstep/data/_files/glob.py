@@ -45,6 +45,7 @@ def _matches(pattern: str) -> list[str]:
 
 
 def _each(patterns: ArrayLike) -> list[str]:
+    # An element of a dataset of patterns is an array of bytes.
     if isinstance(patterns, np.ndarray):
         patterns = np.atleast_1d(patterns).tolist()
     several = isinstance(patterns, Iterable) and not isinstance(patterns, (str, bytes))

@@ -93,6 +93,7 @@ class ParquetReader:
             if self._batch is None:
                 return None
         rows = self._batch.slice(0, max(limit, 1))
+        # Sliced before conversion: only the rows of this call become numpy arrays.
         values, used = self._values(rows)
         self._batch = self._batch.slice(used)
         self._next += used
@@ -144,6 +145,7 @@ class ParquetReader:
             columns[name] = value_of(rows.column(name), self._path, name, self._next)
         # A column of lists may make a shorter run than the others; all columns must have the same rows.
         used = min(_length(value) for value in columns.values())
+        # Packed, so that users see the columns in the file's order.
         return Packed((name, _cut(value, used)) for name, value in columns.items()), used
 
 
@@ -250,6 +252,7 @@ def _scalars(column: Any, path: str, name: str, row: int) -> np.ndarray[Any, np.
 
 def _check_present(column: Any, path: str, name: str, row: int) -> None:
     if column.null_count:
+        # "or soon after" in the message: of a nested column only the first row of the batch is known.
         first = row + column.is_null().to_pylist().index(True)
         raise InputError(
             f"{path}: column {name!r} has no value in row {first} or soon after; only floating-point columns may lack "

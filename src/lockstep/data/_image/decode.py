@@ -48,6 +48,7 @@ def decode_jpeg(
     if check_format(contents, ("JPEG", "PNG", "GIF")) == "JPEG":
         check_channels(channels, (0, 1, 3))
         return jpeg.decode(contents, channels, ratio, fancy_upscaling, dct_method)
+    # libjpeg decodes smaller by leaving out frequencies; other formats have none.
     if ratio != 1:
         raise ArgumentError(f"only JPEG images can be decoded smaller; received ratio={ratio} and another format.")
     return _other(contents, channels, np.dtype(np.uint8))
@@ -171,5 +172,6 @@ def _as_type(pixels: _Array, dtype: np.dtype[Any]) -> _Array:
     if pixels.dtype == dtype:
         return pixels
     if dtype.kind == "f":
+        # TensorFlow multiplies by the reciprocal in float32: a division would round other pixels otherwise.
         return (pixels.astype(np.float32) * np.float32(1 / np.iinfo(pixels.dtype).max)).astype(dtype)
     return pixels.astype(np.uint16) << 8  # so TensorFlow scales what has 8 bits; within PNG it repeats them

@@ -68,7 +68,6 @@ def _check_pixels(image: ArrayLike, channels: tuple[int, ...], dtypes: tuple[Any
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # of grey, grey and alpha, colours, colours and alpha
-_Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def _png_bytes(image: _Array, compression: int) -> bytes:

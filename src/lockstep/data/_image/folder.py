@@ -67,6 +67,7 @@ def _by_class(
     names = _class_names(root, class_names)
     files = [_images(root / name, follow_links, suffixes) for name in names]
     paths = _check_not_empty(root, [path for group in files for path in group], suffixes)
+    # int32, as Keras' function returns.
     labels = np.repeat(np.arange(len(names), dtype=np.int32), [len(group) for group in files])
     return paths, labels, names
 

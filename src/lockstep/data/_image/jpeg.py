@@ -27,6 +27,7 @@ def decode(contents: bytes, channels: int, ratio: int, fancy_upscaling: bool, dc
     height, width, stored, _ = _header(contents)
     # Also of an image that is decoded smaller: one that was stored progressively is held whole meanwhile.
     _decoded_size.check(height * width * 3, f"a JPEG image whose header says {height} x {width} pixels")
+    # libjpeg cannot convert CMYK to RGB: TensorFlow does it itself, and so does this module.
     grey, inks = channels == 1 or (channels == 0 and stored == "Gray"), stored in ("CMYK", "YCCK")
     options = {
         "min_height": -(-height // ratio),

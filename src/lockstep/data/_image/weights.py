@@ -164,6 +164,7 @@ def _bicubic(size: int, new_size: int) -> Taps:
 
 def _normalize(index: _Array, weight: _Array, size: int) -> Taps:
     """Gives pixels outside of the image no weight."""
+    # TensorFlow gives pixels outside no weight here, instead of repeating the edge.
     weight = np.where((index < 0) | (index >= size), 0, weight).astype(_F32)
     total = weight.sum(axis=0)
     weight = np.where(np.abs(total) >= 1000 * np.finfo(_F32).tiny, weight / np.where(total == 0, 1, total), weight)
@@ -187,6 +188,7 @@ def _sample(method: str, antialias: bool, size: int, new_size: int) -> Taps:
     stretch = max(inverse, _F32(1)) if antialias else _F32(1)
     centre = (np.arange(new_size, dtype=_F32) + _F32(0.5)) * inverse
     reach = _F32(kernel.radius) * stretch
+    # In float32, as the kernel does: in float64 some spans would have another end.
     first = np.clip(np.ceil(centre - reach - _F32(0.5)), 0, size - 1).astype(np.int64)
     last = np.clip(np.floor(centre + reach - _F32(0.5)), 0, size - 1).astype(np.int64)
     index = first + np.arange(int((last - first).max()) + 1)[:, None]

@@ -208,6 +208,7 @@ def _rows_of(block: Block) -> Block:
         return store.batch(int(block.rows[0]))
     where = store.describe(int(block.rows[0]))
     element = _columns.element(block.take(), 0)
+    # A scalar among the arrays has no rows to split.
     lengths = {np.shape(leaf)[0] if np.ndim(leaf) else None for leaf in jax.tree.leaves(element)}
     if len(lengths) != 1 or None in lengths:
         raise InputError(
@@ -221,6 +222,7 @@ def _check_uniform(column: Column, block: Block) -> Any:
     if not isinstance(column, Ragged):
         return column
     shapes = [np.shape(v) if not hasattr(v, "element_spec") else "a dataset" for v in column.values]
+    # The first odd element is named, with its file: in a batch of 256 photographs nobody would find it.
     odd = next((i for i, s in enumerate(shapes) if s != shapes[0]), 0)
     where = block.store.describe(int(block.rows[odd]))
     raise InputError(

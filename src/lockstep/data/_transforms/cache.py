@@ -80,6 +80,7 @@ class _CacheCursor:
         return Block(self._elements, np.arange(first, self._at)) if self._at > first else None
 
     def state(self) -> State:
+        # A position names the pass whose elements are cached: another first pass may have another order.
         run = self._elements.run if self._elements is not None else self._node.first_pass or self._run
         return {"at": self._at, "raised": self._raised, "first_pass": [run.entropy, list(run.iteration)]}
 
@@ -106,6 +107,7 @@ class CachedElements:
         self._file = file
         self._memory = _Memory(max(node.cardinality, 0))
         # What is still to be read, and how much was.
+        # A finished cache of an earlier run: its upstream is never opened.
         complete = file is not None and file.is_complete
         self._cursor: Cursor | None = None if complete else self._open(node)
         # Elements that failed when they were read: how many others come before each, and its error.
@@ -132,6 +134,7 @@ class CachedElements:
                 try:
                     block = self._cursor.next(max(wanted - self._count, 1))
                 except Exception as error:
+                    # Every later pass meets the error at the same element, as the first one did.
                     self.errors.append((self._count, error))
                     if len(self.errors) > raised:
                         break
@@ -187,7 +190,8 @@ class CachedElements:
                 columns = block[rows - first].take()
                 with self._computing:
                     self._memory.put(rows, columns)
-        self._drop_pieces()
+        if self._cursor is None and self._memory.is_full(self._count):
+            self._pieces = []  # Everything is computed: the upstream's blocks, and what they hold, can go.
 
     def _compute_all(self, first: int, block: Block) -> bool:
         """Computes a piece; returns whether that is possible, or one of its elements fails."""
@@ -199,11 +203,6 @@ class CachedElements:
             except Exception:
                 return False
             return True
-
-    def _drop_pieces(self) -> None:
-        """Drops the upstream's blocks when every element is computed."""
-        if self._cursor is None and self._memory.is_full(self._count):
-            self._pieces = []
 
     def origin(self, rows: Rows) -> Block | None:
         """Returns the upstream rows of elements, if all are of one store in memory, else `None`."""

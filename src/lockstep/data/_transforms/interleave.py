@@ -118,6 +118,7 @@ class _InterleaveCursor:
                 self._slots[self._turn] = None
                 self._taken = 0
                 idle = 0
+                # With one slot its turn never ends; the next dataset follows at once.
                 if self._cycle > 1:
                     self._next_slot()
                 continue

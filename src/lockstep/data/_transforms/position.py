@@ -22,6 +22,7 @@ class Take(Transformation):
 
     def open(self, run: Run) -> Cursor:
         upstream = self.upstream.open(run)
+        # No cursor of its own where it would change nothing.
         return upstream if self._count < 0 else _TakeCursor(upstream, self._count)
 
     @property
@@ -88,6 +89,7 @@ class _SkipCursor:
         self._ended = count < 0
 
     def next(self, limit: int) -> Block | None:
+        # On the first `next`, so that opening a plan reads nothing.
         while self._skip > 0 and not self._ended:
             self._drop_some()
         return None if self._ended else self._upstream.next(limit)

@@ -65,8 +65,10 @@ class Choose(Node):
             if INFINITE in counts:
                 return INFINITE
             return UNKNOWN if UNKNOWN in counts else sum(counts)
+        # How many elements a finite input gives depends on the choices.
         if any(n != INFINITE for n in counts):
             return UNKNOWN
+        # By choices, the dataset is as long as the choices are.
         return INFINITE if self._weights is not None else self.inputs[-1].cardinality
 
     @property
@@ -87,6 +89,7 @@ class _ChooseCursor:
         self._deferred.raise_deferred()
         parts: list[Block] = []
         try:
+            # Each element is a block of its own here: a chunk bounds what an endless limit would collect.
             while len(parts) < min(limit, CHUNK) and not all(self._ended):
                 block = self._next_chosen()
                 if block is not None:

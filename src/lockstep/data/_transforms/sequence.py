@@ -154,6 +154,7 @@ class Zip(Node):
     def cardinality(self) -> int:
         counts = [node.cardinality for node in self.inputs]
         finite = [n for n in counts if n >= 0]
+        # One empty input decides, whatever the others are.
         if 0 in finite:
             return 0
         if UNKNOWN in counts:

@@ -38,6 +38,7 @@ class Shuffle(Transformation):
 
     def __init__(self, upstream: Node, size: int | None, seed: int | None, each_iteration: bool) -> None:
         super().__init__(upstream)
+        # It would read until the memory is full.
         if size is None and upstream.cardinality == INFINITE:
             raise ArgumentError(
                 "shuffle of an endless dataset needs a buffer_size, because it reads so many elements first. Received: "
@@ -124,6 +125,7 @@ class _ShuffleCursor:
 
     def _begin_rest(self) -> None:
         left = self._queue if self._buffer is None else np.delete(self._buffer, self._holes, axis=1)
+        # Then the seed alone gives the order, and a state needs no list of what is left.
         self._is_all = self._buffer is None
         self._rest = left[:, self._draws(_REST_CHUNK).permutation(left.shape[1])]
 
@@ -151,6 +153,7 @@ class _ShuffleCursor:
     def _state_of_buffer(self) -> State:
         assert self._buffer is not None
         ordinals = self._buffer[_ORDINAL].copy()
+        # A hole's element is out already: it must not be read again.
         first = np.delete(ordinals, self._holes).min(initial=self._reader.count)
         queued = self._queue.shape[1]
         oldest = min(int(first), self._reader.count - queued)
@@ -242,6 +245,7 @@ class _Reader:
         self._marks.append(mark)
         number = self._number_of(block.store)
         self._live[number] += len(block)
+        # Ordinals identify elements in states: rows of stores do not, as stores are made anew.
         ordinals = np.arange(self.count, self.count + len(block))
         self.count += len(block)
         return np.stack([np.full(len(block), number), block.rows, ordinals])

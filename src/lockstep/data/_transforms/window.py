@@ -105,6 +105,7 @@ class _WindowCursor:
             self._passed -= len(self._pieces.pop(0)[1])
 
     def state(self) -> State:
+        # Of the oldest piece that is needed: its elements are read again from there.
         before = self._pieces[0][0] if self._pieces else self._upstream.state()
         return {"before": before, "passed": self._passed}
 

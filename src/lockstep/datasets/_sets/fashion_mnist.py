@@ -35,15 +35,11 @@ _PUBLISHED = [PublishedFile(f"fashion-mnist/{name}", _BASE + name, sha256) for n
 
 
 def _load(location: DataLocation) -> LoadedDataSet:
-    train_images, train_labels, test_images, test_labels = _files(location)
+    # The files have the names of MNIST's, so they count only in a directory with the name of this data set.
+    files = location.files("fashion_mnist", _PUBLISHED, directly=False)
+    train_images, train_labels, test_images, test_labels = files
     tables = {"train": _table(train_images, train_labels), "test": _table(test_images, test_labels)}
     return LoadedDataSet(tables, f"Fashion-MNIST from {train_images.path.parent}")
-
-
-def _files(location: DataLocation) -> list[File]:
-    """Returns the four files."""
-    # They have the names of MNIST's, so they count only in a directory with the name of this data set.
-    return location.files("fashion_mnist", _PUBLISHED, directly=False)
 
 
 def _table(images: File, labels: File) -> Table:
