@@ -109,7 +109,7 @@ def spec_without_looking(node: Node) -> Any:
 
 def check_may_compute() -> None:
     """Ends a search for a spec that must not compute elements; called before one is computed to look at it."""
-    if not getattr(_here, "may_look", True):
+    if not getattr(_here, "may_compute", True):
         raise _WouldComputeError
 
 
