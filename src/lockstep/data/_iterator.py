@@ -129,7 +129,7 @@ class ElementStream:
     """A stream of computed elements: blocks are computed in groups, on several threads where one is slow.
 
     Args:
-        pulled: References to the elements.
+        reader: Reads the blocks of the plan.
         compute: Turns a block of elements into as many results.
         threads: How many groups may be computed at once.
     """
@@ -215,7 +215,7 @@ class ElementStream:
         self._parallel = self._threads > 1 and (self._parallel or seconds > _GROUP_SECONDS / 4)
 
     def close(self) -> None:
-        """Stops."""
+        """Stops computing, and closes the reader."""
         self._ended = True
         self._under_way.clear()
         self._reader.close()
@@ -225,7 +225,7 @@ class Prefetcher:
     """A thread that reads an element stream ahead into a bounded queue.
 
     Args:
-        computed: The iterator.
+        computed: The stream to read.
         size: How many elements wait at most.
     """
 
@@ -296,10 +296,10 @@ class DatasetIterator:
     Args:
         plan: What to read.
         run: Which pass.
-        shown: What to hand out for an element.
+        convert: Returns an element as it is handed out.
         threads: How many threads compute elements at most.
         ahead: How many elements are computed before they are asked for; 0 for none.
-        resumed: Told the position at which it continues.
+        on_restore: Called with the position at which `set_state` continues.
 
     Source: tf.data.Iterator.
     """

@@ -138,7 +138,7 @@ class _BytecodeScan:
 
     Args:
         names: What the names of the function stand for.
-        called: Returns whether a function that the code uses shows the same.
+        scan_callee: Returns whether a function that the code uses matches, too.
     """
 
     def __init__(self, names: _Names, scan_callee: Callable[[Any], bool]) -> None:
@@ -262,7 +262,7 @@ class _LoadScan(_BytecodeScan):
     Args:
         wanted: Returns whether a value is of that kind.
         names: As of `_BytecodeScan`.
-        called: As of `_BytecodeScan`.
+        scan_callee: As of `_BytecodeScan`.
     """
 
     def __init__(self, wanted: Callable[[Any], bool], names: _Names, scan_callee: Callable[[Any], bool]) -> None:

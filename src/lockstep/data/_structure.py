@@ -46,7 +46,7 @@ def normalize(value: PyTree) -> Any:
 
 
 def as_array(value: PyTree) -> np.ndarray[Any, Any]:
-    """Returns a host array with text as `bytes` objects; otherwise as `normalised`."""
+    """Returns a host array with text as `bytes` objects; otherwise as `normalize`."""
     array = _rectangular_array(value)
     if array.dtype.kind in "US":
         listed = not isinstance(value, (str, bytes, np.ndarray, np.generic))

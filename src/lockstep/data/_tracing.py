@@ -360,7 +360,7 @@ class VectorizedFunction:
         return columns, int(failed[0]) if failed is not None and len(failed) else None
 
     def inline(self, columns: Columns) -> Any:
-        """Maps columns of JAX arrays, as a part of another traced function; only if `is_closed`."""
+        """Maps columns of JAX arrays, as a part of another traced function; only if `is_pure`."""
         leaves = jax.tree.leaves(columns)
         return self._assemble(leaves, jax.vmap(self.traced.compute)(*[leaves[i] for i in self.traced.numeric]))
 
