@@ -89,10 +89,7 @@ def load_from(data_location: DataLocation) -> Mnist:
     # A tutorial must run on a plane; `source`, and a line on standard error, say what it runs on.
     except UnavailableError as reason:
         return _sample(reason)
-    # Never a pickle: loading one runs code.
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        train, test = (arrays["x_train"], arrays["y_train"]), (arrays["x_test"], arrays["y_test"])
-        return Mnist(*train, *test, f"MNIST from {path}")
+    return _from_npz(content, f"MNIST from {path}")
 
 
 def _from_idx(files: Sequence[Traversable], source: str) -> Mnist:
@@ -100,6 +97,12 @@ def _from_idx(files: Sequence[Traversable], source: str) -> Mnist:
         read_idx(file, dimensions) for file, dimensions in zip(files, (3, 1, 3, 1), strict=True)
     )
     return Mnist(images, labels, test_images, test_labels, source)
+
+
+def _from_npz(content: bytes, source: str) -> Mnist:
+    # Never a pickle: loading one runs code.
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        return Mnist(arrays["x_train"], arrays["y_train"], arrays["x_test"], arrays["y_test"], source)
 
 
 def is_sample(mnist: Mnist) -> bool:
