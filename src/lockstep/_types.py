@@ -10,6 +10,9 @@ from typing import Any, TypeAlias
 PyTree: TypeAlias = Any
 """Dicts, lists and tuples, nested to any depth, with values at the leaves (jax's term)."""
 
+PyTreeDef: TypeAlias = Any
+"""The structure of a PyTree, without its leaves (`jax.tree_util.PyTreeDef`, which is no type to a type checker)."""
+
 Array: TypeAlias = Any
 """An array of numpy or jax, or a tracer that stands for one."""
 

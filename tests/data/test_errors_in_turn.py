@@ -274,9 +274,9 @@ def test_other_divisions_give_numbers(name: str) -> None:
 
 def test_division_by_a_constant_is_vectorised_without_a_check() -> None:
     program = Dataset.range(3).map(lambda x: (x // 2, x % 7))._plan.program  # type: ignore[attr-defined]
-    assert program.vectorised.is_closed
+    assert program.vectorized_function.is_pure
     program = Dataset.range(3).map(lambda x: 6 // x)._plan.program  # type: ignore[attr-defined]
-    assert not program.vectorised.is_closed
+    assert not program.vectorized_function.is_pure
 
 
 @settings(deadline=None, max_examples=40)

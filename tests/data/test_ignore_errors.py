@@ -96,7 +96,7 @@ def test_a_file_that_breaks_off_is_read_up_to_there(
 ) -> None:
     # As when groups take long, which are then computed on several threads.
     monkeypatch.setattr(_iterator, "_GROUP_SECONDS", 0.0 if is_read_ahead else 100.0)
-    dataset = Dataset._of(files(tmp_path))
+    dataset = Dataset._from_plan(files(tmp_path))
     elements = iter(dataset)
     assert list(itertools.islice(elements, 6)) == [b"a0", b"a1", b"a2", b"a3", b"b0", b"b1"]
     with pytest.raises(InputError, match=r"/b"):
@@ -115,7 +115,7 @@ def test_a_function_that_fails_names_file_and_record(tmp_path: Path) -> None:
         return len(record)
 
     with pytest.raises(InputError, match=r"fails failed at .*/a, record 2.*ValueError: mine"):
-        list(Dataset._of(files(tmp_path)).map(fails).take(4).batch(4))
+        list(Dataset._from_plan(files(tmp_path)).map(fails).take(4).batch(4))
 
 
 def test_tensorflows_own_example(caplog: pytest.LogCaptureFixture) -> None:

@@ -109,7 +109,7 @@ def test_what_is_known_is_vectorised() -> None:
     for name, function in SCALARS.items():
         node = Dataset.from_tensor_slices(np.ones((3, 3), np.float32)).map(function)._plan
         assert isinstance(node, Map)
-        assert node.program.wholesale, name
+        assert node.program.is_vectorized, name
 
 
 @settings(max_examples=15)
@@ -161,7 +161,7 @@ def test_text_beside_numbers() -> None:
     rows = {"t": ["a", "b"], "n": [1, 2]}
     known = Dataset.from_tensor_slices(rows).map(lambda e: (e["t"], e["n"] * 2))
     assert isinstance(known._plan, Map)
-    assert known._plan.program.wholesale
+    assert known._plan.program.is_vectorized
     assert list(known) == [(b"a", 2), (b"b", 4)]
     changed = Dataset.from_tensor_slices(rows).map(lambda e: (e["t"].decode() + "!", e["n"] * 2))
     assert list(changed) == [(b"a!", 2), (b"b!", 4)]

@@ -60,7 +60,7 @@ def test_a_function_with_an_instruction_that_is_not_known_is_called_for_each_ele
 def test_nothing_is_traced_on_a_python_that_is_not_known(
     implementation: str, version: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_purity, "KNOWN", _opcodes.known(implementation, version))
+    monkeypatch.setattr(_purity, "KNOWN", _opcodes.known_opcodes(implementation, version))
     assert is_in_order(lambda x: x)
     assert is_in_order(lambda x: x + 1)
 

@@ -144,7 +144,7 @@ PURE: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", PURE)
 def test_pure_functions_are_vectorised(name: str) -> None:
-    assert program(PURE[name]).wholesale
+    assert program(PURE[name]).is_vectorized
 
 
 def global_count(e: Any) -> Any:
@@ -292,7 +292,7 @@ def test_what_cannot_be_traced_is_right_all_the_same() -> None:
     sums = list(elements().map(loops))
     np.testing.assert_allclose(sums, np.arange(COUNT) * 9 + 3)
     assert not program(branches).in_order
-    assert not program(loops).wholesale
+    assert not program(loops).is_vectorized
 
 
 def test_lambdas_made_in_a_loop_keep_what_they_captured() -> None:

@@ -118,8 +118,8 @@ def test_text_and_take_while_and_scan() -> None:
 def test_a_function_that_reads_variables_stays_vectorised() -> None:
     variable = made("keras", 1.0)
     program = Dataset.range(8).map(lambda x: x * variable)._plan.program  # type: ignore[attr-defined]
-    assert program.wholesale
-    assert not program.vectorised.is_closed
+    assert program.is_vectorized
+    assert not program.vectorized_function.is_pure
     calls = 0
 
     class Counted:

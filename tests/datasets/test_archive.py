@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.datasets._archive import members
+from lockstep.datasets._archive import read_members
 from lockstep.errors import InputError
 from tests.datasets import files
 
@@ -15,8 +15,8 @@ ARCHIVE = files.tar(FILES)
 
 
 def test_what_is_wanted_is_read() -> None:
-    assert members(ARCHIVE, lambda name: True, "it") == FILES
-    assert members(ARCHIVE, lambda name: name.endswith(".txt"), "it") == {"a/one.txt": b"one", "b/one.txt": b""}
+    assert read_members(ARCHIVE, lambda name: True, "it") == FILES
+    assert read_members(ARCHIVE, lambda name: name.endswith(".txt"), "it") == {"a/one.txt": b"one", "b/one.txt": b""}
 
 
 @settings(deadline=None)
@@ -25,7 +25,7 @@ def test_a_changed_byte_is_noticed_or_changes_nothing(position: int, value: int)
     changed = bytearray(ARCHIVE)
     changed[position] = value
     try:
-        found = members(bytes(changed), lambda name: True, "the-archive")
+        found = read_members(bytes(changed), lambda name: True, "the-archive")
     except InputError as error:
         assert str(error).startswith("the-archive is no complete .tar.gz archive")
     else:
@@ -36,4 +36,4 @@ def test_a_changed_byte_is_noticed_or_changes_nothing(position: int, value: int)
 @given(length=st.integers(0, len(ARCHIVE) - 1))
 def test_a_part_is_refused(length: int) -> None:
     with pytest.raises(InputError, match="the-archive is no complete"):
-        members(ARCHIVE[:length], lambda name: True, "the-archive")
+        read_members(ARCHIVE[:length], lambda name: True, "the-archive")

@@ -200,6 +200,6 @@ def test_other_data_sets_are_downloaded_too(server: Server, monkeypatch: pytest.
 def test_waiting_for_another_process_ends(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(_keras_cache, "TOTAL_SECONDS", 0.2)
     path = tmp_path / "keras" / "datasets" / "mnist.npz"
-    with _keras_cache.one_process(path, 1):
+    with _keras_cache.download_lock(path, 1):
         assert f"another process holds {path}.lock" in load_mnist().source
     assert server.downloads == 0

@@ -203,7 +203,7 @@ def test_names() -> None:
 def test_the_sample_of_mnist_is_announced_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(_builder, "_told", set())
+    monkeypatch.setattr(_builder, "_printed", set())
     for _ in range(2):
         data, info = load("mnist", "train", with_info=True)
     assert len(data) == info.splits["train"].num_examples == 5000
@@ -214,7 +214,7 @@ def test_the_sample_of_mnist_is_announced_once(
 def test_processes_that_only_read_announce_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(_builder, "_told", set())
+    monkeypatch.setattr(_builder, "_printed", set())
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: "the one that the user started")
     load("mnist", "train")
     assert not capsys.readouterr().err

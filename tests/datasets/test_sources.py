@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lockstep.datasets import builder
-from lockstep.datasets._arrays import mixed
+from lockstep.datasets._arrays import fixed_order
 from lockstep.datasets._data_set import Table
 from lockstep.datasets._sets import _acl_imdb, _pet_images, california_housing, fashion_mnist
 from lockstep.errors import DataNotFoundError, InputError
@@ -132,15 +132,15 @@ def test_reviews_are_mixed_the_same_way_wherever_they_lie(tmp_path: Path, name: 
     content = {"aclImdb_v1.tar.gz": files.tar(files.reviews())} if packed else files.reviews()
     files.write(tmp_path, content)
     found = tables(name, tmp_path)
-    assert found["train"].columns["label"].tolist() == [[0, 0, 1, 1][i] for i in mixed(4)]
-    assert found["test"].columns["label"].tolist() == [[0, 1][i] for i in mixed(2)]
+    assert found["train"].columns["label"].tolist() == [[0, 0, 1, 1][i] for i in fixed_order(4)]
+    assert found["test"].columns["label"].tolist() == [[0, 1][i] for i in fixed_order(2)]
 
 
 def test_reviews_are_texts(tmp_path: Path) -> None:
     files.write(tmp_path, files.reviews())
     found = tables("imdb_reviews", tmp_path)
     expected = [b"a bad film", "naïve".encode(), b"A good, good film.<br />Good!", b"the film is good"]
-    assert found["train"].columns["text"].tolist() == [expected[i] for i in mixed(4)]
+    assert found["train"].columns["text"].tolist() == [expected[i] for i in fixed_order(4)]
     assert found["unsupervised"].columns["text"].tolist() == [b"who knows"]
     assert found["unsupervised"].columns["label"].tolist() == [-1]
 
@@ -154,8 +154,9 @@ def test_reviews_are_numbers_of_words(tmp_path: Path) -> None:
     found = tables("imdb", tmp_path)
     texts = [" ".join(words[i] for i in row) for row in decoded(found["train"], "tokens")]
     expected = ["a bad film", "naïve", "a good good film br good", "the film is good"]
-    assert texts == [f"[START] {expected[i]}" for i in mixed(4)]
-    assert [row.tolist() for row in decoded(found["test"], "tokens")] == [[[1, 7], [1, 4, 2]][i] for i in mixed(2)]
+    assert texts == [f"[START] {expected[i]}" for i in fixed_order(4)]
+    expected = [[[1, 7], [1, 4, 2]][i] for i in fixed_order(2)]
+    assert [row.tolist() for row in decoded(found["test"], "tokens")] == expected
 
 
 def test_an_archive_without_reviews_is_refused(tmp_path: Path) -> None:
@@ -212,8 +213,8 @@ def test_cats_and_dogs_by_split(tmp_path: Path, below: str) -> None:
     found = tables("cats_vs_dogs", tmp_path)
     assert list(found) == ["train", "test"]
     expected = [str(tmp_path / below / "train" / name) for name in sorted(PICTURES)]
-    assert found["train"].columns["image"].tolist() == [expected[i].encode() for i in mixed(6)]
-    assert found["train"].columns["label"].tolist() == [[0, 0, 0, 1, 1, 1][i] for i in mixed(6)]
+    assert found["train"].columns["image"].tolist() == [expected[i].encode() for i in fixed_order(6)]
+    assert found["train"].columns["label"].tolist() == [[0, 0, 0, 1, 1, 1][i] for i in fixed_order(6)]
 
 
 def pet_images() -> dict[str, bytes]:

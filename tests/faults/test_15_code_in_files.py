@@ -198,7 +198,7 @@ def test_15_archives_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.Monkey
             member = tarfile.TarInfo(f"special-{kind!r}")
             member.type, member.linkname = kind, "/etc/passwd"
             archive.addfile(member)
-    found = _archive.members(content.getvalue(), lambda name: True, "an archive")
+    found = _archive.read_members(content.getvalue(), lambda name: True, "an archive")
     assert set(found) == {"../outside", "/tmp/lockstep-outside", "inside"}
     assert not (tmp_path.parent / "outside").exists() and not Path("/tmp/lockstep-outside").exists()
     assert list(tmp_path.iterdir()) == []

@@ -170,8 +170,8 @@ def test_a_missing_feature_is_named_with_those_that_there_are() -> None:
 
 
 def test_sparse_features_are_refused_with_what_to_do() -> None:
-    from lockstep.data._example.features import sparse
+    from lockstep.data._example.features import to_sparse
 
-    values = sparse(np.array([1, 2]), np.array([1, 1]))
+    values = to_sparse(np.array([1, 2]), np.array([1, 1]))
     with pytest.raises(ArgumentError, match=r"to_dense\(-1\)"):
         categories(fc.categorical_column_with_identity("n", 5), {"n": values})

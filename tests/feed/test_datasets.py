@@ -18,7 +18,7 @@ from lockstep._step.portions import Part, Share
 from lockstep.data import Dataset, TextLineDataset
 from lockstep.data._inside import plan_of
 from lockstep.data._plan import Node, Run
-from lockstep.data._sharding import by_files, by_hint, file_count, rebatched
+from lockstep.data._sharding import file_count, shard_batches, shard_by_files, shard_by_hint
 from lockstep.errors import ArgumentError
 from tests.data.chains import STEPS
 
@@ -87,7 +87,7 @@ def test_followed_resumes_on_any_number_of_workers(steps: list[str], size: int, 
 
 
 def combined(plan: Node, part: Any, pipelines: int, workers: int, positions: Any = None) -> list[Combined]:
-    made = Pipelines(pipelines, lambda i: rebatched(part(plan, pipelines, i), pipelines, i))
+    made = Pipelines(pipelines, lambda i: shard_batches(part(plan, pipelines, i), pipelines, i))
     return [Combined(made, RUN, i, workers, Need(), positions) for i in range(workers)]
 
 
@@ -128,7 +128,7 @@ def test_by_files_every_example_is_seen_once(
         dataset = TextLineDataset(names)
     plan = plan_of(dataset.shuffle(4).batch(size))
     assert file_count(plan) == len(lengths)
-    batches = read_combined(combined(plan, by_files, workers, workers))
+    batches = read_combined(combined(plan, shard_by_files, workers, workers))
     assert all(len(b) <= size for b in batches)
     expected = sorted(f"{i}-{k}".encode() for i, length in enumerate(lengths) for k in range(length))
     assert sorted(chain.from_iterable(batches)) == expected
@@ -141,18 +141,18 @@ def test_by_files_resumes_on_any_number_of_workers(
 ) -> None:
     names = files(tmp_path_factory.mktemp("files"), lengths)
     plan = plan_of(TextLineDataset(names).shuffle(4).batch(size))
-    expected = read_combined(combined(plan, by_files, 4, 4))
+    expected = read_combined(combined(plan, shard_by_files, 4, 4))
     point = data.draw(st.integers(0, len(expected)))
-    before = combined(plan, by_files, 4, 4)
+    before = combined(plan, shard_by_files, 4, 4)
     read_combined(before, point)
     positions = json.loads(json.dumps([p for w in before for p in w.position(w.mark())]))
     for workers in (1, 2, 3, 6):
-        assert read_combined(combined(plan, by_files, 4, workers, positions)) == expected[point:]
+        assert read_combined(combined(plan, shard_by_files, 4, workers, positions)) == expected[point:]
 
 
 def test_what_a_worker_without_files_adds(tmp_path: Path) -> None:
     plan = plan_of(TextLineDataset(files(tmp_path, [3])).map(lambda line: (line, len(line))).batch(4))
-    idle = combined(plan, by_files, 2, 2)[1]
+    idle = combined(plan, shard_by_files, 2, 2)[1]
     text, number = next(idle).batch.data
     assert text.shape == number.shape == (0,)
     assert text.dtype == object
@@ -162,18 +162,18 @@ def test_by_hint() -> None:
     from lockstep.data import SHARD_HINT
 
     marked = plan_of(Dataset.range(10).shard(SHARD_HINT, SHARD_HINT).map(lambda i: i + 1).batch(4))
-    assert read_combined(combined(marked, by_hint, 2, 2)) == [[1, 3, 2, 4], [5, 7, 6, 8], [9, 10]]
+    assert read_combined(combined(marked, shard_by_hint, 2, 2)) == [[1, 3, 2, 4], [5, 7, 6, 8], [9, 10]]
     with pytest.raises(ArgumentError, match="SHARD_HINT"):
-        by_hint(plan_of(Dataset.range(4).batch(2)), 2, 0)
+        shard_by_hint(plan_of(Dataset.range(4).batch(2)), 2, 0)
 
 
 def test_data_without_files_cannot_be_divided_by_files() -> None:
     with pytest.raises(ArgumentError, match=r"Received: Batch\(2, False\) < range\(0, 4\). Use AutoShardPolicy.DATA"):
-        by_files(plan_of(Dataset.range(4).batch(2)), 2, 0)
+        shard_by_files(plan_of(Dataset.range(4).batch(2)), 2, 0)
 
 
 def test_a_share_needs_a_row() -> None:
     with pytest.raises(ArgumentError, match=r"at least one example per worker. Received: 2 for 3"):
-        rebatched(plan_of(Dataset.range(4).batch(2)), 3, 2)
+        shard_batches(plan_of(Dataset.range(4).batch(2)), 3, 2)
     with pytest.raises(ArgumentError, match="must consist of global batches"):
-        rebatched(plan_of(Dataset.range(4)), 2, 0)
+        shard_batches(plan_of(Dataset.range(4)), 2, 0)

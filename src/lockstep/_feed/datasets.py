@@ -22,7 +22,7 @@ from lockstep._feed.resident import Residents, batches_of
 from lockstep._step.portions import Part, Share
 from lockstep.data import _pool
 from lockstep.data._blocks import Block
-from lockstep.data._iterator import Computed, Pulled, elements_of, pulled_at
+from lockstep.data._iterator import ElementStream, PlanReader, elements_of, open_at
 from lockstep.data._peek import example_of, spec_if_known
 from lockstep.data._plan import Node, Run
 from lockstep.data._transforms.batch import StackedStore
@@ -83,8 +83,8 @@ class Followed:
     def __init__(
         self, plan: Node, run: Run, need: Need, position: Any = None, threads: int = 0, compares: bool = False
     ) -> None:
-        self._pulled = Pulled(plan, run) if position is None else pulled_at(plan, position)
-        self._computed = Computed(self._pulled, _with_samples(need, compares), threads or _pool.cores())
+        self._pulled = PlanReader(plan, run) if position is None else open_at(plan, position)
+        self._computed = ElementStream(self._pulled, _with_samples(need, compares), threads or _pool.cores())
 
     def __iter__(self) -> Iterator[Marked]:
         return self
@@ -195,13 +195,13 @@ class Combined:
         mine = pipelines.of_task(task, tasks)
         self._plans = [pipelines.plan_of(i) for i in mine]
         self._pulled = [
-            Pulled(plan, run.part(i)) if positions is None else pulled_at(plan, positions[i])
+            PlanReader(plan, run.for_input(i)) if positions is None else open_at(plan, positions[i])
             for i, plan in zip(mine, self._plans, strict=True)
         ]
         # One pipeline that one task reads gives the batches themselves, which need not be put together.
         self._is_only = tasks == pipelines.count == pipelines.together == 1
         compute = need if self._is_only else elements_of
-        self._computed = [Computed(p, compute, threads or _pool.cores()) for p in self._pulled]
+        self._computed = [ElementStream(p, compute, threads or _pool.cores()) for p in self._pulled]
         self._nothing: Any = None
 
     def __iter__(self) -> Iterator[Marked]:
@@ -235,7 +235,7 @@ class Combined:
         return self._nothing
 
 
-def _next(computed: Computed) -> list[Any]:
+def _next(computed: ElementStream) -> list[Any]:
     try:
         return [next(computed)]
     except StopIteration:

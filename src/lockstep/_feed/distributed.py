@@ -14,9 +14,9 @@ from lockstep._feed.samples import Sample
 from lockstep._step.replicas import Replicas
 from lockstep.data import AutoShardPolicy, Dataset, InputContext
 from lockstep.data import _inside as inside
-from lockstep.data._iterator import described
+from lockstep.data._iterator import describe_plan
 from lockstep.data._plan import Node, Run
-from lockstep.data._sharding import by_files, by_hint, file_count, rebatched
+from lockstep.data._sharding import file_count, shard_batches, shard_by_files, shard_by_hint
 from lockstep.errors import ArgumentError, InputError
 
 _log = logging.getLogger("lockstep")
@@ -118,21 +118,21 @@ def of_dataset(dataset: Dataset, replicas: Replicas) -> Distribution:
     plan = inside.plan_of(dataset)
     policy = dataset.options().experimental_distribute.auto_shard_policy
     parts: dict[AutoShardPolicy, Callable[[Node, int, int], Node]] = {
-        AutoShardPolicy.FILE: by_files,
-        AutoShardPolicy.HINT: by_hint,
+        AutoShardPolicy.FILE: shard_by_files,
+        AutoShardPolicy.HINT: shard_by_hint,
         AutoShardPolicy.OFF: lambda node, count, index: node,
     }
     part = parts.get(policy)
     if part is None:
-        return Distribution(replicas, dataset, None, described(plan))
+        return Distribution(replicas, dataset, None, describe_plan(plan))
     if policy is AutoShardPolicy.FILE:
         _explain_files(plan, replicas)
 
     def pipelines(count: int) -> Pipelines:
-        return Pipelines(count, lambda i: rebatched(part(plan, count, i), count, i))
+        return Pipelines(count, lambda i: shard_batches(part(plan, count, i), count, i))
 
     pipelines(1).plan_of(0)  # Says at once what does not fit.
-    return Distribution(replicas, dataset, pipelines, described(plan))
+    return Distribution(replicas, dataset, pipelines, describe_plan(plan))
 
 
 def of_function(function: Callable[[InputContext], Dataset], replicas: Replicas) -> Distribution:

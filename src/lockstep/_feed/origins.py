@@ -9,12 +9,11 @@ import jax
 import numpy as np
 
 from lockstep._feed.samples import Sample
-from lockstep.data._blocks import ArrayStore, Block, BlockStore, MixedStore, Store, ZippedStore
-from lockstep.data._mapped import MappedStore
+from lockstep.data._blocks import ArrayStore, Block, BlockStore, MappedStore, MixedStore, Store, ZippedStore
 from lockstep.data._plan import Node, walk
 from lockstep.data._sources import Arrays
 from lockstep.data._transforms.batch import StackedStore
-from lockstep.data._transforms.cache import Kept
+from lockstep.data._transforms.cache import CachedElements
 from lockstep.data._transforms.map import Map
 
 # How many elements of a batch are compared, at equal distances.
@@ -37,7 +36,7 @@ def arrays_of(plan: Node, number: int) -> Sample:
 def functions_of(plan: Node) -> list[str]:
     """Returns what the map functions of a plan compute, as digests; nothing of those that JAX cannot trace."""
     programs = [node.program for node in walk(plan) if isinstance(node, Map)]
-    traced = [p.vectorised.traced if p.wholesale and p.vectorised else None for p in programs]
+    traced = [p.vectorized_function.traced if p.is_vectorized and p.vectorized_function else None for p in programs]
     return [t.identity if t is not None and t.portable else "" for t in traced]
 
 
@@ -61,7 +60,7 @@ def _origins(store: Store, row: int) -> Iterator[Any]:
         yield from _origins(store.block.store, int(store.block.rows[row]))
     elif isinstance(store, ArrayStore):
         yield [column[row] for column in jax.tree.leaves(store.columns)]
-    elif isinstance(store, Kept):
+    elif isinstance(store, CachedElements):
         # Each task keeps what it computed: what they have in common is an element's place in the first pass.
         yield row
     else:

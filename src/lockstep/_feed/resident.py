@@ -18,12 +18,11 @@ import numpy as np
 
 from lockstep._step.portions import Lookup, Recipe
 from lockstep._step.replicas import Replicas
-from lockstep.data._blocks import ArrayStore, Block, Store, ZippedStore, joined
+from lockstep.data._blocks import ArrayStore, Block, MappedStore, Store, ZippedStore, join_blocks
 from lockstep.data._columns import Ragged
-from lockstep.data._mapped import MappedStore
-from lockstep.data._tracing import Vectorised
+from lockstep.data._tracing import VectorizedFunction
 from lockstep.data._transforms.batch import StackedStore
-from lockstep.data._transforms.cache import Kept
+from lockstep.data._transforms.cache import CachedElements
 
 # The part of a device's memory that data may take; on the CPU it is also the program's.
 _FRACTION = 4
@@ -85,7 +84,7 @@ class Residents:
 
     def lookups(self, batches: Sequence[Block], finish: Callable[[Any], Any]) -> list[Lookup] | None:
         """Returns batches of elements of one store as their rows on the devices, or `None` if they are not there."""
-        found = _found(joined(batches)) if self._left or self._placed else None
+        found = _found(join_blocks(batches)) if self._left or self._placed else None
         if found is None:
             return None
         compute = found.compute
@@ -128,7 +127,7 @@ def _found(block: Block) -> _Found | None:
     store = block.store
     if isinstance(store, ArrayStore):
         return _in_columns(store.columns, block.rows)
-    if isinstance(store, Kept):
+    if isinstance(store, CachedElements):
         return _in_cache(store, block.rows)
     if isinstance(store, MappedStore):
         return _in_map(store, block.rows)
@@ -147,7 +146,7 @@ def taken(structure: Any, arrays: tuple[Any, ...], rows: Any) -> Any:
     return structure.unflatten([a.take(rows, axis=0, mode="clip") for a in arrays])
 
 
-def _in_cache(store: Kept, rows: Any) -> _Found | None:
+def _in_cache(store: CachedElements, rows: Any) -> _Found | None:
     """What is kept; or, if that can be had again for next to nothing, what it is made of."""
     columns = store.columns
     if columns is not None:
@@ -167,10 +166,10 @@ def _is_light(store: Store) -> bool:
     return isinstance(store, ArrayStore)
 
 
-def _part_of_step(store: MappedStore) -> Vectorised | None:
+def _part_of_step(store: MappedStore) -> VectorizedFunction | None:
     """The map function, if it can run on the devices; not if it reads variables, or may have to raise an error."""
-    many = store.program.vectorised if store.program.wholesale else None
-    return many if many is not None and many.is_closed else None
+    many = store.program.vectorized_function if store.program.is_vectorized else None
+    return many if many is not None and many.is_pure else None
 
 
 def _in_map(store: MappedStore, rows: Any) -> _Found | None:

@@ -33,7 +33,7 @@ from lockstep._step.portions import Lookup, Part, Share
 from lockstep._step.replicas import Replicas
 from lockstep.data import Dataset
 from lockstep.data._inside import plan_of
-from lockstep.data._keras_adapter import as_keras_batch, demand_an_end
+from lockstep.data._keras_adapter import as_keras_batch, check_finite
 from lockstep.data._peek import example_of
 from lockstep.errors import InputError
 
@@ -116,7 +116,7 @@ def source_of(x: Any, replicas: Replicas, divides: bool, **arguments: Any) -> So
         **arguments: What goes with `x`.
     """
     if (distribution := distribution_of(x, replicas)) is not None:
-        demand_an_end(distribution.dataset, arguments.get("steps_per_epoch"))
+        check_finite(distribution.dataset, arguments.get("steps_per_epoch"))
         class_weight = class_weight_of("a dataset", arguments)
         # Class weights are looked up by Keras, on the host.
         finish, stays = partial(as_keras_batch, class_weight=class_weight), divides and class_weight is None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from lockstep.data import _keras_adapter
 from lockstep.data._context import InputContext as InputContext
 from lockstep.data._dataset import Dataset as Dataset
-from lockstep.data._dataset import before_first_dataset as _before_first_dataset
+from lockstep.data._dataset_base import before_first_dataset as _before_first_dataset
 from lockstep.data._file_datasets import ArrayRecordDataset as ArrayRecordDataset
 from lockstep.data._file_datasets import CsvDataset as CsvDataset
 from lockstep.data._file_datasets import FixedLengthRecordDataset as FixedLengthRecordDataset

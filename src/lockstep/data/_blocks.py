@@ -1,4 +1,4 @@
-"""Elements that are not computed yet: what a plan is made of while it runs.
+"""Stores and blocks: references to elements that are computed later.
 
 A *store* computes any of its elements on demand, many at once, always with the same result. A *block* refers to some
 rows of a store. Shuffling, batching, skipping and sharding only move these references; reading, decoding and map
@@ -14,16 +14,18 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from lockstep._types import Element, PyTreeDef
 from lockstep.data import _columns
 from lockstep.data._columns import Columns, Rows
+from lockstep.data._map_program import MapProgram
 
 
 class Store(Protocol):
-    """Elements by row. Safe to use from several threads."""
+    """Random access to elements by row. Safe to use from several threads."""
 
     @property
-    def wholesale(self) -> bool:
-        """Whether many rows at once cost little more than one: no user's function is called for each."""
+    def is_vectorized(self) -> bool:
+        """Returns whether many rows at once cost little more than one: no user's function is called for each."""
         ...
 
     def take(self, rows: Rows) -> Columns:
@@ -31,13 +33,13 @@ class Store(Protocol):
         ...
 
     def describe(self, row: int) -> str:
-        """Says where an element comes from, for messages."""
+        """Returns where an element comes from, for error messages."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Some elements of a store, in order.
+    """Rows of a store, in order: elements that are not computed yet.
 
     Attributes:
         store: Computes them.
@@ -50,7 +52,7 @@ class Block:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, part: Any) -> Block:
+    def __getitem__(self, part: Rows | slice) -> Block:
         return Block(self.store, self.rows[part])
 
     def take(self) -> Columns:
@@ -60,7 +62,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class ArrayStore:
-    """Elements that are there: rows of arrays.
+    """Rows of arrays in memory.
 
     Attributes:
         columns: The arrays.
@@ -71,14 +73,14 @@ class ArrayStore:
     columns: Columns
     origin: str = ""
     first: int = 0
-    wholesale = True
+    is_vectorized = True
 
     def take(self, rows: Rows) -> Columns:
         return _columns.take(self.columns, rows)
 
     def describe(self, row: int) -> str:
-        found = texts(_columns.element(self.columns, row)) if not self.origin else ""
-        return f"{self.origin or 'element'} {self.first + row}{found}"
+        hint = text_hint(_columns.element(self.columns, row)) if not self.origin else ""
+        return f"{self.origin or 'element'} {self.first + row}{hint}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,20 +98,23 @@ class MixedStore:
     rows: Rows
 
     @property
-    def wholesale(self) -> bool:
-        return all(s.wholesale for s in self.stores)
+    def is_vectorized(self) -> bool:
+        return all(s.is_vectorized for s in self.stores)
 
     def take(self, rows: Rows) -> Columns:
+        # One call per store, however the rows are mixed: a store that decodes or runs a compiled function does so once.
         which, inner = self.which[rows], self.rows[rows]
+        # Stable, so that the rows of one store stay in order: neighbours are read as a slice, without a copy.
         order = np.argsort(which, kind="stable")
         cuts = np.flatnonzero(np.diff(which[order])) + 1
         groups = np.split(order, cuts)
         parts = [self.stores[int(which[g[0]])].take(inner[g]) for g in groups]
         if len(groups) == 1:
             return parts[0]
+        # The inverse permutation: concatenated groups return to the order that was asked for.
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        return _columns.take(_columns.concatenated(parts), back)
+        return _columns.take(_columns.concatenate(parts), back)
 
     def describe(self, row: int) -> str:
         return self.stores[self.which[row]].describe(int(self.rows[row]))
@@ -123,8 +128,8 @@ class ZippedStore:
     structure: Any
 
     @property
-    def wholesale(self) -> bool:
-        return all(s.wholesale for s in self.stores)
+    def is_vectorized(self) -> bool:
+        return all(s.is_vectorized for s in self.stores)
 
     def take(self, rows: Rows) -> Columns:
         return jax.tree.unflatten(self.structure, [s.take(rows) for s in self.stores])
@@ -140,8 +145,8 @@ class BlockStore:
     block: Block
 
     @property
-    def wholesale(self) -> bool:
-        return self.block.store.wholesale
+    def is_vectorized(self) -> bool:
+        return self.block.store.is_vectorized
 
     def take(self, rows: Rows) -> Columns:
         return self.block[rows].take()
@@ -150,43 +155,64 @@ class BlockStore:
         return self.block.store.describe(int(self.block.rows[row]))
 
 
-class Beside:
-    """Puts blocks of equal length side by side, as one block whose elements hold one of each.
+@dataclass(frozen=True, eq=False)
+class MappedStore:
+    """The results of a map function for the elements of another store."""
+
+    program: MapProgram
+    upstream: Store
+
+    @property
+    def is_vectorized(self) -> bool:
+        return self.program.is_vectorized and self.upstream.is_vectorized
+
+    def take(self, rows: Rows) -> Columns:
+        return self.program(self.upstream.take(rows), lambda i: self.upstream.describe(int(rows[i])))
+
+    def describe(self, row: int) -> str:
+        return self.upstream.describe(row)
+
+
+class BlockZipper:
+    """Zips blocks of equal length into one block, whose elements combine one of each.
 
     Args:
         structure: A tree with a leaf for each block.
     """
 
-    def __init__(self, structure: Any) -> None:
+    def __init__(self, structure: PyTreeDef) -> None:
         self._structure = structure
         self._last: ZippedStore | None = None
 
     def __call__(self, blocks: Sequence[Block]) -> Block:
+        # Equal rows need no renumbering, as where one source was zipped with a map of itself.
         rows = blocks[0].rows
         if all(b.rows is rows or np.array_equal(b.rows, rows) for b in blocks):
-            return Block(self._zipped([b.store for b in blocks]), rows)
+            return Block(self._zip_stores([b.store for b in blocks]), rows)
         renumbered: list[Store] = [BlockStore(b) for b in blocks]
-        return Block(self._zipped(renumbered), np.arange(len(rows)))
+        return Block(self._zip_stores(renumbered), np.arange(len(rows)))
 
-    def _zipped(self, stores: list[Store]) -> Store:
-        """The same store for the same stores, so that blocks of them can be joined."""
+    def _zip_stores(self, stores: list[Store]) -> Store:
+        """Returns the same store for the same stores, so that blocks of them can be joined."""
+        # `join_blocks` recognises stores by identity: a new one for each block would end every batch in a MixedStore.
         last = self._last
         if last is None or any(a is not b for a, b in zip(stores, last.stores, strict=True)):
             self._last = last = ZippedStore(stores, self._structure)
         return last
 
 
-def joined(blocks: Sequence[Block]) -> Block:
+def join_blocks(blocks: Sequence[Block]) -> Block:
     """Returns the elements of several blocks as one block."""
     if len(blocks) == 1:
         return blocks[0]
     rows = np.concatenate([b.rows for b in blocks])
+    # The usual case, a batch of one source: row numbers are concatenated, nothing else is touched.
     if all(b.store is blocks[0].store for b in blocks):
         return Block(blocks[0].store, rows)
-    return mixed([b.store for b in blocks], np.repeat(np.arange(len(blocks)), [len(b) for b in blocks]), rows)
+    return mix_rows([b.store for b in blocks], np.repeat(np.arange(len(blocks)), [len(b) for b in blocks]), rows)
 
 
-def mixed(stores: Sequence[Store], which: Rows, rows: Rows) -> Block:
+def mix_rows(stores: Sequence[Store], which: Rows, rows: Rows) -> Block:
     """Returns rows of several stores as one block; a map function over all of them stays one call.
 
     Args:
@@ -194,17 +220,17 @@ def mixed(stores: Sequence[Store], which: Rows, rows: Rows) -> Block:
         which: int64 (k,), the position of each row's store.
         rows: int64 (k,), its row there.
     """
-    from lockstep.data._mapped import MappedStore
-
     first = stores[0]
+    # Mixing below the function keeps it one compiled call for the whole batch, instead of one for each source block.
     mapped = [s for s in stores if isinstance(s, MappedStore)]
     if (
         isinstance(first, MappedStore)
         and len(mapped) == len(stores)
         and all(s.program is first.program for s in mapped)
     ):
-        inner = mixed([s.upstream for s in mapped], which, rows)
+        inner = mix_rows([s.upstream for s in mapped], which, rows)
         return Block(MappedStore(first.program, inner.store), inner.rows)
+    # By identity: stores hold arrays, and comparing those would cost more than mixing.
     distinct = {id(s): s for s in stores}
     if len(distinct) == 1:
         return Block(first, rows)
@@ -213,13 +239,14 @@ def mixed(stores: Sequence[Store], which: Rows, rows: Rows) -> Block:
     return Block(MixedStore(list(distinct.values()), which, rows), np.arange(len(rows)))
 
 
-def held(columns: Columns, origin: str = "", first: int = 0) -> Block:
+def array_block(columns: Columns, origin: str = "", first: int = 0) -> Block:
     """Returns computed elements as a block."""
     return Block(ArrayStore(columns, origin, first), np.arange(_columns.length(columns)))
 
 
-def texts(element: Any) -> str:
-    """What of an element can tell where it comes from: its text, such as a file's name."""
-    found = [leaf.decode("utf-8", "replace") for leaf in jax.tree.leaves(element) if isinstance(leaf, bytes)]
-    short = [text for text in found if 0 < len(text) < 300 and text.isprintable()]
+def text_hint(element: Element) -> str:
+    """Returns the short texts of an element, such as a file's name, which tell in an error where it comes from."""
+    texts = [leaf.decode("utf-8", "replace") for leaf in jax.tree.leaves(element) if isinstance(leaf, bytes)]
+    # A file's name helps in an error; a whole document does not.
+    short = [text for text in texts if 0 < len(text) < 300 and text.isprintable()]
     return f" ({', '.join(short)})" if short else ""

@@ -1,26 +1,31 @@
-"""Many elements at once: each leaf of the structure holds the values of all of them, stacked.
+"""Columns: many elements as one pytree, each leaf of which holds the stacked values of all.
 
 A *column* is a numpy array with one row per element, or `Ragged` where the rows differ in shape.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.data._structure import TEXT, as_array, normalised
+from lockstep._types import ArrayLike, PyTree
+from lockstep.data._structure import TEXT, as_array, normalize
 
 Rows = NDArray[np.int64]
-# A pytree of columns.
-Columns = Any
+
+Column: TypeAlias = Any
+"""A numpy array with one row per element, or `Ragged`."""
+
+Columns: TypeAlias = Any
+"""A pytree of columns of one length."""
 
 
 class Ragged:
-    """A column whose rows are arrays of different shapes, or datasets."""
+    """A column of rows that differ in shape, or of datasets."""
 
     def __init__(self, values: NDArray[np.object_]) -> None:
         self.values = values
@@ -29,18 +34,19 @@ class Ragged:
         return len(self.values)
 
     def __getitem__(self, rows: Any) -> Any:
-        found = self.values[rows]
-        return Ragged(found) if isinstance(rows, (slice, np.ndarray)) else found
+        chosen = self.values[rows]
+        return Ragged(chosen) if isinstance(rows, (slice, np.ndarray)) else chosen
 
 
 def length(columns: Columns) -> int:
-    """The number of elements; 1 for elements without any leaf."""
+    """Returns the number of elements; 1 for elements without any leaf."""
     leaves = jax.tree.leaves(columns)
     return len(leaves[0]) if leaves else 1
 
 
 def take(columns: Columns, rows: Rows) -> Columns:
     """Returns some of the elements, in the order of `rows`; without a copy if they follow each other."""
+    # A slice is a view: batches of unshuffled arrays are not copied here.
     run = as_slice(rows)
     if run is not None:
         return jax.tree.map(lambda c: c[run], columns)
@@ -50,6 +56,7 @@ def take(columns: Columns, rows: Rows) -> Columns:
 def as_slice(rows: Rows) -> slice | None:
     """Returns ascending neighbours as a slice."""
     k = len(rows)
+    # The ends decide for almost all rows that are not a run, so np.diff is rarely computed.
     if k and rows[-1] - rows[0] == k - 1 and (k < 3 or (np.diff(rows) == 1).all()):
         return slice(int(rows[0]), int(rows[0]) + k)
     return None
@@ -66,12 +73,18 @@ def elements(columns: Columns) -> list[Any]:
     return [structure.unflatten(values) for values in zip(*leaves, strict=True)] if leaves else [columns]
 
 
-def read_only(columns: Columns) -> Columns:
+def as_read_only(columns: Columns) -> Columns:
     """Returns the same elements in views that cannot be written to; nothing is copied."""
-    return jax.tree.map(lambda c: Ragged(_locked_each(c.values)) if isinstance(c, Ragged) else _locked(c), columns)
+
+    def protect(column: Column) -> Column:
+        if isinstance(column, Ragged):
+            return Ragged(_object_array([_as_read_only_array(value) for value in column.values]))
+        return _as_read_only_array(column)
+
+    return jax.tree.map(protect, columns)
 
 
-def stacked(items: Sequence[Any]) -> Columns:
+def stack(items: Sequence[Any]) -> Columns:
     """Returns normalised elements of one structure as columns.
 
     Raises:
@@ -83,67 +96,68 @@ def stacked(items: Sequence[Any]) -> Columns:
 def column(values: Sequence[Any]) -> Any:
     """Returns leaves of several elements as a column."""
     first = values[0]
+    # jax.tree.map descends by the first element's structure: where that has a leaf, another element may have a subtree.
     odd = next((v for v in values if v is None or isinstance(v, (tuple, dict))), first)
     if odd is not first:
         raise ValueError(f"A value is {type(first).__name__} in one element and {type(odd).__name__} in another")
     if isinstance(first, bytes):
-        return _objects(values)
+        return _object_array(values)
     if isinstance(first, np.generic):
         return np.asarray(values, first.dtype if all(v.dtype == first.dtype for v in values) else None)
     if isinstance(first, np.ndarray) and all(isinstance(v, np.ndarray) and v.shape == first.shape for v in values):
         return np.stack(values)
-    return Ragged(_objects(values))
+    return Ragged(_object_array(values))
 
 
-def concatenated(parts: Sequence[Columns]) -> Columns:
+def concatenate(parts: Sequence[Columns]) -> Columns:
     """Returns the elements of several columns, one after another."""
-    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *columns: _joined(columns), *parts)
+    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *columns: _concatenate_columns(columns), *parts)
 
 
 def nbytes(columns: Columns) -> int:
-    """About how many bytes the elements take."""
+    """Returns about how many bytes the elements take."""
     return sum(_bytes_of(c) for c in jax.tree.leaves(columns))
 
 
-def single(item: Any) -> Columns:
+def from_element(item: PyTree) -> Columns:
     """Returns one element as columns of one row."""
-    return stacked([normalised(item)])
+    return stack([normalize(item)])
 
 
-def spread(value: Any) -> Columns:
+def from_arrays(value: PyTree) -> Columns:
     """Returns an array, or a nested structure of arrays, whose first axis becomes the elements."""
-    return jax.tree.map(as_array, normalised(value))
+    return jax.tree.map(as_array, normalize(value))
 
 
-def _locked(array: Any) -> Any:
+def _as_read_only_array(array: ArrayLike) -> Any:
     if not isinstance(array, np.ndarray):
         return array
+    # A view has a flag of its own: the user's array stays writeable.
     view = array.view()
     view.flags.writeable = False
     return view
 
 
-def _locked_each(values: Iterable[Any]) -> NDArray[np.object_]:
-    return _objects([_locked(value) for value in values])
-
-
-def _objects(values: Sequence[Any]) -> NDArray[np.object_]:
+def _object_array(values: Sequence[Any]) -> NDArray[np.object_]:
     result = np.empty(len(values), TEXT)
+    # np.array(values, object) would make an array of two axes of rows of equal length.
     for i, value in enumerate(values):
         result[i] = value
     return result
 
 
-def _joined(columns: Sequence[Any]) -> Any:
+def _concatenate_columns(columns: Sequence[Any]) -> Any:
+    # One ragged part, or parts of different shapes, make the whole column ragged.
     shapes = {None if isinstance(c, Ragged) else c.shape[1:] for c in columns}
     if len(shapes) == 1 and None not in shapes:
         return np.concatenate(columns)
     rows = [row for c in columns for row in (c.values if isinstance(c, Ragged) else c)]
-    return Ragged(_objects(rows))
+    return Ragged(_object_array(rows))
 
 
-def _bytes_of(column: Any) -> int:
+def _bytes_of(column: Column) -> int:
     if isinstance(column, Ragged):
+        # 64: about the size of a Python object that has no nbytes, such as a dataset of `window`.
         return sum(getattr(v, "nbytes", 64) for v in column.values)
     if getattr(column, "dtype", None) == TEXT:
         return sum(map(len, column.ravel()))

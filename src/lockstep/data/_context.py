@@ -1,4 +1,4 @@
-"""What an input function is told about its place among the workers."""
+"""The argument of an input function: its worker's place among the input pipelines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockstep.errors import ArgumentError
 
 @dataclass(frozen=True)
 class InputContext:
-    """Which of several input pipelines a function makes.
+    """The index of an input pipeline among those of all workers.
 
     Attributes:
         num_input_pipelines: How many there are: one per worker.
@@ -29,6 +29,8 @@ class InputContext:
         Raises:
             ArgumentError: If that is no whole number.
         """
+        # TensorFlow raises here, too: batches of one replica must be equal for its means to be those of the global
+        # batch.
         if global_batch_size % self.num_replicas_in_sync:
             raise ArgumentError(
                 f"The global batch size must be a multiple of the number of replicas, {self.num_replicas_in_sync}. "

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from lockstep._types import Jaxpr
 from lockstep.errors import ArgumentError
 
 # jax.numpy's functions, whose second argument divides: JAX records a call by this name. Of JAX's own primitives only
@@ -21,12 +22,12 @@ _CALLS = ("jaxpr", "call_jaxpr")
 _LOOPS = frozenset({"scan", "while"})
 
 
-def error() -> ArgumentError:
+def division_error() -> ArgumentError:
     """Returns the error of an integer that is divided by 0."""
     return ArgumentError("Integer division by zero. Leave such elements out with filter, or replace the 0 first")
 
 
-def may_divide_by_zero(record: Any, known: Sequence[Any] = (), is_outermost: bool = True) -> bool:
+def may_divide_by_zero(record: Jaxpr, known: Sequence[Any] = (), is_outermost: bool = True) -> bool:
     """Returns whether a function divides integers by anything but constants other than 0.
 
     Args:
@@ -46,12 +47,13 @@ def may_divide_by_zero(record: Any, known: Sequence[Any] = (), is_outermost: boo
         if divisor is not None:
             if value(divisor) is None or not np.all(np.asarray(value(divisor))):
                 return True
-        elif any(may_divide_by_zero(inner, list(map(value, given)), False) for inner, given in _inner(step)):
+        # Constants are followed into calls: x // 2 inside of a jitted function cannot fail.
+        elif any(may_divide_by_zero(inner, list(map(value, operands)), False) for inner, operands in _inner(step)):
             return True
     return False
 
 
-def divides_by_zero(record: Any, arguments: Sequence[Any], is_outermost: bool = True) -> Any:
+def divides_by_zero(record: Jaxpr, arguments: Sequence[Any], is_outermost: bool = True) -> Any:
     """Computes bool (), whether a function divides an integer by 0; a part of a traced function.
 
     Args:
@@ -63,31 +65,34 @@ def divides_by_zero(record: Any, arguments: Sequence[Any], is_outermost: bool = 
     atoms = [[d] if (d := _divisor(s, is_outermost)) is not None else list(s.invars) for s in steps]
     flat = [atom for group in atoms for atom in group]
     jaxpr = record.jaxpr.replace(outvars=flat, debug_info=record.jaxpr.debug_info.with_unknown_names())
+    # With the divisors as its only outputs: XLA removes all else, so the check costs little.
     values = iter(core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, record.consts))(*arguments))
-    found: Any = jnp.zeros((), bool)
+    any_zero: Any = jnp.zeros((), bool)
     for step, group in zip(steps, atoms, strict=True):
-        given = [next(values) for _ in group]
-        found |= jnp.any(given[0] == 0) if _divisor(step, is_outermost) is not None else _within(step, given)
-    return found
+        operands = [next(values) for _ in group]
+        any_zero |= jnp.any(operands[0] == 0) if _divisor(step, is_outermost) is not None else _within(step, operands)
+    return any_zero
 
 
 def _within(step: Any, given: list[Any]) -> Any:
     if step.primitive.name != "cond":
         return divides_by_zero(_inner(step)[0][0], given, is_outermost=False)
+    # Only the branch that runs counts: the other one may divide by the 0 that the condition guards against.
     branches = [lambda *operands, b=branch: divides_by_zero(b, operands, False) for branch in step.params["branches"]]
     return jax.lax.switch(given[0], branches, *given[1:])
 
 
 def _divisor(step: Any, is_outermost: bool) -> Any:
-    """The value by which a step divides integers, or `None`."""
+    """Returns the value by which a step divides integers, or `None`."""
     is_function = step.params.get("name") in _FUNCTIONS
     if not is_function and not (is_outermost and step.primitive.name in _PRIMITIVES):
         return None
+    # Floating-point division by 0 is inf or nan, in TensorFlow too.
     return step.invars[1] if len(step.invars) == 2 and step.invars[1].aval.dtype.kind in "iu" else None
 
 
 def _inner(step: Any) -> list[tuple[Any, Any]]:
-    """The functions that a step calls, closed, and what it calls them with; not those of loops."""
+    """Returns the closed jaxprs that an equation calls, each with its operands; none of a loop."""
     if step.primitive.name in _LOOPS:
         return []
     if step.primitive.name == "cond":
@@ -101,8 +106,8 @@ def _divides(called: tuple[Any, Any]) -> bool:
     return may_divide_by_zero(called[0], is_outermost=False)
 
 
-class refused(np.errstate):
-    """Makes numpy raise an error where an integer is divided by 0, within a `with` statement.
+class raise_on_zero_division(np.errstate):
+    """A context manager in which numpy raises an error where an integer is divided by 0.
 
     numpy tells of a division by 0 by the name of the function alone. Only `floor_divide` and `divmod` give no hint of
     the type; then it counts whether the element has integers.
@@ -120,6 +125,6 @@ class refused(np.errstate):
         """Raises the error, or gives numpy's own warning."""
         name = message.split()[-1]
         if name in ("remainder", "fmod") or (name in ("floor_divide", "divmod") and self._has_integers):
-            raise error()
+            raise division_error()
         if not self._is_silent:
             warnings.warn(message.removeprefix("Warning: ").strip(), RuntimeWarning, stacklevel=2)

@@ -1,11 +1,12 @@
-"""Errors of single elements: what is raised for them, and which of them `ignore_errors` leaves out."""
+"""Errors of single elements, and the rule by which `ignore_errors` drops them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.errors import ArgumentError, DataNotFoundError, InputError, LockstepError
+from lockstep._types import PyTree
+from lockstep.errors import ArgumentError, DataNotFoundError, InputError, LockstepError, UnsupportedError
 
 
 class InvalidElementError(InputError, ArgumentError):
@@ -28,21 +29,20 @@ _POSTPONED = "postponed_error"
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
 
-def failure(error: Exception, message: str) -> Exception:
-    """Returns what is raised for an exception of a user's function, by the kind of the exception.
+def wrap_error(error: Exception, message: str) -> Exception:
+    """Returns the error to raise for an exception of a user's function, by the exception's kind.
 
     Args:
         error: The exception.
         message: Says which function failed at which element; the exception's own text is added.
     """
     if isinstance(error, LockstepError) and not isinstance(error, (InputError, ArgumentError, DataNotFoundError)):
+        # Wrapped as an InputError, `ignore_errors` would drop it, and train on after a worker is lost.
         return error  # A peer that failed, or a cluster that disagrees: not a matter of the input.
     return _kind(error)(f"{message}: {type(error).__name__}: {error}")
 
 
 def _kind(error: Exception) -> type[LockstepError]:
-    from lockstep.errors import UnsupportedError
-
     if isinstance(error, UnsupportedError):
         return UnsupportedError
     if isinstance(error, (ProgramError, *_OF_PROGRAM)) or _OUT_OF_MEMORY in str(error):
@@ -56,12 +56,13 @@ def is_of_element(error: Exception) -> bool:
     """Returns whether an error is that of an element or a file, which may be left out; not of the program."""
     if isinstance(error, (ProgramError, *_OF_PROGRAM)):
         return False
+    # Any exception of a user's function counts: nothing tells an expected ValueError from a mistake.
     return isinstance(error, (InputError, DataNotFoundError)) or not isinstance(error, LockstepError)
 
 
 @dataclass(frozen=True)
-class Failed:
-    """The error of an element, in the place of the element.
+class FailedElement:
+    """An error that stands in the place of the element that failed.
 
     Attributes:
         error: What is raised when it is the element's turn.
@@ -70,28 +71,28 @@ class Failed:
     error: Exception
 
 
-class Postponed:
-    """An error that is raised by the next call, because elements before it are given out first."""
+class DeferredError:
+    """An error that the next call raises, because the elements before it are returned first."""
 
     def __init__(self) -> None:
         self._error: Exception | None = None
 
-    def keep(self, error: Exception) -> None:
-        """Keeps an error."""
+    def defer(self, error: Exception) -> None:
+        """Defers an error to the next call."""
         self._error = error
 
-    def give(self) -> None:
-        """Raises the error that is kept, once; without one does nothing."""
+    def raise_deferred(self) -> None:
+        """Raises the deferred error, once; without one does nothing."""
         error, self._error = self._error, None
         if error is not None:
             raise error
 
-    def wrapped(self, state: Any) -> Any:
-        """Returns a cursor's state with the error that is kept, if there is one."""
+    def add_to_state(self, state: PyTree) -> Any:
+        """Returns a cursor's state with the deferred error, if there is one."""
         return state if self._error is None else {_POSTPONED: str(self._error), "state": state}
 
-    def unwrapped(self, state: Any) -> Any:
-        """Returns the state that `wrapped` was given, and keeps the error that came with it."""
+    def take_from_state(self, state: PyTree) -> Any:
+        """Returns the state without the error that `add_to_state` added, and defers that error again."""
         if not isinstance(state, dict) or _POSTPONED not in state:
             return state
         self._error = InputError(state[_POSTPONED])

@@ -9,19 +9,21 @@ from typing import Any
 
 import numpy as np
 
+from lockstep._types import ArrayLike, PyTree
 from lockstep.data import _check
 from lockstep.data._columns import Columns, Rows
-from lockstep.data._dataset import Dataset, texts_of
+from lockstep.data._dataset import Dataset
+from lockstep.data._dataset_base import file_names
 from lockstep.data._files import array_record, csv, fixed, parquet, text, tfrecord
 from lockstep.data._files.reader import Reader
 from lockstep.data._inside import plan_of
 from lockstep.data._options import AUTOTUNE
 from lockstep.data._plan import Node
+from lockstep.data._sources import StoreSource
 from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT
 from lockstep.data._transforms.files import Files
 from lockstep.data._transforms.interleave import Interleave
-from lockstep.data._transforms.stored import Stored
 
 _SCALAR_TEXT = TensorSpec((), TEXT)
 
@@ -32,9 +34,9 @@ class TFRecordDataset(Dataset):
     Args:
         filenames: A file, several, or a dataset of file names.
         compression_type: "" or None, "GZIP" or "ZLIB".
-        buffer_size: Any: files are read in large pieces.
+        buffer_size: Ignored: files are read in chunks of the reader's own.
         num_parallel_reads: From how many files records are taken in turns; None or AUTOTUNE: one file after another.
-        name: For messages.
+        name: Ignored; accepted for TensorFlow's signature.
 
     Raises:
         DataNotFoundError: While iterating, if a file is missing.
@@ -45,14 +47,14 @@ class TFRecordDataset(Dataset):
 
     def __init__(
         self,
-        filenames: Any,
+        filenames: object,
         compression_type: str | None = None,
         buffer_size: int | None = None,
         num_parallel_reads: int | None = None,
         name: str | None = None,
     ) -> None:
         opened = functools.partial(tfrecord.open_tfrecord, compression_type=compression_type)
-        self._begin(_records(filenames, opened, "TFRecords", _SCALAR_TEXT, num_parallel_reads))
+        self._set_plan(_records(filenames, opened, "TFRecords", _SCALAR_TEXT, num_parallel_reads))
 
 
 class TextLineDataset(Dataset):
@@ -61,23 +63,23 @@ class TextLineDataset(Dataset):
     Args:
         filenames: A file, several, or a dataset of file names.
         compression_type: "" or None, "GZIP" or "ZLIB".
-        buffer_size: Any: files are read in large pieces.
+        buffer_size: Ignored: files are read in chunks of the reader's own.
         num_parallel_reads: From how many files lines are taken in turns; None or AUTOTUNE: one file after another.
-        name: For messages.
+        name: Ignored; accepted for TensorFlow's signature.
 
     Source: tf.data.TextLineDataset.
     """
 
     def __init__(
         self,
-        filenames: Any,
+        filenames: object,
         compression_type: str | None = None,
         buffer_size: int | None = None,
         num_parallel_reads: int | None = None,
         name: str | None = None,
     ) -> None:
         opened = functools.partial(text.open_text, compression_type=compression_type)
-        self._begin(_records(filenames, opened, "TextLines", _SCALAR_TEXT, num_parallel_reads))
+        self._set_plan(_records(filenames, opened, "TextLines", _SCALAR_TEXT, num_parallel_reads))
 
 
 class FixedLengthRecordDataset(Dataset):
@@ -88,17 +90,17 @@ class FixedLengthRecordDataset(Dataset):
         record_bytes: The length of a record.
         header_bytes: How many bytes come before the first.
         footer_bytes: How many come after the last.
-        buffer_size: Any: files are read in large pieces.
+        buffer_size: Ignored: files are read in chunks of the reader's own.
         compression_type: "" or None, "GZIP" or "ZLIB".
         num_parallel_reads: From how many files records are taken in turns; None or AUTOTUNE: one file after another.
-        name: For messages.
+        name: Ignored; accepted for TensorFlow's signature.
 
     Source: tf.data.FixedLengthRecordDataset.
     """
 
     def __init__(
         self,
-        filenames: Any,
+        filenames: object,
         record_bytes: int,
         header_bytes: int | None = None,
         footer_bytes: int | None = None,
@@ -114,7 +116,7 @@ class FixedLengthRecordDataset(Dataset):
             footer_bytes=footer_bytes or 0,
             compression_type=compression_type,
         )
-        self._begin(_records(filenames, opened, "FixedLengthRecords", _SCALAR_TEXT, num_parallel_reads))
+        self._set_plan(_records(filenames, opened, "FixedLengthRecords", _SCALAR_TEXT, num_parallel_reads))
 
 
 class CsvDataset(Dataset):
@@ -124,7 +126,7 @@ class CsvDataset(Dataset):
         filenames: A file, several, or a dataset of file names.
         record_defaults: For each column that is read, a default value, or a dtype if it must have a value.
         compression_type: "" or None, "GZIP" or "ZLIB".
-        buffer_size: Any: files are read in large pieces.
+        buffer_size: Ignored: files are read in chunks of the reader's own.
         header: Whether the first line of each file is passed over.
         field_delim: What separates fields.
         use_quote_delim: Whether double quotes enclose fields.
@@ -140,7 +142,7 @@ class CsvDataset(Dataset):
 
     def __init__(
         self,
-        filenames: Any,
+        filenames: object,
         record_defaults: Sequence[Any],
         compression_type: str | None = None,
         buffer_size: int | None = None,
@@ -153,6 +155,7 @@ class CsvDataset(Dataset):
     ) -> None:
         if exclude_cols is not None:
             count = len(record_defaults) + len(exclude_cols)
+            # The file has as many columns as are read and excluded together.
             select_cols = [i for i in range(count) if i not in set(exclude_cols)]
         opened = functools.partial(
             csv.open_csv,
@@ -164,7 +167,7 @@ class CsvDataset(Dataset):
             na_value=na_value,
             select_cols=select_cols,
         )
-        self._begin(_records(filenames, opened, "Csv", None, None))
+        self._set_plan(_records(filenames, opened, "Csv", None, None))
 
 
 class ParquetDataset(Dataset):
@@ -173,14 +176,14 @@ class ParquetDataset(Dataset):
     Args:
         filenames: A file, several, or a dataset of file names.
         columns: The columns to read; all by default.
-        name: For messages.
+        name: Ignored; accepted for TensorFlow's signature.
 
     Raises:
         UnsupportedError: While iterating, if a column holds what no array can hold, or `pyarrow` is not installed.
     """
 
-    def __init__(self, filenames: Any, columns: Sequence[str] | None = None, name: str | None = None) -> None:
-        self._begin(
+    def __init__(self, filenames: object, columns: Sequence[str] | None = None, name: str | None = None) -> None:
+        self._set_plan(
             _records(filenames, functools.partial(parquet.open_parquet, columns=columns), "Parquet", None, None)
         )
 
@@ -192,22 +195,22 @@ class ArrayRecordDataset(Dataset):
 
     Args:
         filenames: A file, or several.
-        name: For messages.
+        name: Ignored; accepted for TensorFlow's signature.
 
     Raises:
         DataNotFoundError: If a file is missing.
         InputError: If one is no ArrayRecord file.
     """
 
-    def __init__(self, filenames: Any, name: str | None = None) -> None:
-        store = _ArrayRecordStore(texts_of(filenames))
-        self._begin(Stored(store, store.count, _SCALAR_TEXT, "ArrayRecords"))
+    def __init__(self, filenames: object, name: str | None = None) -> None:
+        store = _ArrayRecordStore(file_names(filenames))
+        self._set_plan(StoreSource(store, store.count, _SCALAR_TEXT, "ArrayRecords"))
 
 
 class _ArrayRecordStore:
-    """Reads records by number; each thread has the files open for itself."""
+    """Random access to records by number."""
 
-    wholesale = False
+    is_vectorized = False
 
     def __init__(self, paths: list[str]) -> None:
         self._paths = paths
@@ -216,6 +219,7 @@ class _ArrayRecordStore:
 
     @property
     def _records(self) -> array_record.ArrayRecords:
+        # The library's reader is not thread-safe.
         if not hasattr(self._own, "records"):
             self._own.records = array_record.ArrayRecords(self._paths)
         return self._own.records
@@ -227,24 +231,25 @@ class _ArrayRecordStore:
         return f"{', '.join(self._paths)}, record {row}"
 
 
-def _records(filenames: Any, opened: Callable[[str], Reader], kind: str, spec: Any, turns: int | None) -> Node:
+def _records(filenames: object, opened: Callable[[str], Reader], kind: str, spec: PyTree, turns: int | None) -> Node:
     """Returns the plan that reads files: one after another, or several in turns."""
     cycle = 1 if turns in (None, AUTOTUNE) else _check.at_least(1, turns, "num_parallel_reads")
 
-    def one(name: Any) -> Node:
+    def file_plan(name: Any) -> Node:
         return Files([name.decode()], opened, kind, spec)
 
+    # Names of a dataset may not be known yet: they are read while iterating.
     if isinstance(filenames, Dataset):
-        return Interleave(plan_of(filenames), one, cycle, 1)
-    names = texts_of(filenames)
+        return Interleave(plan_of(filenames), file_plan, cycle, 1)
+    names = file_names(filenames)
     if cycle == 1:
         return Files(names, opened, kind, spec)
-    return Interleave(plan_of(Dataset.from_tensor_slices(np.array(names, object))), one, cycle, 1)
+    return Interleave(plan_of(Dataset.from_tensor_slices(np.array(names, object))), file_plan, cycle, 1)
 
 
 def image_dataset_from_directory(
-    directory: Any,
-    labels: Any = "inferred",
+    directory: object,
+    labels: ArrayLike = "inferred",
     label_mode: str | None = "int",
     class_names: Sequence[str] | None = None,
     color_mode: str = "rgb",

@@ -1,4 +1,4 @@
-"""`numpy_function` and `py_function`: what JAX must not trace."""
+"""`numpy_function` and `py_function`: functions that JAX must not trace."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import jax
 from jax.core import Tracer
 
 from lockstep._nest import opened
+from lockstep._types import ArrayLike, DType, PyTree
 from lockstep.data import _structure
 from lockstep.data._spec import as_dtype
 from lockstep.data._structure import TEXT
@@ -17,7 +18,7 @@ from lockstep.errors import InputError
 
 
 def numpy_function(
-    func: Callable[..., Any], inp: Sequence[Any], Tout: Any, stateful: bool = True, name: str | None = None
+    func: Callable[..., Any], inp: Sequence[Any], Tout: PyTree, stateful: bool = True, name: str | None = None
 ) -> Any:
     """Calls `func` with numpy arrays, inside of a map function; the map function is then called for each element.
 
@@ -25,8 +26,8 @@ def numpy_function(
         func: Takes and returns numpy arrays, numbers or text.
         inp: Its arguments.
         Tout: The dtype of its result, or a list of dtypes for several; empty for none.
-        stateful: Any: it is called once per element.
-        name: For messages.
+        stateful: Ignored: `func` is called once per element.
+        name: Ignored; accepted for TensorFlow's signature.
 
     Raises:
         InputError: If the result does not fit `Tout`.
@@ -35,7 +36,8 @@ def numpy_function(
     """
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(list(inp))):
         raise NotTraceableError("numpy_function")
-    result = func(*[opened(_structure.normalised(value)) for value in inp])
+    result = func(*[opened(_structure.normalize(value)) for value in inp])
+    # A single dtype means a single result, not a list of one, as in TensorFlow.
     if not isinstance(Tout, (list, tuple)):
         return _cast(result, Tout, func)
     if not Tout:
@@ -49,16 +51,16 @@ def numpy_function(
     return [_cast(r, t, func) for r, t in zip(results, Tout, strict=True)]
 
 
-def py_function(func: Callable[..., Any], inp: Sequence[Any], Tout: Any, name: str | None = None) -> Any:
-    """As `numpy_function`. Source: tf.py_function."""
+def py_function(func: Callable[..., Any], inp: Sequence[Any], Tout: PyTree, name: str | None = None) -> Any:
+    """Calls `func` as `numpy_function` does. Source: tf.py_function."""
     return numpy_function(func, inp, Tout)
 
 
-def _cast(value: Any, dtype: Any, func: Callable[..., Any]) -> Any:
+def _cast(value: ArrayLike, dtype: DType, func: Callable[..., Any]) -> Any:
     wanted = as_dtype(dtype)
-    found = _structure.as_array(value)
-    if (wanted == TEXT) != (found.dtype == TEXT):
+    array = _structure.as_array(value)
+    if (wanted == TEXT) != (array.dtype == TEXT):
         raise InputError(
-            f"The function {_structure.name_of(func)} must return what Tout says, {dtype}. Received: {found.dtype}."
+            f"The function {_structure.name_of(func)} must return what Tout says, {dtype}. Received: {array.dtype}."
         )
-    return found[()] if wanted == TEXT else found.astype(wanted, copy=False)[()]
+    return array[()] if wanted == TEXT else array.astype(wanted, copy=False)[()]

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from lockstep._types import ArrayLike
+from lockstep.data._columns import Rows
 from lockstep.data._dataset import Dataset
 from lockstep.data._image.decode import decode_image
 from lockstep.data._image.folder import list_images
@@ -19,12 +21,12 @@ _MODES = ("int", "categorical", "binary", None)
 
 
 class ImageFolder:
-    """The images in a directory, and how they are read; arguments as of `image_dataset_from_directory`."""
+    """The images of a directory; arguments as of `image_dataset_from_directory`."""
 
     def __init__(
         self,
-        directory: Any,
-        labels: Any,
+        directory: object,
+        labels: ArrayLike,
         label_mode: str | None,
         class_names: Sequence[str] | None,
         color_mode: str,
@@ -33,8 +35,8 @@ class ImageFolder:
         follow_links: bool,
         crop: bool,
     ) -> None:
-        _demand("color_mode", color_mode, tuple(_CHANNELS))
-        _demand("label_mode", label_mode, _MODES)
+        _check_choice("color_mode", color_mode, tuple(_CHANNELS))
+        _check_choice("label_mode", label_mode, _MODES)
         self._channels = _CHANNELS[color_mode]
         self._size = (int(image_size[0]), int(image_size[1]))
         self._method = interpolation
@@ -44,6 +46,7 @@ class ImageFolder:
         self._paths = np.array([p.encode() for p in found[0]], object)
         self._labels = found[1]
         self.class_names = found[2]
+        # The check of Keras' own function, before any file is read.
         if self._mode == "binary" and len(self.class_names or ()) != 2:
             raise ArgumentError(f"label_mode='binary' needs two classes. Received: {self.class_names}.")
 
@@ -60,36 +63,38 @@ class ImageFolder:
         order = np.arange(len(self._paths))
         if shuffle and seed is not None:  # The same order before each split, as in Keras.
             order = np.random.RandomState(seed).permutation(order)
-        kept = int((validation_split or 0) * len(order))
-        parts = {"training": order[: len(order) - kept], "validation": order[len(order) - kept :], None: order}
+        # The last files, as Keras splits them: both subsets are computed with the same order.
+        held_out = int((validation_split or 0) * len(order))
+        parts = {"training": order[: len(order) - held_out], "validation": order[len(order) - held_out :], None: order}
         if subset == "both":
             return tuple(self._dataset(parts[name], batch_size, shuffle, seed) for name in ("training", "validation"))
         return self._dataset(parts[subset], batch_size, shuffle, seed)
 
-    def _dataset(self, rows: Any, batch_size: int | None, shuffle: bool, seed: int | None) -> Dataset:
+    def _dataset(self, rows: Rows, batch_size: int | None, shuffle: bool, seed: int | None) -> Dataset:
         if self._mode is None or self._labels is None:
             dataset = Dataset.from_tensor_slices(self._paths[rows])
             dataset = dataset.shuffle(seed=seed) if shuffle else dataset
             dataset = dataset.map(self._image)
         else:
-            dataset = Dataset.from_tensor_slices((self._paths[rows], self._coded(self._labels[rows])))
+            dataset = Dataset.from_tensor_slices((self._paths[rows], self._encode_labels(self._labels[rows])))
             dataset = dataset.shuffle(seed=seed) if shuffle else dataset
             dataset = dataset.map(lambda path, label: (self._image(path), label))
         dataset = dataset if batch_size is None else dataset.batch(batch_size)
         dataset.class_names = self.class_names  # type: ignore[attr-defined]
         return dataset
 
-    def _coded(self, labels: Any) -> Any:
+    def _encode_labels(self, labels: ArrayLike) -> Any:
+        # One-hot rows are picked from an identity matrix.
         if self._mode == "categorical":
             return np.eye(len(self.class_names or ()), dtype=np.float32)[labels]
         return labels.astype(np.float32 if self._mode == "binary" else np.int32)
 
     def _image(self, path: bytes) -> Any:
         image = decode_image(Path(path.decode()).read_bytes(), channels=self._channels, expand_animations=False)
-        return resize(self._cropped(image) if self._crop else image, self._size, self._method)
+        return resize(self._crop_center(image) if self._crop else image, self._size, self._method)
 
-    def _cropped(self, image: Any) -> Any:
-        """The largest part in the middle that has the ratio of the size asked for."""
+    def _crop_center(self, image: ArrayLike) -> Any:
+        """Crops the largest part in the middle that has the aspect ratio of the target size."""
         height, width = image.shape[:2]
         tall, wide = self._size
         crop_height = min(height, int(width * tall / wide))
@@ -99,7 +104,7 @@ class ImageFolder:
 
 
 def _check_split(split: float | None, subset: str | None, shuffle: bool, seed: int | None) -> None:
-    _demand("subset", subset, ("training", "validation", "both", None))
+    _check_choice("subset", subset, ("training", "validation", "both", None))
     if (split is None) != (subset is None):
         raise ArgumentError("validation_split and subset go together. Received: one of them. Give both.")
     if split is not None and not 0 < split < 1:
@@ -108,6 +113,6 @@ def _check_split(split: float | None, subset: str | None, shuffle: bool, seed: i
         raise ArgumentError("A split of shuffled files needs a seed, so that its parts do not overlap. Give one.")
 
 
-def _demand(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
+def _check_choice(name: str, value: object, allowed: tuple[Any, ...]) -> None:
     if value not in allowed:
         raise ArgumentError(f"{name} must be one of {', '.join(map(str, allowed))}. Received: {value!r}.")

@@ -1,4 +1,4 @@
-"""What the other parts of lockstep need of a dataset, and users do not."""
+"""Access to a dataset's private state for the other packages of lockstep."""
 
 # pyright: reportPrivateUsage=false
 
@@ -17,12 +17,12 @@ def plan_of(dataset: Dataset) -> Node:
 
 
 def threads_of(dataset: Dataset) -> int:
-    """Returns how many threads compute its elements at most."""
+    """Returns the largest number of threads that compute its elements."""
     return dataset._threads
 
 
 def ahead_of(dataset: Dataset) -> int:
-    """Returns how many elements are to be computed before they are asked for."""
+    """Returns the number of elements to prefetch."""
     return dataset._ahead
 
 
@@ -37,7 +37,7 @@ def iterator_of(dataset: Dataset, run: Run) -> DatasetIterator:
 
 
 def follow(dataset: Dataset, entropy: int) -> None:
-    """Takes over what stands in for seeds that were not given."""
+    """Sets the entropy that unseeded random choices use, such as the chief's."""
     dataset._entropy = entropy
 
 

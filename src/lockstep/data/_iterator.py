@@ -1,4 +1,4 @@
-"""Iterators: compute the elements of a plan in time, in order, and know their position exactly."""
+"""Iterators over a plan: they compute elements in groups, in order, and save their exact position."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from concurrent.futures import Future
 from typing import Any
 
 from lockstep._nest import opened
+from lockstep._types import JSON, PyTree
 from lockstep.data import _columns, _pool
 from lockstep.data._blocks import Block
-from lockstep.data._failures import Failed
+from lockstep.data._failures import FailedElement
 from lockstep.data._optional import Optional
 from lockstep.data._plan import Cursor, EmptyCursor, Node, Run, State, drop, walk
-from lockstep.data._state import decoded, encoded
-from lockstep.data._transforms.in_turn import elements_or_each
+from lockstep.data._state import decode, encode
+from lockstep.data._transforms.sequential import elements_or_errors
 from lockstep.errors import ArgumentError
 
+# Written into positions, so that another format can be told from this one.
 _VERSION = 1
 # Elements are computed in groups that take about this long, and hold so much at most.
 _GROUP_SECONDS = 0.001
@@ -32,8 +34,8 @@ _GROUP_LIMIT = 256
 Mark = tuple[State, int]
 
 
-class Pulled:
-    """References to the next elements of a plan, and the position before each.
+class PlanReader:
+    """A reader of a plan's blocks that knows the position before each.
 
     Args:
         plan: What to read.
@@ -47,6 +49,8 @@ class Pulled:
         self._plan = plan
         self.run = run
         self._cursor: Cursor = plan.open(run)
+        # A generator or a function with side effects would show that it was read ahead; a variable would be read too
+        # early.
         self.may_be_early = plan.replayable and not plan.reads_variables
 
     def restore(self, state: State, passed: int) -> bool:
@@ -57,6 +61,7 @@ class Pulled:
     def next(self, limit: int) -> tuple[Block, State] | None:
         """Returns the next elements, and the cursor's state before them."""
         before = self._cursor.state()
+        # One at a time, so that the program's effects and the elements alternate as in a plain loop.
         block = self._cursor.next(limit if self.may_be_early else 1)
         return None if block is None else (block, before)
 
@@ -69,28 +74,29 @@ class Pulled:
         before, passed = mark
         return {
             "version": _VERSION,
-            "plan": described(self._plan),
+            "plan": describe_plan(self._plan),
             "entropy": self.run.entropy,
             "iteration": list(self.run.iteration),
             "path": list(self.run.path),
-            "cursor": encoded(before),
+            "cursor": encode(before),
             "passed": passed,
         }
 
     def close(self) -> None:
-        """Closes what is open."""
+        """Drops the cursor, and with it the files it has open."""
         self._cursor = EmptyCursor()
 
 
-def pulled_at(plan: Node, position: Any) -> Pulled:
+def open_at(plan: Node, position: JSON) -> PlanReader:
     """Returns a plan's references from a position on.
 
     Raises:
         ArgumentError: If the position is not one of this plan.
     """
-    _check(plan, position)
-    result = Pulled(plan, Run(position["entropy"], tuple(position["iteration"]), tuple(position["path"])))
-    if not result.restore(decoded(position["cursor"]), position["passed"]):
+    _check_position(plan, position)
+    result = PlanReader(plan, Run(position["entropy"], tuple(position["iteration"]), tuple(position["path"])))
+    # A source that has become shorter is found here, not as a silent end of the data.
+    if not result.restore(decode(position["cursor"]), position["passed"]):
         raise ArgumentError(
             f"A position must lie within the data. Received: one {position['passed']} elements after the last state "
             "that the data reaches. It has fewer elements than when the position was taken; use the same data."
@@ -98,36 +104,38 @@ def pulled_at(plan: Node, position: Any) -> Pulled:
     return result
 
 
-def described(plan: Node) -> list[str]:
-    """Returns what the plan does, to tell whether a position belongs to it."""
+def describe_plan(plan: Node) -> list[str]:
+    """Returns the labels of the plan's nodes, by which a position is matched with its plan."""
     return [node.label for node in walk(plan)]
 
 
-def _check(plan: Node, position: Any) -> None:
+def _check_position(plan: Node, position: JSON) -> None:
     if not isinstance(position, dict) or position.get("version") != _VERSION:
         raise ArgumentError(
             f"set_state needs what get_state returned (version {_VERSION}). Received: {str(position)[:80]}."
         )
-    mine, theirs = described(plan), position["plan"]
-    if mine != theirs:
-        odd = next((f"{a} instead of {b}" for a, b in zip(mine, theirs, strict=False) if a != b), "another length")
+    expected, received = describe_plan(plan), position["plan"]
+    if expected != received:
+        difference = next(
+            (f"{a} instead of {b}" for a, b in zip(expected, received, strict=False) if a != b), "another length"
+        )
         raise ArgumentError(
             "A position must be of a dataset made by the same transformations. Received: one of "
-            f"{' < '.join(theirs)}; this dataset has {odd}. Build the dataset as it was built then."
+            f"{' < '.join(received)}; this dataset has {difference}. Build the dataset as it was built then."
         )
 
 
-class Computed:
-    """Computes what is pulled, in groups, on several threads if that helps.
+class ElementStream:
+    """A stream of computed elements: blocks are computed in groups, on several threads where one is slow.
 
     Args:
-        pulled: References to the elements.
+        reader: Reads the blocks of the plan.
         compute: Turns a block of elements into as many results.
         threads: How many groups may be computed at once.
     """
 
-    def __init__(self, pulled: Pulled, compute: Callable[[Block], list[Any]], threads: int) -> None:
-        self._pulled = pulled
+    def __init__(self, reader: PlanReader, compute: Callable[[Block], list[Any]], threads: int) -> None:
+        self._reader = reader
         self._compute = compute
         self._threads = threads
         self._size = 1
@@ -135,21 +143,21 @@ class Computed:
         self._under_way: deque[tuple[Future[tuple[list[Any], float]] | None, Block, State]] = deque()
         # The group that is being handed out: its results, and the state before it.
         self._ready: deque[Any] = deque()
-        self._before = pulled.state()
+        self._before = reader.state()
         self._passed = 0
         self._ended = False
         # What went wrong while reading ahead: it is raised in its turn.
-        self._failed: Exception | None = None
+        self._deferred: Exception | None = None
 
     def __next__(self) -> Any:
         """Returns the next result; an element that fails raises its error, and the next call goes on behind it."""
         if not self._ready:
-            self._turn_group()
+            self._next_group()
         if not self._ready:
             raise StopIteration
         self._passed += 1
         result = self._ready.popleft()
-        if isinstance(result, Failed):
+        if isinstance(result, FailedElement):
             raise result.error
         return result
 
@@ -157,44 +165,49 @@ class Computed:
         """Returns the position after the last element that was handed out."""
         return self._before, self._passed
 
-    def _turn_group(self) -> None:
-        self._pull()
+    def _next_group(self) -> None:
+        self._read_ahead()
         if not self._under_way:
-            failed, self._failed = self._failed, None
+            # The elements before it have all been returned: now is its turn.
+            failed, self._deferred = self._deferred, None
             if failed is not None:
-                self._before, self._passed = self._pulled.state(), 0
+                self._before, self._passed = self._reader.state(), 0
                 raise failed
             return
         future, block, before = self._under_way.popleft()
         self._before, self._passed = before, 0
-        results, seconds = self._timed(block) if future is None else future.result()
+        results, seconds = self._compute_timed(block) if future is None else future.result()
         self._ready.extend(results)
         self._adapt(seconds, results)
 
-    def _pull(self) -> None:
-        wanted = self._threads + 1 if self._parallel and self._pulled.may_be_early else 1
-        while len(self._under_way) < wanted and not self._ended and self._failed is None:
+    def _read_ahead(self) -> None:
+        # One more than threads, so that none is idle while a finished group is handed out.
+        wanted = self._threads + 1 if self._parallel and self._reader.may_be_early else 1
+        while len(self._under_way) < wanted and not self._ended and self._deferred is None:
             try:
-                found = self._pulled.next(self._size)
+                read = self._reader.next(self._size)
             except Exception as error:
-                self._failed = error
+                self._deferred = error
                 return
-            if found is None:
+            if read is None:
                 self._ended = True
                 return
-            block, before = found
-            future = _pool.submit(self._timed, block) if self._parallel else None
+            block, before = read
+            # Cheap groups are computed by the caller: handing them to a thread costs more than they do.
+            future = _pool.submit(self._compute_timed, block) if self._parallel else None
             self._under_way.append((future, block, before))
 
-    def _timed(self, block: Block) -> tuple[list[Any], float]:
+    def _compute_timed(self, block: Block) -> tuple[list[Any], float]:
         start = time.perf_counter()
-        results = elements_or_each(block, self._compute)
+        results = elements_or_errors(block, self._compute)
         return results, time.perf_counter() - start
 
     def _adapt(self, seconds: float, results: list[Any]) -> None:
-        """Groups grow while they are quick and small; slow ones are computed on several threads."""
+        """Doubles the group while it is quick and small, and turns to several threads when it is slow."""
+        # Between the two bounds nothing changes, so that the size does not swing from group to group.
         if seconds < _GROUP_SECONDS / 2 and self._size < _GROUP_LIMIT:
-            one = next((r for r in results if not isinstance(r, Failed)), None)
+            # One element stands for all: a sum would touch every array of the group.
+            one = next((r for r in results if not isinstance(r, FailedElement)), None)
             each = max(_columns.nbytes(one), 1)
             self._size = max(1, min(2 * self._size, _GROUP_BYTES // each))
         elif seconds > 2 * _GROUP_SECONDS and self._size > 1:
@@ -202,32 +215,34 @@ class Computed:
         self._parallel = self._threads > 1 and (self._parallel or seconds > _GROUP_SECONDS / 4)
 
     def close(self) -> None:
-        """Stops."""
+        """Stops computing, and closes the reader."""
         self._ended = True
         self._under_way.clear()
-        self._pulled.close()
+        self._reader.close()
 
 
-class Ahead:
-    """Runs an iterator on a thread of its own, some elements ahead.
+class Prefetcher:
+    """A thread that reads an element stream ahead into a bounded queue.
 
     Args:
-        computed: The iterator.
+        computed: The stream to read.
         size: How many elements wait at most.
     """
 
-    def __init__(self, computed: Computed, size: int) -> None:
+    def __init__(self, computed: ElementStream, size: int) -> None:
         self._queue: queue.Queue[tuple[str, Any, Any]] = queue.Queue(size)
         self._stop = threading.Event()
         self._last = computed.mark()
         self._ended: tuple[str, Any, Any] | None = None
         self._thread = threading.Thread(
-            target=_work, args=(computed, self._queue, self._stop), name="lockstep-prefetch", daemon=True
+            target=_prefetch_loop, args=(computed, self._queue, self._stop), name="lockstep-prefetch", daemon=True
         )
+        # A loop that is left by `break` closes nothing; the thread ends with the iterator.
         weakref.finalize(self, self._stop.set)
         self._thread.start()
 
     def __next__(self) -> Any:
+        # The end is returned again to whoever asks again, as iterators must.
         kind, value, mark = self._ended or self._queue.get()
         if kind == "element":
             self._last = mark
@@ -249,10 +264,11 @@ class Ahead:
         self._stop.set()
 
 
-def _work(computed: Computed, ready: queue.Queue[Any], stop: threading.Event) -> None:
-    def put(item: Any) -> None:
+def _prefetch_loop(computed: ElementStream, ready: queue.Queue[Any], stop: threading.Event) -> None:
+    def put(item: PyTree) -> None:
         while not stop.is_set():
             try:
+                # A full queue whose reader is gone must not hold the thread: it looks at `stop` ten times a second.
                 ready.put(item, timeout=0.1)
                 return
             except queue.Full:
@@ -269,20 +285,21 @@ def _work(computed: Computed, ready: queue.Queue[Any], stop: threading.Event) ->
                 put(("error", error, computed.mark()))
             else:
                 put(("element", value, computed.mark()))
+    # Such as MemoryError or SystemExit: without this the reader would wait for ever.
     except BaseException as error:
         put(("dead", error, None))
 
 
 class DatasetIterator:
-    """Gives the elements of a dataset, and knows its position.
+    """An iterator over the elements of a dataset, whose position can be saved.
 
     Args:
         plan: What to read.
         run: Which pass.
-        shown: What to hand out for an element.
+        convert: Returns an element as it is handed out.
         threads: How many threads compute elements at most.
         ahead: How many elements are computed before they are asked for; 0 for none.
-        resumed: Told the position at which it continues.
+        on_restore: Called with the position at which `set_state` continues.
 
     Source: tf.data.Iterator.
     """
@@ -291,32 +308,32 @@ class DatasetIterator:
         self,
         plan: Node,
         run: Run,
-        shown: Callable[[Any], Any],
+        convert: Callable[[Any], Any],
         threads: int,
         ahead: int,
-        resumed: Callable[[dict[str, Any]], None],
+        on_restore: Callable[[dict[str, Any]], None],
     ) -> None:
         self._plan = plan
-        self._shown = shown
+        self._convert = convert
         self._threads = threads
         self._size = ahead
-        self._resumed = resumed
-        self._start(Pulled(plan, run))
+        self._on_restore = on_restore
+        self._start(PlanReader(plan, run))
 
-    def _start(self, pulled: Pulled) -> None:
-        self._pulled = pulled
-        computed = Computed(pulled, elements_of, self._threads)
-        self._elements: Computed | Ahead = Ahead(computed, self._size) if self._size else computed
+    def _start(self, reader: PlanReader) -> None:
+        self._reader = reader
+        computed = ElementStream(reader, elements_of, self._threads)
+        self._elements: ElementStream | Prefetcher = Prefetcher(computed, self._size) if self._size else computed
 
     def __iter__(self) -> DatasetIterator:
         return self
 
     def __next__(self) -> Any:
-        return self._shown(opened(next(self._elements)))
+        return self._convert(opened(next(self._elements)))
 
     @property
     def element_spec(self) -> Any:
-        """What the elements look like: a structure of `TensorSpec`s."""
+        """Returns the structure of `TensorSpec`s of the elements."""
         return opened(self._plan.spec)
 
     def get_next(self) -> Any:
@@ -328,16 +345,16 @@ class DatasetIterator:
         return next(self)
 
     def get_next_as_optional(self) -> Optional:
-        """Returns the next element, or that there is none: `has_value()` tells, `get_value()` returns it."""
+        """Returns the next element as an `Optional`, without a value at the end."""
         return Optional.of_next(self)
 
     def get_state(self) -> dict[str, Any]:
-        """Returns the position: what JSON can hold, small, and good for the same dataset in any process.
+        """Returns the position, small enough for a checkpoint: a JSON value, valid for the same dataset in any process.
 
         It includes the seeds of this pass. What comes after it is the same, bit for bit, as if nothing had happened in
         between, if the source and the map functions give the same again.
         """
-        return self._pulled.position(self._elements.mark())
+        return self._reader.position(self._elements.mark())
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continues at a position.
@@ -348,16 +365,17 @@ class DatasetIterator:
         Raises:
             ArgumentError: If it belongs to another dataset.
         """
-        pulled = pulled_at(self._plan, state)
+        reader = open_at(self._plan, state)
         self.close()
-        self._start(pulled)
-        self._resumed(state)
+        self._start(reader)
+        self._on_restore(state)
 
     def close(self) -> None:
-        """Stops reading."""
+        """Stops reading, and its thread."""
         self._elements.close()
 
 
 def elements_of(block: Block) -> list[Any]:
     """Computes the elements of a block. They may be rows of the user's own arrays, so they cannot be written to."""
-    return _columns.elements(_columns.read_only(block.take()))
+    # Views cost nothing; a copy of each element would double the traffic of arrays in memory.
+    return _columns.elements(_columns.as_read_only(block.take()))

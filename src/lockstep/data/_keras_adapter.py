@@ -15,17 +15,19 @@ from keras.src.trainers import data_adapters
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
+from lockstep._types import Element
 from lockstep.data._dataset import Dataset
 from lockstep.data._inside import ahead_of, begin_pass, iterator_of
 from lockstep.data._options import INFINITE_CARDINALITY
 from lockstep.data._plan import Run
 from lockstep.errors import InputError, UnsupportedError
 
+# Taken before `install` replaces it.
 _theirs = data_adapters.get_data_adapter
 
 
 class DatasetAdapter(DataAdapter):
-    """Reads a dataset for Keras, one pass per epoch."""
+    """Keras' data adapter for a dataset: one pass per epoch."""
 
     def __init__(self, dataset: Dataset, class_weight: Any) -> None:
         self._dataset = dataset
@@ -34,6 +36,8 @@ class DatasetAdapter(DataAdapter):
 
     def get_numpy_iterator(self) -> Iterator[Any]:
         """Returns the batches of a pass: of the same one again, if only its first batch was looked at."""
+        # Keras builds a model from the first batch of an iterator that it then drops: the epoch begins with that batch
+        # again.
         self._run = self._run or begin_pass(self._dataset)
         for batch in iterator_of(self._dataset, self._run):
             yield as_keras_batch(batch, self._class_weight)
@@ -45,16 +49,16 @@ class DatasetAdapter(DataAdapter):
         return self.get_numpy_iterator()
 
     def get_torch_dataloader(self) -> Any:
-        """Refuses: lockstep runs Keras on JAX."""
+        """Raises an error: lockstep runs Keras on JAX."""
         raise _wrong_backend("torch")
 
     def get_tf_dataset(self) -> Any:
-        """Refuses: lockstep runs Keras on JAX."""
+        """Raises an error: lockstep runs Keras on JAX."""
         raise _wrong_backend("TensorFlow")
 
     @property
     def builtin_prefetch(self) -> bool:
-        """Whether batches are computed ahead."""
+        """Returns whether batches are computed ahead."""
         return ahead_of(self._dataset) > 0
 
     @property
@@ -65,17 +69,17 @@ class DatasetAdapter(DataAdapter):
 
     @property
     def batch_size(self) -> int | None:
-        """Not known: batches may differ."""
+        """Returns `None`: batches may differ in size."""
         return None
 
     @property
     def has_partial_batch(self) -> bool | None:
-        """Not known."""
+        """Returns `None`, for unknown."""
         return None
 
     @property
     def partial_batch_size(self) -> int | None:
-        """Not known."""
+        """Returns `None`, for unknown."""
         return None
 
 
@@ -85,13 +89,14 @@ def _wrong_backend(name: str) -> UnsupportedError:
     )
 
 
-def as_keras_batch(element: Any, class_weight: Any = None) -> tuple[Any, ...]:
+def as_keras_batch(element: Element, class_weight: Any = None) -> tuple[Any, ...]:
     """Returns an element as (inputs,), (inputs, targets) or (inputs, targets, sample_weights).
 
     Raises:
         InputError: If it is a tuple of another length, or there are class weights for no targets or beside weights.
     """
     batch = element if type(element) is tuple else (element,)
+    # Keras would take further items for nothing, without a word.
     if not 1 <= len(batch) <= 3:
         raise InputError(
             "Elements for Keras must be inputs, (inputs, targets) or (inputs, targets, sample_weights). Received: a "
@@ -103,6 +108,7 @@ def as_keras_batch(element: Any, class_weight: Any = None) -> tuple[Any, ...]:
         raise InputError(
             f"class_weight needs elements (inputs, targets). Received: {len(batch)} parts. Drop the sample weights."
         )
+    # Keras' own function, so that its rules for one-hot targets hold.
     weights = data_adapter_utils.class_weight_to_sample_weights(batch[1], class_weight)
     return (*batch, np.asarray(weights))
 
@@ -115,16 +121,17 @@ def _get_data_adapter(x: Any, **arguments: Any) -> Any:
             raise InputError(
                 f"A dataset holds everything that belongs to a batch. Received: x as a dataset, and {name}. Zip them."
             )
-    demand_an_end(x, arguments.get("steps_per_epoch"))
+    check_finite(x, arguments.get("steps_per_epoch"))
     return DatasetAdapter(x, arguments.get("class_weight"))
 
 
-def demand_an_end(dataset: Dataset, steps: int | None) -> None:
-    """Refuses an endless dataset for an endless epoch.
+def check_finite(dataset: Dataset, steps: int | None) -> None:
+    """Checks that an epoch ends: by the dataset, or by a number of steps.
 
     Raises:
         InputError: If the dataset repeats endlessly and `steps` is `None`.
     """
+    # Keras itself would read on for ever, without a word.
     if steps is None and config.max_steps_per_epoch() is None and dataset.cardinality() == INFINITE_CARDINALITY:
         raise InputError(
             "An epoch must end. Received: a dataset that repeats endlessly, without a number of steps. Give "
@@ -133,5 +140,5 @@ def demand_an_end(dataset: Dataset, steps: int | None) -> None:
 
 
 def install() -> None:
-    """Puts this in the place of Keras' choice; once per process."""
+    """Replaces Keras' choice of a data adapter; once per process."""
     data_adapters.get_data_adapter = _get_data_adapter

@@ -37,10 +37,10 @@ _FOLLOWED = """
 """
 
 
-def known(implementation: str, version: tuple[int, int]) -> frozenset[str]:
+def known_opcodes(implementation: str, version: tuple[int, int]) -> frozenset[str]:
     """Returns the names of the instructions of a Python that are understood; none of a Python that is not known."""
     is_known = implementation == "cpython" and version in PYTHONS
     return frozenset((_PLAIN + _FOLLOWED).split()) if is_known else frozenset()
 
 
-KNOWN = known(sys.implementation.name, sys.version_info[:2])
+KNOWN = known_opcodes(sys.implementation.name, sys.version_info[:2])

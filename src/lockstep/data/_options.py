@@ -14,7 +14,7 @@ UNKNOWN_CARDINALITY = -2
 
 
 class AutoShardPolicy(enum.IntEnum):
-    """How a dataset is divided among workers. Source: tf.data.experimental.AutoShardPolicy.
+    """Policies of sharding a dataset among workers. Source: tf.data.experimental.AutoShardPolicy.
 
     * AUTO: as DATA, so that the global batches do not depend on the number of workers.
     * FILE: each worker reads some of the files. Every example is still seen once.
@@ -36,7 +36,7 @@ SHARD_HINT = -1
 
 @dataclass
 class DistributeOptions:
-    """How a dataset is distributed.
+    """Options of how a strategy distributes a dataset.
 
     Attributes:
         auto_shard_policy: How it is divided among workers. Default: AUTO.
@@ -46,18 +46,19 @@ class DistributeOptions:
     auto_shard_policy: AutoShardPolicy = AutoShardPolicy.AUTO
     num_devices: int | None = None
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Checks what is set."""
+    def __setattr__(self, name: str, value: object) -> None:
+        """Checks the value, and sets it."""
         if name == "auto_shard_policy":
-            value = _policy(value)
+            value = _parse_policy(value)
+        # Accepted and ignored it would mislead.
         if name == "num_devices" and value is not None:
             raise ArgumentError(f"num_devices must be None: the strategy knows its devices. Received: {value}.")
-        _set(self, name, value)
+        _set_field(self, name, value)
 
 
 @dataclass
 class ThreadingOptions:
-    """Threads that compute elements.
+    """Options of the threads that compute elements.
 
     Attributes:
         private_threadpool_size: How many threads compute elements at once, at most; `None` or 0: one per core.
@@ -67,18 +68,18 @@ class ThreadingOptions:
     private_threadpool_size: int | None = None
     max_intra_op_parallelism: int | None = None
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Checks what is set."""
+    def __setattr__(self, name: str, value: object) -> None:
+        """Checks the value, and sets it."""
         if name == "max_intra_op_parallelism" and value not in (None, 1):
             raise ArgumentError(f"max_intra_op_parallelism must be None or 1. Received: {value!r}.")
         if name == "private_threadpool_size" and value is not None and (not isinstance(value, int) or value < 0):
             raise ArgumentError(f"private_threadpool_size must be a whole number, or None. Received: {value!r}.")
-        _set(self, name, value)
+        _set_field(self, name, value)
 
 
 @dataclass
 class Options:
-    """How a dataset is read; see `Dataset.with_options`. Unknown names are refused.
+    """Options of a dataset; see `Dataset.with_options`. Unknown names are refused.
 
     Attributes:
         experimental_distribute: How it is distributed.
@@ -94,7 +95,7 @@ class Options:
 
     @property
     def experimental_deterministic(self) -> bool | None:
-        """As `deterministic`."""
+        """Returns `deterministic`."""
         return self.deterministic
 
     @experimental_deterministic.setter
@@ -103,7 +104,7 @@ class Options:
 
     @property
     def experimental_threading(self) -> ThreadingOptions:
-        """As `threading`."""
+        """Returns `threading`."""
         return self.threading
 
     def __getattr__(self, name: str) -> Any:
@@ -112,38 +113,41 @@ class Options:
             "elements are computed needs no tuning here."
         )
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Checks what is set."""
+    def __setattr__(self, name: str, value: object) -> None:
+        """Checks the value, and sets it."""
         if name == "deterministic" and value not in (None, True, False):
             raise ArgumentError(f"deterministic must be True, False or None. Received: {value!r}.")
+        # A setter would be bypassed: this method sees every assignment first.
         if name == "experimental_deterministic":
             name = "deterministic"
-        _set(self, name, value)
+        _set_field(self, name, value)
 
     def merge(self, other: Options) -> Options:
         """Returns these options, where `other` does not change them."""
         return Options(
-            _merged(self.experimental_distribute, other.experimental_distribute),
-            _merged(self.threading, other.threading),
+            _merge(self.experimental_distribute, other.experimental_distribute),
+            _merge(self.threading, other.threading),
             self.deterministic if other.deterministic is None else other.deterministic,
         )
 
 
-def _merged(one: Any, other: Any) -> Any:
+def _merge(one: Any, other: Any) -> Any:
     default = type(one)()
+    # A field at its default does not override one that was set before, as in tf.data.Options.merge.
     changed = {f.name: getattr(other, f.name) for f in fields(other)}
     return replace(one, **{k: v for k, v in changed.items() if v != getattr(default, k)})
 
 
-def _policy(value: Any) -> AutoShardPolicy:
+def _parse_policy(value: object) -> AutoShardPolicy:
     try:
+        # By name or number, as TensorFlow's enums are often given.
         return AutoShardPolicy[value.upper()] if isinstance(value, str) else AutoShardPolicy(value)
     except (KeyError, ValueError):
         names = ", ".join(p.name for p in AutoShardPolicy)
         raise ArgumentError(f"auto_shard_policy must be one of {names}. Received: {value!r}.") from None
 
 
-def _set(options: Any, name: str, value: Any) -> None:
+def _set_field(options: Any, name: str, value: object) -> None:
     known = [f.name for f in fields(options)]
     if name not in known:
         raise ArgumentError(

@@ -1,4 +1,4 @@
-"""Looks at the first elements of a plan, where nothing else tells what they look like."""
+"""Specs by inspection: the first elements of a plan are computed where nothing else shows their spec."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from lockstep._types import PyTree
 from lockstep.data import _columns, _spec
-from lockstep.data._plan import Node, Run
+from lockstep.data._plan import Cursor, Node, Run
 from lockstep.errors import InputError
 
 # Two elements: sizes in which they differ are not fixed.
@@ -19,7 +20,7 @@ _RUN = Run(entropy=0)
 _here = threading.local()
 
 
-def peeked_spec(node: Node, upstream: Node | None = None) -> Any:
+def peek_spec(node: Node, upstream: Node | None = None) -> Any:
     """Returns the spec of the first elements, computed for this purpose.
 
     Args:
@@ -44,30 +45,31 @@ def peeked_spec(node: Node, upstream: Node | None = None) -> Any:
         )
     result = _spec.spec_of(elements[0])
     for element in elements[1:]:
-        result = _spec.generalised(result, _spec.spec_of(element)) or result
-    open_sizes = _open_sizes(upstream) if upstream is not None else set[int]()
-    return jax.tree.map(lambda s: _opened(s, open_sizes), result) if open_sizes else result
+        result = _spec.generalize(result, _spec.spec_of(element)) or result
+    open_sizes = _varying_sizes(upstream) if upstream is not None else set[int]()
+    # A last batch may be smaller than the batches that were computed, and a map function passes its size on.
+    return jax.tree.map(lambda s: _relax_sizes(s, open_sizes), result) if open_sizes else result
 
 
-def _open_sizes(node: Node) -> set[int]:
-    """The sizes that the first element has where the spec leaves them open."""
+def _varying_sizes(node: Node) -> set[int]:
+    """Returns the sizes that the first element has where the spec leaves them open."""
     specs = jax.tree.leaves(spec_if_known(node))
-    if not any(map(_has_open, specs)):
+    if not any(map(_has_unknown_size, specs)):
         return set()
     sizes: set[int] = set()
     for element in first_elements(node, 1):
         for spec, leaf in zip(specs, jax.tree.leaves(element), strict=True):
-            if _has_open(spec):
+            if _has_unknown_size(spec):
                 shape = np.shape(leaf)
                 sizes |= {n for n, rule in zip(shape, spec.shape or [None] * len(shape), strict=True) if rule is None}
     return sizes
 
 
-def _has_open(spec: Any) -> bool:
+def _has_unknown_size(spec: PyTree) -> bool:
     return isinstance(spec, _spec.TensorSpec) and (spec.shape is None or None in spec.shape)
 
 
-def _opened(spec: Any, sizes: set[int]) -> Any:
+def _relax_sizes(spec: PyTree, sizes: set[int]) -> Any:
     if not isinstance(spec, _spec.TensorSpec) or spec.shape is None:
         return spec
     return _spec.TensorSpec([None if size in sizes else size for size in spec.shape], spec.dtype)
@@ -75,7 +77,7 @@ def _opened(spec: Any, sizes: set[int]) -> Any:
 
 def spec_if_known(node: Node) -> Any:
     """Returns the spec, or `None` if looking for it has side effects or finds no element."""
-    if not _can_look(node):
+    if not (node.replayable or node.has_signature):
         return None
     try:
         return node.spec
@@ -89,47 +91,44 @@ def example_of(node: Node) -> Any:
     return elements[0] if elements else None
 
 
-def _can_look(node: Node) -> bool:
-    from lockstep.data._sources import Generated
-
-    return node.replayable or (isinstance(node, Generated) and node.has_signature)
-
-
-class _WouldLookError(Exception):
-    """Only computing elements shows what they look like."""
+class _WouldComputeError(Exception):
+    """The error of a spec that only computing elements would show."""
 
 
 def spec_without_looking(node: Node) -> Any:
     """Returns the spec, or `None` if only computing elements shows it."""
-    _here.may_look = False
+    # A flag of the thread, not an argument: `spec` is a property, and any node on the way may compute.
+    _here.may_compute = False
     try:
         return node.spec
-    except (_WouldLookError, InputError):
+    except (_WouldComputeError, InputError):
         return None
     finally:
-        _here.may_look = True
+        _here.may_compute = True
 
 
-def demand_looking() -> None:
+def check_may_compute() -> None:
     """Ends a search for a spec that must not compute elements; called before one is computed to look at it."""
-    if not getattr(_here, "may_look", True):
-        raise _WouldLookError
+    if not getattr(_here, "may_compute", True):
+        raise _WouldComputeError
 
 
 def first_elements(node: Node, count: int) -> list[Any]:
     """Returns up to `count` elements, computed for this purpose."""
-    demand_looking()
+    check_may_compute()
     cursor = node.open(_RUN)
     elements: list[Any] = []
     try:
         while len(elements) < count and (block := cursor.next(count - len(elements))) is not None:
             elements += _columns.elements(block.take())
     finally:
-        close(cursor)
+        # A look must not leave files open: a dataset may read thousands.
+        close_cursor(cursor)
     return elements
 
 
-def close(cursor: Any) -> None:
+def close_cursor(cursor: Cursor) -> None:
     """Closes the files of a cursor, if it has any."""
-    if hasattr(cursor, "close"):
-        cursor.close()
+    close = getattr(cursor, "close", None)
+    if close is not None:
+        close()

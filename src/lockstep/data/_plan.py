@@ -1,4 +1,4 @@
-"""A plan: nodes that say what to do. Opening one gives a cursor, which does it.
+"""Plans: immutable trees of nodes. Opening a node for a pass returns a cursor over its elements.
 
 Opening a plan twice for the same `Run` gives the same elements, on any machine. A cursor's state is small, and made of
 dicts, lists, numbers, text and integer arrays.
@@ -6,15 +6,18 @@ dicts, lists, numbers, text and integer arrays.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from lockstep.data._blocks import Block
+from lockstep.data._blocks import Block, Store
+from lockstep.data._purity import has_side_effects, loads_iterator
 
+# The values of tf.data.INFINITE_CARDINALITY and tf.data.UNKNOWN_CARDINALITY.
 INFINITE = -1
 UNKNOWN = -2
 # How many elements are read at once where it makes no difference to anyone.
@@ -25,7 +28,7 @@ State = Any
 
 @dataclass(frozen=True)
 class Run:
-    """One pass over a plan: all that its random choices depend on.
+    """A pass over a plan: everything that its random choices depend on.
 
     Attributes:
         entropy: Stands in for seeds that were not given.
@@ -37,8 +40,8 @@ class Run:
     iteration: tuple[int, ...] = (0,)
     path: tuple[int, ...] = ()
 
-    def part(self, number: int) -> Run:
-        """The same pass, in one of several inputs of a node."""
+    def for_input(self, number: int) -> Run:
+        """Returns the same pass, for one of several inputs of a node."""
         return replace(self, path=(*self.path, number))
 
     def random(self, seed: int | None, chunk: int, each_iteration: bool = True) -> np.random.Generator:
@@ -49,21 +52,25 @@ class Run:
             chunk: Which part.
             each_iteration: Whether the choices differ from pass to pass.
         """
+        # The first number keeps seeded and unseeded choices apart. Only unseeded ones depend on the path: a seed means
+        # the same wherever the node stands.
         own = (0, seed) if seed is not None else (1, self.entropy, *self.path)
         iteration = self.iteration if each_iteration else ()
+        # With the length, no pass and chunk can be the same words as another pass and chunk.
         words = [*own, len(iteration), *iteration, chunk]
+        # A generator for each chunk: a position then needs no generator's state, and any chunk can be drawn by itself.
         return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
 
 
 class Cursor(Protocol):
-    """Gives the elements of a plan, in order. What it gives does not depend on how much is asked for at once."""
+    """A position in the elements of a plan. The elements it returns do not depend on the limits it is called with."""
 
     def next(self, limit: int) -> Block | None:
         """Returns the next elements, at least one and at most `limit`, or `None` at the end, and ever after."""
         ...
 
     def state(self) -> State:
-        """Returns where it stands. An open cursor that is given this by `restore` continues there."""
+        """Returns the position; `restore` of another cursor on the same plan and pass continues there."""
         ...
 
     def restore(self, state: State) -> None:
@@ -95,6 +102,11 @@ class Node(ABC):
         """Returns whether a function advances an iterator of the program, which a look at an element would, too."""
         return any(node.captures_iterator for node in self.inputs)
 
+    @property
+    def has_signature(self) -> bool:
+        """Returns whether the program has declared the spec of this source, so that no element is computed for it."""
+        return False
+
     @abstractmethod
     def open(self, run: Run) -> Cursor:
         """Returns a cursor before the first element."""
@@ -102,22 +114,21 @@ class Node(ABC):
     @property
     @abstractmethod
     def spec(self) -> Any:
-        """What the elements look like."""
+        """Returns the spec of the elements."""
 
     @property
     def cardinality(self) -> int:
-        """The number of elements, `INFINITE` or `UNKNOWN`."""
+        """Returns the number of elements, `INFINITE` or `UNKNOWN`."""
         return UNKNOWN
 
     @property
     def label(self) -> str:
-        """Says what it does, with all that its elements' number and order depend on; a state belongs to these."""
+        """Returns the name, and the parameters that the number and order of elements depend on; identifies states."""
         return type(self).__name__
 
-    def replaced(self, inputs: Sequence[Node]) -> Node:
+    def with_inputs(self, inputs: Sequence[Node]) -> Node:
         """Returns a copy that reads other nodes."""
-        import copy
-
+        # A shallow copy keeps what a node has computed, such as a map function's trace.
         result = copy.copy(self)
         result.inputs = tuple(inputs)
         return result
@@ -142,10 +153,36 @@ class Transformation(Node):
         return self.upstream.cardinality
 
 
-class StoreCursor:
-    """Reads a store of known length from its first row to its last."""
+class FunctionTransformation(Transformation):
+    """A transformation by a user's function.
 
-    def __init__(self, store: Any, count: int) -> None:
+    Args:
+        upstream: Gives the elements.
+        function: Called with them.
+    """
+
+    def __init__(self, upstream: Node, function: Callable[..., Any]) -> None:
+        super().__init__(upstream)
+        self.function = function
+
+    @property
+    def in_order(self) -> bool:
+        """Returns whether the function must be called for each element, in order, because it has side effects."""
+        return has_side_effects(self.function)
+
+    @property
+    def replayable(self) -> bool:
+        return self.upstream.replayable and not self.in_order
+
+    @property
+    def captures_iterator(self) -> bool:
+        return self.upstream.captures_iterator or loads_iterator(self.function)
+
+
+class StoreCursor:
+    """A cursor over all rows of a store of known length."""
+
+    def __init__(self, store: Store, count: int) -> None:
         self._store = store
         self._count = count
         self._at = 0
@@ -163,7 +200,7 @@ class StoreCursor:
 
 
 class EmptyCursor:
-    """Has no elements."""
+    """A cursor without elements."""
 
     def next(self, limit: int) -> Block | None:
         return None
@@ -176,12 +213,12 @@ class EmptyCursor:
 
 
 def walk(node: Node) -> list[Node]:
-    """Returns all nodes of a plan, each before those it reads."""
+    """Returns all nodes of a plan, each before its inputs."""
     return [node, *(n for upstream in node.inputs for n in walk(upstream))]
 
 
 def drop(cursor: Cursor, count: int) -> bool:
-    """Passes over `count` elements without computing them; returns whether there were so many."""
+    """Drops `count` elements without computing them; returns whether there were so many."""
     while count > 0:
         block = cursor.next(min(count, CHUNK))
         if block is None:

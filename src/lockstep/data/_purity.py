@@ -1,4 +1,4 @@
-"""Finds map functions with side effects before they are traced.
+"""Side effects of map functions, found in their bytecode before JAX traces them.
 
 JAX traces a function once and computes with what it recorded. A function that counts, collects, prints or draws random
 numbers must instead be called for every element. Its code shows most of that: it stores to a name or in a container
@@ -19,6 +19,7 @@ from typing import Any
 from lockstep.data._opcodes import KNOWN
 
 # fmt: off
+# Names of methods that change their object, in Python's containers, queues, loggers, metrics and variables.
 _CHANGES = frozenset({
     "append", "extend", "insert", "add", "update", "subtract", "pop", "popitem", "remove", "discard", "clear",
     "setdefault", "write", "writelines", "put", "put_nowait", "send", "appendleft", "popleft", "sort",
@@ -30,7 +31,18 @@ _CHANGES = frozenset({
 _FUNCTIONS = frozenset(
     id(getattr(builtins, n)) for n in ("print", "open", "input", "next", "setattr", "delattr", "globals")
 )
-_UNSTEADY = ("random", "numpy.random", "time", "datetime", "os", "subprocess", "socket", "secrets", "uuid", "logging")
+_NONDETERMINISTIC = (
+    "random",
+    "numpy.random",
+    "time",
+    "datetime",
+    "os",
+    "subprocess",
+    "socket",
+    "secrets",
+    "uuid",
+    "logging",
+)
 _STORES = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR"})
 _ITEM_STORES = {"STORE_SUBSCR": 2, "DELETE_SUBSCR": 2, "STORE_SLICE": 3}
 _LOADS = frozenset({"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLASSDEREF"})
@@ -39,9 +51,10 @@ _FAST_STORES = {"STORE_FAST": 1, "STORE_FAST_LOAD_FAST": 1, "STORE_FAST_STORE_FA
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _SUBSCRIPTS = frozenset({"BINARY_SUBSCR", "BINARY_SLICE"})
 # What a function made itself, or was given.
-_OWN = object()
+_LOCAL = object()
 # Something outside, whose value is not known.
-_OUTSIDE = object()
+_EXTERNAL = object()
+# Calls of calls that are followed; deeper ones are left to the two traces.
 _DEPTH = 4
 
 
@@ -50,209 +63,217 @@ def has_side_effects(function: Callable[..., Any]) -> bool:
 
     Code that is not understood (of a Python whose instructions are not known) counts as code with side effects.
     """
-    return _shows(function, _DEPTH, set(), _Effects)
+    return _scan(function, _DEPTH, set(), _EffectScan)
 
 
 def loads_iterator(function: Callable[..., Any]) -> bool:
     """Returns whether the code takes elements from an iterator that was made outside of it."""
-    return loads(function, _is_iterator)
+    return loads_value(function, _is_iterator)
 
 
-def loads(function: Callable[..., Any], wanted: Callable[[Any], bool]) -> bool:
-    """Returns whether the code loads a value of a kind from outside: by name, or as an attribute of what has a name."""
-    return _shows(function, _DEPTH, set(), functools.partial(_Loads, wanted))
+def loads_value(function: Callable[..., Any], wanted: Callable[[Any], bool]) -> bool:
+    """Returns whether the code loads an external value of a kind, by name or as an attribute."""
+    return _scan(function, _DEPTH, set(), functools.partial(_LoadScan, wanted))
 
 
-def _shows(function: Any, depth: int, seen: set[int], reading: Callable[..., _Reading]) -> bool:
+def _scan(function: Any, depth: int, seen: set[int], scan: Callable[..., _BytecodeScan]) -> bool:
     if id(function) in seen or depth == 0:
         return False
     seen.add(id(function))
+    # A partial has no code of its own.
     if isinstance(function, functools.partial):
-        return _shows(function.func, depth, seen, reading)
-    if hasattr(function, "__wrapped__") and _shows(function.__wrapped__, depth, seen, reading):
+        return _scan(function.func, depth, seen, scan)
+    if hasattr(function, "__wrapped__") and _scan(function.__wrapped__, depth, seen, scan):
         return True
-    found, owner = _code_of(function)
-    if found is None or _is_library(found):
+    target, owner = _code_of(function)
+    # Nothing to read (a built-in, C code), or code that tracing judges.
+    if target is None or _is_library(target):
         return False
-    names = _Names(found, owner)
+    names = _Names(target, owner)
 
-    def called(value: Any) -> bool:
-        return _shows(value, depth - 1, seen, reading)
+    def scan_callee(value: object) -> bool:
+        return _scan(value, depth - 1, seen, scan)
 
-    return any(reading(names=names, called=called).shows(code) for code in _codes(found.__code__))
+    # Nested functions too: a closure that appends does so when it is called.
+    return any(scan(names=names, scan_callee=scan_callee).matches(code) for code in _nested_code(target.__code__))
 
 
-def _code_of(function: Any) -> tuple[types.FunctionType | None, Any]:
-    """The function that is called, and the object that it is a method of."""
-    owner = _OWN
+def _code_of(function: object) -> tuple[types.FunctionType | None, Any]:
+    """Returns the function that is called, and the object that it is a method of."""
+    owner = _LOCAL
     if isinstance(function, types.MethodType):
         function, owner = function.__func__, function.__self__
     elif not isinstance(function, types.FunctionType):
         function, owner = type(function).__dict__.get("__call__"), function
-    return (function, owner) if isinstance(function, types.FunctionType) else (None, _OWN)
+    return (function, owner) if isinstance(function, types.FunctionType) else (None, _LOCAL)
 
 
 class _Names:
-    """What the names of a function stand for, of those that are not its own."""
+    """The values of a function's names that are bound outside of it: closure, defaults, globals."""
 
-    def __init__(self, function: types.FunctionType, owner: Any) -> None:
+    def __init__(self, function: types.FunctionType, owner: object) -> None:
         code = function.__code__
         defaults = function.__defaults__ or ()
         parameters = code.co_varnames[: code.co_argcount]
         self.bound: dict[str, Any] = dict(zip(parameters[len(parameters) - len(defaults) :], defaults, strict=True))
         self.bound.update(function.__kwdefaults__ or {})
-        if owner is not _OWN and parameters:
+        if owner is not _LOCAL and parameters:
             self.bound[parameters[0]] = owner
         self.free: dict[str, Any] = {}
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             try:
                 self.free[name] = cell.cell_contents
             except ValueError:  # Not assigned yet.
-                self.free[name] = _OWN
+                self.free[name] = _LOCAL
         self._globals = function.__globals__
 
     def value(self, name: str, is_global: bool) -> Any:
         if not is_global:
-            return self.free.get(name, self.bound.get(name, _OWN))
-        return self._globals.get(name, getattr(builtins, name, _OWN))
+            return self.free.get(name, self.bound.get(name, _LOCAL))
+        return self._globals.get(name, getattr(builtins, name, _LOCAL))
 
 
-class _Reading:
-    """Follows code from its first instruction to its last, with what lies on the stack as far as it is from outside.
+class _BytecodeScan:
+    """An abstract interpretation of a function's bytecode, first instruction to last, that tracks external values.
 
     Args:
         names: What the names of the function stand for.
-        called: Returns whether a function that the code uses shows the same.
+        scan_callee: Returns whether a function that the code uses matches, too.
     """
 
-    def __init__(self, names: _Names, called: Callable[[Any], bool]) -> None:
+    def __init__(self, names: _Names, scan_callee: Callable[[Any], bool]) -> None:
         self._names = names
-        self._called = called
+        self._scan_callee = scan_callee
         self._stack: list[Any] = []
         self._locals: dict[str, Any] = dict(names.bound)
 
-    def shows(self, code: types.CodeType) -> bool:
-        """Returns whether the code shows what is looked for."""
-        return any(self._step_shows(step) for step in dis.get_instructions(code))
+    def matches(self, code: types.CodeType) -> bool:
+        """Returns whether the code matches the scan."""
+        return any(self._matches_step(step) for step in dis.get_instructions(code))
 
-    def _step_shows(self, step: dis.Instruction) -> bool:
+    def _matches_step(self, step: dis.Instruction) -> bool:
+        # An instruction of a newer Python: side effects are assumed, which costs speed and never correctness.
         if step.opname not in KNOWN:
             return True
-        if self._changes(step):
+        if self._matches_instruction(step):
             return True
-        if step.opname in _ATTRIBUTES and self._attribute_shows(str(step.argval)):
+        if step.opname in _ATTRIBUTES and self._matches_attribute(str(step.argval)):
             return True
         before = len(self._stack)
-        self._move(step)
+        self._step_stack(step)
         loaded = self._stack[before:] if step.opname in _LOADS or step.opname.startswith("LOAD_FAST") else []
-        return any(self._use_shows(value) for value in loaded)
+        return any(self._matches_use(value) for value in loaded)
 
-    def _changes(self, step: dis.Instruction) -> bool:
-        """Returns whether an instruction itself is what is looked for."""
+    def _matches_instruction(self, step: dis.Instruction) -> bool:
+        """Returns whether the scan looks for this instruction."""
         return False
 
-    def _attribute_shows(self, attribute: str) -> bool:
+    def _matches_attribute(self, attribute: str) -> bool:
         owner = self._top()
-        if owner is _OWN or isinstance(owner, types.ModuleType):
-            value = getattr(owner, attribute, _OWN)
-            return owner is not _OWN and self._use_shows(value)
-        if self._is_change(attribute):
+        # A method of a local object changes nothing outside; an attribute of a module is a name.
+        if owner is _LOCAL or isinstance(owner, types.ModuleType):
+            value = getattr(owner, attribute, _LOCAL)
+            return owner is not _LOCAL and self._matches_use(value)
+        if self._matches_method(attribute):
             return True
-        return owner is not _OUTSIDE and self._use_shows(getattr(owner, attribute, _OWN))
+        return owner is not _EXTERNAL and self._matches_use(getattr(owner, attribute, _LOCAL))
 
-    def _is_change(self, attribute: str) -> bool:
-        """Returns whether a method of that name is what is looked for."""
+    def _matches_method(self, attribute: str) -> bool:
+        """Returns whether the scan looks for methods of this name."""
         return False
 
-    def _use_shows(self, value: Any) -> bool:
-        if value is _OWN or value is _OUTSIDE or isinstance(value, types.ModuleType):
+    def _matches_use(self, value: object) -> bool:
+        if value is _LOCAL or value is _EXTERNAL or isinstance(value, types.ModuleType):
             return False
         is_function = callable(value) and not isinstance(value, type)
-        return self._is_wanted(value) or (is_function and self._called(value))
+        return self._matches_value(value) or (is_function and self._scan_callee(value))
 
-    def _is_wanted(self, value: Any) -> bool:
-        """Returns whether a value is what is looked for."""
+    def _matches_value(self, value: object) -> bool:
+        """Returns whether the scan looks for this value."""
         return False
 
     def _top(self, place: int = 1) -> Any:
-        return self._stack[-place] if len(self._stack) >= place else _OWN
+        return self._stack[-place] if len(self._stack) >= place else _LOCAL
 
-    def _move(self, step: dis.Instruction) -> None:
-        """Does to the stack what the instruction does."""
+    def _step_stack(self, step: dis.Instruction) -> None:
+        """Applies an instruction to the abstract stack."""
         name, stack = step.opname, self._stack
         effect = dis.stack_effect(step.opcode, step.arg if step.opcode >= dis.HAVE_ARGUMENT else None, jump=False)
         if name in _LOADS:
-            null = [_OWN] * (effect - 1)
+            # LOAD_GLOBAL may push a NULL before the function, for the call.
+            null = [_LOCAL] * (effect - 1)
             stack += [*null, self._names.value(str(step.argval), name in ("LOAD_GLOBAL", "LOAD_NAME"))]
         elif name.startswith("LOAD_FAST"):
-            given = step.argval if isinstance(step.argval, tuple) else (step.argval,)
-            stack += [self._locals.get(n, _OWN) for n in given]
+            names_loaded = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+            stack += [self._locals.get(n, _LOCAL) for n in names_loaded]
         elif name in _FAST_STORES:
-            self._move_fast(step)
+            self._step_fast_store(step)
         elif name == "COPY":
             stack.append(self._top(step.arg or 1))
         elif name == "SWAP" and len(stack) >= (step.arg or 1):
             stack[-1], stack[-(step.arg or 1)] = stack[-(step.arg or 1)], stack[-1]
         elif name in _ATTRIBUTES:
-            owner = stack.pop() if stack else _OWN
-            known = owner is not _OWN and owner is not _OUTSIDE
-            stack += [getattr(owner, str(step.argval), _OWN) if known else owner] + [_OWN] * effect
+            owner = stack.pop() if stack else _LOCAL
+            known = owner is not _LOCAL and owner is not _EXTERNAL
+            stack += [getattr(owner, str(step.argval), _LOCAL) if known else owner] + [_LOCAL] * effect
         else:
-            self._move_other(step, effect)
+            self._step_other(step, effect)
 
-    def _move_fast(self, step: dis.Instruction) -> None:
+    def _step_fast_store(self, step: dis.Instruction) -> None:
         """Stores to names of the function, from Python 3.13 on up to two at once, or one beside a load."""
+        # In the order in which CPython pops them.
         names: list[str] = list(step.argval) if isinstance(step.argval, tuple) else [step.argval]
         for name in names[: _FAST_STORES[step.opname]]:
-            self._locals[name] = self._stack.pop() if self._stack else _OWN
+            self._locals[name] = self._stack.pop() if self._stack else _LOCAL
         if step.opname == "STORE_FAST_LOAD_FAST":
-            self._stack.append(self._locals.get(names[1], _OWN))
+            self._stack.append(self._locals.get(names[1], _LOCAL))
 
-    def _move_other(self, step: dis.Instruction, effect: int) -> None:
-        kept = self._top(2) if step.opname in _SUBSCRIPTS else _OWN
+    def _step_other(self, step: dis.Instruction, effect: int) -> None:
+        container = self._top(2) if step.opname in _SUBSCRIPTS else _LOCAL
         if effect < 0:
             del self._stack[effect:]
-        self._stack += [_OWN] * max(effect, 0)
+        self._stack += [_LOCAL] * max(effect, 0)
         if effect < 0 and self._stack:
             # Whatever was computed is new, but for an item of something outside.
-            outside = kept is not _OWN and not hasattr(kept, "dtype")
-            self._stack[-1] = _OUTSIDE if outside else (_OWN if _computes(step.opname) else self._stack[-1])
+            # An item of an external container is external; of an external array it is a number.
+            outside = container is not _LOCAL and not hasattr(container, "dtype")
+            self._stack[-1] = _EXTERNAL if outside else (_LOCAL if _computes(step.opname) else self._stack[-1])
 
 
-class _Effects(_Reading):
-    """Looks for side effects."""
+class _EffectScan(_BytecodeScan):
+    """A scan for side effects."""
 
-    def _changes(self, step: dis.Instruction) -> bool:
+    def _matches_instruction(self, step: dis.Instruction) -> bool:
         name = step.opname
         if name in _STORES or (name in ("STORE_DEREF", "DELETE_DEREF") and step.argval in self._names.free):
-            return name not in ("STORE_ATTR", "DELETE_ATTR") or self._top() is not _OWN
-        return name in _ITEM_STORES and self._top(_ITEM_STORES[name]) is not _OWN
+            return name not in ("STORE_ATTR", "DELETE_ATTR") or self._top() is not _LOCAL
+        return name in _ITEM_STORES and self._top(_ITEM_STORES[name]) is not _LOCAL
 
-    def _is_change(self, attribute: str) -> bool:
+    def _matches_method(self, attribute: str) -> bool:
         return attribute in _CHANGES
 
-    def _is_wanted(self, value: Any) -> bool:
-        return _is_iterator(value) or _is_unsteady(value) or id(value) in _FUNCTIONS
+    def _matches_value(self, value: object) -> bool:
+        return _is_iterator(value) or _is_nondeterministic(value) or id(value) in _FUNCTIONS
 
 
-class _Loads(_Reading):
-    """Looks for values of a kind.
+class _LoadScan(_BytecodeScan):
+    """A scan for external values of a kind.
 
     Args:
         wanted: Returns whether a value is of that kind.
-        names: As of `_Reading`.
-        called: As of `_Reading`.
+        names: As of `_BytecodeScan`.
+        scan_callee: As of `_BytecodeScan`.
     """
 
-    def __init__(self, wanted: Callable[[Any], bool], names: _Names, called: Callable[[Any], bool]) -> None:
-        super().__init__(names, called)
+    def __init__(self, wanted: Callable[[Any], bool], names: _Names, scan_callee: Callable[[Any], bool]) -> None:
+        super().__init__(names, scan_callee)
         self._wanted = wanted
 
-    def _is_wanted(self, value: Any) -> bool:
+    def _matches_value(self, value: object) -> bool:
         return self._wanted(value)
 
 
-def _is_iterator(value: Any) -> bool:
+def _is_iterator(value: object) -> bool:
     """Returns whether a value is an iterator, or a collection that has one."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)
     return any(isinstance(v, Iterator) for v in inner)
@@ -262,26 +283,26 @@ def _computes(name: str) -> bool:
     return name.startswith(("BINARY", "CALL", "COMPARE", "BUILD", "FORMAT", "CONTAINS", "IS_OP"))
 
 
-def _is_unsteady(value: Any) -> bool:
+def _is_nondeterministic(value: object) -> bool:
     module = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
     kind = type(value)
     owner = getattr(value, "__self__", None)
     homes = [module, kind.__module__ if kind.__module__ != "builtins" else None]
     homes += [type(owner).__module__] if owner is not None and not isinstance(owner, types.ModuleType) else []
-    return any(isinstance(h, str) and any(h == u or h.startswith(u + ".") for u in _UNSTEADY) for h in homes)
+    return any(isinstance(h, str) and any(h == u or h.startswith(u + ".") for u in _NONDETERMINISTIC) for h in homes)
 
 
 def _is_library(function: types.FunctionType) -> bool:
-    """Installed packages and Python's own modules keep their effects to themselves, or tracing finds them."""
+    """Returns whether a function is of an installed package or of Python's own modules."""
     name = str(function.__globals__.get("__name__", ""))
     root = name.partition(".")[0]
     path = getattr(sys.modules.get(name), "__file__", None) or ""
     return root in ("lockstep", "jax", "keras", "numpy") or "site-packages" in path or root in sys.stdlib_module_names
 
 
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """A function's code, and that of the functions it defines."""
+def _nested_code(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Returns a function's code, and that of the functions it defines."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
+            yield from _nested_code(constant)

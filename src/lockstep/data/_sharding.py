@@ -1,4 +1,4 @@
-"""Divides plans among workers: by files, or where the user says so."""
+"""Sharding of plans among workers: by files, by batches, or where the program marks it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT
 from lockstep.data._transforms.batch import Batch, Rebatch
 from lockstep.data._transforms.files import Files
-from lockstep.data._transforms.hint import HintedShard
 from lockstep.data._transforms.interleave import Interleave
-from lockstep.data._transforms.position import Prefetch, Shard
+from lockstep.data._transforms.position import HintedShard, Prefetch, Shard
 from lockstep.errors import ArgumentError, InputError
 
 
 def file_count(plan: Node) -> int | None:
-    """Returns how many files a plan reads, the least over its sources of files, or `None` if it reads none."""
-    return min((_count(node) for node in _file_sources(plan)), default=None)
+    """Returns the number of files a plan reads, the least over its sources, or `None` if it reads none."""
+    counts = [len(n.paths) if isinstance(n, Files) else n.cardinality for n in _file_sources(plan)]
+    return min(counts, default=None)
 
 
-def by_files(plan: Node, count: int, index: int) -> Node:
+def shard_by_files(plan: Node, count: int, index: int) -> Node:
     """Returns the plan for every `count`-th file.
 
     Raises:
@@ -43,12 +43,12 @@ def by_files(plan: Node, count: int, index: int) -> Node:
     def part(node: Node) -> Node | None:
         if not any(node is s for s in sources):
             return None
-        return node.part(count, index) if isinstance(node, Files) else Shard(node, count, index)
+        return node.shard(count, index) if isinstance(node, Files) else Shard(node, count, index)
 
-    return _rewritten(plan, part)
+    return _rewrite(plan, part)
 
 
-def by_hint(plan: Node, count: int, index: int) -> Node:
+def shard_by_hint(plan: Node, count: int, index: int) -> Node:
     """Returns the plan with its marked shard.
 
     Raises:
@@ -59,11 +59,11 @@ def by_hint(plan: Node, count: int, index: int) -> Node:
             "AutoShardPolicy.HINT needs a dataset with shard(SHARD_HINT, SHARD_HINT). Received: none. Put it where the "
             "workers are to divide the data, or use AutoShardPolicy.DATA."
         )
-    return _rewritten(plan, lambda n: Shard(n.upstream, count, index) if isinstance(n, HintedShard) else None)
+    return _rewrite(plan, lambda n: Shard(n.upstream, count, index) if isinstance(n, HintedShard) else None)
 
 
-def rebatched(plan: Node, count: int, index: int) -> Node:
-    """Returns the plan with one worker's share of each batch: the first ones take what does not divide.
+def shard_batches(plan: Node, count: int, index: int) -> Node:
+    """Returns the plan with one worker's shard of each batch; the first workers take the remainder.
 
     Raises:
         ArgumentError: If the elements are no batches.
@@ -76,6 +76,7 @@ def rebatched(plan: Node, count: int, index: int) -> Node:
             "larger."
         )
     last = _without_prefetch(plan)
+    # drop_remainder of the global batch holds for the shards: all workers have as many batches.
     return Rebatch(plan, [share], isinstance(last, Batch) and last.drop)
 
 
@@ -86,9 +87,10 @@ def batch_size(plan: Node) -> int:
         ArgumentError: If the elements are no batches.
     """
     last = _without_prefetch(plan)
+    # The declared size, since a spec's first axis is unknown where the last batch is smaller.
     if isinstance(last, Batch):
         return last.size
-    sizes = {s.shape[0] if isinstance(s, TensorSpec) and s.shape else None for s in _specs(plan)}
+    sizes = {s.shape[0] if isinstance(s, TensorSpec) and s.shape else None for s in _leaf_specs(plan)}
     size = sizes.pop() if len(sizes) == 1 else None
     if size is None:
         raise ArgumentError(
@@ -98,7 +100,7 @@ def batch_size(plan: Node) -> int:
     return size
 
 
-def _specs(plan: Node) -> list[Any]:
+def _leaf_specs(plan: Node) -> list[Any]:
     spec = spec_if_known(plan)
     if spec is None or any(isinstance(s, TensorSpec) and s.shape and s.shape[0] is None for s in jax.tree.leaves(spec)):
         example = example_of(plan)
@@ -109,20 +111,21 @@ def _specs(plan: Node) -> list[Any]:
 
 
 def _without_prefetch(plan: Node) -> Node:
-    """The last node that changes something about the elements."""
+    """Returns the last node that changes something about the elements."""
     while isinstance(plan, Prefetch):
         plan = plan.upstream
     return plan
 
 
 def _file_sources(plan: Node) -> list[Node]:
-    """The nodes that hold files, or names of files that are read one by one."""
+    """Returns the nodes that hold files, or names of files that are read one by one."""
     if isinstance(plan, Files):
         return [plan]
-    found = [source for node in plan.inputs for source in _file_sources(node)]
-    if not found and isinstance(plan, Interleave):
+    sources = [source for node in plan.inputs for source in _file_sources(node)]
+    # interleave over file names, tf.data's usual form: the names are sharded instead of the files.
+    if not sources and isinstance(plan, Interleave):
         return [n for n in walk(plan.upstream) if isinstance(n, Arrays) and _is_text(n)]
-    return found
+    return sources
 
 
 def _is_text(node: Arrays) -> bool:
@@ -130,15 +133,12 @@ def _is_text(node: Arrays) -> bool:
     return isinstance(spec, TensorSpec) and spec.dtype == TEXT and spec.shape == ()
 
 
-def _count(node: Node) -> int:
-    return len(node.paths) if isinstance(node, Files) else node.cardinality
-
-
-def _rewritten(node: Node, change: Callable[[Node], Node | None]) -> Node:
+def _rewrite(node: Node, change: Callable[[Node], Node | None]) -> Node:
     """Returns a plan with some nodes replaced; all others stay as they are where they read the same."""
     changed = change(node)
     if changed is not None:
         return changed
-    inputs = [_rewritten(n, change) for n in node.inputs]
+    inputs = [_rewrite(n, change) for n in node.inputs]
+    # Kept nodes keep their caches and their compiled functions.
     same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
-    return node if same else node.replaced(inputs)
+    return node if same else node.with_inputs(inputs)

@@ -1,4 +1,4 @@
-"""Where elements come from: arrays, ranges, generators, random numbers, files."""
+"""Sources: arrays, ranges, generators, random numbers, stores."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import jax
 import numpy as np
 
 from lockstep._nest import Packed
+from lockstep._types import ArrayLike, Element, PyTree
 from lockstep.data import _columns, _spec
-from lockstep.data._blocks import ArrayStore, Block, held
-from lockstep.data._columns import Columns
-from lockstep.data._failures import Postponed
+from lockstep.data._blocks import ArrayStore, Block, Store, array_block
+from lockstep.data._columns import Column, Columns
+from lockstep.data._failures import DeferredError
+from lockstep.data._peek import check_may_compute
 from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, StoreCursor
-from lockstep.data._structure import TEXT, copied, normalised
+from lockstep.data._structure import TEXT, copy_arrays, normalize
 from lockstep.errors import InputError
 
 
 class Arrays(Node):
-    """The rows of arrays that are there."""
+    """The rows of arrays in memory."""
 
     def __init__(self, columns: Columns, origin: str = "") -> None:
         leaves = jax.tree.leaves(columns)
@@ -49,7 +51,7 @@ class Arrays(Node):
 
 
 class Range(Node):
-    """Whole numbers at a distance; int64."""
+    """Integers at a distance."""
 
     def __init__(self, start: int, stop: int, step: int, dtype: np.dtype[Any], endless: bool = False) -> None:
         # Nobody counts to the end of this, and numbers of 64 bits do not either.
@@ -76,7 +78,7 @@ class Range(Node):
 
 
 class _RangeStore:
-    wholesale = True
+    is_vectorized = True
 
     def __init__(self, start: int, step: int, dtype: np.dtype[Any]) -> None:
         self._start = start
@@ -91,7 +93,7 @@ class _RangeStore:
 
 
 class RandomNumbers(Node):
-    """Endless whole numbers from 0 to 2**32 - 1; int64. Each depends on the seed and its place alone."""
+    """Endless random integers from 0 to 2**32 - 1, int64. Each depends on the seed, the pass and its index alone."""
 
     def __init__(self, seed: int | None, each_iteration: bool) -> None:
         self._seed = seed
@@ -114,28 +116,27 @@ class RandomNumbers(Node):
 
 
 class _RandomStore:
-    wholesale = True
+    is_vectorized = True
     _CHUNK = 256
 
     def __init__(self, generator: Callable[[int], np.random.Generator]) -> None:
         self._generator = generator
 
     def take(self, rows: _columns.Rows) -> Columns:
+        # A generator for each chunk of numbers: one for each number would cost more than the number.
         chunks, places = np.divmod(rows, self._CHUNK)
-        drawn = {int(c): self._draw(int(c)) for c in np.unique(chunks)}
+        # Each chunk once, though shuffled rows may ask for it many times.
+        drawn = {int(c): self._generator(int(c)).integers(0, 2**32, self._CHUNK) for c in np.unique(chunks)}
         return np.array([drawn[int(c)][p] for c, p in zip(chunks, places, strict=True)], np.int64)
-
-    def _draw(self, chunk: int) -> _columns.Rows:
-        return self._generator(chunk).integers(0, 2**32, self._CHUNK)
 
     def describe(self, row: int) -> str:
         return f"random number {row}"
 
 
 class Generated(Node):
-    """What an iterable gives, anew on each pass."""
+    """The values of an iterable that each pass makes anew."""
 
-    def __init__(self, make: Callable[[], Iterable[Any]], signature: Any | None) -> None:
+    def __init__(self, make: Callable[[], Iterable[Any]], signature: PyTree | None) -> None:
         self._make = make
         self._signature = signature
 
@@ -145,7 +146,7 @@ class Generated(Node):
 
     @property
     def has_signature(self) -> bool:
-        """Whether it is known what the elements look like."""
+        """Returns whether the program has declared a signature."""
         return self._signature is not None
 
     def open(self, run: Run) -> Cursor:
@@ -153,13 +154,12 @@ class Generated(Node):
 
     @property
     def spec(self) -> Any:
-        """The signature, or what the first element of a new pass looks like."""
-        from lockstep.data._peek import demand_looking
-
+        """Returns the signature, or the spec of the first element of a new pass."""
         if self._signature is None:
-            demand_looking()
+            check_may_compute()
             for value in self._make():
-                return _spec.spec_of(normalised(value))
+                return _spec.spec_of(normalize(value))
+            # An empty generator shows no spec; TensorFlow demands a signature of every generator.
             raise InputError("from_generator needs output_signature for a generator without any element.")
         return self._signature
 
@@ -169,9 +169,9 @@ class Generated(Node):
 
 
 class _GeneratedCursor:
-    """Position: how many elements were taken, or failed. To continue, a new pass drops so many."""
+    """A cursor whose state is the number of elements taken or failed; `restore` drops so many of a new pass."""
 
-    def __init__(self, make: Callable[[], Iterable[Any]], signature: Any | None) -> None:
+    def __init__(self, make: Callable[[], Iterable[Any]], signature: PyTree | None) -> None:
         self._make = make
         self._signature = signature
         self._values: Iterator[Any] | None = None
@@ -179,48 +179,49 @@ class _GeneratedCursor:
         self._structure: Any = None
         self._taken = 0
         self._ended = False
-        self._failed = Postponed()
+        self._deferred = DeferredError()
 
     def next(self, limit: int) -> Block | None:
+        # On the first `next`, so that opening a plan, as for its spec, runs no code of the user.
         if self._values is None:
             self._values = iter(())  # What cannot be begun has no elements.
-            self._values = self._begun()
+            self._values = self._begin()
             self._skip()
         first = self._taken
         elements = self._take(limit)
-        return held(_stacked(elements), "element of the generator", first) if elements else None
+        return array_block(_stack(elements), "element of the generator", first) if elements else None
 
-    def _begun(self) -> Iterator[Any]:
-        made: Any = self._make()
-        if not isinstance(made, Iterable):
+    def _begin(self) -> Iterator[Any]:
+        values: Any = self._make()
+        if not isinstance(values, Iterable):
             raise InputError(
-                f"The function of from_generator must return an iterable. Received: {type(made).__name__}. Use yield "
+                f"The function of from_generator must return an iterable. Received: {type(values).__name__}. Use yield "
                 "in it, or return iter(...)."
             )
-        return iter(made)
+        return iter(values)
 
     def _take(self, limit: int) -> list[Any]:
-        """The next elements; an error that follows some of them is raised when they are used up."""
+        """Returns the next elements; an error that follows some of them is raised when they are used up."""
         elements: list[Any] = []
         assert self._values is not None
-        self._give_error()
+        self._raise_deferred()
         while len(elements) < limit and not self._ended:
             try:
                 # It may yield the same array again, with other values.
-                elements.append(copied(self._checked(next(self._values))))
+                elements.append(copy_arrays(self._check_element(next(self._values))))
                 self._taken += 1
             except StopIteration:
                 self._ended = True
             except Exception as error:
-                self._failed.keep(error)
+                self._deferred.defer(error)
                 if not elements:
-                    self._give_error()
+                    self._raise_deferred()
                 break
         return elements
 
-    def _give_error(self) -> None:
+    def _raise_deferred(self) -> None:
         try:
-            self._failed.give()
+            self._deferred.raise_deferred()
         except Exception:
             self._taken += 1
             raise
@@ -234,11 +235,12 @@ class _GeneratedCursor:
     def _skip(self) -> None:
         assert self._values is not None
         skipped = 0
+        # A generator cannot be positioned: a resumed pass calls it again and drops what was taken.
         while skipped < self._taken:
             try:
                 value = next(self._values)
                 if self._signature is None and self._structure is None:
-                    self._arranged(normalised(value))
+                    self._order_keys(normalize(value))
             except StopIteration:
                 break
             except Exception:  # As it did the first time, when it was raised.
@@ -250,58 +252,60 @@ class _GeneratedCursor:
                 f"{skipped} on the second pass. Make it depend on nothing but its arguments."
             )
 
-    def _checked(self, value: Any) -> Any:
+    def _check_element(self, value: PyTree) -> Any:
         if self._signature is None:
-            return self._arranged(normalised(value))
+            return self._order_keys(normalize(value))
         try:
-            element = normalised(_as_declared(value, self._signature))
+            element = normalize(_cast_to_signature(value, self._signature))
         except (TypeError, ValueError, OverflowError) as error:
             raise self._mismatch(repr(value)[:200], error) from error
         if not _matches(element, self._signature):
             raise self._mismatch(_spec.spec_of(element))
         return element
 
-    def _arranged(self, element: Any) -> Any:
+    def _order_keys(self, element: Element) -> Any:
         leaves, structure = jax.tree.flatten(element)
+        # Dicts with the same keys in another order: the first element's order holds for all.
         self._structure = self._structure or structure
         return self._structure.unflatten(leaves) if structure == self._structure else element
 
-    def _mismatch(self, received: Any, error: Exception | None = None) -> InputError:
+    def _mismatch(self, received: object, error: Exception | None = None) -> InputError:
         return InputError(
             f"A generator must give elements of its output_signature, {self._signature}. Received as number "
             f"{self._taken}: {received}{f' ({error})' if error else ''}. Change one of the two."
         )
 
 
-def _stacked(elements: list[Any]) -> Columns:
+def _stack(elements: list[Any]) -> Columns:
     try:
-        return _columns.stacked(elements)
+        return _columns.stack(elements)
     except ValueError as error:
         raise InputError(f"A generator must give elements of one structure. {error}.") from error
 
 
-def _as_declared(value: Any, signature: Any) -> Any:
-    """Numbers take the dtype that the signature says, as in TensorFlow."""
+def _cast_to_signature(value: PyTree, signature: PyTree) -> Any:
+    """Converts numbers to the signature's dtypes, as TensorFlow does."""
+    # TensorFlow takes a list for a tuple of the signature.
     if isinstance(signature, tuple) and isinstance(value, list):
         value = tuple(value)
     if isinstance(signature, _spec.TensorSpec):
         return value if signature.dtype == TEXT else np.asarray(value, signature.dtype)[()]
     if isinstance(signature, dict) and isinstance(value, dict) and signature.keys() == value.keys():
-        return Packed.like(signature, [_as_declared(value[k], signature[k]) for k in signature])
+        return Packed.like(signature, [_cast_to_signature(value[k], signature[k]) for k in signature])
     if isinstance(signature, tuple) and isinstance(value, tuple) and len(signature) == len(value):
-        parts = [_as_declared(v, s) for v, s in zip(value, signature, strict=True)]
+        parts = [_cast_to_signature(v, s) for v, s in zip(value, signature, strict=True)]
         return type(signature)(*parts) if hasattr(signature, "_fields") else tuple(parts)
     return value
 
 
-def _matches(element: Any, signature: Any) -> bool:
+def _matches(element: Element, signature: PyTree) -> bool:
     if jax.tree.structure(element) != jax.tree.structure(signature):
         return False
     pairs = zip(jax.tree.leaves(element), jax.tree.leaves(signature), strict=True)
     return all(not isinstance(s, _spec.TensorSpec) or s.is_compatible_with(leaf) for leaf, s in pairs)
 
 
-def _rows(leaf: Any) -> int:
+def _rows(leaf: ArrayLike) -> int:
     if np.ndim(getattr(leaf, "values", leaf)) == 0:
         raise InputError(
             "from_tensor_slices needs arrays with at least one axis, whose rows become the elements. Received: the "
@@ -310,11 +314,44 @@ def _rows(leaf: Any) -> int:
     return len(leaf)
 
 
-def _row_spec(column: Any) -> Any:
+def _row_spec(column: Column) -> Any:
     if isinstance(column, _columns.Ragged):
         specs = [_spec.spec_of_leaf(v) for v in column.values]
         result = specs[0]
+        # Rows of different shapes: a size that all rows share stays known.
         for spec in specs[1:]:
-            result = _spec.generalised(result, spec) or _spec.TensorSpec(None, result.dtype)
+            result = _spec.generalize(result, spec) or _spec.TensorSpec(None, result.dtype)
         return result
     return _spec.TensorSpec(column.shape[1:], column.dtype)
+
+
+class StoreSource(Node):
+    """The elements of a store.
+
+    Args:
+        store: Computes them.
+        count: How many there are.
+        spec: What they look like.
+        label: What they are, for messages.
+    """
+
+    def __init__(self, store: Store, count: int, spec: PyTree, label: str) -> None:
+        self._store = store
+        self._count = count
+        self._spec = spec
+        self._label = label
+
+    def open(self, run: Run) -> Cursor:
+        return StoreCursor(self._store, self._count)
+
+    @property
+    def spec(self) -> Any:
+        return self._spec
+
+    @property
+    def cardinality(self) -> int:
+        return self._count
+
+    @property
+    def label(self) -> str:
+        return f"{self._label}({self._count})"

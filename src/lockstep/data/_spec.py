@@ -1,14 +1,16 @@
-"""What the elements of a dataset look like."""
+"""Specs: the structure, shapes and dtypes of elements."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 
+from lockstep._nest import canonical
+from lockstep._types import ArrayLike, DType, Element, PyTree
 from lockstep.data._structure import TEXT
 from lockstep.errors import ArgumentError, InputError
 
@@ -22,7 +24,7 @@ class TensorSpec:
     Args:
         shape: Sizes, each `None` if it differs between elements; `None` as a whole if even their number does.
         dtype: Anything that numpy takes for one; text is `object` (or "string", `str`, `bytes`).
-        name: For messages.
+        name: A name for the array, which a program may read back.
 
     Source: tf.TensorSpec.
     """
@@ -31,17 +33,20 @@ class TensorSpec:
     dtype: np.dtype[Any]
     name: str | None
 
-    def __init__(self, shape: Any, dtype: Any = np.float32, name: str | None = None) -> None:
+    def __init__(self, shape: Any, dtype: DType = np.float32, name: str | None = None) -> None:
         object.__setattr__(
-            self, "shape", None if shape is None else tuple(None if s is None else int(s) for s in shape)
+            # object.__setattr__, because the dataclass is frozen: plans share specs.
+            self,
+            "shape",
+            None if shape is None else tuple(None if s is None else int(s) for s in shape),
         )
         object.__setattr__(self, "dtype", as_dtype(dtype))
         object.__setattr__(self, "name", name)
 
-    def is_compatible_with(self, value: Any) -> bool:
-        """Whether an array (or `bytes`) may be called so."""
-        found = spec_of_leaf(value)
-        return isinstance(found, TensorSpec) and found.dtype == self.dtype and _fits(found.shape, self.shape)
+    def is_compatible_with(self, value: ArrayLike) -> bool:
+        """Returns whether an array (or `bytes`) has this shape and dtype."""
+        spec = spec_of_leaf(value)
+        return isinstance(spec, TensorSpec) and spec.dtype == self.dtype and _fits(spec.shape, self.shape)
 
     def __repr__(self) -> str:
         kind = "string" if self.dtype == TEXT else self.dtype.name
@@ -50,7 +55,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """A dataset inside of an element: what `window` makes.
+    """The spec of a dataset inside of an element, as `window` makes it.
 
     Args:
         element_spec: That dataset's own.
@@ -61,12 +66,13 @@ class DatasetSpec:
     element_spec: Any
 
 
-def as_dtype(value: Any) -> np.dtype[Any]:
+def as_dtype(value: ArrayLike) -> np.dtype[Any]:
     """Returns a numpy dtype; every name of text is `object`.
 
     Raises:
         ArgumentError: If numpy does not know it.
     """
+    # "string" is TensorFlow's name; numpy has no such dtype.
     if value in (str, bytes, "string"):
         return TEXT
     try:
@@ -78,12 +84,12 @@ def as_dtype(value: Any) -> np.dtype[Any]:
     return TEXT if dtype.kind in "US" else dtype
 
 
-def spec_of(element: Any) -> Any:
+def spec_of(element: Element) -> Any:
     """Returns the spec of a normalised element, exact in all sizes."""
     return jax.tree.map(spec_of_leaf, element)
 
 
-def spec_of_leaf(value: Any) -> Any:
+def spec_of_leaf(value: ArrayLike) -> Any:
     """Returns the spec of one leaf."""
     if isinstance(value, (bytes, str)):
         return TensorSpec((), TEXT)
@@ -92,31 +98,32 @@ def spec_of_leaf(value: Any) -> Any:
     return TensorSpec(np.shape(value), value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype)
 
 
-def batched(spec: Any, size: int | None) -> Any:
+def add_batch_axis(spec: PyTree, size: int | None) -> Any:
     """Returns the spec of batches of such elements."""
     return jax.tree.map(lambda s: TensorSpec(None if s.shape is None else (size, *s.shape), s.dtype), spec)
 
 
-def unbatched(spec: Any) -> Any:
+def remove_batch_axis(spec: PyTree) -> Any:
     """Returns the spec of the elements of such batches."""
     return jax.tree.map(lambda s: TensorSpec(s.shape and s.shape[1:], s.dtype), spec)
 
 
-def generalised(one: Any, other: Any) -> Any:
+def generalize(one: PyTree, other: PyTree) -> Any:
     """Returns the narrowest spec that holds for both, or `None` if their structures or dtypes differ."""
+    # Structures of dicts are equal whatever the order of keys, as in TensorFlow.
     if jax.tree.structure(one) != jax.tree.structure(other):
         return None
     pairs = list(zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
     if any(type(a) is not type(b) or (isinstance(a, TensorSpec) and a.dtype != b.dtype) for a, b in pairs):
         return None
-    return jax.tree.map(lambda a, b: _wider(a, b) if isinstance(a, TensorSpec) else a, one, other)
+    return jax.tree.map(lambda a, b: _generalize_shape(a, b) if isinstance(a, TensorSpec) else a, one, other)
 
 
 class IncompatibleElementsError(InputError, TypeError):
-    """Datasets whose elements are to be mixed have elements of different structures or dtypes."""
+    """An attempt to join datasets whose elements differ in structure or dtype."""
 
 
-def common(specs: Sequence[Any], may_be_narrowed: bool) -> Any:
+def common_spec(specs: Sequence[Any], may_be_narrowed: bool) -> Any:
     """Returns the narrowest spec that holds for the elements of several datasets.
 
     Args:
@@ -128,9 +135,10 @@ def common(specs: Sequence[Any], may_be_narrowed: bool) -> Any:
     """
     result = specs[0]
     for spec in specs[1:]:
-        wider = generalised(result, spec)
+        wider = generalize(result, spec)
+        # TensorFlow would find equal dtypes: its map functions keep 64 bits, JAX's do not.
         if wider is None and may_be_narrowed:
-            wider = generalised(_as_jax(result), _as_jax(spec))
+            wider = generalize(_as_jax(result), _as_jax(spec))
         if wider is None:
             raise IncompatibleElementsError(
                 f"Incompatible dataset elements: {result} vs. {spec}. Elements of one dataset must have one structure "
@@ -140,8 +148,8 @@ def common(specs: Sequence[Any], may_be_narrowed: bool) -> Any:
     return result
 
 
-def _as_jax(spec: Any) -> Any:
-    def narrow(leaf: Any) -> Any:
+def _as_jax(spec: PyTree) -> Any:
+    def narrow(leaf: ArrayLike) -> Any:
         if not isinstance(leaf, TensorSpec) or leaf.dtype == TEXT:
             return leaf
         return TensorSpec(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
@@ -149,13 +157,42 @@ def _as_jax(spec: Any) -> Any:
     return jax.tree.map(narrow, spec)
 
 
-def _wider(one: TensorSpec, other: TensorSpec) -> TensorSpec:
+def _generalize_shape(one: TensorSpec, other: TensorSpec) -> TensorSpec:
     if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
         return TensorSpec(None, one.dtype)
     return TensorSpec([a if a == b else None for a, b in zip(one.shape, other.shape, strict=True)], one.dtype)
 
 
-def _fits(found: Shape | None, rule: Shape | None) -> bool:
-    if rule is None or found is None:
+def _fits(shape: Shape | None, rule: Shape | None) -> bool:
+    if rule is None or shape is None:
         return rule is None
-    return len(found) == len(rule) and all(r is None or r == f for f, r in zip(found, rule, strict=True))
+    return len(shape) == len(rule) and all(r is None or r == f for f, r in zip(shape, rule, strict=True))
+
+
+def signature_of(types: PyTree, shapes: PyTree, signature: PyTree) -> Any:
+    """Returns the signature that `output_types` and `output_shapes` stand for."""
+    if types is None or signature is not None:
+        raise ArgumentError(
+            "from_generator takes output_types, and output_shapes with them, or output_signature. Received: both, or "
+            "output_shapes alone. Give output_signature alone."
+        )
+    if shapes is None:
+        return jax.tree.map(lambda t: TensorSpec(None, t), canonical(types))
+    leaves, structure = jax.tree.flatten(canonical(types))
+    # A shape is a list, and None an unknown one: neither is a container here.
+    flat = jax.tree.leaves(canonical(shapes), is_leaf=lambda s: s is None or _is_shape(s))
+    if len(flat) != len(leaves):
+        raise ArgumentError(f"output_shapes must have a shape for each dtype of {types}. Received: {shapes}.")
+    return structure.unflatten([TensorSpec(s, t) for s, t in zip(flat, leaves, strict=True)])
+
+
+def _is_shape(value: PyTree) -> bool:
+    if isinstance(value, (list, tuple)):
+        sizes = cast("Sequence[Any]", value)
+        return all(s is None or isinstance(s, int) for s in sizes)
+    return hasattr(value, "as_list")
+
+
+def as_signature(signature: PyTree) -> Any:
+    """Specs of any library, as long as they have shape and dtype."""
+    return signature and jax.tree.map(lambda s: TensorSpec(s.shape, s.dtype), canonical(signature))

@@ -1,4 +1,4 @@
-"""States as something that JSON can hold, made fast: a checkpoint is taken between two steps."""
+"""Cursor states as JSON values, encoded fast: a checkpoint is taken between two steps."""
 
 from __future__ import annotations
 
@@ -9,33 +9,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lockstep._types import PyTree
+
 _INTEGERS = "integers, base64"
 # As earlier versions wrote them.
 _PACKED = "int64, zlib, base64"
 
 
-def encoded(state: Any) -> Any:
+def encode(state: PyTree) -> Any:
     """Returns a state with integer arrays as text."""
     if isinstance(state, np.ndarray):
+        # A number of its own for each integer would make the JSON of a large shuffle buffer slower than the step it is
+        # saved beside.
         narrow = np.ascontiguousarray(state, _narrowest(state))
+        # dtype.str names the byte order, so a checkpoint moves between machines.
         return {_INTEGERS: [narrow.dtype.str, base64.b64encode(narrow.tobytes()).decode("ascii")]}
     if isinstance(state, dict):
-        return {k: encoded(v) for k, v in state.items()}
+        return {k: encode(v) for k, v in state.items()}
     if isinstance(state, (list, tuple)):
-        return [encoded(v) for v in state]
+        return [encode(v) for v in state]
     return int(state) if isinstance(state, np.integer) else state
 
 
-def decoded(state: Any) -> Any:
-    """Returns what `encoded` was given."""
+def decode(state: PyTree) -> Any:
+    """Returns the state that `encode` received."""
     if isinstance(state, dict):
         if _INTEGERS in state:
             dtype, text = state[_INTEGERS]
+            # int64 again, because ordinals are subtracted: unsigned ones would wrap.
             return np.frombuffer(base64.b64decode(text), dtype).astype(np.int64)
         if _PACKED in state:
             return np.frombuffer(zlib.decompress(base64.b64decode(state[_PACKED])), "<i8").astype(np.int64)
-        return {k: decoded(v) for k, v in state.items()}
-    return [decoded(v) for v in state] if isinstance(state, list) else state
+        return {k: decode(v) for k, v in state.items()}
+    return [decode(v) for v in state] if isinstance(state, list) else state
 
 
 def _narrowest(integers: NDArray[Any]) -> np.dtype[Any]:

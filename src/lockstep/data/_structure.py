@@ -15,17 +15,19 @@ import jax
 import numpy as np
 
 from lockstep._nest import Packed, opened
+from lockstep._types import Element, PyTree
 from lockstep.errors import InputError
 
+# numpy's own dtypes of text have a fixed width, and drop trailing zero bytes.
 TEXT = np.dtype(object)
 
 
-def is_named_tuple(value: Any) -> bool:
-    """Whether `value` is of a named tuple's type."""
+def is_named_tuple(value: PyTree) -> bool:
+    """Returns whether `value` is of a named tuple's type."""
     return isinstance(value, tuple) and hasattr(value, "_fields")
 
 
-def normalised(value: Any) -> Any:
+def normalize(value: PyTree) -> Any:
     """Returns `value` with every leaf a host value; lists become arrays, text becomes `bytes`.
 
     Python's numbers become int32 and float32, as in TensorFlow.
@@ -34,60 +36,64 @@ def normalised(value: Any) -> Any:
         InputError: If something in it is neither a number nor text.
     """
     if is_named_tuple(value):
-        return type(value)(*map(normalised, value))
+        return type(value)(*map(normalize, value))
     if isinstance(value, tuple):
-        return tuple(map(normalised, cast("tuple[Any, ...]", value)))
+        # Recursion by hand: jax.tree.map would take lists for containers, and here they are arrays.
+        return tuple(map(normalize, cast("tuple[Any, ...]", value)))
     if isinstance(value, Mapping):
-        return Packed.like(value, map(normalised, value.values()))
-    return value if value is None or _stays(value) else _as_host(value)
+        return Packed.like(value, map(normalize, value.values()))
+    return value if value is None or _is_host_value(value) else _as_host(value)
 
 
-def as_array(value: Any) -> np.ndarray[Any, Any]:
-    """Returns a host array with text as `bytes` objects; otherwise as `normalised`."""
-    array = _uniform(value)
+def as_array(value: PyTree) -> np.ndarray[Any, Any]:
+    """Returns a host array with text as `bytes` objects; otherwise as `normalize`."""
+    array = _rectangular_array(value)
     if array.dtype.kind in "US":
         listed = not isinstance(value, (str, bytes, np.ndarray, np.generic))
-        return _listed_text(value, array) if listed else _as_text(array)
+        return _text_of_list(value, array) if listed else _as_text(array)
     if array.dtype == TEXT:
-        return _checked_text(array)
+        return _check_text(array)
     if isinstance(value, (np.ndarray, np.generic, jax.Array)) or array.dtype.kind not in "if":
         return array
-    return _from_python(value, array)
+    return _narrow_python_numbers(value, array)
 
 
-def call(function: Callable[..., Any], element: Any) -> Any:
+def call(function: Callable[..., Any], element: Element) -> Any:
     """Calls a user's function on an element; a tuple is spread over its arguments, a named tuple is not.
 
     A list that it returns is a tuple, as in tf.data; lists inside of its result are arrays.
     """
+    # Users see their own dict types; `Packed` is for the inside.
     element = opened(element)
+    # tf.data unpacks tuples, but neither named tuples nor dicts.
     result = function(*element) if type(element) is tuple else function(element)
     return tuple(cast("list[Any]", result)) if isinstance(result, list) else result
 
 
-def copied(element: Any) -> Any:
-    """Returns new containers and arrays, for a function that changes what it is given."""
+def copy_arrays(element: Element) -> Any:
+    """Returns new containers and arrays, for a function that changes its arguments."""
     return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, element)
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """A function's name, for messages."""
+    """Returns a function's name, for messages."""
     return getattr(function, "__qualname__", None) or type(function).__name__
 
 
-def _stays(value: Any) -> bool:
+def _is_host_value(value: PyTree) -> bool:
     if isinstance(value, np.ndarray):
         return value.dtype.kind not in "USO" or (value.dtype == TEXT and value.ndim > 0 and _all_bytes(value))
     return type(value) is bytes or isinstance(value, (np.number, np.bool_)) or hasattr(value, "element_spec")
 
 
-def _as_host(value: Any) -> Any:
+def _as_host(value: PyTree) -> Any:
     array = as_array(value)
     return array[()] if array.ndim == 0 else array
 
 
-def _from_python(value: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Numbers of Python are narrow; a list of numpy values keeps their dtype."""
+def _narrow_python_numbers(value: PyTree, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Narrows Python's numbers to int32 and float32; a list of numpy values keeps their dtype."""
+    # The array has forgotten which dtypes its items had; the first item tells.
     leaf = value
     while isinstance(leaf, (list, tuple)) and leaf:
         leaf = cast("list[Any]", leaf)[0]
@@ -95,11 +101,12 @@ def _from_python(value: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any
         return array
     if array.dtype.kind == "f":
         return array.astype(np.float32)
+    # TensorFlow makes int32 of Python's integers, where they fit.
     fits = array.size == 0 or (array.min() >= -(2**31) and array.max() < 2**31)
     return array.astype(np.int32) if fits else array
 
 
-def _uniform(value: Any) -> np.ndarray[Any, Any]:
+def _rectangular_array(value: PyTree) -> np.ndarray[Any, Any]:
     try:
         return np.asarray(value)
     except ValueError as error:
@@ -109,11 +116,12 @@ def _uniform(value: Any) -> np.ndarray[Any, Any]:
         ) from error
 
 
-def _listed_text(value: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A list of text; numpy would turn numbers in it into text."""
+def _text_of_list(value: PyTree, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns a list of text; numpy would turn numbers in it into text."""
+    # Items as they are: np.asarray of [1, "a"] would turn the 1 into text, and hide the mistake.
     objects = np.empty(array.shape, object)
     objects[...] = np.asarray(value, object)
-    return _checked_text(objects)
+    return _check_text(objects)
 
 
 def _as_text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -121,7 +129,7 @@ def _as_text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return encoded.astype(object)
 
 
-def _checked_text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _check_text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     flat = [_as_bytes(v) for v in array.ravel()]
     odd = next((v for v in flat if not isinstance(v, bytes)), None)
     if odd is not None:
@@ -129,13 +137,14 @@ def _checked_text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             "An element must hold numbers, text, or tuples and dicts of them, and a list must be of one shape. "
             f"Received: {type(odd).__name__}. Convert it to a numpy array, and pad what differs in length."
         )
+    # np.array(flat, object) would make a second axis of items that are sequences.
     result = np.empty(len(flat), object)
     result[:] = flat
     return result.reshape(array.shape)
 
 
-def _as_bytes(value: Any) -> Any:
-    """Text and paths as `bytes`; anything else as it is."""
+def _as_bytes(value: PyTree) -> Any:
+    """Converts text and paths to `bytes`, and leaves anything else."""
     if isinstance(value, os.PathLike):
         return os.fsencode(cast("os.PathLike[str]", value))
     return value.encode() if isinstance(value, str) else bytes(value) if isinstance(value, bytes) else value

@@ -1,4 +1,4 @@
-"""Turns a function of one element into a compiled one of many, where JAX can trace it."""
+"""Vectorization of map functions: traced for one element, compiled for many."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ import keras
 import numpy as np
 
 from lockstep._nest import Packed
+from lockstep._types import ArrayLike, Jaxpr, PyTree, PyTreeDef
 from lockstep.data import _structure
+from lockstep.data._columns import Columns
 from lockstep.data._division import divides_by_zero, may_divide_by_zero
 from lockstep.data._purity import has_side_effects
 from lockstep.data._spec import TensorSpec
@@ -22,15 +24,15 @@ from lockstep.data._structure import TEXT
 
 
 class NotTraceableError(Exception):
-    """What a function does cannot be recorded: it must be called for each element."""
+    """A function that JAX cannot trace: it must be called for each element."""
 
 
-class UnsteadyError(NotTraceableError):
-    """A function does something else each time, or changes something: it must be called in order, too."""
+class NonDeterministicError(NotTraceableError):
+    """A function that computes something else each time, or has side effects: it must be called in order, too."""
 
 
-class _Opaque:
-    """Stands for text while a function is traced: it can be passed on, and nothing else."""
+class _TextPlaceholder:
+    """A placeholder for text while a function is traced: it can be passed through, and nothing else."""
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise NotTraceableError("text")
@@ -41,8 +43,8 @@ class _Opaque:
 
 
 @dataclass(frozen=True)
-class Traced:
-    """A function that JAX can trace.
+class TracedFunction:
+    """The trace of a function.
 
     Attributes:
         compute: Flat pure function of an element's numeric leaves that returns the computed leaves.
@@ -72,77 +74,86 @@ class Traced:
     divides: Callable[..., Any] | None = None
 
 
-def trace(function: Callable[..., Any], spec: Any) -> Traced | None:
+def trace(function: Callable[..., Any], spec: PyTree) -> TracedFunction | None:
     """Traces `function` for elements of `spec`, all of whose sizes are known; `None` if that is not possible.
 
     Raises:
-        UnsteadyError: If it does something else each time, or changes something.
+        NonDeterministicError: If it computes something else each time, or has side effects.
     """
     leaves, structure = jax.tree.flatten(spec)
     numeric = tuple(i for i, s in enumerate(leaves) if isinstance(s, TensorSpec) and s.dtype != TEXT)
+    # Before anything is called: a trace would print or count once more.
     if has_side_effects(function):
-        raise UnsteadyError("its code has side effects")
+        raise NonDeterministicError("its code has side effects")
     if not numeric:
         return None
-    call = _Call(function, structure, len(leaves), numeric, _passed_on(function, leaves, structure, numeric))
+    call = _FlatFunction(
+        function, structure, len(leaves), numeric, _passed_through(function, leaves, structure, numeric)
+    )
+    # JAX's dtypes, so that results have the dtypes that the compiled function will give them.
     shapes = [jax.ShapeDtypeStruct(leaves[i].shape, jax.dtypes.canonicalize_dtype(leaves[i].dtype)) for i in numeric]
     try:
-        computed, used, record = _recorded(call, shapes)
-    except UnsteadyError:
+        computed, used, closed_jaxpr = _trace_twice(call, shapes)
+    except NonDeterministicError:
         raise
     except Exception as error:  # Whatever it is, calling the function for an element shows it, or succeeds.
+        # Keras draws from a variable that the stateless scope does not let it advance.
         if "SeedGenerator" in str(error):  # Keras' random numbers without a seed of their own.
-            raise UnsteadyError("it draws random numbers") from error
+            raise NonDeterministicError("it draws random numbers") from error
         return None
     assert call.sources is not None
-    found = iter(computed)
-    specs = tuple(leaves[s] if s is not None else _spec_of(next(found)) for s in call.sources)
+    computed_specs = (TensorSpec(result.shape, result.dtype) for result in computed)
+    specs = tuple(leaves[s] if s is not None else next(computed_specs) for s in call.sources)
     reads = tuple(numeric[i] for i in used)
-    return Traced(
+    return TracedFunction(
         call.compute,
         numeric,
         call.structure,
         call.sources,
         specs,
         reads,
-        identity=_identity(record, call.structure, call.sources, specs, numeric),
-        primitives=tuple(_primitives(record.jaxpr)),
+        identity=_digest(closed_jaxpr, call.structure, call.sources, specs, numeric),
+        primitives=tuple(_primitive_names(closed_jaxpr.jaxpr)),
         # The address of a function of Python, such as a derivative, is of this process alone.
-        portable="0x" not in str(record.jaxpr),
+        portable="0x" not in str(closed_jaxpr.jaxpr),
         variables=call.variables,
-        divides=partial(_divides_by_zero, record) if may_divide_by_zero(record) else None,
+        divides=partial(_divides_by_zero, closed_jaxpr) if may_divide_by_zero(closed_jaxpr) else None,
     )
 
 
-def _divides_by_zero(record: Any, *arguments: Any) -> Any:
-    return divides_by_zero(record, arguments)
+def _divides_by_zero(closed_jaxpr: Jaxpr, *arguments: Any) -> Any:
+    return divides_by_zero(closed_jaxpr, arguments)
 
 
-def _identity(record: Any, *more: Any) -> str:
-    """A digest of what a function computes, and of how its leaves are arranged."""
-    digest = hashlib.sha256(repr([str(record.jaxpr), *map(str, more)]).encode())
-    for constant in map(np.asarray, record.consts):
+def _digest(closed_jaxpr: Jaxpr, *more: Any) -> str:
+    """Returns a digest of a function's jaxpr and of the order of its leaves, equal across processes if `portable`."""
+    digest = hashlib.sha256(repr([str(closed_jaxpr.jaxpr), *map(str, more)]).encode())
+    for constant in map(np.asarray, closed_jaxpr.consts):
+        # The text of a jaxpr names its constants, but does not show their values.
         digest.update(f"{constant.dtype}{constant.shape}".encode() + constant.tobytes())
     return digest.hexdigest()
 
 
-def _primitives(jaxpr: Any) -> Iterator[str]:
+def _primitive_names(jaxpr: Jaxpr) -> Iterator[str]:
     for equation in jaxpr.eqns:
         inner = [p for p in equation.params.values() if hasattr(getattr(p, "jaxpr", p), "eqns")]
         for one in inner:
-            yield from _primitives(getattr(one, "jaxpr", one))
+            yield from _primitive_names(getattr(one, "jaxpr", one))
         if not inner:
             yield equation.primitive.name
 
 
-def _passed_on(function: Callable[..., Any], leaves: list[Any], structure: Any, numeric: tuple[int, ...]) -> Any:
-    """Which leaves of the result are leaves of the element, where JAX's narrow dtypes would not show it.
+def _passed_through(
+    function: Callable[..., Any], leaves: list[Any], structure: PyTreeDef, numeric: tuple[int, ...]
+) -> Any:
+    """Returns for each result leaf the argument leaf that it is, or `None`, traced with 64-bit dtypes.
 
     To JAX, a float64 array is a float32 one, and its cast to float32 the same array. `None` if it need not be asked.
     """
+    # Nothing is narrowed: the ordinary trace shows what is passed through.
     if all(jax.dtypes.canonicalize_dtype(leaves[i].dtype) == leaves[i].dtype for i in numeric):
         return None
-    call = _Call(function, structure, len(leaves), numeric)
+    call = _FlatFunction(function, structure, len(leaves), numeric)
     try:
         with jax.enable_x64(True):
             jax.eval_shape(call.compute, *[jax.ShapeDtypeStruct(leaves[i].shape, leaves[i].dtype) for i in numeric])
@@ -151,13 +162,18 @@ def _passed_on(function: Callable[..., Any], leaves: list[Any], structure: Any, 
     return call.sources
 
 
-class _Call:
-    """The function as one of flat lists; remembers the structure of its result."""
+class _FlatFunction:
+    """A function of flat lists of leaves, which records the structure of its result."""
 
     def __init__(
-        self, function: Callable[..., Any], structure: Any, count: int, numeric: tuple[int, ...], passed_on: Any = None
+        self,
+        function: Callable[..., Any],
+        structure: PyTreeDef,
+        count: int,
+        numeric: tuple[int, ...],
+        passed_on: Any = None,
     ) -> None:
-        self._passed_on = passed_on
+        self._passed_through = passed_on
         self._function = function
         self._structure = structure
         self._count = count
@@ -171,7 +187,7 @@ class _Call:
 
     @property
     def axes(self) -> tuple[int | None, ...]:
-        """The axis of each argument along which there are many elements."""
+        """Returns the axis of each argument along which there are many elements."""
         return (*(0 for _ in self._numeric), *(None for _ in self.variables))
 
     def compute(self, *arguments: Any) -> list[Any]:
@@ -180,62 +196,66 @@ class _Call:
         Args:
             *arguments: The numeric leaves of an element, then the values of the variables.
         """
-        given: list[Any] = [_Opaque() for _ in range(self._count)]
+        inputs: list[Any] = [_TextPlaceholder() for _ in range(self._count)]
         for i, leaf in zip(self._numeric, arguments, strict=False):
-            given[i] = leaf
-        with _Scope(zip(self.variables, arguments[len(self._numeric) :], strict=True)) as scope:
-            result = _lists_stacked(_structure.call(self._function, jax.tree.unflatten(self._structure, given)))
+            inputs[i] = leaf
+        with _RecordingScope(zip(self.variables, arguments[len(self._numeric) :], strict=True)) as scope:
+            result = _stack_lists(_structure.call(self._function, jax.tree.unflatten(self._structure, inputs)))
         self.read, self.has_changed = tuple(scope.read.values()), scope.has_changed()
-        found, structure = jax.tree.flatten(result, is_leaf=lambda v: isinstance(v, _Opaque))
-        sources = tuple(next((i for i, g in enumerate(given) if g is leaf), None) for leaf in found)
-        if self._passed_on is not None and len(self._passed_on) == len(sources):
-            sources = tuple(s if s == wide else None for s, wide in zip(sources, self._passed_on, strict=True))
+        leaves, structure = jax.tree.flatten(result, is_leaf=lambda v: isinstance(v, _TextPlaceholder))
+        sources = tuple(next((i for i, g in enumerate(inputs) if g is leaf), None) for leaf in leaves)
+        if self._passed_through is not None and len(self._passed_through) == len(sources):
+            sources = tuple(s if s == wide else None for s, wide in zip(sources, self._passed_through, strict=True))
+        # Compared over all traces, as a result that changes its structure cannot be compiled.
         if self.sources is not None and (sources, structure) != (self.sources, self.structure):
             raise NotTraceableError("its result changes its structure")
         self.sources, self.structure = sources, structure
-        return [_as_jax(leaf) for leaf, source in zip(found, sources, strict=True) if source is None]
+        return [_as_jax(leaf) for leaf, source in zip(leaves, sources, strict=True) if source is None]
 
 
-def _recorded(call: _Call, shapes: list[Any]) -> tuple[list[Any], list[int], Any]:
+def _trace_twice(call: _FlatFunction, shapes: list[Any]) -> tuple[list[Any], list[int], Any]:
     """Traces twice; a function that is pure leaves the same record, changes no variable and has no effects.
 
     Returns the shapes of its results, which of its arguments it computes with, and the record.
     """
-    record: Any = None
+    closed_jaxpr: Any = None
     records: list[tuple[str, list[Any]]] = []
     computed: list[Any] = []
     used: list[int] = []
     leaves = len(shapes)
     while len(records) < 2:
         # A new function each time, because JAX remembers what it has traced.
-        record, computed = jax.make_jaxpr(lambda *given: call.compute(*given), return_shape=True)(*shapes)
-        if call.has_changed or record.effects:
-            raise UnsteadyError("it changes variables, or has effects")
+        closed_jaxpr, computed = jax.make_jaxpr(lambda *given: call.compute(*given), return_shape=True)(*shapes)
+        # jax.debug.print and callbacks are effects: they must happen once per element.
+        if call.has_changed or closed_jaxpr.effects:
+            raise NonDeterministicError("it changes variables, or has effects")
         if call.read != call.variables:  # Their values are arguments from now on, not constants of the record.
-            _demand_variables_are_known(call)
+            _bind_variables(call)
             shapes = [*shapes[:leaves], *(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in call.variables)]
             records.clear()
             continue
-        inputs = {id(v) for step in record.jaxpr.eqns for v in step.invars}
-        used = [i for i, v in enumerate(record.jaxpr.invars[:leaves]) if id(v) in inputs]
-        records.append((str(record.jaxpr), [np.asarray(c) for c in record.consts]))
+        inputs = {id(v) for step in closed_jaxpr.jaxpr.eqns for v in step.invars}
+        used = [i for i, v in enumerate(closed_jaxpr.jaxpr.invars[:leaves]) if id(v) in inputs]
+        records.append((str(closed_jaxpr.jaxpr), [np.asarray(c) for c in closed_jaxpr.consts]))
     (first, constants), (second, others) = records
     if first != second or any(a.tobytes() != b.tobytes() for a, b in zip(constants, others, strict=True)):
-        raise UnsteadyError("it is not the same twice")
+        raise NonDeterministicError("it is not the same twice")
+    # Some primitives have no batching rule: found here, so that such a function is called for each element.
     many = [jax.ShapeDtypeStruct((2, *s.shape) if i < leaves else s.shape, s.dtype) for i, s in enumerate(shapes)]
     jax.eval_shape(jax.vmap(call.compute, in_axes=call.axes, out_axes=0), *many)
-    return computed, used, record
+    return computed, used, closed_jaxpr
 
 
-def _demand_variables_are_known(call: _Call) -> None:
+def _bind_variables(call: _FlatFunction) -> None:
     """Makes the values of the variables that were read arguments of the function."""
+    # The second set of variables: which ones it reads depends on something besides the element.
     if call.variables:
-        raise UnsteadyError("it reads other variables each time")
+        raise NonDeterministicError("it reads other variables each time")
     call.variables = call.read
 
 
-class _Scope(keras.StatelessScope):
-    """Gives variables of Keras the values that a traced function is called with, and keeps them from being changed.
+class _RecordingScope(keras.StatelessScope):
+    """A stateless scope in which Keras' variables have given values; records which are read, and assigned to.
 
     Args:
         values: Variables and their values; any other variable has its own.
@@ -256,30 +276,31 @@ class _Scope(keras.StatelessScope):
         return any(self._given.get(key) is not value for key, value in self.state_mapping.items())
 
 
-def _lists_stacked(value: Any) -> Any:
-    """Lists are arrays, as in elements."""
+def _stack_lists(value: PyTree) -> Any:
+    """Stacks lists to arrays, as in elements."""
     if isinstance(value, list):
         return jax.numpy.stack([_as_jax(v) for v in value])
     if _structure.is_named_tuple(value):
-        return type(value)(*map(_lists_stacked, value))
+        return type(value)(*map(_stack_lists, value))
     if isinstance(value, tuple):
-        return tuple(map(_lists_stacked, value))
+        return tuple(map(_stack_lists, value))
     if isinstance(value, Mapping):
-        return Packed.like(value, map(_lists_stacked, value.values()))
+        return Packed.like(value, map(_stack_lists, value.values()))
     return value
 
 
-def _as_jax(leaf: Any) -> Any:
+def _as_jax(leaf: ArrayLike) -> Any:
     if isinstance(leaf, (str, bytes)) or hasattr(leaf, "element_spec"):
         raise NotTraceableError("its result holds text or datasets")
-    if isinstance(leaf, (np.ndarray, np.generic)) and unfit(np.atleast_1d(leaf)) is not None:
+    if isinstance(leaf, (np.ndarray, np.generic)) and first_overflow(np.atleast_1d(leaf)) is not None:
         raise NotTraceableError("its result holds whole numbers that JAX cannot")
     return jax.numpy.asarray(_structure.as_array(leaf) if isinstance(leaf, (int, float, np.ndarray)) else leaf)
 
 
-def unfit(column: np.ndarray[Any, Any]) -> int | None:
+def first_overflow(column: np.ndarray[Any, Any]) -> int | None:
     """Returns the first row with a whole number that JAX's dtype for the column has no room for, or `None`."""
     dtype = jax.dtypes.canonicalize_dtype(column.dtype)
+    # JAX would wrap such integers without a word. Floats are rounded, as numpy's float32 would be.
     if column.dtype.kind not in "iu" or dtype == column.dtype or column.size == 0:
         return None
     limits = np.iinfo(dtype)
@@ -289,20 +310,16 @@ def unfit(column: np.ndarray[Any, Any]) -> int | None:
     return int(np.flatnonzero(rows)[0])
 
 
-def _spec_of(shape: Any) -> TensorSpec:
-    return TensorSpec(shape.shape, shape.dtype)
-
-
 @functools.cache
-def host() -> Any:
-    """The device on which elements are computed: the first CPU, where JAX has not been told to ignore it."""
+def cpu_device() -> Any:
+    """Returns the device on which elements are computed: the first CPU, where JAX has not been told to ignore it."""
     try:
         return jax.local_devices(backend="cpu")[0]
     except RuntimeError:
         return jax.local_devices()[0]
 
 
-class Vectorised:
+class VectorizedFunction:
     """A traced function, compiled for many elements at once.
 
     Variables are read each time, so that an element is computed with the values of that moment.
@@ -311,46 +328,51 @@ class Vectorised:
     which others are computed with it.
     """
 
-    def __init__(self, traced: Traced) -> None:
+    def __init__(self, traced: TracedFunction) -> None:
         self.traced = traced
         axes = (*(0 for _ in traced.numeric), *(None for _ in traced.variables))
-        self._run = jax.jit(jax.vmap(self._computed, in_axes=axes))
+        self._run = jax.jit(jax.vmap(self._compute, in_axes=axes))
 
     @property
-    def is_closed(self) -> bool:
+    def is_pure(self) -> bool:
         """Returns whether results depend on elements alone and none can fail: another function may contain it."""
         return not self.traced.variables and self.traced.divides is None
 
-    def _computed(self, *arguments: Any) -> tuple[list[Any], Any]:
+    def _compute(self, *arguments: Any) -> tuple[list[Any], Any]:
         divides = self.traced.divides
         return self.traced.compute(*arguments), None if divides is None else divides(*arguments)
 
-    def __call__(self, columns: Any, count: int) -> tuple[Any, int | None]:
+    def __call__(self, columns: Columns, count: int) -> tuple[Any, int | None]:
         """Maps columns of `count` rows; returns the columns, and the first row that divides an integer by 0, if any."""
         leaves = jax.tree.leaves(columns)
+        # A power of two: at most log2(largest block) programs are compiled, also for the last batch.
         size = 1 << (count - 1).bit_length()
+        # Nothing is computed, as by lambda x, y: (y, x): columns are passed through without JAX.
         if None not in self.traced.sources:
-            return self._together(leaves, []), None
+            return self._assemble(leaves, []), None
+        # On each call, so that an element is computed with the values of that moment.
         values = [np.asarray(variable.value) for variable in self.traced.variables]
-        with jax.default_device(host()):
-            results, divides = self._run(*[_filled(leaves[i], size) for i in self.traced.numeric], *values)
+        # Map functions run on the host, beside the step; on a GPU they would queue behind it.
+        with jax.default_device(cpu_device()):
+            results, divides = self._run(*[_pad_rows(leaves[i], size) for i in self.traced.numeric], *values)
         failed = None if divides is None else np.flatnonzero(np.asarray(divides)[:count])
-        columns = self._together(leaves, [np.asarray(r)[:count] for r in results])
+        columns = self._assemble(leaves, [np.asarray(r)[:count] for r in results])
         return columns, int(failed[0]) if failed is not None and len(failed) else None
 
-    def inline(self, columns: Any) -> Any:
-        """Maps columns of JAX arrays, as a part of another traced function; only if `is_closed`."""
+    def inline(self, columns: Columns) -> Any:
+        """Maps columns of JAX arrays, as a part of another traced function; only if `is_pure`."""
         leaves = jax.tree.leaves(columns)
-        return self._together(leaves, jax.vmap(self.traced.compute)(*[leaves[i] for i in self.traced.numeric]))
+        return self._assemble(leaves, jax.vmap(self.traced.compute)(*[leaves[i] for i in self.traced.numeric]))
 
-    def _together(self, leaves: list[Any], computed: list[Any]) -> Any:
-        """The results: leaves that are passed on, and computed ones."""
+    def _assemble(self, leaves: list[Any], computed: list[Any]) -> Any:
+        """Returns the results: leaves that are passed on, and computed ones."""
         rest = iter(computed)
-        found = [leaves[s] if s is not None else next(rest) for s in self.traced.sources]
-        return jax.tree.unflatten(self.traced.structure, found)
+        results = [leaves[s] if s is not None else next(rest) for s in self.traced.sources]
+        return jax.tree.unflatten(self.traced.structure, results)
 
 
-def _filled(column: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
+def _pad_rows(column: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
     column = column.astype(jax.dtypes.canonicalize_dtype(column.dtype), copy=False)
     missing = size - len(column)
+    # Filled with the last row, not zeros: a division by 0 of a filling row must not be an error.
     return column if missing == 0 else np.concatenate([column, np.repeat(column[-1:], missing, axis=0)])

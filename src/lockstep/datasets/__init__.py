@@ -6,10 +6,13 @@ directory to read them from. `LOCKSTEP_OFFLINE=1` forbids downloads.
 
 from __future__ import annotations
 
-from lockstep.datasets._as_numpy import as_numpy as as_numpy
 from lockstep.datasets._builder import DatasetBuilder as DatasetBuilder
 from lockstep.datasets._builder import builder as builder
 from lockstep.datasets._builder import load as load
+from lockstep.datasets._download import disable_progress_bar as disable_progress_bar
+from lockstep.datasets._download import enable_progress_bar as enable_progress_bar
+from lockstep.datasets._elements import ReadConfig as ReadConfig
+from lockstep.datasets._elements import as_numpy as as_numpy
 from lockstep.datasets._features import ClassLabel as ClassLabel
 from lockstep.datasets._features import FeaturesDict as FeaturesDict
 from lockstep.datasets._features import Image as Image
@@ -20,9 +23,6 @@ from lockstep.datasets._info import DatasetInfo as DatasetInfo
 from lockstep.datasets._info import SplitInfo as SplitInfo
 from lockstep.datasets._mnist import Mnist as Mnist
 from lockstep.datasets._mnist import load_mnist as load_mnist
-from lockstep.datasets._progress import disable_progress_bar as disable_progress_bar
-from lockstep.datasets._progress import enable_progress_bar as enable_progress_bar
-from lockstep.datasets._read_config import ReadConfig as ReadConfig
 from lockstep.datasets._registry import names as names
 from lockstep.datasets._split import ReadInstruction as ReadInstruction
 from lockstep.datasets._split import Split as Split

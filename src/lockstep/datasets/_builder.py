@@ -1,4 +1,4 @@
-"""A data set by name: found once, read as often as wanted."""
+"""Data sets by name: `load`, `builder`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import threading
 from typing import Any, TypeAlias
 
 from lockstep.datasets import _elements
-from lockstep.datasets._data_set import Loaded
-from lockstep.datasets._elements import WHOLE, Reading
+from lockstep.datasets._data_set import LoadedDataSet
+from lockstep.datasets._elements import WHOLE, ReadConfig, Reading
 from lockstep.datasets._info import DatasetInfo, Splits
-from lockstep.datasets._place import place
-from lockstep.datasets._read_config import ReadConfig
+from lockstep.datasets._place import data_location
 from lockstep.datasets._registry import look_up
 from lockstep.datasets._split import Part, SplitLike, resolve
 from lockstep.errors import ArgumentError
@@ -21,8 +20,9 @@ from lockstep.errors import ArgumentError
 # A split, or a list, tuple or dict of splits.
 Splitting: TypeAlias = "SplitLike | list[Any] | tuple[Any, ...] | dict[Any, Any]"
 
-_told: set[str] = set()
-_told_lock = threading.Lock()
+# Messages, so that a data set that is loaded for training and for testing says it once.
+_printed: set[str] = set()
+_printed_lock = threading.Lock()
 
 
 class DatasetBuilder:
@@ -40,17 +40,18 @@ class DatasetBuilder:
     def __init__(self, name: str, *, data_dir: str | os.PathLike[str] | None = None) -> None:
         self._data_set = look_up(name)
         self._data_dir = data_dir
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedDataSet | None = None
 
     @property
     def name(self) -> str:
-        """The name of the data set."""
+        """Returns the name of the data set."""
         return self._data_set.name
 
     @property
     def info(self) -> DatasetInfo:
-        """What is known of the data set; once it has been loaded, with the sizes that it has on this machine."""
+        """Returns the data set's description; once it is loaded, with its sizes on this machine."""
         known, loaded = self._data_set, self._loaded
+        # On this machine a data set may be a sample, or a directory of the user's own.
         sizes = {k: len(t) for k, t in loaded.tables.items()} if loaded else known.sizes
         return DatasetInfo(
             name=known.name,
@@ -72,10 +73,12 @@ class DatasetBuilder:
             DataNotFoundError: If it is nowhere.
             InputError: If it is damaged.
         """
+        # A builder loads once: splits, slices and repeated calls share the arrays.
         if self._loaded is None:
-            self._loaded = self._data_set.load(place(self._data_dir, download))
+            self._loaded = self._data_set.load(data_location(self._data_dir, download))
+        # On each load: a program that trains on a sample must say so, whichever builder loaded it.
         if self._loaded.substitute:
-            _tell(f"{self.name} is {self._loaded.source}")
+            _print_once(f"{self.name} is {self._loaded.source}")
 
     def as_dataset(
         self,
@@ -89,28 +92,31 @@ class DatasetBuilder:
         """Returns examples, as `load` does, which describes the arguments."""
         self.download_and_prepare()
         keys = self._data_set.supervised_keys if as_supervised else None
-        reading = Reading(keys, shuffle_files, _checked(batch_size), read_config or ReadConfig())
+        reading = Reading(keys, shuffle_files, _check_batch_size(batch_size), read_config or ReadConfig())
         if split is None:
-            return {name: self._one(name, reading) for name in self.info.splits}
-        return self._nested(split, reading)
+            return {name: self._build_split(name, reading) for name in self.info.splits}
+        return self._build(split, reading)
 
-    def _nested(self, split: Any, reading: Reading) -> Any:
+    def _build(self, split: Any, reading: Reading) -> Any:
+        # tfds.load returns the structure that `split` has.
         if isinstance(split, dict):
-            return {key: self._nested(value, reading) for key, value in split.items()}
+            return {key: self._build(value, reading) for key, value in split.items()}
         if isinstance(split, (list, tuple)):
-            return type(split)(self._nested(value, reading) for value in split)
-        return self._one(split, reading)
+            return type(split)(self._build(value, reading) for value in split)
+        return self._build_split(split, reading)
 
-    def _one(self, split: SplitLike, reading: Reading) -> Any:
+    def _build_split(self, split: SplitLike, reading: Reading) -> Any:
         assert self._loaded is not None
         tables = self._loaded.tables
         parts = resolve(split, {name: len(table) for name, table in tables.items()})
-        table = _elements.chosen(tables, _not_empty(parts, split))
-        return _elements.whole(table, reading) if reading.batch_size == WHOLE else _elements.dataset(table, reading)
+        table = _elements.select_examples(tables, _drop_empty(parts, split))
+        return (
+            _elements.as_arrays(table, reading) if reading.batch_size == WHOLE else _elements.as_dataset(table, reading)
+        )
 
 
 def builder(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> DatasetBuilder:
-    """Returns a data set by name without loading it (tfds.builder). The arguments are those of `DatasetBuilder`."""
+    """Returns a data set by name without loading it (tfds.builder). Arguments as of `DatasetBuilder`."""
     return DatasetBuilder(name, data_dir=data_dir)
 
 
@@ -162,23 +168,26 @@ def load(
     return (data, data_set.info) if with_info else data
 
 
-def _checked(batch_size: int | None) -> int | None:
+def _check_batch_size(batch_size: int | None) -> int | None:
+    # True is an int, and would make batches of one.
     if batch_size is not None and (isinstance(batch_size, bool) or (batch_size < 1 and batch_size != WHOLE)):
         raise ArgumentError(f"batch_size must be at least 1, or -1 for all examples. Received: {batch_size!r}.")
     return batch_size
 
 
-def _not_empty(parts: list[Part], split: SplitLike) -> list[Part]:
-    found = [part for part in parts if part.stop > part.start]
-    if not found:
+def _drop_empty(parts: list[Part], split: SplitLike) -> list[Part]:
+    # A slice such as train[:1%] of a small split may round to nothing.
+    filled = [part for part in parts if part.stop > part.start]
+    if not filled:
         raise ArgumentError(f"A split must hold at least one example. Received: {split!r}, which holds none: {parts}.")
-    return found
+    return filled
 
 
-def _tell(message: str) -> None:
-    """Prints a line once in the process that the user started, not in those that read for it."""
-    with _told_lock:
-        if message in _told or multiprocessing.parent_process() is not None:
+def _print_once(message: str) -> None:
+    """Prints a line once per job: in the process that the user started, not in its children."""
+    with _printed_lock:
+        # Workers that a pool starts load the data again, and would all print.
+        if message in _printed or multiprocessing.parent_process() is not None:
             return
-        _told.add(message)
+        _printed.add(message)
     print(f"lockstep: {message}", file=sys.stderr)

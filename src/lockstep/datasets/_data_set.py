@@ -1,4 +1,4 @@
-"""What a file in `_sets/` says of a data set, and what it hands over when the data set is loaded."""
+"""The interface of the files in `_sets/`: the description of a data set, and its loaded data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from lockstep.datasets._features import FeaturesDict
-from lockstep.datasets._place import Place
+from lockstep.datasets._place import DataLocation
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,16 +23,17 @@ class Table:
     """
 
     columns: Mapping[str, NDArray[Any]]
+    # Photographs stay files until they are read: decoded, they would take many times the memory.
     decode: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict[str, Callable[[Any], Any]])
 
     def __len__(self) -> int:
-        """How many examples there are."""
+        """Returns how many examples there are."""
         return len(next(iter(self.columns.values())))
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
-    """A data set that was found.
+class LoadedDataSet:
+    """The data of a data set.
 
     Attributes:
         tables: Its splits.
@@ -68,5 +69,5 @@ class DataSet:
     features: FeaturesDict
     supervised_keys: tuple[str, str]
     sizes: Mapping[str, int]
-    load: Callable[[Place], Loaded]
+    load: Callable[[DataLocation], LoadedDataSet]
     configs: tuple[str, ...] = ()

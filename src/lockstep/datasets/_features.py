@@ -1,4 +1,4 @@
-"""What the elements of a data set hold: names, shapes, types and the names of classes."""
+"""Features of a data set's elements: names, shapes, dtypes and the names of classes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.datasets._unknown import UnknownNameError
 from lockstep.errors import ArgumentError
+
+
+class UnknownNameError(ArgumentError, KeyError):
+    """A name that does not exist; also a `KeyError`, which `Mapping.get` catches."""
+
+    # KeyError's own __str__ is the repr of its argument: quotes around a sentence.
+    def __str__(self) -> str:
+        """Returns the message, which `KeyError` would put in quotes."""
+        return ValueError.__str__(self)
+
 
 Shape = tuple[int | None, ...]
 
@@ -40,7 +49,7 @@ class Image:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """uint8."""
+        """Returns uint8."""
         return np.dtype(np.uint8)
 
 
@@ -50,12 +59,12 @@ class Text:
 
     @property
     def shape(self) -> Shape:
-        """A scalar."""
+        """Returns a scalar."""
         return ()
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type `object`, of `bytes`."""
+        """Returns the type `object`, of `bytes`."""
         return np.dtype(object)
 
 
@@ -71,12 +80,12 @@ class Tokens:
 
     @property
     def shape(self) -> Shape:
-        """A sequence; lengths differ."""
+        """Returns a sequence; lengths differ."""
         return (None,)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """int64."""
+        """Returns int64."""
         return np.dtype(np.int64)
 
 
@@ -92,28 +101,30 @@ class ClassLabel:
     """
 
     def __init__(self, num_classes: int | None = None, *, names: Sequence[str] | None = None) -> None:
+        # tensorflow_datasets' rule: the number follows from the names.
         if (num_classes is None) == (names is None):
             raise ArgumentError(f"A ClassLabel needs num_classes or names. Received: {num_classes} and {names}.")
+        # tensorflow_datasets names classes by their numbers, too.
         self._names = [str(i) for i in range(num_classes or 0)] if names is None else list(names)
 
     @property
     def shape(self) -> Shape:
-        """A scalar."""
+        """Returns a scalar."""
         return ()
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """int64."""
+        """Returns int64."""
         return np.dtype(np.int64)
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are."""
+        """Returns how many classes there are."""
         return len(self._names)
 
     @property
     def names(self) -> list[str]:
-        """Their names, in the order of their numbers."""
+        """Returns their names, in the order of their numbers."""
         return list(self._names)
 
     def int2str(self, number: int) -> str:
@@ -122,6 +133,7 @@ class ClassLabel:
         Raises:
             ArgumentError: If there is no class of that number.
         """
+        # Takes numpy's integers, and refuses 1.0.
         number = operator.index(number)
         if not 0 <= number < self.num_classes:
             raise ArgumentError(f"Classes have numbers from 0 to {self.num_classes - 1}. Received: {number}.")
@@ -138,7 +150,7 @@ class ClassLabel:
         return self._names.index(name)
 
     def __repr__(self) -> str:
-        """As tensorflow_datasets prints it."""
+        """Returns the text that tensorflow_datasets prints."""
         return f"ClassLabel(shape=(), dtype=int64, num_classes={self.num_classes})"
 
 
@@ -163,33 +175,34 @@ class FeaturesDict(Mapping[str, Any]):
         Raises:
             ArgumentError: If there is none of that name.
         """
+        # A KeyError as well, which `Mapping.get` and `in` of programs rely on.
         if name not in self._features:
             raise UnknownNameError(f"There is no feature {name!r}; the features are {', '.join(self._features)}.")
         return self._features[name]
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is a feature of that name."""
+        """Returns whether there is a feature of that name."""
         return name in self._features
 
     def __iter__(self) -> Iterator[str]:
-        """Over the names."""
+        """Iterates over the names."""
         return iter(self._features)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Returns how many there are."""
         return len(self._features)
 
     def __repr__(self) -> str:
-        """One line for each feature."""
+        """Returns one line for each feature."""
         lines = "".join(f"    {name!r}: {feature!r},\n" for name, feature in self._features.items())
         return f"FeaturesDict({{\n{lines}}})"
 
     @property
     def shape(self) -> dict[str, Shape]:
-        """The shape of each."""
+        """Returns the shape of each."""
         return {name: feature.shape for name, feature in self._features.items()}
 
     @property
     def dtype(self) -> dict[str, np.dtype[Any]]:
-        """The NumPy type of each."""
+        """Returns the NumPy type of each."""
         return {name: feature.dtype for name, feature in self._features.items()}

@@ -1,4 +1,4 @@
-"""What is known of a data set besides its elements."""
+"""Descriptions of data sets and their splits."""
 
 from __future__ import annotations
 
@@ -30,41 +30,43 @@ class Splits(Mapping[str, SplitInfo]):
     """
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
+        # A copy: the description of a data set must not change with its loader.
         self._sizes = dict(sizes)
 
     def __getitem__(self, split: SplitLike) -> SplitInfo:
-        """Returns what is known of "train", or of "train[:80%]".
+        """Returns the `SplitInfo` of "train", or of "train[:80%]".
 
         Raises:
             ArgumentError: If it is no split of this data set.
         """
+        # By the arithmetic that reads the split, so that the count is the number of elements.
         return SplitInfo(str(split), sum(part.stop - part.start for part in resolve(split, self._sizes)))
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is a split of that name."""
+        """Returns whether there is a split of that name."""
         return name in self._sizes
 
     def __iter__(self) -> Iterator[str]:
-        """Over the names."""
+        """Iterates over the names."""
         return iter(self._sizes)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Returns how many there are."""
         return len(self._sizes)
 
     def __repr__(self) -> str:
-        """The number of examples of each."""
+        """Returns the number of examples of each."""
         return f"Splits({self._sizes})"
 
     @property
     def total_num_examples(self) -> int:
-        """How many examples the splits have together."""
+        """Returns how many examples the splits have together."""
         return sum(self._sizes.values())
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of a data set (tfds.core.DatasetInfo).
+    """The description of a data set (tfds.core.DatasetInfo).
 
     Attributes:
         name: The name it is loaded by.

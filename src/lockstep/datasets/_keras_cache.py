@@ -43,8 +43,9 @@ def obtain(file: PublishedFile, may_download: bool = True) -> tuple[bytes, Path]
         UnavailableError: If it is not in the cache and cannot be downloaded.
     """
     path = cached_path(file)
-    content = _cached(path, file)
+    content = _read_cached(path, file)
     try:
+        # A cached file with a wrong checksum is downloaded again, as Keras does.
         return content or _fetch(path, file, may_download), path
     except UnavailableError as error:
         if path.exists():
@@ -62,7 +63,7 @@ def cached_path(file: PublishedFile) -> Path:
     return directory() / file.name
 
 
-def _cached(path: Path, file: PublishedFile) -> bytes | None:
+def _read_cached(path: Path, file: PublishedFile) -> bytes | None:
     try:
         content = path.read_bytes()
     except OSError:
@@ -77,16 +78,20 @@ def _is_genuine(content: bytes, file: PublishedFile) -> bool:
 def _fetch(path: Path, file: PublishedFile, may_download: bool) -> bytes:
     if not may_download:
         raise UnavailableError("download=False forbids downloads")
+    # Before the server is asked: tests and closed networks want no packet at all.
     if os.environ.get("LOCKSTEP_OFFLINE", "0") not in ("", "0"):
         raise UnavailableError("LOCKSTEP_OFFLINE forbids downloads")
+    # Before the lock: without network every process gives up within seconds, not one after another.
     check_reachable(file.url)
-    with one_process(path, TOTAL_SECONDS * file.patience):
-        return _cached(path, file) or _download(path, file)
+    with download_lock(path, TOTAL_SECONDS * file.patience):
+        # Whoever waited for the lock finds the file that the other process has written.
+        return _read_cached(path, file) or _download(path, file)
 
 
 def _download(path: Path, file: PublishedFile) -> bytes:
     print(f"lockstep: downloading {file.url} to {path}", file=sys.stderr)
     content = download(file.url, file.patience)
+    # A proxy's login page arrives with status 200.
     if not _is_genuine(content, file):
         raise UnavailableError(f"what {file.url} sent has a wrong checksum")
     _store(path, content)
@@ -95,6 +100,7 @@ def _download(path: Path, file: PublishedFile) -> bytes:
 
 def _store(path: Path, content: bytes) -> None:
     """Writes the file in one step, so that nobody reads a part of it; a cache that cannot be written is no error."""
+    # Beside the target: a rename is atomic only within a file system.
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
     with contextlib.suppress(OSError):
         try:
@@ -105,11 +111,12 @@ def _store(path: Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def one_process(path: Path, seconds: float) -> Generator[None]:
+def download_lock(path: Path, seconds: float) -> Generator[None]:
     """Waits until no other process of this machine downloads to `path`; where files cannot be locked, does nothing."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
+            # A file beside the target, because the target is replaced, and a lock belongs to a file.
             lock = stack.enter_context(path.with_name(f"{path.name}.lock").open("ab"))
             _acquire(lock, seconds)
         yield
@@ -120,6 +127,7 @@ def _acquire(lock: BinaryIO, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while True:
         try:
+            # Without waiting, so that the deadline holds; the system frees the lock of a process that dies.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:

@@ -15,7 +15,7 @@ from lockstep.datasets import _keras_cache
 from lockstep.datasets._data_dir import find
 from lockstep.datasets._download import UnavailableError
 from lockstep.datasets._idx import read_idx
-from lockstep.datasets._place import Place, place
+from lockstep.datasets._place import DataLocation, data_location
 from lockstep.errors import InputError
 
 Bytes = NDArray[np.uint8]
@@ -23,6 +23,7 @@ Bytes = NDArray[np.uint8]
 _NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _SIDE = 28
 _CLASSES = 10
+# Begins the source of the sample, by which `is_sample` knows it.
 _SAMPLE = "a sample of MNIST"
 _PUBLISHED = _keras_cache.PublishedFile(
     name="mnist.npz",
@@ -75,16 +76,17 @@ def load_mnist() -> Mnist:
         DataNotFoundError: If `LOCKSTEP_DATA_DIR` is set and does not hold MNIST.
         InputError: If a file in it is damaged; the message names the file and what is wrong.
     """
-    return load_from(place(None))
+    return load_from(data_location(None))
 
 
-def load_from(place: Place) -> Mnist:
+def load_from(data_location: DataLocation) -> Mnist:
     """Returns MNIST from a place, as `load_mnist` does."""
-    if place.root is not None:
-        files = find(place.root, "mnist", _NAMES, place.setting)
+    if data_location.root is not None:
+        files = find(data_location.root, "mnist", _NAMES, data_location.setting)
         return _from_idx(files, f"MNIST from {files[0].parent}")
     try:
-        content, path = _keras_cache.obtain(_PUBLISHED, place.may_download)
+        content, path = _keras_cache.obtain(_PUBLISHED, data_location.may_download)
+    # A tutorial must run on a plane; `source`, and a line on standard error, say what it runs on.
     except UnavailableError as reason:
         return _sample(reason)
     return _from_npz(content, f"MNIST from {path}")
@@ -98,12 +100,13 @@ def _from_idx(files: Sequence[Traversable], source: str) -> Mnist:
 
 
 def _from_npz(content: bytes, source: str) -> Mnist:
+    # Never a pickle: loading one runs code.
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         return Mnist(arrays["x_train"], arrays["y_train"], arrays["x_test"], arrays["y_test"], source)
 
 
 def is_sample(mnist: Mnist) -> bool:
-    """Whether this is the sample that comes with lockstep, not MNIST."""
+    """Returns whether this is the sample that comes with lockstep, not MNIST."""
     return mnist.source.startswith(_SAMPLE)
 
 
@@ -115,6 +118,7 @@ def _sample(reason: UnavailableError) -> Mnist:
 
 
 def _check_split(name: str, images: Bytes, labels: Bytes, source: str) -> None:
+    # Also of files of the right format that belong to another data set.
     well_formed = images.shape == (labels.size, _SIDE, _SIDE) and labels.ndim == 1 and labels.size > 0
     if not well_formed or images.dtype != np.uint8 or labels.dtype != np.uint8:
         raise InputError(

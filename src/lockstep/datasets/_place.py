@@ -1,4 +1,4 @@
-"""Where the files of a data set come from: one directory if the user named one, else Keras' cache and the network."""
+"""Locations of a data set's files: the user's directory if one is named, else Keras' cache and the network."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class File:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where to look.
+class DataLocation:
+    """The places to look for a data set's files.
 
     Attributes:
         root: The only directory to look in, if the user named one.
@@ -41,30 +41,32 @@ class Place:
         Raises:
             DataNotFoundError: If one is missing; the message says where it was looked for and what to do.
         """
+        # Nowhere else: who names a directory must not train on other data by accident.
         if self.root is not None:
+            # The user's directory may hold files as they are published, or unpacked.
             wanted = [local_name(file) for file in published]
             urls = ", ".join(file.url for file in published)
             paths = find(self.root, data_set, wanted, self.setting, urls, directly)
             return [File(path, read(path)) for path in paths]
-        return [self._published(data_set, file) for file in published]
+        return [self._fetch_published(data_set, file) for file in published]
 
-    def _published(self, data_set: str, file: PublishedFile) -> File:
+    def _fetch_published(self, data_set: str, file: PublishedFile) -> File:
         try:
             content, path = obtain(file, self.may_download)
         except UnavailableError as error:
-            raise _nowhere(data_set, file, error) from error
+            raise _not_found_error(data_set, file, error) from error
         return File(path, content)
 
 
-def place(directory: str | os.PathLike[str] | None, may_download: bool = True) -> Place:
+def data_location(directory: str | os.PathLike[str] | None, may_download: bool = True) -> DataLocation:
     """Returns where to look for data: in `directory`, else in $LOCKSTEP_DATA_DIR, else in cache and network."""
     if directory is not None:
-        return Place(Path(directory).expanduser(), "data_dir", may_download)
-    return Place(data_dir(), VARIABLE, may_download)
+        return DataLocation(Path(directory).expanduser(), "data_dir", may_download)
+    return DataLocation(data_dir(), VARIABLE, may_download)
 
 
 def read(path: Path) -> bytes:
-    """Returns what a file holds; raises `InputError` if it cannot be read."""
+    """Reads a file; raises `InputError` if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -74,10 +76,11 @@ def read(path: Path) -> bytes:
 def local_name(file: PublishedFile) -> str:
     """Returns the name of a file in the user's own directory, where a single compressed file may be unpacked."""
     base = Path(file.name).name
+    # An archive is read as it is; only single files are unpacked by hand.
     return base if base.endswith(".tar.gz") else base.removesuffix(".gz")
 
 
-def _nowhere(data_set: str, file: PublishedFile, reason: UnavailableError) -> DataNotFoundError:
+def _not_found_error(data_set: str, file: PublishedFile, reason: UnavailableError) -> DataNotFoundError:
     return DataNotFoundError(
         f"{data_set} is not on this machine: {reason}. Looked for: {cached_path(file)}; {VARIABLE} and data_dir are "
         f"not set. Download {file.url} elsewhere and put it there, or into a directory {data_set}/ below the one that "

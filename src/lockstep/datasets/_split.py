@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from lockstep.datasets._unknown import UnknownNameError
+from lockstep.datasets._features import UnknownNameError
 from lockstep.errors import ArgumentError, UnsupportedError
 
 _ALL = "all"
+# The grammar of tensorflow_datasets' reader of splits, without its shards of files.
 _PART = re.compile(r"(?P<split>[\w-]+)(?:\[(?P<start>[^\[\]:]*):(?P<stop>[^\[\]:]*)\])?")
 _BOUND = re.compile(r"(?P<number>-?\d[\d_]*)(?P<unit>%|shard)?")
 _LANGUAGE = (
@@ -77,7 +78,7 @@ class ReadInstruction:
     rounding: str = "closest"
 
     def __post_init__(self) -> None:
-        """Refuses bounds that mean nothing."""
+        """Checks unit, rounding and bounds."""
         _check_choice("unit", self.unit, ("abs", "%"))
         _check_choice("rounding", self.rounding, ("closest", "pct1_dropremainder"))
         for bound in (self.from_, self.to):
@@ -88,6 +89,7 @@ class ReadInstruction:
 
     def __add__(self, other: object) -> Sum:
         """Joins two splits."""
+        # Through Sum, so that texts and objects mix: "train" + ReadInstruction("test").
         return Sum((self,)) + other
 
     def __radd__(self, other: object) -> Sum:
@@ -96,7 +98,7 @@ class ReadInstruction:
 
     @classmethod
     def from_spec(cls, spec: str) -> Sum:
-        """Returns what a text such as "train[:80%]+test" means."""
+        """Parses a text such as "train[:80%]+test"."""
         return _parse(spec)
 
 
@@ -156,6 +158,7 @@ def _parse_one(text: str, spec: str) -> ReadInstruction:
         raise ArgumentError(f"{_LANGUAGE} Received: {spec!r}; this part is no such thing: {text!r}.")
     if match["start"] is None:
         return ReadInstruction(match["split"])
+    # Spaces are allowed, as in "train[ :10%]".
     start, stop = (_parse_bound(match[side].strip(), spec) for side in ("start", "stop"))
     if match["split"] == _ALL:
         raise UnsupportedError(
@@ -185,7 +188,8 @@ def _parse_bound(text: str, spec: str) -> _Bound:
 
 
 def _unit(start: _Bound, stop: _Bound, spec: str) -> str:
-    """The unit of a slice; a plain 0 is the same in each."""
+    """Returns the unit of a slice; a plain 0 is the same in each."""
+    # train[0:10%] is no mixture of units.
     units = {bound.unit for bound in (start, stop) if bound.number or bound.unit == "%"}
     if len(units) > 1:
         raise ArgumentError(f"Both bounds of a slice have the same unit, examples or percent. Received: {spec!r}.")
@@ -198,10 +202,12 @@ def _part(instruction: ReadInstruction, name: str, sizes: Mapping[str, int]) -> 
     size = sizes[name]
     start = 0 if instruction.from_ is None else _position(instruction.from_, instruction, size)
     stop = size if instruction.to is None else _position(instruction.to, instruction, size)
+    # A slice that ends before it begins is empty, as in Python.
     return Part(name, start, max(start, stop))
 
 
 def _position(bound: float, instruction: ReadInstruction, size: int) -> int:
+    # From the end if negative, as in Python's slices.
     position = int(bound) if instruction.unit == "abs" else _examples(bound, instruction.rounding, size)
     if abs(position) > size:
         raise ArgumentError(
@@ -212,14 +218,16 @@ def _position(bound: float, instruction: ReadInstruction, size: int) -> int:
 
 
 def _examples(percent: float, rounding: str, size: int) -> int:
-    """A percentage in examples, rounded as tensorflow_datasets does: to the nearest, a half to the even one."""
+    """Returns a percentage in examples, rounded as tensorflow_datasets does: to the nearest, a half to the even one."""
     if rounding == "closest":
+        # Python's round: a half to the even number, as in tensorflow_datasets.
         return round(percent * size / 100)
     if size < 100:
         raise ArgumentError(
             f"rounding='pct1_dropremainder' leaves nothing of a split with fewer than 100 examples. Received: {size} "
             "examples. Use rounding='closest'."
         )
+    # Each percent has size // 100 examples; the remainder belongs to none.
     return int(percent * (size // 100))
 
 

@@ -51,7 +51,7 @@ def _dense(value: Any, feature: Any) -> _Array:
         return value
     is_padded = type(feature).__name__ == "FixedLenSequenceFeature"
     no_value = (
-        kinds().blank(feature.dtype, feature.default_value) if is_padded else _NO_VALUE[dtype_name(feature.dtype)]
+        kinds().fill_value(feature.dtype, feature.default_value) if is_padded else _NO_VALUE[dtype_name(feature.dtype)]
     )
     dense = value if is_padded else value.to_dense(no_value)
     # A program takes one column at least.

@@ -17,7 +17,7 @@ from lockstep._feed.source import DistributedSource, Source, distribution_of, dr
 from lockstep._nest import canonical, map_structure
 from lockstep._step.portions import Part
 from lockstep._step.replicas import Replicas
-from lockstep.data._keras_adapter import demand_an_end
+from lockstep.data._keras_adapter import check_finite
 from lockstep.distribute._values import DistributedValues, PerReplica
 from lockstep.errors import ArgumentError
 
@@ -36,7 +36,7 @@ def source_of(data: Any, replicas: Replicas, steps: int | None) -> Source:
         InputError: If neither data nor training end.
     """
     if (distribution := distribution_of(data, replicas)) is not None:
-        demand_an_end(distribution.dataset, steps)
+        check_finite(distribution.dataset, steps)
         return DistributedSource(distribution, everything)
     if isinstance(data, (np.ndarray, jax.Array, str, bytes, dict)) or not isinstance(data, Iterable):
         raise ArgumentError(

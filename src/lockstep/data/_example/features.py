@@ -1,4 +1,4 @@
-"""Descriptions of what examples hold, and what a batch of lists of different lengths is parsed to.
+"""Descriptions of an example's features, and the values of lists of different lengths.
 
 Source: tf.io.FixedLenFeature, VarLenFeature, FixedLenSequenceFeature, RaggedFeature.
 """
@@ -11,11 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lockstep._types import ArrayLike, DType
 from lockstep.errors import ArgumentError
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 TEXT = np.dtype(object)
+# The two lists of numbers of example.proto; there are no others.
 _NUMBERS = (np.dtype(np.float32), np.dtype(np.int64))
+# Lists hold bytes; programs name them in many ways.
 _TEXT_NAMES: tuple[Any, ...] = (object, TEXT, bytes, str, "string", "bytes", "str", "object")
 
 
@@ -39,7 +42,7 @@ class FixedLenFeature:
     default_value: Any = None
 
     def __post_init__(self) -> None:
-        _set(self, shape=_checked_shape(self.shape), dtype=as_dtype(self.dtype))
+        _set_fields(self, shape=_check_shape(self.shape), dtype=as_dtype(self.dtype))
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class VarLenFeature:
     dtype: Any
 
     def __post_init__(self) -> None:
-        _set(self, dtype=as_dtype(self.dtype))
+        _set_fields(self, dtype=as_dtype(self.dtype))
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class FixedLenSequenceFeature:
     default_value: Any = None
 
     def __post_init__(self) -> None:
-        _set(self, shape=_checked_shape(self.shape), dtype=as_dtype(self.dtype))
+        _set_fields(self, shape=_check_shape(self.shape), dtype=as_dtype(self.dtype))
         if np.ndim(self.default_value) != 0:
             raise ArgumentError(
                 f"default_value of a FixedLenSequenceFeature is a scalar; received {self.default_value!r}."
@@ -99,7 +102,7 @@ class RaggedFeature:
     value_key: str | None = None
 
     def __post_init__(self) -> None:
-        _set(self, dtype=as_dtype(self.dtype))
+        _set_fields(self, dtype=as_dtype(self.dtype))
 
 
 Description = FixedLenFeature | VarLenFeature | FixedLenSequenceFeature | RaggedFeature
@@ -120,12 +123,12 @@ class SparseValue(NamedTuple):
     values: _Array
     dense_shape: _Array
 
-    def to_dense(self, default_value: Any = None) -> _Array:
+    def to_dense(self, default_value: ArrayLike = None) -> _Array:
         """Returns an array (rows, longest), with `default_value` (`None`: 0 or b"") where there is no value.
 
         Source: tf.sparse.to_dense.
         """
-        dense = np.full(tuple(self.dense_shape), blank(self.values.dtype, default_value), self.values.dtype)
+        dense = np.full(tuple(self.dense_shape), fill_value(self.values.dtype, default_value), self.values.dtype)
         dense[tuple(self.indices.T)] = self.values
         return dense
 
@@ -147,41 +150,43 @@ class RaggedValue(NamedTuple):
         """Returns each row, (its length,)."""
         return np.split(self.values, self.row_splits[1:-1])
 
-    def to_dense(self, default_value: Any = None) -> _Array:
+    def to_dense(self, default_value: ArrayLike = None) -> _Array:
         """Returns an array (rows, longest), with `default_value` (`None`: 0 or b"") behind shorter rows.
 
         Source: tf.RaggedTensor.to_tensor.
         """
-        return sparse(self.values, np.diff(self.row_splits)).to_dense(default_value)
+        return to_sparse(self.values, np.diff(self.row_splits)).to_dense(default_value)
 
 
-def sparse(values: _Array, lengths: _Array) -> SparseValue:
+def to_sparse(values: _Array, lengths: _Array) -> SparseValue:
     """Returns rows of some lengths as a `SparseValue`."""
     rows = np.repeat(np.arange(len(lengths)), lengths)
+    # The first value of each row, from which columns are counted.
     begins = np.cumsum(lengths) - lengths
     columns = np.arange(len(values)) - np.repeat(begins, lengths)
     longest = int(lengths.max()) if len(lengths) else 0
     return SparseValue(np.stack([rows, columns], axis=1).astype(np.int64), values, np.array([len(lengths), longest]))
 
 
-def ragged(values: _Array, lengths: _Array) -> RaggedValue:
+def to_ragged(values: _Array, lengths: _Array) -> RaggedValue:
     """Returns rows of some lengths as a `RaggedValue`."""
     return RaggedValue(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
 
 
-def blank(dtype: np.dtype[Any], default_value: Any) -> Any:
-    """Returns what stands for no value."""
+def fill_value(dtype: np.dtype[Any], default_value: ArrayLike) -> Any:
+    """Returns the value that fills up missing values of a dtype."""
     if default_value is not None:
         return default_value.encode() if isinstance(default_value, str) else default_value
     return b"" if dtype == TEXT else 0
 
 
-def as_dtype(dtype: Any) -> np.dtype[Any]:
+def as_dtype(dtype: DType) -> np.dtype[Any]:
     """Returns float32, int64 or, for text, `object`; takes TensorFlow's dtypes too.
 
     Raises:
         ArgumentError: If it is another one.
     """
+    # TensorFlow's DType has a name, too.
     name = getattr(dtype, "name", dtype)
     if any(dtype is known or name == known for known in _TEXT_NAMES):
         return TEXT
@@ -193,16 +198,18 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     )
 
 
-def _checked_shape(shape: Any) -> tuple[int, ...]:
+def _check_shape(shape: Sequence[int]) -> tuple[int, ...]:
     try:
         sizes = tuple(int(size) for size in shape)
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"shape is a list of sizes, [] for a scalar; received {shape!r}.") from error
+    # -1, an unknown size, is for FixedLenSequenceFeature's first axis alone, which is not named.
     if any(size < 0 for size in sizes):
         raise ArgumentError(f"sizes of a shape are known and not negative; received {shape!r}.")
     return sizes
 
 
-def _set(instance: object, **fields: Any) -> None:
+def _set_fields(instance: object, **fields: Any) -> None:
+    # Past the frozen dataclass: descriptions are compared and hashed by their converted fields.
     for name, value in fields.items():
         object.__setattr__(instance, name, value)

@@ -63,6 +63,7 @@ _KINDS = "kind"  # the name of the oneof in Feature
 
 
 def _pool() -> descriptor_pool.DescriptorPool:
+    # Package "tensorflow": the full names are TensorFlow's, in a pool of their own.
     file = descriptor_pb2.FileDescriptorProto(name=_FILE, package="tensorflow", syntax="proto3")
     for name, fields in _MESSAGES.items():
         _add_message(file, name, fields)
@@ -101,6 +102,7 @@ def _add_field(message: Any, name: str, number: int, kind: str) -> None:
 def _add_map_entry(message: Any, name: str, value: str) -> str:
     title = "".join(part.capitalize() for part in name.split("_")) + "Entry"
     entry = message.nested_type.add(name=title)
+    # A map is a repeated message of key and value on the wire; this flag gives it a dict's interface.
     entry.options.map_entry = True
     _add_field(entry, "key", 1, "string")
     _add_field(entry, "value", 2, value)
@@ -111,8 +113,8 @@ _messages = _pool()
 
 
 def _class(name: str) -> Any:
-    found = _messages.FindMessageTypeByName(f"tensorflow.{name}")
-    return message_factory.GetMessageClass(found)
+    descriptor = _messages.FindMessageTypeByName(f"tensorflow.{name}")
+    return message_factory.GetMessageClass(descriptor)
 
 
 BytesList: Any = _class("BytesList")

@@ -13,7 +13,8 @@ import ml_dtypes
 import numpy as np
 
 from lockstep import _decoded_size
-from lockstep.data._files.reader import texts
+from lockstep._types import ArrayLike, DType
+from lockstep.data._files.reader import to_text_array
 from lockstep.errors import ArgumentError, InputError
 
 _Array = np.ndarray[Any, np.dtype[Any]]
@@ -40,7 +41,9 @@ _TYPES: dict[np.dtype[Any], tuple[int, str]] = {
 }
 
 
-def decode_raw(input_bytes: Any, out_type: Any, little_endian: bool = True, fixed_length: int | None = None) -> _Array:
+def decode_raw(
+    input_bytes: ArrayLike, out_type: DType, little_endian: bool = True, fixed_length: int | None = None
+) -> _Array:
     """Reads bytes as numbers.
 
     Args:
@@ -64,19 +67,20 @@ def decode_raw(input_bytes: Any, out_type: Any, little_endian: bool = True, fixe
         raise ArgumentError(
             f"decode_raw takes bytes and the type of numbers; received {dtype} and {input_bytes!r:.80}."
         )
-    pieces = [bytes(row) if fixed_length is None else _fitted(bytes(row), fixed_length) for row in rows.flat]
+    pieces = [bytes(row) if fixed_length is None else _cut_or_pad(bytes(row), fixed_length) for row in rows.flat]
     lengths = {len(piece) for piece in pieces}
     if len(lengths) > 1 or any(length % dtype.itemsize for length in lengths):
         raise InputError(
             f"decode_raw: {sorted(lengths)[:5]} bytes must be one length, a multiple of the {dtype.itemsize} bytes of "
             f"{dtype}. Check out_type, or pass fixed_length."
         )
+    # Always said, so that the result does not depend on the machine.
     order = "<" if little_endian else ">"
     numbers = np.frombuffer(b"".join(pieces), dtype.newbyteorder(order)).astype(dtype)
     return numbers.reshape(*rows.shape, max(lengths, default=0) // dtype.itemsize)
 
 
-def serialize_tensor(tensor: Any) -> bytes:
+def serialize_tensor(tensor: ArrayLike) -> bytes:
     """Returns an array of numbers or text as a serialised TensorProto, the same bytes as TensorFlow's.
 
     Raises:
@@ -85,15 +89,16 @@ def serialize_tensor(tensor: Any) -> bytes:
     Source: tf.io.serialize_tensor.
     """
     array = _as_array(tensor)
-    message = _proto(array.dtype, array.shape)
+    message = _tensor_proto(array.dtype, array.shape)
     if array.dtype == _TEXT:
         message.string_val.extend([_as_bytes(value) for value in array.flat])
     else:
+        # Little endian, as TensorFlow's own files are.
         message.tensor_content = array.astype(array.dtype.newbyteorder("<")).tobytes()
     return message.SerializeToString()
 
 
-def parse_tensor(serialized: Any, out_type: Any) -> _Array:
+def parse_tensor(serialized: ArrayLike, out_type: DType) -> _Array:
     """Returns the array that a serialised TensorProto holds.
 
     Args:
@@ -114,64 +119,67 @@ def parse_tensor(serialized: Any, out_type: Any) -> _Array:
         message = messages.TensorProto.FromString(bytes(serialized))
     except importlib.import_module("google.protobuf.message").DecodeError as error:
         raise _no_tensor(serialized, "it cannot be parsed") from error
-    dtype = _wanted(out_type)
+    dtype = _check_dtype(out_type)
     if message.dtype != _TYPES[dtype][0]:
-        held = next((str(known) for known, (number, _) in _TYPES.items() if number == message.dtype), "no known type")
-        raise InputError(f"the serialised tensor holds {held}, not {dtype}. Pass that out_type.")
+        stored = next((str(known) for known, (number, _) in _TYPES.items() if number == message.dtype), "no known type")
+        raise InputError(f"the serialised tensor holds {stored}, not {dtype}. Pass that out_type.")
     return _content(message, dtype, serialized)
 
 
-def _content(message: Any, dtype: np.dtype[Any], serialized: Any) -> _Array:
+def _content(message: Any, dtype: np.dtype[Any], serialized: ArrayLike) -> _Array:
     shape = tuple(dim.size for dim in message.tensor_shape.dim)
     count = math.prod(shape)
+    # Raw bytes, the usual form; values one by one come from programs that build the message by hand.
     if message.tensor_content:
         if len(message.tensor_content) != count * dtype.itemsize or dtype == _TEXT:
             raise _no_tensor(serialized, f"its content is not of {dtype} {shape}")
         return np.frombuffer(message.tensor_content, dtype.newbyteorder("<")).astype(dtype).reshape(shape)
     # An element of text is a reference, to one and the same value where values are left out.
     _decoded_size.check(count * dtype.itemsize, f"a TensorProto whose tensor_shape is {list(shape)} of {dtype}")
-    values = _listed(getattr(message, _TYPES[dtype][1]), dtype)
+    values = _to_array(getattr(message, _TYPES[dtype][1]), dtype)
     if len(values) > count or min(shape, default=0) < 0:
         raise _no_tensor(serialized, f"it has {len(values)} values for shape {shape}")
     if len(values) < count:  # TensorFlow leaves out repetitions of the last value
-        last = values[-1:] if len(values) else _listed([b""] if dtype == _TEXT else [0, 0], dtype)[:1]
+        last = values[-1:] if len(values) else _to_array([b""] if dtype == _TEXT else [0, 0], dtype)[:1]
         values = np.concatenate([values, np.repeat(last, count - len(values))])
     return values.reshape(shape)
 
 
-def _listed(values: Any, dtype: np.dtype[Any]) -> _Array:
+def _to_array(values: Any, dtype: np.dtype[Any]) -> _Array:
     if dtype == _TEXT:
-        return texts(values)
+        return to_text_array(values)
     if dtype.kind == "c":
         return np.array(values, np.float64).reshape(-1, 2).astype(dtype.type(0).real.dtype).view(dtype)[:, 0]
     if dtype in (np.float16, _BFLOAT16):
+        # half_val holds the bits of each number in an integer.
         return np.array(values, np.uint16).view(dtype)
     return np.array(values, dtype)
 
 
-def _proto(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+def _tensor_proto(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
     messages = importlib.import_module("lockstep.data._example.messages")
     message = messages.TensorProto(dtype=_TYPES[dtype][0])
+    # A scalar has an empty shape, which TensorFlow writes, and proto3 would leave out.
     message.tensor_shape.SetInParent()
     for size in shape:
         message.tensor_shape.dim.add(size=size)
     return message
 
 
-def _as_array(tensor: Any) -> _Array:
+def _as_array(tensor: ArrayLike) -> _Array:
     array = np.asarray(tensor)
     if array.dtype.kind in "SU":
         array = array.astype(object)
-    return array.astype(_wanted(array.dtype), copy=False)
+    return array.astype(_check_dtype(array.dtype), copy=False)
 
 
-def _wanted(dtype: Any) -> np.dtype[Any]:
+def _check_dtype(dtype: DType) -> np.dtype[Any]:
     if dtype in (bytes, str) or getattr(dtype, "name", dtype) == "string":
         return _TEXT
-    found = np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).newbyteorder("=")
-    if found not in _TYPES:
+    known = np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).newbyteorder("=")
+    if known not in _TYPES:
         raise ArgumentError(f"TensorFlow has no type {dtype!r}. Use one of {', '.join(map(str, _TYPES))}.")
-    return found
+    return known
 
 
 def _as_bytes(value: object) -> bytes:
@@ -180,9 +188,9 @@ def _as_bytes(value: object) -> bytes:
     raise ArgumentError(f"an object array holds text (bytes or str), not {type(value).__name__}.")
 
 
-def _fitted(data: bytes, length: int) -> bytes:
+def _cut_or_pad(data: bytes, length: int) -> bytes:
     return data[:length].ljust(length, b"\0")
 
 
-def _no_tensor(serialized: Any, reason: str) -> InputError:
+def _no_tensor(serialized: ArrayLike, reason: str) -> InputError:
     return InputError(f"{len(serialized)} bytes are no serialised tensor: {reason}. Write them with serialize_tensor.")

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.data._files.reader import texts
-from lockstep.data._files.stream import as_path, not_found
+from lockstep.data._files.reader import to_text_array
+from lockstep.data._files.stream import as_path, file_not_found
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
 
 _Texts = np.ndarray[Any, np.dtype[Any]]
 
 
-def open_array_record(path: Any) -> ArrayRecordReader:
+def open_array_record(path: object) -> ArrayRecordReader:
     """Opens an ArrayRecord file for reading in order.
 
     Raises:
@@ -35,8 +35,8 @@ def open_array_record(path: Any) -> ArrayRecordReader:
     return ArrayRecordReader(as_path(path))
 
 
-def count(path: Any) -> int:
-    """Returns the number of records in a file; raises what `open_array_record` raises."""
+def count(path: object) -> int:
+    """Returns the number of records in a file; raises the errors of `open_array_record`."""
     reader = open_array_record(path)
     try:
         return reader.count
@@ -74,8 +74,11 @@ class ArrayRecords:
     def __init__(self, paths: Any) -> None:
         single = isinstance(paths, (str, bytes, os.PathLike))
         self._files = [
-            _File(as_path(path), "readahead_buffer_size:0,max_parallelism:0") for path in _listed(paths, single)
+            # Random access: reading ahead would read chunks that nobody asks for.
+            _File(as_path(path), "readahead_buffer_size:0,max_parallelism:0")
+            for path in _as_list(paths, single)
         ]
+        # First global number of each file: a binary search then finds the file of a record.
         self._first = [0, *accumulate(file.count for file in self._files)]
 
     def __len__(self) -> int:
@@ -89,25 +92,26 @@ class ArrayRecords:
             ArgumentError: If there is no record of such a number.
             InputError: If a record is broken.
         """
-        wanted = [self._checked(int(row)) for row in rows]
-        found: list[bytes] = []
+        wanted = [self._check_number(int(row)) for row in rows]
+        records: list[bytes] = []
+        # Only neighbours are grouped: the records must come back in the order of `rows`.
         for index, group in groupby(wanted, lambda row: bisect.bisect_right(self._first, row) - 1):
-            found += self._files[index].read([row - self._first[index] for row in group])
-        return texts(found)
+            records += self._files[index].read([row - self._first[index] for row in group])
+        return to_text_array(records)
 
     def close(self) -> None:
         """Closes the files."""
         for file in self._files:
             file.close()
 
-    def _checked(self, row: int) -> int:
+    def _check_number(self, row: int) -> int:
         if 0 <= row < len(self):
             return row
         raise ArgumentError(f"there are {len(self)} records, counted from 0; received number {row}.")
 
 
 class ArrayRecordReader:
-    """Reads the records of an ArrayRecord file in order; a position is the number of a record."""
+    """A reader of the records of an ArrayRecord file in order; a position is the number of a record."""
 
     def __init__(self, path: str) -> None:
         self._file = _File(path, "")
@@ -115,12 +119,12 @@ class ArrayRecordReader:
 
     @property
     def count(self) -> int:
-        """Number of records in the file."""
+        """Returns the number of records in the file."""
         return self._file.count
 
     @property
     def number(self) -> int:
-        """Ordinal of the next record."""
+        """Returns the ordinal of the next record."""
         return self._next
 
     def read(self, limit: int) -> _Texts | None:
@@ -128,7 +132,7 @@ class ArrayRecordReader:
         stop = min(self._next + max(limit, 1), self.count)
         if self._next >= stop:
             return None
-        records = texts(self._file.read(range(self._next, stop)))
+        records = to_text_array(self._file.read(range(self._next, stop)))
         self._next = stop
         return records
 
@@ -153,28 +157,31 @@ class ArrayRecordReader:
 class _File:
     def __init__(self, path: str, options: str) -> None:
         if not os.path.exists(path):
-            raise not_found(path)
+            raise file_not_found(path)
         self.path = path
+        # Before the file is opened: without the package the error should name the package.
         module = _module()
         try:
             self._reader: Any = module.ArrayRecordReader(path, options)
             self.count: int = self._reader.num_records()
             self._check()
         except (RuntimeError, ValueError, IndexError) as error:
-            raise self._broken("cannot be opened", error) from error
+            raise self._broken_error("cannot be opened", error) from error
 
     def read(self, rows: Sequence[int]) -> list[bytes]:
         """Returns records by their numbers in this file."""
         try:
+            # The library reads a range in one call, faster than a list of the same numbers.
             bounds = (rows.start, rows.stop) if isinstance(rows, range) else (list(rows),)
             records = self._reader.read(*bounds)
             self._check()
             return records
         except (RuntimeError, ValueError, IndexError) as error:
-            raise self._broken(f"cannot be read at records {rows[0]} to {rows[-1]}", error) from error
+            raise self._broken_error(f"cannot be read at records {rows[0]} to {rows[-1]}", error) from error
 
     def _check(self) -> None:
-        """Makes the reader raise what is wrong with the file, which it does when it is closed."""
+        """Checks the file by its reader's status."""
+        # The library raises only when a broken reader is closed.
         if not self._reader.ok():
             self._reader.close()
             raise ValueError("it is broken")
@@ -184,11 +191,11 @@ class _File:
             with contextlib.suppress(RuntimeError):  # of a broken file; `read` has raised it
                 self._reader.close()
 
-    def _broken(self, what: str, error: Exception) -> InputError:
+    def _broken_error(self, what: str, error: Exception) -> InputError:
         return InputError(f"{self.path} {what}: {error}. It must be a whole ArrayRecord file; copy or write it again.")
 
 
-def _listed(paths: Any, single: bool) -> list[Any]:
+def _as_list(paths: Any, single: bool) -> list[Any]:
     files = [paths] if single else list(paths)
     if not files:
         raise ArgumentError("at least one file is needed; received none.")
@@ -197,6 +204,7 @@ def _listed(paths: Any, single: bool) -> list[Any]:
 
 def _module() -> Any:
     try:
+        # Imported late: the package is optional.
         return importlib.import_module("array_record.python.array_record_module")
     except ImportError as error:
         raise UnsupportedError(

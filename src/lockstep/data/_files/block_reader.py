@@ -6,13 +6,13 @@ import abc
 from collections.abc import Sequence
 from typing import Any
 
-from lockstep.data._files.reader import texts
+from lockstep.data._files.reader import to_text_array
 from lockstep.data._files.stream import Stream
 from lockstep.errors import InputError
 
 
 class BadRecord(InputError):
-    """What `convert` raises for a record that it cannot convert.
+    """The error of `convert` for a record that it cannot convert.
 
     Args:
         index: Which one of the portion.
@@ -25,7 +25,7 @@ class BadRecord(InputError):
 
 
 class BlockReader(abc.ABC):
-    """Serves portions of parsed blocks.
+    """A reader that parses a block of records at a time and returns portions of it.
 
     Args:
         stream: Where the bytes come from.
@@ -50,6 +50,7 @@ class BlockReader(abc.ABC):
         portion = self._records[self._index : self._index + max(limit, 1)]
         try:
             values = self.convert(portion)
+        # The good records before it come first; the next call begins with the bad one and raises.
         except BadRecord as bad:
             if bad.index == 0:
                 raise InputError(str(bad)) from bad
@@ -64,17 +65,19 @@ class BlockReader(abc.ABC):
 
     def seek(self, position: int) -> None:
         """Continues at such a byte."""
+        # A restored cursor often stands there already: keep what has been parsed.
         if position == self.tell():
             return
         self._stream.seek(position)
         self._records, self._starts, self._index, self._failure = (), (), 0, None
+        # Counting takes a pass over the file, and only an error message needs the number.
         self._before = 0 if position == self._first else None
         self._next = position
         self.forget(position)
 
     @property
     def number(self) -> int:
-        """Ordinal of the next record; after a seek the records before it are counted when it is first asked for."""
+        """Returns the ordinal of the next record; the first call after a seek counts the records before it."""
         if self._before is None:
             self._before = self._count(self.tell()) - self._index
         return self._before + self._index
@@ -92,10 +95,10 @@ class BlockReader(abc.ABC):
 
     @abc.abstractmethod
     def forget(self, position: int) -> None:
-        """Drops what has been read ahead: the stream has moved to `position`."""
+        """Drops the bytes that were read ahead: the stream has moved to `position`."""
 
     @abc.abstractmethod
-    def reopened(self) -> BlockReader:
+    def reopen(self) -> BlockReader:
         """Returns another reader of the same file, at its beginning."""
 
     def convert(self, portion: Sequence[Any]) -> Any:
@@ -104,9 +107,10 @@ class BlockReader(abc.ABC):
         Raises:
             BadRecord: If one of them cannot be converted; those before it can.
         """
-        return texts(portion)
+        return to_text_array(portion)
 
     def _refill(self) -> bool:
+        # A broken file stays broken: the parser is not asked again at a place it cannot continue from.
         if self._failure is not None:
             raise self._failure
         if self._before is not None:
@@ -121,7 +125,8 @@ class BlockReader(abc.ABC):
 
     def _count(self, position: int) -> int:
         """Returns how many records lie before a position."""
-        other = self.reopened()
+        # Another reader, because this one must not lose its place.
+        other = self.reopen()
         try:
             count = 0
             while other.tell() < position and other.read(1) is not None:

@@ -22,7 +22,7 @@ _Rows = list[list[bytes] | None]  # `None` for a record whose quotes are wrong
 
 
 def open_csv(
-    path: Any,
+    path: object,
     record_defaults: Sequence[Any],
     compression_type: str | None = "",
     *,
@@ -50,6 +50,7 @@ def open_csv(
         DataNotFoundError: If there is no such file.
         InputError: If the header is missing.
     """
+    # As TensorFlow: the splitter works on bytes.
     if len(field_delim.encode()) != 1 or field_delim in '"\r\n':
         raise ArgumentError(f"field_delim is one ASCII character that is no quote or newline, not {field_delim!r}.")
     columns = columns_of(record_defaults, select_cols, na_value)
@@ -58,7 +59,7 @@ def open_csv(
 
 
 class CsvReader(BlockReader):
-    """Reads the records of a CSV file as a tuple of arrays of shape (k,)."""
+    """A reader of a CSV file; records are a tuple of arrays of shape (k,)."""
 
     def __init__(
         self, stream: Stream, columns: list[Column], splitter: _Splitter, header: bool, selected: bool
@@ -77,9 +78,11 @@ class CsvReader(BlockReader):
         """Returns the records that end in the next chunk that ends any."""
         while chunk := self._stream.read(_CHUNK):
             records = self._splitter.records(b"".join((*self._lines, chunk)))
+            # The last piece may go on in the next chunk.
             self._lines = [records.pop()]
             if records:
                 return self._rows(records)
+            # A quote that is never closed: what has been read is taken for one broken record.
             if len(self._lines[0]) > _LONGEST:
                 break
         last, self._lines = [line for line in self._lines if line], []
@@ -89,7 +92,7 @@ class CsvReader(BlockReader):
         """Drops the record that has been begun."""
         self._lines, self._offset = [], position
 
-    def reopened(self) -> CsvReader:
+    def reopen(self) -> CsvReader:
         """Returns another reader of the file."""
         stream = Stream(self.path, self._stream.compression)
         return CsvReader(stream, self._columns, self._splitter, self._header, self._selected)
@@ -97,7 +100,7 @@ class CsvReader(BlockReader):
     def convert(self, portion: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the columns of some rows."""
         self._check_widths(portion)
-        return tuple(self._converted(column, [row[column.index] for row in portion]) for column in self._columns)
+        return tuple(self._convert_column(column, [row[column.index] for row in portion]) for column in self._columns)
 
     def _rows(self, records: list[bytes]) -> tuple[_Rows, list[int], int]:
         starts = starts_of(records, self._offset)
@@ -113,6 +116,7 @@ class CsvReader(BlockReader):
 
     def _check_widths(self, rows: Sequence[list[bytes] | None]) -> None:
         least = self._columns[-1].index + 1
+        # With select_cols further columns of the file do not matter.
         most = 1 << 62 if self._selected else least
         for index, row in enumerate(rows):
             if row is None:
@@ -125,7 +129,7 @@ class CsvReader(BlockReader):
         wanted = f"at least {least} fields are" if self._selected else f"{least} fields are"
         return f"{self._where(index)}: {wanted} expected, one per column; it has {found}. {_FIX_WIDTH}"
 
-    def _converted(self, column: Column, fields: list[bytes]) -> Any:
+    def _convert_column(self, column: Column, fields: list[bytes]) -> Any:
         try:
             return column.convert(fields)
         except (ValueError, OverflowError) as error:
@@ -134,6 +138,7 @@ class CsvReader(BlockReader):
 
     def _where(self, index: int) -> str:
         position = self._starts[self._index + index]
+        # Lines are counted only for an error: the file is read again up to the record.
         other = Stream(self.path, self._stream.compression)
         try:
             line = 1 + other.read(position).count(b"\n")
@@ -153,15 +158,17 @@ class _Splitter:
         self._delimiter = delimiter
         self._quotes = quotes
         field = re.escape(delimiter)
+        # RFC 4180: a quoted field with doubled quotes, or one without any quote.
         self._field = re.compile(rb'(?:"((?:[^"]|"")*)"|([^"%b]*))(%b|$)' % (field, field))
 
     def records(self, text: bytes) -> list[bytes]:
-        """Returns the records with their ends, and last, maybe empty, what may go on in the text that follows."""
+        """Returns the records with their line ends, and last, maybe empty, the begun part of another record."""
         lines = text.splitlines(keepends=True)
         rest = b"" if text.endswith(b"\n") else lines.pop()
+        # The fast way: almost all files have few quotes or none.
         if not self._quotes or b'"' not in text:
             return [*lines, rest]
-        return _joined(lines, rest)
+        return _join_quoted_lines(lines, rest)
 
     def fields(self, record: bytes) -> list[bytes] | None:
         """Returns the fields of a record, or `None` if its quotes are wrong."""
@@ -172,6 +179,7 @@ class _Splitter:
         at, more = 0, True
         while more:
             match = self._field.match(record, at)
+            # Neither a whole quoted field nor one without quotes: the record is wrong, not the file.
             if match is None:
                 return None
             quoted, plain, end = match.groups()
@@ -180,14 +188,15 @@ class _Splitter:
         return fields
 
 
-def _joined(lines: list[bytes], rest: bytes) -> list[bytes]:
-    """Joins lines that a quoted newline divides: those up to an even number of quotes."""
+def _join_quoted_lines(lines: list[bytes], rest: bytes) -> list[bytes]:
+    """Joins lines that a quoted newline divides: lines up to an even number of quotes."""
     records: list[bytes] = []
     open_lines: list[bytes] = []
     quotes = 0
     for line in lines:
         quotes += line.count(b'"')
         open_lines.append(line)
+        # Within an open quote the number of quotes so far is odd, whatever doubled quotes the field has.
         if quotes % 2 == 0:
             records.append(open_lines[0] if len(open_lines) == 1 else b"".join(open_lines))
             open_lines, quotes = [], 0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from lockstep.data._files.block_reader import BlockReader
 from lockstep.data._files.stream import Stream, as_path
@@ -17,7 +16,7 @@ _CHUNK = 1 << 18
 
 
 def open_fixed(
-    path: Any,
+    path: object,
     record_bytes: int,
     header_bytes: int = 0,
     footer_bytes: int = 0,
@@ -39,8 +38,8 @@ def open_fixed(
     return reader
 
 
-def count(path: Any, record_bytes: int, header_bytes: int = 0, footer_bytes: int = 0) -> int:
-    """Returns the number of records in an uncompressed file; raises what `open_fixed` raises."""
+def count(path: object, record_bytes: int, header_bytes: int = 0, footer_bytes: int = 0) -> int:
+    """Returns the number of records in an uncompressed file; raises the errors of `open_fixed`."""
     reader = open_fixed(path, record_bytes, header_bytes, footer_bytes)
     try:
         return reader.check_size() or 0
@@ -49,11 +48,12 @@ def count(path: Any, record_bytes: int, header_bytes: int = 0, footer_bytes: int
 
 
 class FixedLengthReader(BlockReader):
-    """Reads records of a fixed length; a record is `bytes`."""
+    """A reader of records of a fixed length; a record is `bytes`."""
 
     def __init__(self, stream: Stream, record_bytes: int, header_bytes: int, footer_bytes: int) -> None:
         super().__init__(stream, header_bytes)
         self._lengths = (record_bytes, header_bytes, footer_bytes)
+        # findall cuts a chunk in one call, faster than slicing in a loop. The repeat count of `re` has a limit.
         self._cut = re.compile(b".{%d}" % record_bytes, re.DOTALL).findall if record_bytes < 1 << 16 else None
         self._chunk = b""
         self._offset = 0  # of the chunk; the header has yet to be skipped
@@ -61,8 +61,9 @@ class FixedLengthReader(BlockReader):
 
     def check_size(self) -> int | None:
         """Returns the number of records, if it can be told without reading."""
+        # Wrong lengths show before the first record, where the file is not compressed.
         size = self._stream.size()
-        return None if size is None else self._checked_count(size)
+        return None if size is None else self._check_count(size)
 
     def parse(self) -> tuple[Sequence[bytes], Sequence[int], int]:
         """Returns the records that are whole and surely no part of the footer."""
@@ -81,7 +82,7 @@ class FixedLengthReader(BlockReader):
         """Drops the chunk."""
         self._chunk, self._offset, self._ended = b"", position, False
 
-    def reopened(self) -> FixedLengthReader:
+    def reopen(self) -> FixedLengthReader:
         """Returns another reader of the file."""
         return FixedLengthReader(Stream(self.path, self._stream.compression), *self._lengths)
 
@@ -96,15 +97,16 @@ class FixedLengthReader(BlockReader):
         skipped = len(self._stream.read(header - self._offset))
         self._offset += skipped
         if self._offset < header:
-            self._checked_count(self._offset)
+            self._check_count(self._offset)
 
     def _fill(self, needed: int) -> None:
         self._chunk += self._stream.read(max(needed - len(self._chunk), _CHUNK))
+        # Only the end of the file gives fewer bytes than were asked for.
         self._ended = len(self._chunk) < needed
         if self._ended:
-            self._checked_count(self._offset + len(self._chunk))
+            self._check_count(self._offset + len(self._chunk))
 
-    def _checked_count(self, size: int) -> int:
+    def _check_count(self, size: int) -> int:
         record, header, footer = self._lengths
         body = size - header - footer
         if body < 0 or body % record:

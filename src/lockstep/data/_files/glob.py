@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
+from lockstep._types import ArrayLike
 from lockstep.data._files.stream import as_path
 from lockstep.errors import ArgumentError, DataNotFoundError
 
 
-def matching_files(patterns: Any) -> list[str]:
+def matching_files(patterns: ArrayLike) -> list[str]:
     """Returns the names of the files that match any of some patterns, sorted.
 
     `*` and `?` match within one level of folders, names that begin with a dot included; `[ab]`, `[a-z]` and `[^a]`
@@ -34,16 +34,18 @@ def matching_files(patterns: Any) -> list[str]:
 
 
 def _matches(pattern: str) -> list[str]:
-    found = glob.glob(pattern.replace("[^", "[!"), include_hidden=True)
-    if not found:
+    # TensorFlow's patterns negate by [^a], Python's by [!a].
+    names = glob.glob(pattern.replace("[^", "[!"), include_hidden=True)
+    if not names:
         raise DataNotFoundError(
             f"no file matches {pattern!r}. Check the pattern and the folder; each worker needs the files under the "
             f"same names."
         )
-    return found
+    return names
 
 
-def _each(patterns: Any) -> list[str]:
+def _each(patterns: ArrayLike) -> list[str]:
+    # An element of a dataset of patterns is an array of bytes.
     if isinstance(patterns, np.ndarray):
         patterns = np.atleast_1d(patterns).tolist()
     several = isinstance(patterns, Iterable) and not isinstance(patterns, (str, bytes))

@@ -10,6 +10,7 @@ Source: pyarrow.parquet; tfio.IODataset.from_parquet has the same elements.
 from __future__ import annotations
 
 import bisect
+import importlib
 import os
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -18,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from lockstep._nest import Packed
-from lockstep.data._files.parquet_columns import shape_and_dtype, value_of
-from lockstep.data._files.stream import as_path, not_found
+from lockstep.data._files.reader import to_text_array
+from lockstep.data._files.stream import as_path, file_not_found
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
 
 _ROWS = 4096
 
 
-def open_parquet(path: Any, columns: Sequence[str] | None = None) -> ParquetReader:
+def open_parquet(path: object, columns: Sequence[str] | None = None) -> ParquetReader:
     """Opens a Parquet file.
 
     Args:
@@ -41,19 +42,19 @@ def open_parquet(path: Any, columns: Sequence[str] | None = None) -> ParquetRead
     return ParquetReader(as_path(path), columns)
 
 
-def count(path: Any) -> int:
-    """Returns the number of rows; raises what `open_parquet` raises."""
-    file = _opened(as_path(path))
+def count(path: object) -> int:
+    """Returns the number of rows; raises the errors of `open_parquet`."""
+    file = _open(as_path(path))
     try:
         return file.metadata.num_rows
     finally:
         file.close()
 
 
-def spec(path: Any, columns: Sequence[str] | None = None) -> dict[str, Any]:
+def spec(path: object, columns: Sequence[str] | None = None) -> dict[str, Any]:
     """Returns for each column (shape, dtype); a list of any length has shape `(None,)`, text is `object`.
 
-    Raises what `open_parquet` raises.
+    Raises the errors of `open_parquet`.
     """
     reader = open_parquet(path, columns)
     try:
@@ -63,22 +64,23 @@ def spec(path: Any, columns: Sequence[str] | None = None) -> dict[str, Any]:
 
 
 class ParquetReader:
-    """Reads the rows of a Parquet file; a position is the number of a row."""
+    """A reader of the rows of a Parquet file; a position is the number of a row."""
 
     def __init__(self, path: str, columns: Sequence[str] | None) -> None:
         self._path = path
-        self._file = _opened(path)
+        self._file = _open(path)
         schema = self._file.schema_arrow
-        self._columns = _checked_columns(path, columns, schema.names)
+        self._columns = _check_columns(path, columns, schema.names)
         self.spec = {name: shape_and_dtype(path, name, schema.field(name).type) for name in self._columns}
         groups = range(self._file.metadata.num_row_groups)
+        # First row of each row group: `seek` reads one group, not the file.
         self._first = [0, *accumulate(self._file.metadata.row_group(group).num_rows for group in groups)]
         self._batches: Iterator[Any] = iter(())
         self.seek(0)
 
     @property
     def number(self) -> int:
-        """Number of the next row."""
+        """Returns the number of the next row."""
         return self._next
 
     def read(self, limit: int) -> dict[str, Any] | None:
@@ -91,6 +93,7 @@ class ParquetReader:
             if self._batch is None:
                 return None
         rows = self._batch.slice(0, max(limit, 1))
+        # Sliced before conversion: only the rows of this call become numpy arrays.
         values, used = self._values(rows)
         self._batch = self._batch.slice(used)
         self._next += used
@@ -126,9 +129,10 @@ class ParquetReader:
             try:
                 batch = next(self._batches, None)
             except (OSError, ValueError) as error:
-                raise _broken(self._path, f"cannot be read near row {self._next}", error) from error
+                raise _broken_error(self._path, f"cannot be read near row {self._next}", error) from error
             if batch is None:
                 return None
+            # Within a row group rows are found by reading: pyarrow has no offset.
             skipped = min(self._skip, batch.num_rows)
             self._skip -= skipped
             if skipped < batch.num_rows:
@@ -139,7 +143,9 @@ class ParquetReader:
         columns: dict[str, Any] = {}
         for name in self._columns:
             columns[name] = value_of(rows.column(name), self._path, name, self._next)
+        # A column of lists may make a shorter run than the others; all columns must have the same rows.
         used = min(_length(value) for value in columns.values())
+        # Packed, so that users see the columns in the file's order.
         return Packed((name, _cut(value, used)) for name, value in columns.items()), used
 
 
@@ -153,7 +159,7 @@ def _cut(value: Any, used: int) -> Any:
     return np.asarray(value)[:used]
 
 
-def _checked_columns(path: str, columns: Sequence[str] | None, names: list[str]) -> list[str]:
+def _check_columns(path: str, columns: Sequence[str] | None, names: list[str]) -> list[str]:
     wanted = list(names if columns is None else columns)
     unknown = [name for name in wanted if name not in names]
     if unknown or not wanted:
@@ -161,10 +167,11 @@ def _checked_columns(path: str, columns: Sequence[str] | None, names: list[str])
     return wanted
 
 
-def _opened(path: str) -> Any:
+def _open(path: str) -> Any:
     if not os.path.exists(path):
-        raise not_found(path)
+        raise file_not_found(path)
     try:
+        # Imported late: the package is optional.
         import pyarrow.parquet as parquet
     except ImportError as error:
         raise UnsupportedError(
@@ -173,8 +180,107 @@ def _opened(path: str) -> Any:
     try:
         return parquet.ParquetFile(path)
     except (OSError, ValueError) as error:
-        raise _broken(path, "cannot be opened", error) from error
+        raise _broken_error(path, "cannot be opened", error) from error
 
 
-def _broken(path: str, what: str, error: Exception) -> InputError:
+def _broken_error(path: str, what: str, error: Exception) -> InputError:
     return InputError(f"{path} {what}: {error}. It must be a whole Parquet file; copy or write it again.")
+
+
+_Leaf = tuple[tuple[int | None, ...], np.dtype[Any]]
+
+
+def shape_and_dtype(path: str, name: str, kind: Any) -> Any:
+    """Returns (shape, dtype) of a row's value, or a dict of them for a struct.
+
+    Raises:
+        UnsupportedError: If no array can hold it.
+    """
+    import pyarrow.types as types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if types.is_struct(kind):
+        return {field.name: shape_and_dtype(path, f"{name}.{field.name}", field.type) for field in kind}
+    if _is_list(kind):
+        shape, dtype = _leaf(path, name, kind.value_type)
+        return (kind.list_size if types.is_fixed_size_list(kind) else None, *shape), dtype
+    return _leaf(path, name, kind)
+
+
+def value_of(column: Any, path: str, name: str, row: int) -> Any:
+    """Returns the values of the leading rows, (k, ...), or a dict of them; of lists, the first ones of one length.
+
+    Raises:
+        InputError: If a value is missing that is no floating-point number.
+    """
+    import pyarrow.types as types
+
+    if types.is_dictionary(column.type):
+        # A dictionary column repeats a few values; rows hold their indices.
+        column = column.dictionary_decode()
+    if types.is_struct(column.type):
+        _check_present(column, path, name, row)
+        fields = [(field.name, child) for field, child in zip(column.type, column.flatten(), strict=True)]
+        return {key: value_of(child, path, f"{name}.{key}", row) for key, child in fields}
+    if _is_list(column.type):
+        return _lists(column, path, name, row)
+    return _scalars(column, path, name, row)
+
+
+def _lists(column: Any, path: str, name: str, row: int) -> Any:
+    """Returns the lists of the leading rows that have one length, shape (k, length)."""
+    compute: Any = importlib.import_module("pyarrow.compute")
+    _check_present(column, path, name, row)
+    lengths = compute.list_value_length(column).to_numpy(zero_copy_only=False)
+    # Rows up to the first of another length are one array; the rest comes with the next call.
+    other = np.flatnonzero(lengths != lengths[0])
+    run = int(other[0]) if other.size else len(lengths)
+    return _scalars(column.slice(0, run).flatten(), path, name, row).reshape(run, int(lengths[0]))
+
+
+def _scalars(column: Any, path: str, name: str, row: int) -> np.ndarray[Any, np.dtype[Any]]:
+    import pyarrow.types as types
+
+    # A missing float is NaN; an integer has no such value.
+    if not types.is_floating(column.type):
+        _check_present(column, path, name, row)
+    if _is_text(column.type):
+        return to_text_array([value.encode() if isinstance(value, str) else value for value in column.to_pylist()])
+    return np.ascontiguousarray(column.to_numpy(zero_copy_only=False))
+
+
+def _check_present(column: Any, path: str, name: str, row: int) -> None:
+    if column.null_count:
+        # "or soon after" in the message: of a nested column only the first row of the batch is known.
+        first = row + column.is_null().to_pylist().index(True)
+        raise InputError(
+            f"{path}: column {name!r} has no value in row {first} or soon after; only floating-point columns may lack "
+            f"values. Fill them before the file is written, or leave the column out with columns=."
+        )
+
+
+def _leaf(path: str, name: str, kind: Any) -> _Leaf:
+    import pyarrow.types as types
+
+    if _is_text(kind):
+        return (), np.dtype(object)
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+        return (), np.dtype(kind.to_pandas_dtype())
+    raise UnsupportedError(
+        f"{path}: column {name!r} is of the type {kind}, which is none of numbers, booleans, text, lists of them and "
+        f"structs. Convert it before the file is written, or leave it out with columns=."
+    )
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow.types as types
+
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow.types as types
+
+    tests = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
+    return any(test(kind) for test in tests)

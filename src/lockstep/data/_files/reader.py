@@ -1,4 +1,4 @@
-"""What every reader of a file can do."""
+"""The protocol of readers of files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Reader(Protocol):
-    """Reads the records of one file in order, several at a time.
+    """A reader of the records of one file in order, several at a time.
 
     Attributes:
         number: Ordinal of the next record in its file, from 0, for messages. After a `seek` it may cost a pass over
@@ -43,7 +43,7 @@ class Reader(Protocol):
         ...
 
 
-def texts(values: Sequence[bytes]) -> np.ndarray[Any, np.dtype[Any]]:
+def to_text_array(values: Sequence[bytes]) -> np.ndarray[Any, np.dtype[Any]]:
     """Returns an object array of `bytes`, shape (k,)."""
     array = np.empty(len(values), object)
     array[:] = values

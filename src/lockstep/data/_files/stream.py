@@ -9,6 +9,7 @@ from typing import BinaryIO
 from lockstep._decoded_size import WINDOW_BITS
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError
 
+# Bytes of a read; larger ones are no faster, and hold more memory than is asked for.
 _PIECE = 1 << 20
 
 
@@ -27,8 +28,8 @@ class Stream:
 
     def __init__(self, path: str, compression: str | None = "") -> None:
         self.path = path
-        self.compression = checked_compression(compression)
-        self._file = opened(path)
+        self.compression = check_compression(compression)
+        self._file = open_file(path)
         self._position = 0
         self._inflater = _Inflater(path, WINDOW_BITS[self.compression]) if self.compression else None
 
@@ -44,6 +45,7 @@ class Stream:
 
     def seek(self, position: int) -> None:
         """Continues at a byte of the decompressed content; going back in a compressed file reads it again."""
+        # A plain file is positioned directly; compressed bytes have no index.
         if self._inflater is None:
             self._seek_plain(position)
         else:
@@ -75,6 +77,7 @@ class Stream:
         self._position = position
 
     def _seek_compressed(self, inflater: _Inflater, position: int) -> None:
+        # zlib cannot go back: from the beginning again.
         if position < self._position:
             self._file.seek(0)
             inflater.restart()
@@ -91,7 +94,7 @@ class Stream:
 
 
 class _Inflater:
-    """Decompresses; a file may consist of several compressed parts, as `cat a.gz b.gz` makes it."""
+    """A decompressor of files that may consist of several compressed parts, as `cat a.gz b.gz` writes them."""
 
     def __init__(self, path: str, window_bits: int) -> None:
         self._path = path
@@ -114,6 +117,7 @@ class _Inflater:
                 return data
 
     def _inflate(self, source: bytes, size: int) -> bytes:
+        # A file of several parts: each has its own header and checksum.
         if self._part.eof:
             source = source.lstrip(b"\0")  # gzip pads to whole blocks of a tape
             self._part = zlib.decompressobj(self._window_bits)
@@ -122,18 +126,20 @@ class _Inflater:
         try:
             data = self._part.decompress(source, size)
         except zlib.error as error:
-            raise self._broken(str(error)) from error
+            raise self._broken_error(str(error)) from error
+        # Bytes of the next part, or bytes that the size limit of this call left over.
         self._pending = self._part.unused_data or self._part.unconsumed_tail
         return data
 
     def _end(self, size: int) -> bytes:
-        """Returns what zlib still holds when the file has ended."""
+        """Returns the bytes that zlib still holds when the file has ended."""
         data = self._part.decompress(b"", size) if self._begun and not self._part.eof else b""
+        # Fewer records than were written must not pass for the end of the data.
         if not data and self._begun and not self._part.eof:
-            raise self._broken("it ends before the compressed data does")
+            raise self._broken_error("it ends before the compressed data does")
         return data
 
-    def _broken(self, reason: str) -> InputError:
+    def _broken_error(self, reason: str) -> InputError:
         form = "GZIP" if self._window_bits == WINDOW_BITS["GZIP"] else "ZLIB"
         return InputError(
             f"{self._path} cannot be decompressed as {form}: {reason}. Give the compression type that it was written "
@@ -152,7 +158,7 @@ def as_path(path: object) -> str:
     raise ArgumentError(f"a file name must be str, bytes or a path, not {type(path).__name__}: {path!r}.")
 
 
-def opened(path: str) -> BinaryIO:
+def open_file(path: str) -> BinaryIO:
     """Opens a file for reading, unbuffered.
 
     Raises:
@@ -160,19 +166,20 @@ def opened(path: str) -> BinaryIO:
         InputError: If it cannot be opened.
     """
     try:
+        # Readers ask for large chunks: a buffer would only copy them once more.
         return open(path, "rb", buffering=0)
     except FileNotFoundError as error:
-        raise not_found(path) from error
+        raise file_not_found(path) from error
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be opened: {error}. Give the name of a file that can be read.") from error
 
 
-def not_found(path: str) -> DataNotFoundError:
+def file_not_found(path: str) -> DataNotFoundError:
     """Returns the error for a file that is not there."""
     return DataNotFoundError(f"there is no file {path}. Check the name; each worker needs the file under that name.")
 
 
-def checked_compression(compression: str | None) -> str:
+def check_compression(compression: str | None) -> str:
     """Returns "", "GZIP" or "ZLIB".
 
     Raises:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Any
 
 from lockstep import _decoded_size
 from lockstep.data._files.block_reader import BlockReader
@@ -17,7 +16,7 @@ from lockstep.data._files.stream import Stream, as_path
 _CHUNK = 1 << 18
 
 
-def open_text(path: Any, compression_type: str | None = "") -> TextReader:
+def open_text(path: object, compression_type: str | None = "") -> TextReader:
     """Opens a text file.
 
     Args:
@@ -36,7 +35,7 @@ def starts_of(lines: Iterable[bytes], offset: int) -> list[int]:
 
 
 class TextReader(BlockReader):
-    """Reads the lines of a file; a line is `bytes` without its end."""
+    """A reader of the lines of a file; a line is `bytes` without its end."""
 
     def __init__(self, stream: Stream) -> None:
         super().__init__(stream)
@@ -47,10 +46,12 @@ class TextReader(BlockReader):
     def parse(self) -> tuple[Sequence[bytes], Sequence[int], int]:
         """Returns the lines that end in the next chunk that ends any."""
         while chunk := self._stream.read(_CHUNK):
+            # Split once per chunk: joining a long line chunk by chunk would be quadratic.
             if b"\n" in chunk:
                 return self._lines(chunk)
             self._rest.append(chunk)
             self._length += len(chunk)
+            # A few bytes can stand for a line of gigabytes; of a plain file the line is on the disk.
             if self._stream.compression:
                 what = f"{self.path}: line {self.number}, at byte {self._offset}, which has not ended by then"
                 _decoded_size.check(self._length, what)
@@ -60,13 +61,14 @@ class TextReader(BlockReader):
         """Drops the line that has been begun."""
         self._rest, self._length, self._offset = [], 0, position
 
-    def reopened(self) -> TextReader:
+    def reopen(self) -> TextReader:
         """Returns another reader of the file."""
         return open_text(self.path, self._stream.compression)
 
     def _lines(self, chunk: bytes) -> tuple[Sequence[bytes], Sequence[int], int]:
         text = b"".join((*self._rest, chunk))
         lines = text.split(b"\n")
+        # After the last newline: the begun line, maybe empty.
         rest = lines.pop()
         starts = [start + index for index, start in enumerate(starts_of(lines, self._offset))]
         self._rest, self._length, self._offset = [rest], len(rest), starts.pop()

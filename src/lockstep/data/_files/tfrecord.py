@@ -13,7 +13,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from itertools import compress
-from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -33,7 +32,7 @@ _KNOWN_LENGTHS = 1 << 16
 _crc: Callable[[bytes], int] = google_crc32c.value  # pyright: ignore[reportUnknownMemberType]
 
 
-def open_tfrecord(path: Any, compression_type: str | None = "") -> TFRecordReader:
+def open_tfrecord(path: object, compression_type: str | None = "") -> TFRecordReader:
     """Opens a TFRecord file.
 
     Args:
@@ -49,11 +48,12 @@ def open_tfrecord(path: Any, compression_type: str | None = "") -> TFRecordReade
 def masked_crc(data: bytes) -> int:
     """Returns the masked crc32c of some bytes, as TFRecord files hold it."""
     crc = _crc(data)
+    # Masked, because a file may hold checksums as data (record_writer.cc).
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
 
 
 class TFRecordReader(BlockReader):
-    """Reads the records of a TFRecord file and verifies every checksum; a record is `bytes`."""
+    """A reader of a TFRecord file that verifies every checksum; a record is `bytes`."""
 
     def __init__(self, stream: Stream) -> None:
         super().__init__(stream)
@@ -67,7 +67,7 @@ class TFRecordReader(BlockReader):
         while True:
             records, ends = self._walk()
             if records:
-                return self._verified(records, ends)
+                return self._verify(records, ends)
             if not self._fill():
                 return (), (), self._offset
 
@@ -75,7 +75,7 @@ class TFRecordReader(BlockReader):
         """Drops the chunk."""
         self._chunk, self._at, self._offset = b"", 0, position
 
-    def reopened(self) -> TFRecordReader:
+    def reopen(self) -> TFRecordReader:
         """Returns another reader of the file."""
         return open_tfrecord(self.path, self._stream.compression)
 
@@ -88,6 +88,7 @@ class TFRecordReader(BlockReader):
         for _ in range(_BLOCK):
             begin = at + _HEADER
             header = chunk[at:begin]
+            # Records of one length have the same header: its checksum is computed once.
             length = lengths.get(header)
             if length is None:
                 length = self._length(header)
@@ -106,18 +107,21 @@ class TFRecordReader(BlockReader):
         if len(header) < _HEADER:
             return None
         length, crc = struct.unpack("<QI", header)
+        # A wrong length would be followed into the middle of the data, and maybe to gigabytes.
         if crc != masked_crc(header[:8]):
             return None
+        # Records of many lengths must not fill the memory with headers.
         if len(self._lengths) >= _KNOWN_LENGTHS:
             self._lengths.clear()
         self._lengths[header] = length
         return length
 
-    def _verified(self, records: list[bytes], ends: list[int]) -> tuple[Sequence[bytes], Sequence[int], int]:
+    def _verify(self, records: list[bytes], ends: list[int]) -> tuple[Sequence[bytes], Sequence[int], int]:
         """Returns the records up to the first with a wrong checksum."""
+        # Checksums of a whole chunk at once, in numpy: one by one they would cost more than reading.
         good = _first_wrong(self._chunk, records, ends)
         if good == 0:
-            raise self._broken("the checksum of its data is wrong")
+            raise self._broken_error("the checksum of its data is wrong")
         shift = self._offset - self._at
         starts = [self._offset, *(shift + end + _FOOTER for end in ends[: good - 1])]
         self._at = ends[good - 1] + _FOOTER
@@ -127,29 +131,30 @@ class TFRecordReader(BlockReader):
     def _fill(self) -> bool:
         """Reads on until the next record is whole; returns whether there is one."""
         rest = self._chunk[self._at :]
-        needed = self._needed(rest)
+        needed = self._needed_bytes(rest)
         more = self._stream.read(max(needed - len(rest), _CHUNK))
         self._chunk, self._at = rest + more, 0
         if not self._chunk:
             return False
         if not more and len(rest) < needed:
-            raise self._broken(f"the file ends after {len(rest)} of its {needed} bytes")
+            raise self._broken_error(f"the file ends after {len(rest)} of its {needed} bytes")
         return True
 
-    def _needed(self, rest: bytes) -> int:
+    def _needed_bytes(self, rest: bytes) -> int:
         """Returns how many bytes the next record takes, as far as can be told."""
         header = rest[:_HEADER]
         if len(header) < _HEADER:
             return _HEADER + _FOOTER
         length = self._length(header)
         if length is None:
-            raise self._broken("the checksum of its length is wrong")
+            raise self._broken_error("the checksum of its length is wrong")
         if self._stream.compression:
             what = f"{self.path}: record {self.number}, at byte {self._offset}, whose header says {length} bytes"
             _decoded_size.check(length, what)
         return _HEADER + length + _FOOTER
 
-    def _broken(self, reason: str) -> InputError:
+    def _broken_error(self, reason: str) -> InputError:
+        # At the first byte the file is more likely of another kind than damaged.
         hint = "" if self._offset else " If it is compressed, or no TFRecord file, say so or leave it out."
         return InputError(
             f"{self.path}: record {self.number}, at byte {self._offset}, is broken: {reason}. "

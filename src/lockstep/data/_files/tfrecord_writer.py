@@ -10,14 +10,14 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from lockstep._decoded_size import WINDOW_BITS
-from lockstep.data._files.stream import as_path, checked_compression
+from lockstep.data._files.stream import as_path, check_compression
 from lockstep.data._files.tfrecord import masked_crc
 from lockstep.errors import ArgumentError
 
 
 @dataclass(frozen=True)
 class TFRecordOptions:
-    """How a TFRecord file is compressed.
+    """Compression options of a TFRecord file.
 
     Args:
         compression_type: "" (or `None`), "GZIP" or "ZLIB".
@@ -36,7 +36,7 @@ class TFRecordOptions:
     compression_strategy: int | None = None
 
     def __post_init__(self) -> None:
-        checked_compression(self.compression_type)
+        check_compression(self.compression_type)
         _check("compression_level", self.compression_level, -1, 9)
         _check("window_bits", self.window_bits, 9, 15)
         _check("mem_level", self.mem_level, 1, 9)
@@ -44,7 +44,7 @@ class TFRecordOptions:
 
 
 class TFRecordWriter:
-    """Writes records to a TFRecord file, which it replaces; a context manager.
+    """A writer of a TFRecord file, which it replaces; a context manager.
 
     Args:
         path: The file.
@@ -56,23 +56,25 @@ class TFRecordWriter:
     Source: tf.io.TFRecordWriter. Uncompressed files are the same byte for byte.
     """
 
-    def __init__(self, path: Any, options: str | TFRecordOptions | None = None) -> None:
+    def __init__(self, path: object, options: str | TFRecordOptions | None = None) -> None:
         self._path = as_path(path)
         self._compressor = _compressor(options)
-        self._file = _opened(self._path)
+        self._file = _open(self._path)
 
     def write(self, record: bytes | bytearray | memoryview | str) -> None:
         """Appends a record; a `str` is written as UTF-8."""
         self._check_open()
         data = _as_bytes(record)
         length = struct.pack("<Q", len(data))
+        # One write per record: a process that dies leaves whole records before the last.
         framed = b"".join((length, _crc_field(length), data, _crc_field(data)))
         self._file.write(framed if self._compressor is None else self._compressor.compress(framed))
 
     def flush(self) -> None:
-        """Hands what has been written to the operating system."""
+        """Flushes the written records to the operating system."""
         self._check_open()
         if self._compressor is not None:
+            # Ends on a byte boundary, so that a reader gets all records written so far.
             self._file.write(self._compressor.flush(zlib.Z_SYNC_FLUSH))
         self._file.flush()
 
@@ -100,7 +102,7 @@ class TFRecordWriter:
             raise ArgumentError(f"the writer of {self._path} has been closed. Write before close(), or open another.")
 
 
-def _opened(path: str) -> BinaryIO:
+def _open(path: str) -> BinaryIO:
     try:
         return Path(path).open("wb", buffering=1 << 18)
     except OSError as error:
@@ -131,6 +133,7 @@ def _compressor(options: str | TFRecordOptions | None) -> Any:
         raise ArgumentError(f'options are None, "GZIP", "ZLIB" or a TFRecordOptions, not {options!r}.')
     if not options.compression_type:
         return None
+    # zlib takes the format and the window as one number: 31 is gzip with a window of 2**15.
     bits = WINDOW_BITS[options.compression_type] - 15 + (15 if options.window_bits is None else options.window_bits)
     return zlib.compressobj(
         zlib.Z_DEFAULT_COMPRESSION if options.compression_level is None else options.compression_level,

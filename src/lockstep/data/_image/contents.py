@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from lockstep._types import ArrayLike
 from lockstep.errors import ArgumentError, InputError
 
 _BEGINNINGS = {b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"GIF8": "GIF", b"BM": "BMP"}
 
 
-def as_bytes(contents: Any) -> bytes:
+def as_bytes(contents: ArrayLike) -> bytes:
     """Returns encoded bytes; text arrays of shape () hold them too.
 
     Raises:
         ArgumentError: If they are none.
     """
+    # An element of text may come as an array of shape ().
     if isinstance(contents, np.ndarray) and contents.ndim == 0:
         contents = contents.item()
     if isinstance(contents, (bytes, bytearray, memoryview)):
@@ -29,6 +29,7 @@ def as_bytes(contents: Any) -> bytes:
 
 def format_of(contents: bytes) -> str | None:
     """Returns "JPEG", "PNG", "GIF" or "BMP", or `None` for anything else."""
+    # By content, not by name: TensorFlow's functions get bytes, too.
     return next((name for beginning, name in _BEGINNINGS.items() if contents.startswith(beginning)), None)
 
 
@@ -38,21 +39,23 @@ def check_format(contents: bytes, allowed: tuple[str, ...]) -> str:
     Raises:
         InputError: If it is none of those allowed.
     """
-    found = format_of(contents)
-    if found in allowed:
-        return found
+    name = format_of(contents)
+    if name in allowed:
+        return name
     begin = f"{len(contents)} bytes that begin with {contents[:8]!r}" if contents else "no bytes at all"
-    held = f"the image is in the format {found}" if found else f"{begin} are no image in a known format"
-    raise InputError(f"{' or '.join(allowed)} is expected; {held}. Use the format's own function, or check the file.")
+    received = f"the image is in the format {name}" if name else f"{begin} are no image in a known format"
+    raise InputError(
+        f"{' or '.join(allowed)} is expected; {received}. Use the format's own function, or check the file."
+    )
 
 
 def check_channels(channels: int, allowed: tuple[int, ...]) -> None:
-    """Raises `ArgumentError` if the number of channels is none of those allowed."""
+    """Checks that the number of channels is one of `allowed`; raises `ArgumentError` otherwise."""
     if channels not in allowed:
         raise ArgumentError(f"channels is one of {allowed} (0: as in the image); received {channels!r}.")
 
 
-def broken(name: str, contents: bytes, reason: object) -> InputError:
+def broken_image(name: str, contents: bytes, reason: object) -> InputError:
     """Returns the error for an image that cannot be decoded."""
     return InputError(
         f"a {name} image of {len(contents)} bytes cannot be decoded: {reason}. The file is damaged or incomplete; copy "

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep._types import ArrayLike, DType
 from lockstep.data._image import jpeg, opencv
 from lockstep.data._image.contents import as_bytes, check_channels, check_format
 from lockstep.errors import ArgumentError, InputError
@@ -18,7 +19,7 @@ _DEPTHS = (np.dtype(np.uint8), np.dtype(np.uint16))
 
 
 def decode_jpeg(
-    contents: Any,
+    contents: ArrayLike,
     channels: int = 0,
     ratio: int = 1,
     fancy_upscaling: bool = True,
@@ -47,12 +48,13 @@ def decode_jpeg(
     if check_format(contents, ("JPEG", "PNG", "GIF")) == "JPEG":
         check_channels(channels, (0, 1, 3))
         return jpeg.decode(contents, channels, ratio, fancy_upscaling, dct_method)
+    # libjpeg decodes smaller by leaving out frequencies; other formats have none.
     if ratio != 1:
         raise ArgumentError(f"only JPEG images can be decoded smaller; received ratio={ratio} and another format.")
     return _other(contents, channels, np.dtype(np.uint8))
 
 
-def decode_png(contents: Any, channels: int = 0, dtype: Any = np.uint8) -> _Array:
+def decode_png(contents: ArrayLike, channels: int = 0, dtype: DType = np.uint8) -> _Array:
     """Decodes a PNG image (or, like TensorFlow, a JPEG or a GIF of one frame).
 
     Args:
@@ -78,7 +80,7 @@ def decode_png(contents: Any, channels: int = 0, dtype: Any = np.uint8) -> _Arra
     return _other(contents, channels, depth)
 
 
-def decode_bmp(contents: Any, channels: int = 0) -> _Array:
+def decode_bmp(contents: ArrayLike, channels: int = 0) -> _Array:
     """Decodes a BMP image to uint8 (height, width, channels); channels: 0 (as in the image), 1, 3 or 4.
 
     Raises:
@@ -92,7 +94,7 @@ def decode_bmp(contents: Any, channels: int = 0) -> _Array:
     return opencv.decode_bmp(contents, channels)
 
 
-def decode_gif(contents: Any) -> _Array:
+def decode_gif(contents: ArrayLike) -> _Array:
     """Decodes a GIF image to uint8 (frames, height, width, 3), each frame as it is shown.
 
     Raises:
@@ -105,7 +107,9 @@ def decode_gif(contents: Any) -> _Array:
     return opencv.decode_gif(contents)
 
 
-def decode_image(contents: Any, channels: int = 0, dtype: Any = np.uint8, expand_animations: bool = True) -> _Array:
+def decode_image(
+    contents: ArrayLike, channels: int = 0, dtype: DType = np.uint8, expand_animations: bool = True
+) -> _Array:
     """Decodes a JPEG, PNG, GIF or BMP image.
 
     Args:
@@ -130,6 +134,7 @@ def decode_image(contents: Any, channels: int = 0, dtype: Any = np.uint8, expand
         raise ArgumentError(f"dtype is uint8, uint16 or a floating-point type; received {dtype!r}.")
     kind = check_format(contents, ("JPEG", "PNG", "GIF", "BMP"))
     if kind == "PNG":
+        # A float takes the 16 bits that a PNG may have, as TensorFlow's decode_image does.
         depth = np.dtype(np.uint8 if wanted == np.uint8 else np.uint16)
         return _as_type(opencv.decode_png(contents, channels, depth), wanted)
     return _as_type(_pixels(contents, kind, channels, expand_animations), wanted)
@@ -155,6 +160,7 @@ def _other(contents: bytes, channels: int, dtype: np.dtype[Any]) -> _Array:
     if kind == "JPEG":
         check_channels(channels, (0, 1, 3))
         return _as_type(jpeg.decode(contents, channels, 1, True, ""), dtype)
+    # Two tell whether it is animated; decoding all may take gigabytes.
     frames = opencv.decode_gif(contents, 2)
     if len(frames) > 1:
         raise InputError("the image is an animated GIF. Use decode_gif, or decode_image(expand_animations=False).")
@@ -166,5 +172,6 @@ def _as_type(pixels: _Array, dtype: np.dtype[Any]) -> _Array:
     if pixels.dtype == dtype:
         return pixels
     if dtype.kind == "f":
+        # TensorFlow multiplies by the reciprocal in float32: a division would round other pixels otherwise.
         return (pixels.astype(np.float32) * np.float32(1 / np.iinfo(pixels.dtype).max)).astype(dtype)
     return pixels.astype(np.uint16) << 8  # so TensorFlow scales what has 8 bits; within PNG it repeats them

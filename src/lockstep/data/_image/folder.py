@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep._types import ArrayLike
 from lockstep.data._files.stream import as_path
 from lockstep.errors import ArgumentError, DataNotFoundError
 
@@ -20,7 +21,7 @@ _Labels = np.ndarray[Any, np.dtype[Any]] | None
 
 
 def list_images(
-    directory: Any,
+    directory: object,
     labels: str | Sequence[int] | None = "inferred",
     class_names: Sequence[str] | None = None,
     *,
@@ -55,9 +56,9 @@ def list_images(
         raise ArgumentError("class_names can be given with labels='inferred' only: they name folders. Leave them out.")
     if _is_inferred(labels):
         return _by_class(root, class_names, follow_links, suffixes)
-    paths = _checked(root, _images(root, follow_links, suffixes), suffixes)
-    given = _given_labels(labels, paths)
-    return paths, given, None if given is None else [str(label) for label in np.unique(given)]
+    paths = _check_not_empty(root, _images(root, follow_links, suffixes), suffixes)
+    numbers = _check_labels(labels, paths)
+    return paths, numbers, None if numbers is None else [str(label) for label in np.unique(numbers)]
 
 
 def _by_class(
@@ -65,19 +66,21 @@ def _by_class(
 ) -> tuple[list[str], _Labels, list[str]]:
     names = _class_names(root, class_names)
     files = [_images(root / name, follow_links, suffixes) for name in names]
-    paths = _checked(root, [path for found in files for path in found], suffixes)
-    labels = np.repeat(np.arange(len(names), dtype=np.int32), [len(found) for found in files])
+    paths = _check_not_empty(root, [path for group in files for path in group], suffixes)
+    # int32, as Keras' function returns.
+    labels = np.repeat(np.arange(len(names), dtype=np.int32), [len(group) for group in files])
     return paths, labels, names
 
 
 def _class_names(root: Path, class_names: Sequence[str] | None) -> list[str]:
-    found = sorted(child.name for child in root.iterdir() if child.is_dir() and not child.name.startswith("."))
+    folders = sorted(child.name for child in root.iterdir() if child.is_dir() and not child.name.startswith("."))
     if class_names is None:
-        return found
+        return folders
     names = [str(name) for name in class_names]
-    if not set(names) <= set(found) or len(set(names)) < len(names):
+    # A class without a folder would silently never occur.
+    if not set(names) <= set(folders) or len(set(names)) < len(names):
         raise ArgumentError(
-            f"class_names must be folders in {root}, each once, of {', '.join(found) or '(none)'}; received "
+            f"class_names must be folders in {root}, each once, of {', '.join(folders) or '(none)'}; received "
             f"{', '.join(names) or '(none)'}."
         )
     return names
@@ -85,6 +88,7 @@ def _class_names(root: Path, class_names: Sequence[str] | None) -> list[str]:
 
 def _images(root: Path, follow_links: bool, suffixes: tuple[str, ...]) -> list[str]:
     """Returns the images below a folder: folder by folder, in the order of their paths, each sorted by name."""
+    # os.walk follows the disk's order, which differs between machines: labels must not.
     walk = sorted(os.walk(root, followlinks=follow_links), key=lambda found: found[0])
     return [
         os.path.join(folder, name)
@@ -94,7 +98,7 @@ def _images(root: Path, follow_links: bool, suffixes: tuple[str, ...]) -> list[s
     ]
 
 
-def _checked(root: Path, paths: list[str], suffixes: tuple[str, ...]) -> list[str]:
+def _check_not_empty(root: Path, paths: list[str], suffixes: tuple[str, ...]) -> list[str]:
     if not paths:
         raise DataNotFoundError(
             f"there are no images in {root}: no file below it, or below the folders of its classes, ends with one of "
@@ -103,7 +107,7 @@ def _checked(root: Path, paths: list[str], suffixes: tuple[str, ...]) -> list[st
     return paths
 
 
-def _given_labels(labels: Any, paths: list[str]) -> _Labels:
+def _check_labels(labels: ArrayLike, paths: list[str]) -> _Labels:
     if labels is None:
         return None
     if isinstance(labels, str):
@@ -117,5 +121,5 @@ def _given_labels(labels: Any, paths: list[str]) -> _Labels:
     return values.astype(np.int32)
 
 
-def _is_inferred(labels: Any) -> bool:
+def _is_inferred(labels: ArrayLike) -> bool:
     return isinstance(labels, str) and labels == "inferred"

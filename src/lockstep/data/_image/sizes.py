@@ -1,4 +1,4 @@
-"""How large PNG, GIF and BMP images are, by their headers.
+"""Sizes of PNG, GIF and BMP images, by their headers.
 
 Source: www.w3.org/TR/png; www.w3.org/Graphics/GIF/spec-gif89a.txt; BITMAPINFOHEADER and BITMAPCOREHEADER of Windows.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 
 from lockstep import _decoded_size
-from lockstep.data._image.contents import broken
+from lockstep.data._image.contents import broken_image
 
 # Of a PNG file, its width, height and bits per sample; of a BMP file, where its second header says how long it is.
 _PNG, _BMP_HEADER = 16, 14
@@ -30,7 +30,7 @@ def check(name: str, contents: bytes, frames: int | None = None) -> None:
     try:
         height, width, pixel, count = _SIZES[name](contents)
     except (struct.error, IndexError) as error:
-        raise broken(name, contents, "its header is cut off") from error
+        raise broken_image(name, contents, "its header is cut off") from error
     count = count if frames is None else min(count, frames)
     several = f" in {count} frames" if count > 1 else ""
     what = f"a {name} image whose header says {height} x {width} pixels{several}"
@@ -39,6 +39,7 @@ def check(name: str, contents: bytes, frames: int | None = None) -> None:
 
 def _png(contents: bytes) -> tuple[int, int, int, int]:
     width, height, depth = struct.unpack_from(">IIB", contents, _PNG)
+    # Four channels of two bytes or one.
     return height, width, 8 if depth == 16 else 4, 1
 
 
@@ -60,10 +61,11 @@ def _colours(flags: int) -> int:
 
 
 def _frames_of(contents: bytes, at: int) -> int:
-    """Returns how many frames a GIF has; of one that is cut off, those that are there."""
+    """Returns the number of frames in a GIF, whole or cut off."""
     frames = 0
     while at < len(contents):
         kind = contents[at]
+        # Blocks are walked, not decoded: a few bytes each, however large the frame is.
         if kind == _IMAGE and at + 10 < len(contents):
             frames += 1
             at += 11 + _colours(contents[at + 9])

@@ -1,4 +1,4 @@
-"""Which pixels of a row (or column) make a pixel of the resized one, and with what weight.
+"""Weights of the input pixels of each output pixel, along one dimension.
 
 All methods are separable: the same is done along the height and along the width.
 
@@ -8,13 +8,67 @@ resize_area_op (half-pixel centres) and scale_and_translate_op, whose arithmetic
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
-from lockstep.data._image.kernels import KERNELS
+Floats = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A weight for each distance.
+
+    Attributes:
+        radius: From where on it is zero, in pixels.
+        weight: Weights of distances, which are not negative.
+    """
+
+    radius: float
+    weight: Callable[[Floats], Floats]
+
+
+def _triangle(x: Floats) -> Floats:
+    return np.maximum(1 - x, 0)
+
+
+def _keys_cubic(x: Floats) -> Floats:
+    near = ((1.5 * x - 2.5) * x) * x + 1
+    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return np.where(x >= 2, 0, np.where(x >= 1, far, near))
+
+
+def _mitchell_cubic(x: Floats) -> Floats:
+    near = ((7 / 6 * x - 2) * x) * x + 8 / 9
+    far = ((-7 / 18 * x + 2) * x - 10 / 3) * x + 16 / 9
+    return np.where(x >= 2, 0, np.where(x >= 1, far, near))
+
+
+def _gaussian(x: Floats) -> Floats:
+    return np.where(x >= 1.5, 0, np.exp(-(x**2) / (2 * 0.5**2)))
+
+
+def _lanczos(radius: float) -> Kernel:
+    def weight(x: Floats) -> Floats:
+        angle = np.pi * np.maximum(x, 1e-3)
+        inside = np.where(x <= 1e-3, 1, radius * np.sin(angle) * np.sin(angle / radius) / angle**2)
+        return np.where(x > radius, 0, inside)
+
+    return Kernel(radius, weight)
+
+
+KERNELS = {
+    "bilinear": Kernel(1, _triangle),
+    "bicubic": Kernel(2, _keys_cubic),
+    "lanczos3": _lanczos(3),
+    "lanczos5": _lanczos(5),
+    "gaussian": Kernel(1.5, _gaussian),
+    "mitchellcubic": Kernel(2, _mitchell_cubic),
+}
+
 
 _F32 = np.float32
 _TABLE = 1024  # resize_bicubic_op rounds distances to this part of a pixel
@@ -23,7 +77,7 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Taps:
-    """For each pixel of the output, some of the input.
+    """The input pixels, and their weights, of each output pixel.
 
     Attributes:
         index: int64 (taps, out): which.
@@ -42,11 +96,12 @@ class Taps:
 
     @cached_property
     def in_order(self) -> tuple[_Array, _Array]:
-        """The indices (out * taps,) and weights (out, 1, taps), the taps of a pixel next to each other."""
+        """Returns the indices (out * taps,) and weights (out, 1, taps), the taps of a pixel next to each other."""
         return np.ascontiguousarray(self.index.T).reshape(-1), np.ascontiguousarray(self.weight.T)[:, None]
 
     def matrix(self, size: int) -> _Array:
         """Returns the same as a float32 matrix (out, size)."""
+        # np.add.at, because a clipped tap may name the same pixel twice.
         dense = np.zeros((self.index.shape[1], size), _F32)
         for index, weight in zip(self.index, self.weight, strict=True):
             np.add.at(dense, (np.arange(len(index)), index), weight)
@@ -54,30 +109,31 @@ class Taps:
 
 
 @lru_cache(maxsize=1024)
-def _of_elements(found: Taps, channels: int) -> Taps:
-    index = found.index[..., None] * channels + np.arange(channels)
-    return Taps(index.reshape(len(index), -1), np.repeat(found.weight, channels, axis=1))
+def _of_elements(pixels: Taps, channels: int) -> Taps:
+    index = pixels.index[..., None] * channels + np.arange(channels)
+    return Taps(index.reshape(len(index), -1), np.repeat(pixels.weight, channels, axis=1))
 
 
 @lru_cache(maxsize=1024)
 def taps(method: str, antialias: bool, size: int, new_size: int) -> Taps:
     """Returns the taps for resizing one dimension from `size` to `new_size`."""
     if method == "nearest":
-        found = _nearest(size, new_size)
+        result = _nearest(size, new_size)
     elif method == "area":
-        found = _area(size, new_size)
+        result = _area(size, new_size)
     elif method == "bilinear" and not antialias:
-        found = _bilinear(size, new_size)
+        result = _bilinear(size, new_size)
     elif method == "bicubic" and not antialias:
-        found = _bicubic(size, new_size)
+        result = _bicubic(size, new_size)
     else:
-        found = _sampled(method, antialias, size, new_size)
-    found.index.flags.writeable = found.weight.flags.writeable = False
-    return found
+        result = _sample(method, antialias, size, new_size)
+    # Cached, and so shared by all callers.
+    result.index.flags.writeable = result.weight.flags.writeable = False
+    return result
 
 
 def _centres(size: int, new_size: int) -> _Array:
-    """Where the centres of the new pixels lie in the old ones, counted in pixels from the first one's edge."""
+    """Returns where the centres of the new pixels lie in the old ones, counted in pixels from the first one's edge."""
     return (np.arange(new_size, dtype=_F32) + _F32(0.5)) * (_F32(size) / _F32(new_size))
 
 
@@ -90,6 +146,7 @@ def _bilinear(size: int, new_size: int) -> Taps:
     where = _centres(size, new_size) - _F32(0.5)
     below = np.floor(where)
     share = where - below
+    # The edge is repeated outside of the image.
     lower = np.maximum(below, 0).astype(np.int64)
     upper = np.minimum(np.ceil(where), size - 1).astype(np.int64)
     return Taps(np.stack([lower, upper]), np.stack([1 - share, share]))
@@ -98,14 +155,16 @@ def _bilinear(size: int, new_size: int) -> Taps:
 def _bicubic(size: int, new_size: int) -> Taps:
     where = _centres(size, new_size) - _F32(0.5)
     below = np.floor(where)
+    # TensorFlow looks weights up in a table of 1,024 distances: without the rounding pixels differ.
     share = np.rint((where - below) * _TABLE) / _TABLE
     index = below.astype(np.int64) + np.arange(-1, 3)[:, None]
     distance = np.abs(np.arange(-1, 3)[:, None] - share)
-    return _normalised(index, KERNELS["bicubic"].weight(distance), size)
+    return _normalize(index, KERNELS["bicubic"].weight(distance), size)
 
 
-def _normalised(index: _Array, weight: _Array, size: int) -> Taps:
+def _normalize(index: _Array, weight: _Array, size: int) -> Taps:
     """Gives pixels outside of the image no weight."""
+    # TensorFlow gives pixels outside no weight here, instead of repeating the edge.
     weight = np.where((index < 0) | (index >= size), 0, weight).astype(_F32)
     total = weight.sum(axis=0)
     weight = np.where(np.abs(total) >= 1000 * np.finfo(_F32).tiny, weight / np.where(total == 0, 1, total), weight)
@@ -123,15 +182,16 @@ def _area(size: int, new_size: int) -> Taps:
     return Taps(np.clip(index, 0, size - 1), weight.astype(_F32))
 
 
-def _sampled(method: str, antialias: bool, size: int, new_size: int) -> Taps:
+def _sample(method: str, antialias: bool, size: int, new_size: int) -> Taps:
     kernel = KERNELS[method]
     inverse = _F32(1) / (_F32(new_size) / _F32(size))
     stretch = max(inverse, _F32(1)) if antialias else _F32(1)
     centre = (np.arange(new_size, dtype=_F32) + _F32(0.5)) * inverse
     reach = _F32(kernel.radius) * stretch
+    # In float32, as the kernel does: in float64 some spans would have another end.
     first = np.clip(np.ceil(centre - reach - _F32(0.5)), 0, size - 1).astype(np.int64)
     last = np.clip(np.floor(centre + reach - _F32(0.5)), 0, size - 1).astype(np.int64)
     index = first + np.arange(int((last - first).max()) + 1)[:, None]
     distance = np.abs(index.astype(_F32) + _F32(0.5) - centre) * (_F32(1) / stretch)
     weight = np.where(index > last, 0, kernel.weight(distance))
-    return _normalised(index, weight, size)
+    return _normalize(index, weight, size)

@@ -8,7 +8,7 @@ from lockstep.errors import CardinalityError
 
 
 class AssertCardinality(Transformation):
-    """The same elements, and an error if there are more or fewer.
+    """A check of the number of elements.
 
     Args:
         upstream: Gives the elements.
@@ -40,6 +40,7 @@ class _AssertCursor:
     def next(self, limit: int) -> Block | None:
         left = self._expected - self._count
         try:
+            # One more is asked for at the end: only so a surplus element shows.
             block = self._upstream.next(limit if self._expected == INFINITE else min(limit, left) or 1)
         except Exception:
             self._count += 1  # An element that fails is one, too.

@@ -10,16 +10,16 @@ import jax
 import numpy as np
 
 from lockstep.data import _columns, _spec
-from lockstep.data._blocks import Block, held, joined
-from lockstep.data._columns import Columns, Ragged, Rows
-from lockstep.data._failures import Postponed
-from lockstep.data._plan import Cursor, Node, Run, State, Transformation
+from lockstep.data._blocks import Block, array_block, join_blocks
+from lockstep.data._columns import Column, Columns, Ragged, Rows
+from lockstep.data._failures import DeferredError
+from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
 from lockstep.data._transforms.padding import Padding
 from lockstep.errors import InputError
 
 
 class Batch(Transformation):
-    """Elements stacked, so many at a time.
+    """Elements stacked into batches.
 
     Args:
         upstream: Gives the elements.
@@ -43,13 +43,14 @@ class Batch(Transformation):
         if self._padding is not None:
             elements = self._padding.spec(elements)
         count = self.upstream.cardinality
+        # With a known cardinality the last batch is known to be full; tf.data leaves its axis unknown.
         exact = self.drop or (count >= 0 and count % self.size == 0)
-        return _spec.batched(elements, self.size if exact else None)
+        return _spec.add_batch_axis(elements, self.size if exact else None)
 
     @property
     def cardinality(self) -> int:
-        found = self.upstream.cardinality
-        return found if found < 0 else (found if self.drop else found + self.size - 1) // self.size
+        count = self.upstream.cardinality
+        return count if count < 0 else (count if self.drop else count + self.size - 1) // self.size
 
     @property
     def label(self) -> str:
@@ -62,37 +63,39 @@ class _BatchCursor:
         self._size = size
         self._drop = drop
         self._padding = padding
-        self._failed = Postponed()
+        self._deferred = DeferredError()
 
     def next(self, limit: int) -> Block | None:
-        self._failed.give()
-        block = self._gathered(limit * self._size)
+        self._deferred.raise_deferred()
+        block = self._gather(limit * self._size)
         if block is None:
             return None
+        # Several batches are one block, so that a map function behind is called once for them.
         whole, rest = divmod(len(block), self._size)
         count = whole if self._drop or not rest else whole + 1
         return Block(StackedStore(block, self._size, self._padding), np.arange(count)) if count else None
 
-    def _gathered(self, wanted: int) -> Block | None:
-        """The next elements. Of a batch in which one fails, those before it are lost with it, as in tf.data."""
+    def _gather(self, wanted: int) -> Block | None:
+        """Reads the elements of the next batches, up to the batch in which one fails."""
         parts: list[Block] = []
         try:
             while wanted > 0 and (block := self._upstream.next(wanted)) is not None:
                 parts.append(block)
                 wanted -= len(block)
         except Exception as error:
+            # Of a batch in which one fails, the elements before it are lost with it, as in tf.data.
             whole = sum(map(len, parts)) // self._size * self._size
             if not whole:
                 raise
-            self._failed.keep(error)
-            return joined(parts)[:whole]
-        return joined(parts) if parts else None
+            self._deferred.defer(error)
+            return join_blocks(parts)[:whole]
+        return join_blocks(parts) if parts else None
 
     def state(self) -> State:
-        return self._failed.wrapped(self._upstream.state())
+        return self._deferred.add_to_state(self._upstream.state())
 
     def restore(self, state: State) -> None:
-        self._upstream.restore(self._failed.unwrapped(state))
+        self._upstream.restore(self._deferred.take_from_state(state))
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,20 +113,21 @@ class StackedStore:
     padding: Padding | None
 
     @property
-    def wholesale(self) -> bool:
-        return self.block.store.wholesale
+    def is_vectorized(self) -> bool:
+        return self.block.store.is_vectorized
 
     def batch(self, row: int) -> Block:
-        """The elements of one batch."""
+        """Returns the elements of one batch."""
         return self.block[row * self.size : (row + 1) * self.size]
 
     def take(self, rows: Rows) -> Columns:
         first, last = int(rows[0]), int(rows[-1]) + 1
+        # Consecutive whole batches of a uniform column: a reshape of one read, without a copy per batch.
         if self.padding is None and last * self.size <= len(self.block) and _columns.as_slice(rows) is not None:
             columns = self.block[first * self.size : last * self.size].take()
             if not any(isinstance(c, Ragged) for c in jax.tree.leaves(columns)):
                 return jax.tree.map(lambda c: c.reshape(last - first, self.size, *c.shape[1:]), columns)
-        return _columns.stacked([self.element(int(row)) for row in rows])
+        return _columns.stack([self.element(int(row)) for row in rows])
 
     def element(self, row: int) -> Any:
         """Computes one batch."""
@@ -131,7 +135,7 @@ class StackedStore:
         columns = block.take()
         if self.padding is not None:
             return self.padding(columns)
-        return jax.tree.map(lambda c: _uniform(c, block), columns)
+        return jax.tree.map(lambda c: _check_uniform(c, block), columns)
 
     def describe(self, row: int) -> str:
         rows = self.batch(row).rows
@@ -147,20 +151,19 @@ class Unbatch(Transformation):
 
     @property
     def spec(self) -> Any:
-        return _spec.unbatched(self.upstream.spec)
+        return _spec.remove_batch_axis(self.upstream.spec)
 
     @property
     def cardinality(self) -> int:
-        from lockstep.data._plan import UNKNOWN
-
-        found = self.upstream.cardinality
-        if found <= 0:  # None, infinitely many or unknown: their size does not matter, and may not be known.
-            return found
+        count = self.upstream.cardinality
+        if count <= 0:  # None, infinitely many or unknown: their size does not matter, and may not be known.
+            return count
         if self.captures_iterator:
             return UNKNOWN
+        # All arrays of an element must agree; a scalar has no rows.
         sizes = {s.shape[0] for s in jax.tree.leaves(self.upstream.spec) if s.shape}
         size = sizes.pop() if len(sizes) == 1 else None
-        return found * size if size is not None else UNKNOWN
+        return count * size if size is not None else UNKNOWN
 
 
 class _UnbatchCursor:
@@ -177,6 +180,7 @@ class _UnbatchCursor:
                 block = self._upstream.next(1)
                 self._rest = None if block is None else _rows_of(block)
             except Exception:
+                # Behind the element that failed, so that it is not read again.
                 self._before = self._upstream.state()
                 raise
             if block is None:
@@ -197,25 +201,28 @@ class _UnbatchCursor:
 
 
 def _rows_of(block: Block) -> Block:
-    """The rows of one element. Of a batch that was not computed yet, they are its elements."""
+    """Returns the rows of one element; of a batch that is not computed yet, the references it consists of."""
     store = block.store
+    # batch().unbatch() moves references only.
     if isinstance(store, StackedStore) and store.padding is None:
         return store.batch(int(block.rows[0]))
     where = store.describe(int(block.rows[0]))
     element = _columns.element(block.take(), 0)
+    # A scalar among the arrays has no rows to split.
     lengths = {np.shape(leaf)[0] if np.ndim(leaf) else None for leaf in jax.tree.leaves(element)}
     if len(lengths) != 1 or None in lengths:
         raise InputError(
             f"unbatch needs arrays with the same first axis. Received: {_spec.spec_of(element)} at {where}. Batch the "
             "elements first, or map them to arrays."
         )
-    return held(element, where + ", row")
+    return array_block(element, where + ", row")
 
 
-def _uniform(column: Any, block: Block) -> Any:
+def _check_uniform(column: Column, block: Block) -> Any:
     if not isinstance(column, Ragged):
         return column
     shapes = [np.shape(v) if not hasattr(v, "element_spec") else "a dataset" for v in column.values]
+    # The first odd element is named, with its file: in a batch of 256 photographs nobody would find it.
     odd = next((i for i, s in enumerate(shapes) if s != shapes[0]), 0)
     where = block.store.describe(int(block.rows[odd]))
     raise InputError(
@@ -225,7 +232,7 @@ def _uniform(column: Any, block: Block) -> Any:
 
 
 class Rebatch(Transformation):
-    """Batches of another size, made of the same rows in the same order."""
+    """Batches of another size, of the same rows in the same order."""
 
     def __init__(self, upstream: Node, sizes: Sequence[int], drop: bool) -> None:
         super().__init__(upstream)
@@ -238,15 +245,16 @@ class Rebatch(Transformation):
 
     @property
     def spec(self) -> Any:
+        # With sizes in turns, or a smaller last batch, the axis is unknown.
         size = self._sizes[0] if self._drop and len(set(self._sizes)) == 1 else None
-        return _spec.batched(self._rows.spec, size)
+        return _spec.add_batch_axis(self._rows.spec, size)
 
     @property
     def cardinality(self) -> int:
-        found = self._rows.cardinality
-        if found < 0:
-            return found
-        whole, rest = divmod(found, sum(self._sizes))
+        count = self._rows.cardinality
+        if count < 0:
+            return count
+        whole, rest = divmod(count, sum(self._sizes))
         count = whole * len(self._sizes)
         for size in self._sizes:
             if rest <= 0 or (self._drop and rest < size):
@@ -254,7 +262,7 @@ class Rebatch(Transformation):
             count, rest = count + 1, rest - size
         return count
 
-    def replaced(self, inputs: Sequence[Node]) -> Node:
+    def with_inputs(self, inputs: Sequence[Node]) -> Node:
         return Rebatch(inputs[0], self._sizes, self._drop)
 
     @property
@@ -263,7 +271,7 @@ class Rebatch(Transformation):
 
 
 class _RebatchCursor:
-    """One batch at a time, because their sizes may take turns."""
+    """A cursor that returns one batch at a time, because sizes may take turns."""
 
     def __init__(self, rows: Cursor, sizes: tuple[int, ...], drop: bool) -> None:
         self._rows = rows

@@ -1,4 +1,4 @@
-"""`cache`: elements computed once and kept, in memory or in files."""
+"""`cache`: elements that are computed once and stored, in memory or in files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from lockstep._types import ArrayLike
 from lockstep.data import _columns, _pool
 from lockstep.data._blocks import Block
-from lockstep.data._columns import Columns, Ragged, Rows
+from lockstep.data._columns import Column, Columns, Ragged, Rows
 from lockstep.data._plan import Cursor, Node, Run, State, Transformation
 from lockstep.data._transforms.cache_file import CacheFile
-from lockstep.data._transforms.in_turn import InTurn, together_or_each
+from lockstep.data._transforms.sequential import SequentialCompute, compute_block_or_elements
 
 
 class Cache(Transformation):
@@ -30,27 +31,28 @@ class Cache(Transformation):
         super().__init__(upstream)
         self._path = path
         self._lock = threading.Lock()
-        self._kept: Kept | None = None
+        self._elements: CachedElements | None = None
 
     def open(self, run: Run) -> Cursor:
         return _CacheCursor(self, run)
 
     @property
     def first_pass(self) -> Run | None:
-        """The pass whose elements are kept, if there is one already."""
-        kept = self._kept
-        return kept and kept.run
+        """Returns the pass whose elements are kept, if there is one already."""
+        elements = self._elements
+        return elements and elements.run
 
-    def kept_for(self, run: Run, restored: bool = False) -> Kept:
-        """Returns what is kept; a cursor that continues needs what the same first pass gives."""
+    def elements_for(self, run: Run, restored: bool = False) -> CachedElements:
+        """Returns the cached elements; a restored cursor gets those of the same first pass."""
         with self._lock:
-            if self._kept is None or (restored and self._kept.run != run):
+            # A cursor that is restored in a new process must read the pass whose order its position is in.
+            if self._elements is None or (restored and self._elements.run != run):
                 path = self._path
                 file = None if path is None else CacheFile(path, lambda: jax.tree.structure(self.upstream.spec))
-                self._kept = Kept(self.upstream, run, file)
-            return self._kept
+                self._elements = CachedElements(self.upstream, run, file)
+            return self._elements
 
-    def replaced(self, inputs: Sequence[Node]) -> Node:
+    def with_inputs(self, inputs: Sequence[Node]) -> Node:
         return Cache(inputs[0], self._path)
 
 
@@ -58,36 +60,38 @@ class _CacheCursor:
     def __init__(self, node: Cache, run: Run) -> None:
         self._node = node
         self._run = run
-        self._kept: Kept | None = None
+        self._elements: CachedElements | None = None
         self._at = 0
         # How many of the errors that came up while the elements were read this cursor has raised.
         self._raised = 0
 
     def next(self, limit: int) -> Block | None:
-        if self._kept is None:
-            self._kept = self._node.kept_for(self._run)
-        count = self._kept.available(self._at + limit, self._raised)
-        if self._raised < len(self._kept.errors):
-            place, error = self._kept.errors[self._raised]
-            if place == self._at:
+        if self._elements is None:
+            self._elements = self._node.elements_for(self._run)
+        # Read on demand: the first pass of a cache does not wait for the whole upstream.
+        count = self._elements.available(self._at + limit, self._raised)
+        if self._raised < len(self._elements.errors):
+            index, error = self._elements.errors[self._raised]
+            if index == self._at:
                 self._raised += 1
                 raise error
-            count = min(count, place)
+            count = min(count, index)
         first, self._at = self._at, min(self._at + limit, count)
-        return Block(self._kept, np.arange(first, self._at)) if self._at > first else None
+        return Block(self._elements, np.arange(first, self._at)) if self._at > first else None
 
     def state(self) -> State:
-        run = self._kept.run if self._kept is not None else self._node.first_pass or self._run
+        # A position names the pass whose elements are cached: another first pass may have another order.
+        run = self._elements.run if self._elements is not None else self._node.first_pass or self._run
         return {"at": self._at, "raised": self._raised, "first_pass": [run.entropy, list(run.iteration)]}
 
     def restore(self, state: State) -> None:
         self._at, self._raised = state["at"], state.get("raised", 0)
         entropy, iteration = state["first_pass"]
-        self._kept = self._node.kept_for(Run(entropy, tuple(iteration), self._run.path), restored=True)
+        self._elements = self._node.elements_for(Run(entropy, tuple(iteration), self._run.path), restored=True)
 
 
-class Kept:
-    """The elements of one pass, as a store: each is computed when it is first used.
+class CachedElements:
+    """The elements of one pass as a store, each computed when it is first used.
 
     Args:
         node: Gives them.
@@ -103,8 +107,9 @@ class Kept:
         self._file = file
         self._memory = _Memory(max(node.cardinality, 0))
         # What is still to be read, and how much was.
+        # A finished cache of an earlier run: its upstream is never opened.
         complete = file is not None and file.is_complete
-        self._cursor: Cursor | None = None if complete else self._opened(node)
+        self._cursor: Cursor | None = None if complete else self._open(node)
         # Elements that failed when they were read: how many others come before each, and its error.
         self.errors: list[tuple[int, Exception]] = []
         self._count = file.count if complete and file is not None else 0
@@ -114,8 +119,8 @@ class Kept:
         self._origin: np.ndarray[Any, Any] | None = None
 
     @property
-    def wholesale(self) -> bool:
-        return self._file is not None or all(block.store.wholesale for _, block in self._pieces[:1])
+    def is_vectorized(self) -> bool:
+        return self._file is not None or all(block.store.is_vectorized for _, block in self._pieces[:1])
 
     def available(self, wanted: int, raised: int) -> int:
         """Reads on until there are `wanted` elements, or no more, or one fails; returns how many there are.
@@ -129,6 +134,7 @@ class Kept:
                 try:
                     block = self._cursor.next(max(wanted - self._count, 1))
                 except Exception as error:
+                    # Every later pass meets the error at the same element, as the first one did.
                     self.errors.append((self._count, error))
                     if len(self.errors) > raised:
                         break
@@ -139,16 +145,17 @@ class Kept:
                     self._add(block)
             return self._count
 
-    def _opened(self, node: Node) -> Cursor:
+    def _open(self, node: Node) -> Cursor:
         cursor = node.open(self.run)
         if self._file is None:
             return cursor
-        return InTurn(cursor, lambda block: together_or_each(_pool.computed, block))
+        return SequentialCompute(cursor, lambda block: compute_block_or_elements(_pool.compute_block, block))
 
     def _add(self, block: Block) -> None:
         if self._file is not None:
             self._file.append(block.take())
         else:
+            # Not while another thread writes to the columns that are about to be replaced.
             if not self._memory.has_room(self._count + len(block)):
                 with self._computing:
                     self._memory.reserve(self._count + len(block))
@@ -163,30 +170,33 @@ class Kept:
     def take(self, rows: Rows) -> Columns:
         if self._file is not None:
             return self._file.take(rows)
-        missing = self._memory.missing(rows)
-        if len(missing):
-            self._compute(missing)
+        absent = self._memory.absent(rows)
+        if len(absent):
+            self._compute(absent)
         return self._memory.take(rows)
 
-    def _compute(self, missing: Rows) -> None:
-        """Computes elements: the whole of their pieces if that is quick, else those alone."""
+    def _compute(self, absent: Rows) -> None:
+        """Computes absent elements: the whole pieces that hold them if that is quick, else the elements alone."""
         pieces = self._pieces
         firsts = np.array([first for first, _ in pieces])
-        missing = self._memory.missing(missing)  # If another thread was quicker, the pieces may be gone.
-        numbers = np.searchsorted(firsts, missing, side="right") - 1
+        absent = self._memory.absent(absent)  # If another thread was quicker, the pieces may be gone.
+        numbers = np.searchsorted(firsts, absent, side="right") - 1
         for number in np.unique(numbers):
             first, block = pieces[number]
-            if not block.store.wholesale or not self._compute_all(first, block):
-                rows = missing[numbers == number]
+            # A compiled function is faster for the whole piece; decoding images is not, so only those that are asked
+            # for.
+            if not block.store.is_vectorized or not self._compute_all(first, block):
+                rows = absent[numbers == number]
                 columns = block[rows - first].take()
                 with self._computing:
                     self._memory.put(rows, columns)
-        self._forget()
+        if self._cursor is None and self._memory.is_full(self._count):
+            self._pieces = []  # Everything is computed: the upstream's blocks, and what they hold, can go.
 
     def _compute_all(self, first: int, block: Block) -> bool:
         """Computes a piece; returns whether that is possible, or one of its elements fails."""
         with self._computing:
-            rows = self._memory.missing(np.arange(first, first + len(block)))
+            rows = self._memory.absent(np.arange(first, first + len(block)))
             try:
                 if len(rows):
                     self._memory.put(rows, block[rows - first].take())
@@ -194,13 +204,8 @@ class Kept:
                 return False
             return True
 
-    def _forget(self) -> None:
-        """Lets go of what all was computed from, when everything is there."""
-        if self._cursor is None and self._memory.is_full(self._count):
-            self._pieces = []
-
     def origin(self, rows: Rows) -> Block | None:
-        """What elements are computed from: rows of one store, if that is known; `None` for files."""
+        """Returns the upstream rows of elements, if all are of one store in memory, else `None`."""
         pieces = self._pieces
         if self._file is not None or not pieces or any(b.store is not pieces[0][1].store for _, b in pieces):
             return None
@@ -210,7 +215,7 @@ class Kept:
 
     @property
     def columns(self) -> Columns | None:
-        """All elements, if they are there, in memory."""
+        """Returns all elements, if they are there, in memory."""
         return None if self._file is not None else self._memory.columns
 
     def describe(self, row: int) -> str:
@@ -221,7 +226,7 @@ class Kept:
 
 
 class _Memory:
-    """Columns that grow, and which of their rows are there."""
+    """Growing columns, with a mask of the rows that are computed."""
 
     def __init__(self, expected: int) -> None:
         self._filled = np.zeros(expected, bool)
@@ -230,47 +235,48 @@ class _Memory:
         self._all = False
 
     def has_room(self, count: int) -> bool:
-        """Whether there is room for `count` rows."""
+        """Returns whether there is room for `count` rows."""
         return count <= len(self._filled)
 
     def reserve(self, count: int) -> None:
         """Makes room for `count` rows."""
         if not self.has_room(count):
-            self._filled = _grown(self._filled, max(count, 2 * len(self._filled)))
+            # Doubled, so that n elements are copied O(n) times altogether.
+            self._filled = _grow(self._filled, max(count, 2 * len(self._filled)))
             if self._columns is not None:
-                self._columns = [_grown(c, len(self._filled)) for c in self._columns]
+                self._columns = [_grow(c, len(self._filled)) for c in self._columns]
 
-    def missing(self, rows: Rows) -> Rows:
-        """Returns those of `rows` that are not there."""
+    def absent(self, rows: Rows) -> Rows:
+        """Returns the rows of `rows` that are not computed yet."""
         return rows[:0] if self._all else rows[~self._filled[rows]]
 
     def is_full(self, count: int) -> bool:
-        """Whether the first `count` rows are there; there will be no others."""
+        """Returns whether the first `count` rows are there; there will be no others."""
         self._all = self._all or bool(self._filled[:count].all())
         return self._all
 
     @property
     def columns(self) -> Columns | None:
-        """All rows, if all are there."""
+        """Returns all rows, if all are there."""
         if not self._all or self._columns is None:
             return None
-        return self._structure.unflatten([_readable(c) for c in self._columns])
+        return self._structure.unflatten([_as_column(c) for c in self._columns])
 
     def put(self, rows: Rows, columns: Columns) -> None:
         """Stores rows."""
         leaves, structure = jax.tree.flatten(columns)
         if self._columns is None:
             self._structure = structure
-            self._columns = [_like(leaf, len(self._filled)) for leaf in leaves]
-        self._columns = [_with(mine, rows, leaf) for mine, leaf in zip(self._columns, leaves, strict=True)]
+            self._columns = [_empty_like(leaf, len(self._filled)) for leaf in leaves]
+        self._columns = [_write_rows(target, rows, leaf) for target, leaf in zip(self._columns, leaves, strict=True)]
         self._filled[rows] = True
 
     def take(self, rows: Rows) -> Columns:
         assert self._columns is not None
-        return _columns.take(self._structure.unflatten([_readable(c) for c in self._columns]), rows)
+        return _columns.take(self._structure.unflatten([_as_column(c) for c in self._columns]), rows)
 
 
-class _Objects:
+class _ObjectColumn:
     """A growing column of rows of different shapes."""
 
     def __init__(self, values: np.ndarray[Any, Any]) -> None:
@@ -280,35 +286,36 @@ class _Objects:
         return len(self.values)
 
 
-def _like(leaf: Any, count: int) -> Any:
+def _empty_like(leaf: ArrayLike, count: int) -> Any:
     if isinstance(leaf, Ragged):
-        return _Objects(np.empty(count, object))
+        return _ObjectColumn(np.empty(count, object))
     return np.empty((count, *leaf.shape[1:]), leaf.dtype)
 
 
-def _with(mine: Any, rows: Rows, leaf: Any) -> Any:
+def _write_rows(target: Column, rows: Rows, leaf: ArrayLike) -> Any:
     """Stores rows in a column, which becomes one of objects if they do not fit."""
-    uniform = isinstance(leaf, np.ndarray) and isinstance(mine, np.ndarray)
-    if uniform and leaf.shape[1:] == mine.shape[1:] and leaf.dtype == mine.dtype:
-        mine[_columns.as_slice(rows) or rows] = leaf
-        return mine
-    if not isinstance(mine, _Objects):
-        old, mine = mine, _Objects(np.empty(len(mine), object))
+    uniform = isinstance(leaf, np.ndarray) and isinstance(target, np.ndarray)
+    if uniform and leaf.shape[1:] == target.shape[1:] and leaf.dtype == target.dtype:
+        # Assigning to a slice is a plain copy of memory.
+        target[_columns.as_slice(rows) or rows] = leaf
+        return target
+    if not isinstance(target, _ObjectColumn):
+        old, target = target, _ObjectColumn(np.empty(len(target), object))
         for i in range(len(old)):
-            mine.values[i] = old[i]
+            target.values[i] = old[i]
     values = leaf.values if isinstance(leaf, Ragged) else leaf
     for row, value in zip(rows, values, strict=True):
-        mine.values[row] = value
-    return mine
+        target.values[row] = value
+    return target
 
 
-def _readable(column: Any) -> Any:
-    return Ragged(column.values) if isinstance(column, _Objects) else column
+def _as_column(column: Column) -> Any:
+    return Ragged(column.values) if isinstance(column, _ObjectColumn) else column
 
 
-def _grown(column: Any, count: int) -> Any:
-    if isinstance(column, _Objects):
-        return _Objects(_grown(column.values, count))
+def _grow(column: Column, count: int) -> Any:
+    if isinstance(column, _ObjectColumn):
+        return _ObjectColumn(_grow(column.values, count))
     result = np.zeros((count, *column.shape[1:]), column.dtype)
     result[: len(column)] = column
     return result

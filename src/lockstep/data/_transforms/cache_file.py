@@ -21,8 +21,9 @@ import jax
 import numpy as np
 
 from lockstep._nest import Packed, opened
+from lockstep._types import JSON, ArrayLike, PyTreeDef
 from lockstep.data import _columns
-from lockstep.data._columns import Columns, Ragged, Rows
+from lockstep.data._columns import Column, Columns, Ragged, Rows
 from lockstep.data._structure import TEXT, is_named_tuple
 from lockstep.errors import InputError
 
@@ -34,7 +35,7 @@ _numbers = itertools.count()
 
 
 class CacheFile:
-    """Elements kept on disk.
+    """Elements on disk.
 
     Args:
         path: The directory, which need not exist.
@@ -46,7 +47,9 @@ class CacheFile:
 
     def __init__(self, path: Path, structure: Callable[[], Any]) -> None:
         self._path = path
-        self._known = structure
+        self._known_structure = structure
+        # Beside the target, because a rename is atomic only within a file system; the process and a number keep writers
+        # apart.
         self._staging = path.with_name(f"{path.name}.{os.getpid()}.{next(_numbers)}.partial")
         self._writers: list[_Writer] = []
         self._readers: list[_Reader] = []
@@ -62,7 +65,7 @@ class CacheFile:
             self._from_description()
 
     def append(self, columns: Columns) -> None:
-        """Adds elements."""
+        """Appends elements."""
         leaves, structure = jax.tree.flatten(columns)
         with self._lock:
             if not self._writers:
@@ -76,21 +79,23 @@ class CacheFile:
             self._readers = []
 
     def finish(self) -> None:
-        """Makes what was added last, in one step. If another dataset was quicker, its files stay."""
+        """Publishes the elements in one step. If another dataset was quicker, its files stay."""
         with self._lock:
             self._finish()
 
     def _finish(self) -> None:
         if not self._writers:
             self._staging.mkdir(parents=True, exist_ok=True)
-        described = [writer.finish() for writer in self._writers]
-        structure = _shown(self._structure)
+        description = [writer.finish() for writer in self._writers]
+        structure = _structure_to_json(self._structure)
         text = json.dumps(
-            {"format": _FORMAT, "count": self.count, "structure": structure, "arrays": described}, indent=1
+            {"format": _FORMAT, "count": self.count, "structure": structure, "arrays": description}, indent=1
         )
         (self._staging / _DESCRIPTION).write_text(text)
         try:
+            # A reader sees all files or none.
             self._staging.rename(self._path)
+        # The directory is there: another process finished first, with the same elements.
         except OSError:
             shutil.rmtree(self._staging)
         self._writers, self._readers = [], []
@@ -99,10 +104,10 @@ class CacheFile:
     def take(self, rows: Rows) -> Columns:
         """Reads elements."""
         with self._lock:
-            readers = self._readers or self._reopened()
+            readers = self._readers or self._open_readers()
         return self._structure.unflatten([reader.take(rows) for reader in readers])
 
-    def _reopened(self) -> list[_Reader]:
+    def _open_readers(self) -> list[_Reader]:
         for writer in self._writers:
             writer.flush()
         self._readers = [writer.reader() for writer in self._writers] if self._writers else self._from_description()
@@ -110,12 +115,12 @@ class CacheFile:
 
     def _from_description(self) -> list[_Reader]:
         try:
-            described = json.loads((self._path / _DESCRIPTION).read_text())
-            if described["format"] != _FORMAT:
-                raise ValueError(f"its format is {described['format']!r}")
-            self.count = int(described["count"])
-            self._structure = self._structure or self._structure_of(described["structure"])
-            self._readers = [_Reader(self._path / f"{i}", d, check=True) for i, d in enumerate(described["arrays"])]
+            description = json.loads((self._path / _DESCRIPTION).read_text())
+            if description["format"] != _FORMAT:
+                raise ValueError(f"its format is {description['format']!r}")
+            self.count = int(description["count"])
+            self._structure = self._structure or self._structure_of(description["structure"])
+            self._readers = [_Reader(self._path / f"{i}", d, check=True) for i, d in enumerate(description["arrays"])]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"{self._path} must be what cache(filename) wrote. Received: {type(error).__name__}: {error}. Remove "
@@ -123,16 +128,16 @@ class CacheFile:
             ) from error
         return self._readers
 
-    def _structure_of(self, shown: Any) -> Any:
+    def _structure_of(self, shown: JSON) -> Any:
         text = json.dumps(shown)
         # Types cannot be read from a file, and those with "dict" are older, and do not tell the order of keys.
         if _NAMED in text or '"dict"' in text:
-            return self._known()
+            return self._known_structure()
         return jax.tree.structure(_from_json(shown))
 
 
 class _Writer:
-    """Appends rows of one array to files."""
+    """A writer of one leaf's rows to a data file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -145,13 +150,13 @@ class _Writer:
         self._count = 0
         self._sum = 0
 
-    def append(self, column: Any) -> None:
+    def append(self, column: Column) -> None:
         for row in column.values if isinstance(column, Ragged) else column:
             self._append_row(row)
 
-    def _append_row(self, row: Any) -> None:
+    def _append_row(self, row: ArrayLike) -> None:
         text = isinstance(row, bytes) or getattr(row, "dtype", None) == TEXT
-        content = _packed(row) if text else np.ascontiguousarray(row).tobytes()
+        content = _pack_row(row) if text else np.ascontiguousarray(row).tobytes()
         dtype = "text" if isinstance(row, bytes) or text else str(row.dtype)
         if self._dtype not in (None, dtype):
             raise InputError(f"Cached elements must have one dtype. Received: {self._dtype} and {dtype}.")
@@ -168,33 +173,37 @@ class _Writer:
     def flush(self) -> None:
         self.data.flush()
 
-    def described(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
+        # An index of each row would be larger than small rows themselves.
         uniform = {"shape": self._shape} if self._uniform else {"index": self._index}
         return {"dtype": self._dtype, "count": self._count, "bytes": self._size, "crc32": self._sum, **uniform}
 
     def reader(self) -> _Reader:
-        return _Reader(self._path, self.described(), check=False)
+        return _Reader(self._path, self.description(), check=False)
 
     def finish(self) -> dict[str, Any]:
         self.data.flush()
+        # Before the rename: after a crash the directory must not hold files that are not on the disk.
         os.fsync(self.data.fileno())
         self.data.close()
-        return self.described()
+        return self.description()
 
 
 class _Reader:
-    """Reads rows of one array."""
+    """Random access to one leaf's rows in a data file."""
 
-    def __init__(self, path: Path, described: dict[str, Any], check: bool) -> None:
-        self._dtype = described["dtype"]
-        self._shape = described.get("shape")
-        self._index = described.get("index")
+    def __init__(self, path: Path, description: dict[str, Any], check: bool) -> None:
+        self._dtype = description["dtype"]
+        self._shape = description.get("shape")
+        self._index = description.get("index")
         data = path.with_suffix(".data")
-        size = int(described["bytes"])
+        size = int(description["bytes"])
+        # Once, on opening a finished cache; what this process has written is not read back.
         if check:
-            _check(data, size, described["crc32"])
+            _check(data, size, description["crc32"])
+        # A mapped file is shared by the processes of a machine, and memory is the system's to reclaim.
         self._bytes = np.memmap(data, np.uint8, "r", shape=(size,)) if size else np.empty(0, np.uint8)
-        self._count = int(described["count"])
+        self._count = int(description["count"])
 
     def take(self, rows: Rows) -> Any:
         if self._index is None:
@@ -206,7 +215,7 @@ class _Reader:
         start, length, *shape = entry
         content = self._bytes[start : start + length].tobytes()
         if self._dtype == "text":
-            return _unpacked(content, shape)
+            return _unpack_row(content, shape)
         return np.frombuffer(content, np.dtype(self._dtype)).reshape(shape)
 
 
@@ -219,22 +228,22 @@ def _abandon(files: list[BinaryIO], path: Path) -> None:
 def _check(path: Path, size: int, expected: int) -> None:
     if path.stat().st_size != size:
         raise ValueError(f"{path.name} has {path.stat().st_size} bytes instead of {size}")
-    found = 0
+    checksum = 0
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
-            found = zlib.crc32(chunk, found)
-    if found != expected:
+            checksum = zlib.crc32(chunk, checksum)
+    if checksum != expected:
         raise ValueError(f"{path.name} has a wrong checksum")
 
 
-def _packed(row: Any) -> bytes:
-    """Text: for an array, each with its length before it."""
+def _pack_row(row: ArrayLike) -> bytes:
+    """Packs text: of an array, each item with its length before it."""
     if isinstance(row, bytes):
         return row
     return b"".join(len(v).to_bytes(8, "little") + v for v in row.ravel())
 
 
-def _unpacked(content: bytes, shape: list[int]) -> Any:
+def _unpack_row(content: bytes, shape: list[int]) -> Any:
     if not shape:
         return content
     result = np.empty(shape, object)
@@ -250,25 +259,25 @@ def _pieces(content: bytes) -> Iterator[bytes]:
         at += 8 + length
 
 
-def _shown(structure: Any) -> Any:
-    """A structure as JSON: numbers for leaves."""
+def _structure_to_json(structure: PyTreeDef | None) -> Any:
+    """Returns a structure as JSON: numbers for leaves."""
     if structure is None:
         return None
-    return _as_json(structure.unflatten(range(structure.num_leaves)))
+    return _to_json(structure.unflatten(range(structure.num_leaves)))
 
 
-def _as_json(value: Any) -> Any:
+def _to_json(value: JSON) -> Any:
     if is_named_tuple(value):
-        return {_NAMED: [_as_json(v) for v in value]}
+        return {_NAMED: [_to_json(v) for v in value]}
     if isinstance(value, tuple):
-        return {"tuple": [_as_json(v) for v in value]}
+        return {"tuple": [_to_json(v) for v in value]}
     if isinstance(value, dict):
-        items = [[k, _as_json(v)] for k, v in value.items()]
+        items = [[k, _to_json(v)] for k, v in value.items()]
         return {"mapping": items} if type(opened(value)) is dict else {_NAMED: items}
     return value
 
 
-def _from_json(value: Any) -> Any:
+def _from_json(value: JSON) -> Any:
     if isinstance(value, dict) and "tuple" in value:
         return tuple(_from_json(v) for v in value["tuple"])
     if isinstance(value, dict):

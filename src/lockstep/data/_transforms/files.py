@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from lockstep._types import PyTree
 from lockstep.data import _columns
-from lockstep.data._blocks import Block, held
-from lockstep.data._peek import peeked_spec
+from lockstep.data._blocks import Block, array_block
+from lockstep.data._peek import peek_spec
 from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Files(Node):
         spec: What the records look like, or `None` if only reading shows it.
     """
 
-    def __init__(self, paths: Sequence[str], opened: Callable[[str], Reader], kind: str, spec: Any = None) -> None:
+    def __init__(self, paths: Sequence[str], opened: Callable[[str], Reader], kind: str, spec: PyTree = None) -> None:
         self.paths = tuple(paths)
         self._opened = opened
         self._kind = kind
@@ -38,7 +39,7 @@ class Files(Node):
     @property
     def spec(self) -> Any:
         if self._spec is None:
-            self._spec = peeked_spec(self)
+            self._spec = peek_spec(self)
         return self._spec
 
     @property
@@ -49,13 +50,13 @@ class Files(Node):
     def label(self) -> str:
         return f"{self._kind}({len(self.paths)} files)"
 
-    def part(self, count: int, index: int) -> Files:
-        """Every `count`-th file."""
+    def shard(self, count: int, index: int) -> Files:
+        """Returns every `count`-th file."""
         return Files(self.paths[index::count], self._opened, self._kind, self._spec)
 
 
 class _FilesCursor:
-    """Position: which file, and where in it."""
+    """A cursor whose state is a file and a position in it."""
 
     def __init__(self, paths: Sequence[str], opened: Callable[[str], Reader]) -> None:
         self._paths = paths
@@ -74,8 +75,9 @@ class _FilesCursor:
             except Exception:
                 self._end_file()  # What cannot be read is not tried again: `ignore_errors` goes on with the next file.
                 raise
+            # A file without records is passed over; the dataset goes on with the next.
             if records is not None and jax.tree.leaves(records) and _columns.length(records):
-                return held(records, f"{path}, record", first)
+                return array_block(records, f"{path}, record", first)
             self._end_file()
         return None
 
@@ -90,6 +92,7 @@ class _FilesCursor:
             self._reader = None
 
     def state(self) -> State:
+        # The reader's own position: records are not counted to get there.
         return {"file": self._index, "at": self._reader.tell() if self._reader is not None else None}
 
     def restore(self, state: State) -> None:

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep.data import _columns
-from lockstep.data._blocks import Block, joined
-from lockstep.data._failures import Postponed
-from lockstep.data._peek import first_elements, peeked_spec, spec_if_known
-from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
-from lockstep.data._purity import has_side_effects, loads_iterator
-from lockstep.data._spec import generalised
+from lockstep.data._blocks import Block, join_blocks
+from lockstep.data._failures import DeferredError
+from lockstep.data._peek import first_elements, peek_spec, spec_if_known
+from lockstep.data._plan import UNKNOWN, Cursor, FunctionTransformation, Node, Run, State
+from lockstep.data._spec import generalize
 
 
-class Interleave(Transformation):
-    """Makes a dataset of each element, and takes blocks of elements of several of them in turns.
+class Interleave(FunctionTransformation):
+    """The elements of the datasets of a function, in blocks, several datasets in turns.
 
     Args:
         upstream: Gives the elements.
@@ -27,19 +26,10 @@ class Interleave(Transformation):
     """
 
     def __init__(self, upstream: Node, function: Callable[..., Node], cycle: int, block: int) -> None:
-        super().__init__(upstream)
-        self._function = function
+        super().__init__(upstream, function)
         self.cycle = cycle
         self.block = block
         self._spec: Any = None
-
-    @property
-    def replayable(self) -> bool:
-        return self.upstream.replayable and not has_side_effects(self._function)
-
-    @property
-    def captures_iterator(self) -> bool:
-        return self.upstream.captures_iterator or loads_iterator(self._function)
 
     def open(self, run: Run) -> Cursor:
         return _InterleaveCursor(self, self.upstream.open(run), run)
@@ -47,13 +37,15 @@ class Interleave(Transformation):
     @property
     def spec(self) -> Any:
         if self._spec is None:
-            self._spec = (None if self.captures_iterator else self._spec_of_first()) or peeked_spec(self)
+            self._spec = (None if self.captures_iterator else self._spec_of_first()) or peek_spec(self)
         return self._spec
 
     def _spec_of_first(self) -> Any:
-        """What holds for the first datasets; none of them need have an element."""
-        found = [spec for e in first_elements(self.upstream, 2) if (spec := spec_if_known(self.inner(e))) is not None]
-        return functools.reduce(lambda a, b: generalised(a, b) or a, found) if found else None
+        """Returns the spec that holds for the first two datasets, or `None`; they may be empty."""
+        specs = [
+            spec for e in first_elements(self.upstream, 2) if (spec := spec_if_known(self.function(e))) is not None
+        ]
+        return functools.reduce(lambda a, b: generalize(a, b) or a, specs) if specs else None
 
     @property
     def cardinality(self) -> int:
@@ -63,14 +55,10 @@ class Interleave(Transformation):
     def label(self) -> str:
         return f"Interleave({self.cycle}, {self.block})"
 
-    def inner(self, element: Any) -> Node:
-        """Returns the plan for an element."""
-        return self._function(element)
-
 
 @dataclass
 class _Slot:
-    """A place in the cycle: an open dataset.
+    """An open dataset of the cycle.
 
     Attributes:
         before: The state of the upstream before the element that it is made of.
@@ -84,7 +72,7 @@ class _Slot:
 
 
 class _InterleaveCursor:
-    """As in tf.data: a dataset that ends frees its place, which the next element takes when its turn comes."""
+    """A cursor over a cycle of open datasets; the next element takes the slot of one that ends, as in tf.data."""
 
     def __init__(self, node: Interleave, upstream: Cursor, run: Run) -> None:
         self._node = node
@@ -94,15 +82,16 @@ class _InterleaveCursor:
         self._slots: list[_Slot | None] = [None] * self._cycle
         self._turn = 0
         self._taken = 0
-        self._made = 0
+        self._opened_count = 0
         self._ended = False
-        self._failed = Postponed()
+        self._deferred = DeferredError()
 
     def next(self, limit: int) -> Block | None:
-        self._failed.give()
+        self._deferred.raise_deferred()
         parts: list[Block] = []
         try:
-            while limit > 0 and (part := self._part(limit)) is not None:
+            # Blocks are collected up to the limit; with block_length 1 each would otherwise be a batch of one.
+            while limit > 0 and (part := self._next_part(limit)) is not None:
                 parts.append(part)
                 limit -= len(part)
                 if self._cycle == 1:  # Nothing to interleave: whatever there is will do.
@@ -110,17 +99,18 @@ class _InterleaveCursor:
         except Exception as error:
             if not parts:
                 raise
-            self._failed.keep(error)
-        return joined(parts) if parts else None
+            self._deferred.defer(error)
+        return join_blocks(parts) if parts else None
 
-    def _part(self, limit: int) -> Block | None:
-        """The next elements of one dataset."""
+    def _next_part(self, limit: int) -> Block | None:
+        """Returns the next elements of one dataset."""
         idle = 0
         while idle < self._cycle:
+            # Opened in its turn and not before, so that an infinite upstream is read as far as needed.
             slot = self._slots[self._turn] or self._open()
             if slot is None:
                 idle += 1
-                self._pass_on()
+                self._next_slot()
                 continue
             block = slot.cursor.next(min(limit, self._block - self._taken))
             if block is None:
@@ -128,58 +118,62 @@ class _InterleaveCursor:
                 self._slots[self._turn] = None
                 self._taken = 0
                 idle = 0
+                # With one slot its turn never ends; the next dataset follows at once.
                 if self._cycle > 1:
-                    self._pass_on()
+                    self._next_slot()
                 continue
             self._taken += len(block)
             if self._taken == self._block:
-                self._pass_on()
+                self._next_slot()
             return block
         return None
 
-    def _pass_on(self) -> None:
+    def _next_slot(self) -> None:
         self._turn, self._taken = (self._turn + 1) % self._cycle, 0
 
     def _open(self) -> _Slot | None:
         """Opens a dataset for the next element in the place whose turn it is."""
         if self._ended:
             return None
+        # To make the same dataset again on restore, its element is read again from here.
         before = self._upstream.state()
         block = self._upstream.next(1)
         if block is None:
             self._ended = True
             return None
-        self._made += 1
-        slot = self._slot(before, self._made - 1, block)
+        self._opened_count += 1
+        slot = self._slot(before, self._opened_count - 1, block)
         self._slots[self._turn] = slot
         return slot
 
     def _slot(self, before: State, number: int, block: Block) -> _Slot:
         element = _columns.element(block.take(), 0)
-        return _Slot(before, number, self._node.inner(element).open(self._run.part(number)))
+        # The number, not the slot, names the inner pass: random choices do not depend on the cycle's length.
+        return _Slot(before, number, self._node.function(element).open(self._run.for_input(number)))
 
     def state(self) -> State:
         slots = [s and {"before": s.before, "number": s.number, "cursor": s.cursor.state()} for s in self._slots]
-        return self._failed.wrapped(
+        return self._deferred.add_to_state(
             {
                 "upstream": self._upstream.state(),
                 "slots": slots,
                 "turn": self._turn,
                 "taken": self._taken,
-                "made": self._made,
+                "made": self._opened_count,
                 "ended": self._ended,
             }
         )
 
     def restore(self, state: State) -> None:
-        state = self._failed.unwrapped(state)
+        state = self._deferred.take_from_state(state)
         for i, saved in enumerate(state["slots"]):
-            self._slots[i] = saved and self._reopened(saved)
+            self._slots[i] = saved and self._reopen_slot(saved)
         self._upstream.restore(state["upstream"])
         self._turn, self._taken = state["turn"], state["taken"]
-        self._made, self._ended = state["made"], state["ended"]
+        self._opened_count, self._ended = state["made"], state["ended"]
 
-    def _reopened(self, saved: State) -> _Slot:
+    def _reopen_slot(self, saved: State) -> _Slot:
+        # A cursor of its own: the one that reads on stands further ahead.
         upstream = self._node.upstream.open(self._run)
         upstream.restore(saved["before"])
         block = upstream.next(1)

@@ -1,4 +1,4 @@
-"""`map`, `filter`, `take_while` and `scan`: functions of the elements."""
+"""`map`, `filter` and `take_while`: functions of the elements."""
 
 from __future__ import annotations
 
@@ -8,45 +8,41 @@ from typing import Any
 import jax
 import numpy as np
 
+from lockstep._types import Element
 from lockstep.data import _columns, _pool, _structure
-from lockstep.data._blocks import Block, Store, held
-from lockstep.data._failures import Failed
-from lockstep.data._mapped import MappedStore, MapProgram
-from lockstep.data._peek import peeked_spec
-from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
-from lockstep.data._purity import loads_iterator
+from lockstep.data._blocks import Block, MappedStore, Store, array_block
+from lockstep.data._failures import FailedElement
+from lockstep.data._map_program import MapProgram
+from lockstep.data._peek import example_of, peek_spec, spec_if_known
+from lockstep.data._plan import UNKNOWN, Cursor, FunctionTransformation, Node, Run, State
 from lockstep.data._structure import TEXT
-from lockstep.data._transforms.in_turn import InTurn, Outcome, elements_or_each, together_or_each
+from lockstep.data._transforms.sequential import (
+    Outcome,
+    SequentialCompute,
+    compute_block_or_elements,
+    elements_or_errors,
+)
 from lockstep.errors import InputError
 
 
-class _OfProgram(Transformation):
-    """A transformation by a function that may be compiled: the base of `Map` and `Filter`.
-
-    Args:
-        upstream: Gives the elements.
-        function: Called with them.
-    """
+class _ProgramTransformation(FunctionTransformation):
+    """A transformation by a function that may be compiled: the base of `Map` and `Filter`."""
 
     def __init__(self, upstream: Node, function: Callable[..., Any]) -> None:
-        super().__init__(upstream)
+        super().__init__(upstream, function)
         self.program = program_of(upstream, function)
 
     @property
-    def replayable(self) -> bool:
-        return self.upstream.replayable and not self.program.in_order
+    def in_order(self) -> bool:
+        return self.program.in_order
 
     @property
     def reads_variables(self) -> bool:
         return self.upstream.reads_variables or self.program.reads_variables
 
-    @property
-    def captures_iterator(self) -> bool:
-        return self.upstream.captures_iterator or loads_iterator(self.program.function)
 
-
-class Map(_OfProgram):
-    """Each element becomes what a function returns for it."""
+class Map(_ProgramTransformation):
+    """The results of a function of each element."""
 
     def __init__(self, upstream: Node, function: Callable[..., Any], workers: int | None) -> None:
         super().__init__(upstream, function)
@@ -56,6 +52,7 @@ class Map(_OfProgram):
 
     def open(self, run: Run) -> Cursor:
         upstream = self.upstream.open(run)
+        # Decided when the plan is opened: whether it can be traced may need an element of the upstream.
         if self.program.in_order:
             return _OrderedMapCursor(upstream, self.program, self.workers)
         return _MapCursor(upstream, self.program)
@@ -63,7 +60,8 @@ class Map(_OfProgram):
     @property
     def spec(self) -> Any:
         if self._spec is None:
-            self._spec = self.program.spec or peeked_spec(self, self.upstream)
+            # A trace gives the spec for nothing; without one two elements are computed.
+            self._spec = self.program.spec or peek_spec(self, self.upstream)
         return self._spec
 
     @property
@@ -72,7 +70,7 @@ class Map(_OfProgram):
 
 
 class _MapCursor:
-    """Leaves the function to whoever uses the elements."""
+    """A cursor that only refers to results: they are computed where elements are used."""
 
     def __init__(self, upstream: Cursor, program: MapProgram) -> None:
         self._upstream = upstream
@@ -83,50 +81,54 @@ class _MapCursor:
 
     def next(self, limit: int) -> Block | None:
         block = self._upstream.next(limit)
-        return block and Block(self._mapped(block.store), block.rows)
+        return block and Block(self._store_over(block.store), block.rows)
 
-    def _mapped(self, store: Store) -> Store:
-        """The same store for the same elements, so that blocks of them can be joined."""
+    def _store_over(self, store: Store) -> Store:
+        """Returns the same store for the same elements, so that blocks of them can be joined."""
+        # `join_blocks` recognises stores by identity.
         if self._last is None or self._last.upstream is not store:
             self._last = MappedStore(self._program, store)
         return self._last
 
 
 class _OrderedMapCursor:
-    """Calls a function with side effects now, for each element, in order (or as told, on several threads)."""
+    """A cursor that calls a function with side effects for each element, in order, on `workers` threads."""
 
     def __init__(self, upstream: Cursor, program: MapProgram, workers: int | None) -> None:
         self._program = program
         self._workers = workers or 1
-        computed = InTurn(upstream, self._outcomes)
+        computed = SequentialCompute(upstream, self._outcomes)
         self.next, self.state, self.restore = computed.next, computed.state, computed.restore
 
     def _outcomes(self, block: Block) -> Iterator[Outcome]:
-        elements = elements_or_each(block, lambda part: _columns.elements(part.take()))
-        results = _pool.each(lambda i: self._called(elements[i], _where(block, i)), range(len(block)), self._workers)
-        first = next((i for i, result in enumerate(results) if isinstance(result, Failed)), len(results))
+        elements = elements_or_errors(block, lambda part: _columns.elements(part.take()))
+        results = _pool.map_parallel(
+            lambda i: self._call(elements[i], _where(block, i)), range(len(block)), self._workers
+        )
+        # Results before the first error are one block; behind it each is its own, so that no error hides another.
+        first = next((i for i, result in enumerate(results) if isinstance(result, FailedElement)), len(results))
         if first:
-            yield Outcome(first, self._held(results[:first]))
+            yield Outcome(first, self._to_block(results[:first]))
         for result in results[first:]:
-            yield Outcome(1, result if isinstance(result, Failed) else self._held([result]))
+            yield Outcome(1, result if isinstance(result, FailedElement) else self._to_block([result]))
 
-    def _held(self, results: list[Any]) -> Block | Failed:
+    def _to_block(self, results: list[Any]) -> Block | FailedElement:
         try:
-            return held(self._program.columns(results))
+            return array_block(self._program.columns(results))
         except InputError as error:
-            return Failed(error)
+            return FailedElement(error)
 
-    def _called(self, element: Any, where: str) -> Any:
-        if isinstance(element, Failed):
+    def _call(self, element: Element, where: str) -> Any:
+        if isinstance(element, FailedElement):
             return element
         try:
             return self._program.at(element, where)
         except Exception as error:
-            return Failed(error)
+            return FailedElement(error)
 
 
-class Filter(_OfProgram):
-    """Keeps the elements for which a function returns a true value."""
+class Filter(_ProgramTransformation):
+    """The elements for which a function returns a true value."""
 
     def open(self, run: Run) -> Cursor:
         return _FilterCursor(self.upstream.open(run), self.program)
@@ -137,17 +139,17 @@ class Filter(_OfProgram):
 
 
 class _FilterCursor:
-    """Computes what it reads, to decide; what it keeps need not be computed again."""
+    """A cursor that computes elements and their predicate, and returns computed elements."""
 
     def __init__(self, upstream: Cursor, program: MapProgram) -> None:
         self._program = program
-        computed = InTurn(upstream, lambda block: together_or_each(self._kept, block))
+        computed = SequentialCompute(upstream, lambda block: compute_block_or_elements(self._keep, block))
         self.next, self.state, self.restore = computed.next, computed.state, computed.restore
 
-    def _kept(self, block: Block) -> Block | None:
-        there = _pool.computed(block)
-        kept = np.flatnonzero(verdicts(self._program, there, block))
-        return there[kept] if len(kept) else None
+    def _keep(self, block: Block) -> Block | None:
+        computed = _pool.compute_block(block)
+        kept = np.flatnonzero(evaluate_predicate(self._program, computed, block))
+        return computed[kept] if len(kept) else None
 
 
 class TakeWhile(Filter):
@@ -160,19 +162,22 @@ class TakeWhile(Filter):
 class _TakeWhileCursor:
     def __init__(self, upstream: Cursor, program: MapProgram) -> None:
         self._program = program
-        self._computed = InTurn(upstream, lambda block: together_or_each(self._kept, block), lambda: self._ended)
+        self._computed = SequentialCompute(
+            upstream, lambda block: compute_block_or_elements(self._keep, block), lambda: self._ended
+        )
         self._ended = False
 
     def next(self, limit: int) -> Block | None:
         return self._computed.next(limit)
 
-    def _kept(self, block: Block) -> Block | None:
+    def _keep(self, block: Block) -> Block | None:
         if self._ended:
             return None
-        there = _pool.computed(block)
-        refused = np.flatnonzero(~verdicts(self._program, there, block))
+        computed = _pool.compute_block(block)
+        # The whole block is computed at once; what lies behind the first refusal is dropped.
+        refused = np.flatnonzero(~evaluate_predicate(self._program, computed, block))
         self._ended = len(refused) > 0
-        kept = there[: refused[0]] if self._ended else there
+        kept = computed[: refused[0]] if self._ended else computed
         return kept if len(kept) else None
 
     def state(self) -> State:
@@ -185,8 +190,6 @@ class _TakeWhileCursor:
 
 def program_of(upstream: Node, function: Callable[..., Any]) -> MapProgram:
     """Returns the program that calls `function` for elements of `upstream`."""
-    from lockstep.data._peek import example_of, spec_if_known
-
     if not callable(function):
         raise InputError(
             f"A transformation needs a function of an element. Received: {function!r}. Example: "
@@ -195,16 +198,17 @@ def program_of(upstream: Node, function: Callable[..., Any]) -> MapProgram:
     return MapProgram(function, lambda: spec_if_known(upstream), lambda: example_of(upstream))
 
 
-def verdicts(program: MapProgram, block: Block, origin: Block) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Returns bool (k,): what a predicate says of each element."""
-    found = jax.tree.leaves(program(block.take(), lambda i: _where(origin, i)))
-    is_one = len(found) == 1 and isinstance(found[0], np.ndarray) and found[0].shape == (len(block),)
-    if not is_one or found[0].dtype == TEXT:
+def evaluate_predicate(program: MapProgram, block: Block, origin: Block) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Returns a predicate's values, bool (k,)."""
+    leaves = jax.tree.leaves(program(block.take(), lambda i: _where(origin, i)))
+    # numpy would call a non-empty array or text true, and the filter would keep everything.
+    is_one = len(leaves) == 1 and isinstance(leaves[0], np.ndarray) and leaves[0].shape == (len(block),)
+    if not is_one or leaves[0].dtype == TEXT:
         raise InputError(
             f"The predicate {_structure.name_of(program.function)} must return one truth value for an element. "
-            f"Received: {len(found)} values, an array or text. Reduce it to one, for example with jnp.all."
+            f"Received: {len(leaves)} values, an array or text. Reduce it to one, for example with jnp.all."
         )
-    return found[0].astype(bool)
+    return leaves[0].astype(bool)
 
 
 def _where(block: Block, i: int) -> str:

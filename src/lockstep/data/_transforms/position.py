@@ -1,4 +1,4 @@
-"""`take`, `skip`, `shard`, `enumerate` and `prefetch`: which elements, by their number."""
+"""`take`, `skip`, `shard`, `enumerate` and `prefetch`: selections by an element's index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from lockstep.data import _spec
-from lockstep.data._blocks import Beside, Block, held
+from lockstep.data._blocks import Block, BlockZipper, array_block
 from lockstep.data._plan import CHUNK, INFINITE, UNKNOWN, Cursor, Node, Run, State, Transformation
 
 
@@ -22,14 +22,15 @@ class Take(Transformation):
 
     def open(self, run: Run) -> Cursor:
         upstream = self.upstream.open(run)
+        # No cursor of its own where it would change nothing.
         return upstream if self._count < 0 else _TakeCursor(upstream, self._count)
 
     @property
     def cardinality(self) -> int:
-        found = self.upstream.cardinality
-        if self._count < 0 or found == UNKNOWN:
-            return found
-        return self._count if found == INFINITE else min(found, self._count)
+        count = self.upstream.cardinality
+        if self._count < 0 or count == UNKNOWN:
+            return count
+        return self._count if count == INFINITE else min(count, self._count)
 
     @property
     def label(self) -> str:
@@ -45,6 +46,7 @@ class _TakeCursor:
         try:
             block = self._upstream.next(min(limit, self._left)) if self._left > 0 else None
         except Exception:
+            # An element that fails counts as taken, as in tf.data.
             self._left -= 1
             raise
         self._left -= len(block) if block else self._left
@@ -59,7 +61,7 @@ class _TakeCursor:
 
 
 class Skip(Transformation):
-    """All but the first elements; none if the count is negative."""
+    """The elements after the first `count`; none if `count` is negative."""
 
     def __init__(self, upstream: Node, count: int) -> None:
         super().__init__(upstream)
@@ -70,10 +72,10 @@ class Skip(Transformation):
 
     @property
     def cardinality(self) -> int:
-        found = self.upstream.cardinality
+        count = self.upstream.cardinality
         if self._count < 0:
             return 0
-        return found if found < 0 else max(found - self._count, 0)
+        return count if count < 0 else max(count - self._count, 0)
 
     @property
     def label(self) -> str:
@@ -87,6 +89,7 @@ class _SkipCursor:
         self._ended = count < 0
 
     def next(self, limit: int) -> Block | None:
+        # On the first `next`, so that opening a plan reads nothing.
         while self._skip > 0 and not self._ended:
             self._drop_some()
         return None if self._ended else self._upstream.next(limit)
@@ -108,7 +111,7 @@ class _SkipCursor:
 
 
 class Shard(Transformation):
-    """Every `count`-th element, the first with number `index`."""
+    """The elements of index `index` modulo `count`."""
 
     def __init__(self, upstream: Node, count: int, index: int) -> None:
         super().__init__(upstream)
@@ -120,8 +123,8 @@ class Shard(Transformation):
 
     @property
     def cardinality(self) -> int:
-        found = self.upstream.cardinality
-        return found if found < 0 else (found - self._index + self._count - 1) // self._count
+        count = self.upstream.cardinality
+        return count if count < 0 else (count - self._index + self._count - 1) // self._count
 
     @property
     def label(self) -> str:
@@ -138,6 +141,7 @@ class _ShardCursor:
     def next(self, limit: int) -> Block | None:
         # To the last one that is kept and no further: what follows it may not be there yet, or cost something.
         while (block := self._read(self._before + (limit - 1) * self._count + 1)) is not None:
+            # A slice of references: elements of other shards are never computed.
             kept = block[self._before :: self._count]
             self._before = (self._before - len(block)) % self._count
             if len(kept):
@@ -182,7 +186,7 @@ class _EnumerateCursor:
     def __init__(self, upstream: Cursor, start: int) -> None:
         self._upstream = upstream
         self._number = start
-        self._beside = Beside(_PAIR)
+        self._beside = BlockZipper(_PAIR)
 
     def next(self, limit: int) -> Block | None:
         try:
@@ -192,9 +196,10 @@ class _EnumerateCursor:
             raise
         if block is None:
             return None
+        # int64, TensorFlow's dtype, on every platform.
         numbers = np.arange(self._number, self._number + len(block))
         self._number += len(block)
-        return self._beside([held(numbers), block])
+        return self._beside([array_block(numbers), block])
 
     def state(self) -> State:
         return {"upstream": self._upstream.state(), "number": self._number}
@@ -208,11 +213,18 @@ _PAIR = jax.tree.structure((0, 0))
 
 
 class Prefetch(Transformation):
-    """Changes nothing but when elements are computed: before they are asked for."""
+    """A mark that elements are computed ahead; it changes no element."""
 
     def __init__(self, upstream: Node, size: int) -> None:
         super().__init__(upstream)
         self.size = size
+
+    def open(self, run: Run) -> Cursor:
+        return self.upstream.open(run)
+
+
+class HintedShard(Transformation):
+    """A mark that a distribution replaces by a shard for each worker; until then, all elements."""
 
     def open(self, run: Run) -> Cursor:
         return self.upstream.open(run)

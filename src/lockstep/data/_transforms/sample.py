@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from lockstep.data._blocks import Block, joined
-from lockstep.data._failures import Postponed
+from lockstep.data._blocks import Block, join_blocks
+from lockstep.data._failures import DeferredError
 from lockstep.data._plan import CHUNK, INFINITE, UNKNOWN, Cursor, Node, Run, State
-from lockstep.data._transforms.alike import Alike
-from lockstep.data._transforms.arranged import arranged, arrangements
+from lockstep.data._transforms.compatible import CompatibleInputs
 from lockstep.errors import InputError
 
 
@@ -40,38 +38,37 @@ class Choose(Node):
         self._seed = seed
         self._stop = stop
         self._each_iteration = each_iteration
-        self._alike = Alike(self._sources)
-
-    @cached_property
-    def _arrangements(self) -> list[Any]:
-        return arrangements(self._sources)
+        self._compatible = CompatibleInputs(self._sources)
 
     @property
     def _sources(self) -> Sequence[Node]:
         return self.inputs if self._weights is not None else self.inputs[:-1]
 
     def open(self, run: Run) -> Cursor:
-        cursors = [node.open(run.part(i)) for i, node in enumerate(self.inputs)]
-        pairs = zip(cursors[: len(self._arrangements)], self._arrangements, strict=True)
-        cursors[: len(self._arrangements)] = [arranged(cursor, structure) for cursor, structure in pairs]
-        alike = self._alike.begin()
+        cursors = [node.open(run.for_input(i)) for i, node in enumerate(self.inputs)]
+        wrap = self._compatible.begin()
+        sources = [wrap(i, cursor) for i, cursor in enumerate(cursors[: len(self._sources)])]
         if self._weights is None:
-            return _ChooseCursor(cursors[:-1], _Named(cursors[-1], len(cursors) - 1), self._stop, alike)
-        return _ChooseCursor(cursors, _Chance(self._weights, self._seed, self._each_iteration, run), self._stop, alike)
+            choices = _ChoiceReader(cursors[-1], len(sources))
+        else:
+            choices = _RandomChoices(self._weights, self._seed, self._each_iteration, run)
+        return _ChooseCursor(sources, choices, self._stop)
 
     @property
     def spec(self) -> Any:
-        return self._alike.spec
+        return self._compatible.spec
 
     @property
     def cardinality(self) -> int:
-        found = [n.cardinality for n in self._sources]
+        counts = [n.cardinality for n in self._sources]
         if self._weights is not None and not self._stop:
-            if INFINITE in found:
+            if INFINITE in counts:
                 return INFINITE
-            return UNKNOWN if UNKNOWN in found else sum(found)
-        if any(n != INFINITE for n in found):
+            return UNKNOWN if UNKNOWN in counts else sum(counts)
+        # How many elements a finite input gives depends on the choices.
+        if any(n != INFINITE for n in counts):
             return UNKNOWN
+        # By choices, the dataset is as long as the choices are.
         return INFINITE if self._weights is not None else self.inputs[-1].cardinality
 
     @property
@@ -81,42 +78,43 @@ class Choose(Node):
 
 
 class _ChooseCursor:
-    def __init__(self, inputs: list[Cursor], choices: Any, stop: bool, alike: Callable[[Block], Block]) -> None:
+    def __init__(self, inputs: list[Cursor], choices: _RandomChoices | _ChoiceReader, stop: bool) -> None:
         self._inputs = inputs
-        self._alike = alike
         self._choices = choices
         self._stop = stop
         self._ended = [False] * len(inputs)
-        self._failed = Postponed()
+        self._deferred = DeferredError()
 
     def next(self, limit: int) -> Block | None:
-        self._failed.give()
+        self._deferred.raise_deferred()
         parts: list[Block] = []
         try:
+            # Each element is a block of its own here: a chunk bounds what an endless limit would collect.
             while len(parts) < min(limit, CHUNK) and not all(self._ended):
-                block = self._chosen()
+                block = self._next_chosen()
                 if block is not None:
-                    parts.append(self._alike(block))
+                    parts.append(block)
         except Exception as error:
             if not parts:
                 raise
-            self._failed.keep(error)
-        return joined(parts) if parts else None
+            self._deferred.defer(error)
+        return join_blocks(parts) if parts else None
 
-    def _chosen(self) -> Block | None:
-        """The next element of the dataset that is chosen next, if it has one."""
+    def _next_chosen(self) -> Block | None:
+        """Returns the next element of the dataset that is chosen next, if it has one."""
         choice = self._choices.next()
+        # A choice of a dataset that has ended is drawn again: its weight goes to the others, as in tf.data.
         block = None if choice is None or self._ended[choice] else self._inputs[choice].next(1)
         if choice is None or (block is None and self._stop):
             self._ended = [True] * len(self._inputs)
         elif block is None:
             self._ended[choice] = True
-            if self._choices.is_none_of(self._ended):
+            if self._choices.none_left(self._ended):
                 self._ended = [True] * len(self._inputs)
         return block
 
     def state(self) -> State:
-        return self._failed.wrapped(
+        return self._deferred.add_to_state(
             {
                 "inputs": [c.state() for c in self._inputs],
                 "choices": self._choices.state(),
@@ -125,17 +123,18 @@ class _ChooseCursor:
         )
 
     def restore(self, state: State) -> None:
-        state = self._failed.unwrapped(state)
+        state = self._deferred.take_from_state(state)
         for cursor, saved in zip(self._inputs, state["inputs"], strict=True):
             cursor.restore(saved)
         self._choices.restore(state["choices"])
         self._ended = list(state["ended"])
 
 
-class _Chance:
+class _RandomChoices:
     """Random choices, each of which depends on its number alone."""
 
     def __init__(self, weights: np.ndarray[Any, Any], seed: int | None, each_iteration: bool, run: Run) -> None:
+        # A dataset of weight 0 never ends, because it is never read.
         self._possible = (weights > 0).tolist()
         self._limits = np.cumsum(weights / weights.sum())
         self._draws = lambda chunk: run.random(seed, chunk, each_iteration)
@@ -146,13 +145,14 @@ class _Chance:
     def next(self) -> int:
         chunk, place = divmod(self._number, CHUNK)
         if chunk != self._chunk:
+            # Inverse of the cumulative distribution: one uniform number per choice, whatever the weights are.
             drawn = np.searchsorted(self._limits, self._draws(chunk).random(CHUNK), side="right")
             self._chunk, self._drawn = chunk, np.minimum(drawn, len(self._limits) - 1).tolist()
         self._number += 1
         return self._drawn[place]
 
-    def is_none_of(self, ended: list[bool]) -> bool:
-        """Whether no dataset that goes on can be chosen."""
+    def none_left(self, ended: list[bool]) -> bool:
+        """Returns whether no dataset that goes on can be chosen."""
         return not any(possible and not end for possible, end in zip(self._possible, ended, strict=True))
 
     def state(self) -> State:
@@ -162,8 +162,8 @@ class _Chance:
         self._number = state
 
 
-class _Named:
-    """Choices that a dataset of whole numbers holds."""
+class _ChoiceReader:
+    """Choices read from a dataset of integers."""
 
     def __init__(self, cursor: Cursor, count: int) -> None:
         self._cursor = cursor
@@ -183,6 +183,6 @@ class _Named:
             )
         return int(choice[0])
 
-    def is_none_of(self, ended: list[bool]) -> bool:
-        """Whether no dataset that goes on can be chosen."""
+    def none_left(self, ended: list[bool]) -> bool:
+        """Returns whether no dataset that goes on can be chosen."""
         return all(ended)

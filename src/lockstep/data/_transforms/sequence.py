@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import jax
 
-from lockstep.data._blocks import Beside, Block
-from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, Transformation
-from lockstep.data._transforms.alike import Alike
-from lockstep.data._transforms.arranged import arranged, arrangements
+from lockstep._types import PyTreeDef
+from lockstep.data._blocks import Block, BlockZipper
+from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, Transformation, drop
+from lockstep.data._transforms.compatible import CompatibleInputs
 
 
 class Repeat(Transformation):
@@ -28,12 +27,12 @@ class Repeat(Transformation):
 
     @property
     def cardinality(self) -> int:
-        found = self.upstream.cardinality
-        if self._count == 0 or found == 0:
+        count = self.upstream.cardinality
+        if self._count == 0 or count == 0:
             return 0
         if self._count < 0:
             return INFINITE
-        return found if found < 0 else found * self._count
+        return count if count < 0 else count * self._count
 
     @property
     def label(self) -> str:
@@ -66,7 +65,8 @@ class _RepeatCursor:
         return None
 
     def _run_of_pass(self) -> Run:
-        """Passes are numbered through, whether this node repeats them or somebody iterates again."""
+        """Returns the run of a repetition; passes are numbered through, by `repeat` and by repeated iteration alike."""
+        # The n-th pass shuffles alike, whether `repeat` or a second loop over the dataset makes it.
         *outer, iteration = self._run.iteration
         if self._count >= 0:
             return replace(self._run, iteration=(*outer, iteration * self._count + self._pass))
@@ -84,39 +84,32 @@ class _RepeatCursor:
 
 
 class Concatenate(Node):
-    """The elements of one dataset, then those of the next."""
+    """The elements of several datasets, one dataset after another."""
 
     def __init__(self, inputs: Sequence[Node]) -> None:
         self.inputs = tuple(inputs)
-        self._alike = Alike(inputs)
+        self._compatible = CompatibleInputs(inputs)
 
     def open(self, run: Run) -> Cursor:
-        return _ConcatenateCursor(self.inputs, run, self._arrangements, self._alike.begin())
-
-    @cached_property
-    def _arrangements(self) -> list[Any]:
-        return arrangements(self.inputs)
+        return _ConcatenateCursor(self.inputs, run, self._compatible.begin())
 
     @property
     def spec(self) -> Any:
-        return self._alike.spec
+        return self._compatible.spec
 
     @property
     def cardinality(self) -> int:
-        found = [node.cardinality for node in self.inputs]
-        if UNKNOWN in found and INFINITE not in found:
+        counts = [node.cardinality for node in self.inputs]
+        if UNKNOWN in counts and INFINITE not in counts:
             return UNKNOWN
-        return INFINITE if INFINITE in found else sum(found)
+        return INFINITE if INFINITE in counts else sum(counts)
 
 
 class _ConcatenateCursor:
-    def __init__(
-        self, nodes: Sequence[Node], run: Run, structures: Sequence[Any], alike: Callable[[Block], Block]
-    ) -> None:
+    def __init__(self, nodes: Sequence[Node], run: Run, wrap: Callable[[int, Cursor], Cursor]) -> None:
         self._nodes = nodes
-        self._structures = structures
         self._run = run
-        self._alike = alike
+        self._wrap = wrap
         self._index = 0
         self._upstream: Cursor | None = None
 
@@ -125,13 +118,13 @@ class _ConcatenateCursor:
             if self._upstream is None:
                 self._upstream = self._open()
             if (block := self._upstream.next(limit)) is not None:
-                return self._alike(block)
+                return block
             self._index += 1
             self._upstream = None
         return None
 
     def _open(self) -> Cursor:
-        return arranged(self._nodes[self._index].open(self._run.part(self._index)), self._structures[self._index])
+        return self._wrap(self._index, self._nodes[self._index].open(self._run.for_input(self._index)))
 
     def state(self) -> State:
         return {"index": self._index, "upstream": self._upstream and {"state": self._upstream.state()}}
@@ -146,12 +139,12 @@ class _ConcatenateCursor:
 class Zip(Node):
     """Elements of several datasets side by side, in the structure that holds the datasets; as many as the shortest."""
 
-    def __init__(self, inputs: Sequence[Node], structure: Any) -> None:
+    def __init__(self, inputs: Sequence[Node], structure: PyTreeDef) -> None:
         self.inputs = tuple(inputs)
         self._structure = structure
 
     def open(self, run: Run) -> Cursor:
-        return _ZipCursor([node.open(run.part(i)) for i, node in enumerate(self.inputs)], self._structure)
+        return _ZipCursor([node.open(run.for_input(i)) for i, node in enumerate(self.inputs)], self._structure)
 
     @property
     def spec(self) -> Any:
@@ -159,21 +152,22 @@ class Zip(Node):
 
     @property
     def cardinality(self) -> int:
-        found = [node.cardinality for node in self.inputs]
-        finite = [n for n in found if n >= 0]
+        counts = [node.cardinality for node in self.inputs]
+        finite = [n for n in counts if n >= 0]
+        # One empty input decides, whatever the others are.
         if 0 in finite:
             return 0
-        if UNKNOWN in found:
+        if UNKNOWN in counts:
             return UNKNOWN
         return min(finite) if finite else INFINITE
 
 
 class _ZipCursor:
-    """What one input gives beyond the others waits for the next call."""
+    """A cursor that keeps what one input returned beyond the others for the next call."""
 
-    def __init__(self, upstreams: list[Cursor], structure: Any) -> None:
+    def __init__(self, upstreams: list[Cursor], structure: PyTreeDef) -> None:
         self._upstreams = upstreams
-        self._beside = Beside(structure)
+        self._beside = BlockZipper(structure)
         self._waiting: list[Block | None] = [None] * len(upstreams)
         # The state of each input before the block that waits, and how much of that block is used up.
         self._before: list[State] = [u.state() for u in upstreams]
@@ -183,6 +177,7 @@ class _ZipCursor:
     def next(self, limit: int) -> Block | None:
         for i in range(len(self._upstreams)):
             try:
+                # No further than the shortest so far: what lies behind the end of one input is not computed.
                 limit = self._read(i, limit)
             except Exception:
                 self._drop_beside(i)
@@ -210,7 +205,7 @@ class _ZipCursor:
         self._used[i] += count
 
     def _drop_beside(self, failed: int) -> None:
-        """Drops what would have stood beside an element that failed, so that the inputs stay level."""
+        """Drops the other inputs' elements of the same index as one that failed, so that the inputs stay level."""
         for i in range(len(self._upstreams)):
             if i != failed:
                 with contextlib.suppress(Exception):  # It fails in the same place.
@@ -227,10 +222,9 @@ class _ZipCursor:
         return {"inputs": parts, "ended": self._ended}
 
     def restore(self, state: State) -> None:
-        from lockstep.data._plan import drop
-
         self._ended = state["ended"]
         for upstream, part in zip(self._upstreams, state["inputs"], strict=True):
             upstream.restore(part["state"])
             if not self._ended:
+                # What was returned of the block that waited; the rest is read again.
                 drop(upstream, part["used"])

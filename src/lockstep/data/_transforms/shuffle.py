@@ -13,21 +13,21 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.data._blocks import Block, Store, mixed
+from lockstep.data._blocks import Block, Store, mix_rows
 from lockstep.data._columns import Rows
 from lockstep.data._plan import CHUNK, INFINITE, Cursor, Node, Run, State, Transformation
 from lockstep.errors import ArgumentError
 
 # int64 (3, n): of each element its store's number, its row there, and its ordinal (how many were read before it).
 References = NDArray[np.int64]
-_NONE: References = np.empty((3, 0), np.int64)
+_EMPTY: References = np.empty((3, 0), np.int64)
 _STORE, _ROW, _ORDINAL = range(3)
 # Steps are numbered in chunks below this one, which is for the order of the rest.
 _REST_CHUNK = 2**40
 
 
 class Shuffle(Transformation):
-    """The same elements in another order.
+    """The elements in another order.
 
     Args:
         upstream: Gives the elements.
@@ -38,6 +38,7 @@ class Shuffle(Transformation):
 
     def __init__(self, upstream: Node, size: int | None, seed: int | None, each_iteration: bool) -> None:
         super().__init__(upstream)
+        # It would read until the memory is full.
         if size is None and upstream.cardinality == INFINITE:
             raise ArgumentError(
                 "shuffle of an endless dataset needs a buffer_size, because it reads so many elements first. Received: "
@@ -51,6 +52,7 @@ class Shuffle(Transformation):
         def draws(chunk: int) -> np.random.Generator:
             return run.random(self._seed, chunk, self._each_iteration)
 
+        # References to a generator's elements hold the elements: it is read only as far as needed.
         ahead = CHUNK if self.upstream.replayable else 0
         return _ShuffleCursor(self.upstream.open(run), self._size or 2**62, draws, ahead)
 
@@ -60,7 +62,7 @@ class Shuffle(Transformation):
 
 
 class _ShuffleCursor:
-    """The algorithm, many steps at a time.
+    """The shuffle buffer, many steps at a time.
 
     Args:
         upstream: Gives the elements.
@@ -77,7 +79,7 @@ class _ShuffleCursor:
         # The full buffer, slot by slot; the slot whose element is out and not replaced yet; what waits to enter.
         self._buffer: References | None = None
         self._hole: int | None = None
-        self._queue = _NONE
+        self._queue = _EMPTY
         self._step = 0
         # In the end: what is left, in random order, whether that is all there ever was, and how much of it is out.
         self._rest: References | None = None
@@ -91,7 +93,7 @@ class _ShuffleCursor:
         return self._reader.block(out) if out.shape[1] else None
 
     def _fill(self, limit: int) -> None:
-        """Reads what the next steps need. If the buffer cannot be kept full, it becomes the rest."""
+        """Reads the elements of the next steps. If the buffer cannot be kept full, it becomes the rest."""
         vacant = self._size if self._buffer is None else int(self._hole is not None)
         self._queue, failed = self._reader.fill(self._queue, vacant + limit - 1)
         if failed is not None:
@@ -106,7 +108,7 @@ class _ShuffleCursor:
         self._hole = None
 
     def _from_buffer(self, limit: int) -> References:
-        """Gives out what lies in random slots. All but the last slot are filled again at once."""
+        """Takes elements from random slots of the buffer. All but the last slot are refilled at once."""
         assert self._buffer is not None
         count = min(limit, self._queue.shape[1] + 1)
         slots = self._slots.take(self._step, count)
@@ -123,6 +125,7 @@ class _ShuffleCursor:
 
     def _begin_rest(self) -> None:
         left = self._queue if self._buffer is None else np.delete(self._buffer, self._holes, axis=1)
+        # Then the seed alone gives the order, and a state needs no list of what is left.
         self._is_all = self._buffer is None
         self._rest = left[:, self._draws(_REST_CHUNK).permutation(left.shape[1])]
 
@@ -137,6 +140,7 @@ class _ShuffleCursor:
         return out
 
     def state(self) -> State:
+        # A buffer for everything: the order is a permutation by the seed, and needs no saving.
         if self._is_all:  # The seed gives their order.
             return {"kind": "all", "out": self._out, **self._reader.state(0)}
         if self._rest is not None:
@@ -149,6 +153,7 @@ class _ShuffleCursor:
     def _state_of_buffer(self) -> State:
         assert self._buffer is not None
         ordinals = self._buffer[_ORDINAL].copy()
+        # A hole's element is out already: it must not be read again.
         first = np.delete(ordinals, self._holes).min(initial=self._reader.count)
         queued = self._queue.shape[1]
         oldest = min(int(first), self._reader.count - queued)
@@ -171,10 +176,10 @@ class _ShuffleCursor:
             self._begin_rest()
             self._out = state["out"]
         elif kind == "rest":
-            self._rest = self._reader.chosen(read, np.asarray(state["rest"]))
+            self._rest = self._reader.rows_with_ordinals(read, np.asarray(state["rest"]))
         elif kind == "buffer":
             self._hole, self._step = state["hole"], state["step"]
-            self._buffer = self._reader.chosen(read, np.asarray(state["buffer"]))
+            self._buffer = self._reader.rows_with_ordinals(read, np.asarray(state["buffer"]))
             self._queue = read[:, read.shape[1] - state["queued"] :]
 
 
@@ -194,13 +199,14 @@ class _Slots:
             chunk, place = divmod(step, CHUNK)
             if chunk != self._chunk:
                 self._chunk, self._drawn = chunk, self._draws(chunk).integers(0, self._size, CHUNK)
+            # By chunks of numbered steps: the same slots whatever the limits of `next` are.
             parts.append(self._drawn[place : place + count])
             step, count = step + len(parts[-1]), count - len(parts[-1])
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 class _Reader:
-    """Reads the upstream in pieces, and remembers how to read again what is still referred to."""
+    """A reader of the upstream that can read again every element that is still referred to."""
 
     def __init__(self, upstream: Cursor, ahead: int) -> None:
         self._upstream = upstream
@@ -239,6 +245,7 @@ class _Reader:
         self._marks.append(mark)
         number = self._number_of(block.store)
         self._live[number] += len(block)
+        # Ordinals identify elements in states: rows of stores do not, as stores are made anew.
         ordinals = np.arange(self.count, self.count + len(block))
         self.count += len(block)
         return np.stack([np.full(len(block), number), block.rows, ordinals])
@@ -253,27 +260,30 @@ class _Reader:
 
     def block(self, out: References) -> Block:
         """Returns elements as a block, and forgets them."""
+        # One source, the usual case: nothing needs to be counted or mixed.
         if len(self._stores) == 1:
             return Block(next(iter(self._stores.values())), out[_ROW])
         numbers, which, counts = np.unique(out[_STORE], return_inverse=True, return_counts=True)
-        result = mixed([self._stores[int(n)] for n in numbers], which, out[_ROW])
+        result = mix_rows([self._stores[int(n)] for n in numbers], which, out[_ROW])
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
             self._live[number] -= count
+            # A store whose elements are all out is dropped, and with it what it holds: blocks of files, arrays.
             if self._live[number] == 0:
                 del self._live[number], self._numbers[id(self._stores.pop(number))]
         return result
 
-    def chosen(self, read: References, ordinals: Rows) -> References:
-        """Returns what was read with these ordinals; those that were not (of a hole) are of the first."""
+    def rows_with_ordinals(self, read: References, ordinals: Rows) -> References:
+        """Returns the references with these ordinals; an ordinal that was not read (of a hole) gets the first."""
         if not read.shape[1]:
             return np.zeros((3, len(ordinals)), np.int64)
         places = ordinals - (self.count - read.shape[1])
         return read[:, np.clip(places, 0, read.shape[1] - 1)]
 
     def state(self, oldest: int | None) -> dict[str, State]:
-        """Returns what it takes to read again from the element with ordinal `oldest`, or from here."""
+        """Returns the state from which to read again from the element with ordinal `oldest`, or from here."""
         if oldest is None or oldest >= self.count:
             return {"first": self.count, "count": self.count, "upstream": self._upstream.state(), "ended": self._ended}
+        # States before the oldest element that is still in the buffer are not needed again.
         while len(self._marks) > 1 and self._marks[1][0] <= oldest:
             self._marks.popleft()
         first, before = self._marks[0]
@@ -287,10 +297,10 @@ class _Reader:
         }
 
     def restore(self, state: State) -> References:
-        """Reads again what was read; returns it."""
+        """Reads again the elements that a state refers to, and returns them."""
         self._upstream.restore(state["upstream"])
         self.count = state["first"]
-        parts = [_NONE]
+        parts = [_EMPTY]
         failures = state.get("failures", 0)
         while (missing := state["count"] - self.count) or len(self._failures) < failures:
             try:

@@ -8,13 +8,13 @@ from typing import Any
 import jax
 
 from lockstep.data import _columns
-from lockstep.data._blocks import Block, held, joined
+from lockstep.data._blocks import Block, array_block, join_blocks
 from lockstep.data._plan import Cursor, Node, Run, State, Transformation
 from lockstep.data._spec import DatasetSpec
 
 
 class Window(Transformation):
-    """Each element becomes, array by array, a dataset of some neighbouring elements.
+    """Datasets of neighbouring elements, one for each array of an element.
 
     Args:
         upstream: Gives the elements.
@@ -42,13 +42,14 @@ class Window(Transformation):
     @property
     def cardinality(self) -> int:
         size, shift, stride, dropped = self._sizes
-        found = self.upstream.cardinality
-        if found < 0:
-            return found
+        count = self.upstream.cardinality
+        if count < 0:
+            return count
         if not dropped:
-            return -(-found // shift)
+            # Rounded up: the last windows may have fewer elements.
+            return -(-count // shift)
         span = (size - 1) * stride + 1
-        return max((found - span) // shift + 1, 0)
+        return max((count - span) // shift + 1, 0)
 
     @property
     def label(self) -> str:
@@ -56,9 +57,9 @@ class Window(Transformation):
 
 
 class _WindowCursor:
-    """Position: the state of the upstream before the next window, so that its elements can be read again."""
+    """A cursor whose state is the upstream's before the next window, so that its elements are read again."""
 
-    def __init__(self, upstream: Cursor, sizes: Any, dataset_of: Callable[[Any], Any]) -> None:
+    def __init__(self, upstream: Cursor, sizes: tuple[int, int, int, bool], dataset_of: Callable[[Any], Any]) -> None:
         self._upstream = upstream
         self._size, self._shift, self._stride, self._drop = sizes
         self._dataset_of = dataset_of
@@ -71,13 +72,14 @@ class _WindowCursor:
     def next(self, limit: int) -> Block | None:
         span = (self._size - 1) * self._stride + 1
         self._read(span)
-        rest = self._held()
+        rest = self._available_block()
         if rest is None or (self._drop and len(rest) < span):
             return None
         chosen = rest[: span : self._stride]
         self._advance()
+        # Computed once here: windows overlap, and each is a dataset of its own.
         element = jax.tree.map(lambda c: self._dataset_of(c), chosen.take())
-        return held(_columns.stacked([element]))
+        return array_block(_columns.stack([element]))
 
     def _read(self, count: int) -> None:
         while self._available() < count and not self._ended:
@@ -91,10 +93,10 @@ class _WindowCursor:
     def _available(self) -> int:
         return sum(len(b) for _, b in self._pieces) - self._passed
 
-    def _held(self) -> Block | None:
+    def _available_block(self) -> Block | None:
         if self._available() <= 0:
             return None
-        return joined([b for _, b in self._pieces])[self._passed :]
+        return join_blocks([b for _, b in self._pieces])[self._passed :]
 
     def _advance(self) -> None:
         self._read(self._shift)
@@ -103,6 +105,7 @@ class _WindowCursor:
             self._passed -= len(self._pieces.pop(0)[1])
 
     def state(self) -> State:
+        # Of the oldest piece that is needed: its elements are read again from there.
         before = self._pieces[0][0] if self._pieces else self._upstream.state()
         return {"before": before, "passed": self._passed}
 

@@ -1,3 +1,3 @@
-"""One file for each data set; its name is the name of the data set. See `DataSet`."""
+"""Files of the data sets, each with the name of its data set. See `DataSet`."""
 
 from __future__ import annotations

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.datasets._archive import members
-from lockstep.datasets._arrays import mixed
+from lockstep.datasets._archive import read_members
+from lockstep.datasets._arrays import fixed_order
 from lockstep.datasets._data_dir import find_directory
 from lockstep.datasets._keras_cache import PublishedFile
-from lockstep.datasets._place import Place, read
+from lockstep.datasets._place import DataLocation, read
 from lockstep.errors import InputError
 
 PUBLISHED = PublishedFile(
@@ -43,23 +43,25 @@ class Reviews:
     labels: NDArray[np.int64]
 
 
-def load(data_set: str, place: Place) -> tuple[dict[str, Reviews], str]:
+def load(data_set: str, location: DataLocation) -> tuple[dict[str, Reviews], str]:
     """Returns the reviews by split, in a fixed mixed order, and where they were found."""
-    found, source = _unpacked(data_set, place) or _archived(data_set, place)
+    contents, source = _read_unpacked(data_set, location) or _read_archive(data_set, location)
     groups: dict[str, list[str]] = {"train": [], "test": [], "unsupervised": []}
-    for name in sorted(found):
+    # Sorted, because archives and directories list files in different orders: slices must not depend on it.
+    for name in sorted(contents):
         split, kind = _split_and_kind(name)
+        # In the archive they lie in train/, and are a split of their own in tensorflow_datasets.
         groups["unsupervised" if kind == "unsup" else split].append(name)
     if not groups["train"] or not groups["test"]:
         raise InputError(
             f"{source} must hold reviews in train/neg, train/pos, test/neg and test/pos. Received: "
             f"{len(groups['train'])} for training and {len(groups['test'])} for testing. Replace it with a fresh copy."
         )
-    return {split: _reviews(found, names) for split, names in groups.items() if names}, source
+    return {split: _reviews(contents, names) for split, names in groups.items() if names}, source
 
 
-def _unpacked(data_set: str, place: Place) -> tuple[dict[str, bytes], str] | None:
-    directory = find_directory(place.root, data_set, [_DIRECTORY]) if place.root else None
+def _read_unpacked(data_set: str, location: DataLocation) -> tuple[dict[str, bytes], str] | None:
+    directory = find_directory(location.root, data_set, [_DIRECTORY]) if location.root else None
     if directory is None:
         return None
     return {name: read(directory / name) for name in _review_files(directory)}, str(directory)
@@ -70,10 +72,10 @@ def _review_files(directory: Path) -> Iterator[str]:
     return (name for name in names if _REVIEW.search(name))
 
 
-def _archived(data_set: str, place: Place) -> tuple[dict[str, bytes], str]:
-    (archive,) = place.files(data_set, [PUBLISHED])
-    found = members(archive.content, lambda name: _REVIEW.search(name) is not None, str(archive.path))
-    return found, str(archive.path)
+def _read_archive(data_set: str, location: DataLocation) -> tuple[dict[str, bytes], str]:
+    (archive,) = location.files(data_set, [PUBLISHED])
+    contents = read_members(archive.content, lambda name: _REVIEW.search(name) is not None, str(archive.path))
+    return contents, str(archive.path)
 
 
 def _split_and_kind(name: str) -> tuple[str, str]:
@@ -82,9 +84,11 @@ def _split_and_kind(name: str) -> tuple[str, str]:
     return match["split"], match["kind"]
 
 
-def _reviews(found: dict[str, bytes], names: list[str]) -> Reviews:
-    order = mixed(len(names))
+def _reviews(contents: dict[str, bytes], names: list[str]) -> Reviews:
+    # Published class by class: without mixing, train[:10%] would hold bad reviews alone.
+    order = fixed_order(len(names))
+    # np.array of bytes would have a fixed width, and drop trailing zero bytes.
     texts = np.empty(len(names), object)
-    texts[:] = [found[names[i]].strip() for i in order]
+    texts[:] = [contents[names[i]].strip() for i in order]
     labels = np.array([_LABELS[_split_and_kind(names[i])[1]] for i in order], np.int64)
     return Reviews(texts, labels)

@@ -8,12 +8,13 @@ import zipfile
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.datasets._data_set import Loaded, Table
+from lockstep.datasets._data_set import LoadedDataSet, Table
 from lockstep.datasets._features import FeaturesDict, Tensor
 from lockstep.datasets._keras_cache import PublishedFile
-from lockstep.datasets._place import File, Place
+from lockstep.datasets._place import DataLocation, File
 from lockstep.errors import InputError
 
+# The seed and the share of keras.datasets.boston_housing and california_housing: the same rows are for testing.
 _SEED = 113
 _TRAINING = 0.8
 
@@ -26,18 +27,19 @@ def features(columns: int) -> FeaturesDict:
     return FeaturesDict({"features": Tensor((columns,), float32), "target": Tensor((), float32)})
 
 
-def load(name: str, published: PublishedFile, columns: int, place: Place) -> Loaded:
+def load(name: str, published: PublishedFile, columns: int, location: DataLocation) -> LoadedDataSet:
     """Returns a data set of house prices."""
-    (file,) = place.files(name, [published])
+    (file,) = location.files(name, [published])
     x, y = _arrays(file, columns)
     order = np.arange(len(x))
+    # Keras' generator: a newer one would give another order.
     np.random.RandomState(_SEED).shuffle(order)
     training = int(len(x) * _TRAINING)
     tables = {
         split: Table({"features": x[rows], "target": y[rows]})
         for split, rows in (("train", order[:training]), ("test", order[training:]))
     }
-    return Loaded(tables, f"{name} from {file.path}")
+    return LoadedDataSet(tables, f"{name} from {file.path}")
 
 
 def _arrays(file: File, columns: int) -> tuple[Floats, Floats]:

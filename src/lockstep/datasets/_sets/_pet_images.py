@@ -11,8 +11,8 @@ import zlib
 from pathlib import Path
 
 from lockstep.datasets import _keras_cache
-from lockstep.datasets._keras_cache import PublishedFile, one_process
-from lockstep.datasets._place import File, Place
+from lockstep.datasets._keras_cache import PublishedFile, download_lock
+from lockstep.datasets._place import DataLocation, File
 from lockstep.errors import DataNotFoundError, InputError
 
 DIRECTORY = "PetImages"
@@ -27,24 +27,26 @@ _SECONDS = 600.0
 _PICTURE = re.compile(r"PetImages/(Cat|Dog)/\d+\.jpg")
 
 
-def obtain(place: Place) -> Path:
+def obtain(location: DataLocation) -> Path:
     """Returns the directory with the pictures, which is made of the archive if it is not there.
 
     Raises:
         DataNotFoundError: If the archive is nowhere, or cannot be unpacked into Keras' cache.
     """
     directory = _keras_cache.directory() / "cats_vs_dogs" / DIRECTORY
+    # Published in one step, so it is whole if it is there.
     if directory.is_dir():
         return directory
-    (archive,) = place.files("cats_vs_dogs", [PUBLISHED])
-    with one_process(directory, _SECONDS):
+    (archive,) = location.files("cats_vs_dogs", [PUBLISHED])
+    # Unpacked once, also if all workers of a machine start together.
+    with download_lock(directory, _SECONDS):
         if not directory.is_dir():
             _unpack(archive, directory)
     return directory
 
 
 def is_usable(file: Path) -> bool:
-    """Whether a file says that it is JFIF in its first bytes, as tensorflow_datasets asks of each."""
+    """Returns whether a file says that it is JFIF in its first bytes, as tensorflow_datasets asks of each."""
     with file.open("rb") as content:
         return b"JFIF" in content.read(10)
 
@@ -69,6 +71,7 @@ def _write_pictures(archive: File, directory: Path) -> None:
         (directory / DIRECTORY / kind).mkdir(parents=True)
     try:
         with zipfile.ZipFile(io.BytesIO(archive.content)) as pictures:
+            # Only names of this form: a path such as ../x must not leave the directory.
             for name in filter(_PICTURE.fullmatch, pictures.namelist()):
                 (directory / name).write_bytes(pictures.read(name))
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:

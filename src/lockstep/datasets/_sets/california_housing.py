@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lockstep.datasets._data_set import DataSet, Loaded
+from lockstep.datasets._data_set import DataSet, LoadedDataSet
 from lockstep.datasets._keras_cache import PublishedFile
-from lockstep.datasets._place import Place
+from lockstep.datasets._place import DataLocation
 from lockstep.datasets._sets import _housing
 
 _COLUMNS = 8
@@ -15,8 +15,8 @@ _PUBLISHED = PublishedFile(
 )
 
 
-def _load(place: Place) -> Loaded:
-    return _housing.load("california_housing", _PUBLISHED, _COLUMNS, place)
+def _load(location: DataLocation) -> LoadedDataSet:
+    return _housing.load("california_housing", _PUBLISHED, _COLUMNS, location)
 
 
 DATA_SET = DataSet(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from lockstep.datasets._arrays import images_and_labels
-from lockstep.datasets._data_set import DataSet, Loaded, Table
+from lockstep.datasets._data_set import DataSet, LoadedDataSet, Table
 from lockstep.datasets._features import ClassLabel, FeaturesDict, Image
 from lockstep.datasets._idx import parse_idx
 from lockstep.datasets._keras_cache import PublishedFile
-from lockstep.datasets._place import File, Place
+from lockstep.datasets._place import DataLocation, File
 from lockstep.errors import InputError
 
 _NAMES = [
@@ -34,15 +34,12 @@ _SHA256 = {
 _PUBLISHED = [PublishedFile(f"fashion-mnist/{name}", _BASE + name, sha256) for name, sha256 in _SHA256.items()]
 
 
-def _load(place: Place) -> Loaded:
-    train_images, train_labels, test_images, test_labels = _files(place)
+def _load(location: DataLocation) -> LoadedDataSet:
+    # The files have the names of MNIST's, so they count only in a directory with the name of this data set.
+    files = location.files("fashion_mnist", _PUBLISHED, directly=False)
+    train_images, train_labels, test_images, test_labels = files
     tables = {"train": _table(train_images, train_labels), "test": _table(test_images, test_labels)}
-    return Loaded(tables, f"Fashion-MNIST from {train_images.path.parent}")
-
-
-def _files(place: Place) -> list[File]:
-    """The four files, which have the names of MNIST's: found only in a directory that says which of the two it is."""
-    return place.files("fashion_mnist", _PUBLISHED, directly=False)
+    return LoadedDataSet(tables, f"Fashion-MNIST from {train_images.path.parent}")
 
 
 def _table(images: File, labels: File) -> Table:

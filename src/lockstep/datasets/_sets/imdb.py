@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.datasets._data_set import DataSet, Loaded, Table
+from lockstep.datasets._data_set import DataSet, LoadedDataSet, Table
 from lockstep.datasets._features import ClassLabel, FeaturesDict, Tokens
-from lockstep.datasets._place import Place
+from lockstep.datasets._place import DataLocation
 from lockstep.datasets._sets import _acl_imdb
 from lockstep.datasets._sets._acl_imdb import Reviews
 
@@ -23,13 +23,13 @@ _START, _UNKNOWN = 1, 2
 _GAPS = str.maketrans(dict.fromkeys('!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n', " "))
 
 
-def _load(place: Place) -> Loaded:
-    reviews, source = _acl_imdb.load("imdb", place)
+def _load(location: DataLocation) -> LoadedDataSet:
+    reviews, source = _acl_imdb.load("imdb", location)
     split_words = {split: [_words(text) for text in reviews[split].texts] for split in ("train", "test")}
     vocabulary = _vocabulary(split_words["train"])
     numbers = {word: number for number, word in enumerate(vocabulary)}
     tables = {split: _table(words, reviews[split], numbers) for split, words in split_words.items()}
-    return Loaded(tables, f"imdb from {source}", features=_features(vocabulary))
+    return LoadedDataSet(tables, f"imdb from {source}", features=_features(vocabulary))
 
 
 def _words(text: bytes) -> list[str]:
@@ -37,14 +37,17 @@ def _words(text: bytes) -> list[str]:
 
 
 def _vocabulary(reviews: Iterable[list[str]]) -> list[str]:
-    """The words by their frequency in the training reviews, equally frequent ones in alphabetical order."""
+    """Returns the words by their frequency in the training reviews, equally frequent ones in alphabetical order."""
+    # Of the training reviews alone, so that nothing of the test set enters the vocabulary.
     counts = Counter(word for words in reviews for word in words)
     return _SPECIAL + sorted(counts, key=lambda word: (-counts[word], word))
 
 
 def _table(split_words: list[list[str]], reviews: Reviews, numbers: Mapping[str, int]) -> Table:
+    # Keras' load_data(start_char=1, oov_char=2).
     rows = [[_START, *(numbers.get(word, _UNKNOWN) for word in words)] for words in split_words]
     ends = np.cumsum([0, *map(len, rows)])
+    # One flat array and the offsets in it: rows differ in length, and a table has columns of one shape.
     flat = np.fromiter((number for row in rows for number in row), np.int64, ends[-1])
     columns: dict[str, NDArray[Any]] = {"tokens": np.arange(len(rows)), "label": reviews.labels}
     return Table(columns, {"tokens": _Rows(flat, ends)})

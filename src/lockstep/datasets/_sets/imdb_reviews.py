@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from lockstep.datasets._data_set import DataSet, Loaded, Table
+from lockstep.datasets._data_set import DataSet, LoadedDataSet, Table
 from lockstep.datasets._features import ClassLabel, FeaturesDict, Text
-from lockstep.datasets._place import Place
+from lockstep.datasets._place import DataLocation
 from lockstep.datasets._sets import _acl_imdb
 
 
-def _load(place: Place) -> Loaded:
-    reviews, source = _acl_imdb.load("imdb_reviews", place)
+def _load(location: DataLocation) -> LoadedDataSet:
+    reviews, source = _acl_imdb.load("imdb_reviews", location)
     tables = {split: Table({"text": group.texts, "label": group.labels}) for split, group in reviews.items()}
-    return Loaded(tables, f"imdb_reviews from {source}")
+    return LoadedDataSet(tables, f"imdb_reviews from {source}")
 
 
 DATA_SET = DataSet(

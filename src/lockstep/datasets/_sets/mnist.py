@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from lockstep.datasets import _mnist
-from lockstep.datasets._data_set import DataSet, Loaded, Table
+from lockstep.datasets._data_set import DataSet, LoadedDataSet, Table
 from lockstep.datasets._features import ClassLabel, FeaturesDict, Image
 from lockstep.datasets._mnist import Bytes
-from lockstep.datasets._place import Place
+from lockstep.datasets._place import DataLocation
 
 
-def _load(place: Place) -> Loaded:
-    mnist = _mnist.load_from(place)
+def _load(location: DataLocation) -> LoadedDataSet:
+    mnist = _mnist.load_from(location)
     tables = {
         "train": _table(mnist.train_images, mnist.train_labels),
         "test": _table(mnist.test_images, mnist.test_labels),
     }
-    return Loaded(tables, mnist.source, substitute=_mnist.is_sample(mnist))
+    return LoadedDataSet(tables, mnist.source, substitute=_mnist.is_sample(mnist))
 
 
 def _table(images: Bytes, labels: Bytes) -> Table:

@@ -74,9 +74,9 @@ def _unsteady_error() -> Exception:
 
     Map functions of data sets that raise it are called for each element instead, in order.
     """
-    from lockstep.data._tracing import UnsteadyError
+    from lockstep.data._tracing import NonDeterministicError
 
-    class DrawnWhileTracedError(UnsupportedError, UnsteadyError):
+    class DrawnWhileTracedError(UnsupportedError, NonDeterministicError):
         pass
 
     return DrawnWhileTracedError(

@@ -41,10 +41,10 @@ class Dataset(_data.Dataset):
     def __len__(self) -> int:
         return int(super().__len__())
 
-    def _called(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _convert_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return _with_tensors(function) if callable(function) else function
 
-    def _shown(self, element: PyTree) -> Any:
+    def _convert_element(self, element: PyTree) -> Any:
         return map_structure(as_tensor, element)
 
 
@@ -54,7 +54,7 @@ Dataset._kind = Dataset  # pyright: ignore[reportPrivateUsage]
 
 def from_lockstep(dataset: _data.Dataset) -> Dataset:
     """Returns a dataset of `lockstep.data` as one of this package."""
-    return Dataset._of(dataset._plan, dataset._options)  # pyright: ignore[reportPrivateUsage, reportReturnType]
+    return Dataset._from_plan(dataset._plan, dataset._options)  # pyright: ignore[reportPrivateUsage, reportReturnType]
 
 
 def _with_tensors(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,10 +1,9 @@
-"""Map functions as stores: computed where an element is used, for many elements at once where that is possible."""
+"""Programs of map functions: a function of one element, run for many elements at once where that is possible."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,14 +11,14 @@ import jax
 import keras
 import numpy as np
 
+from lockstep._types import Element, PyTree
 from lockstep.data import _columns, _division, _structure
-from lockstep.data._blocks import Store
-from lockstep.data._columns import Columns, Ragged, Rows
-from lockstep.data._failures import ProgramError, failure
-from lockstep.data._purity import has_side_effects, loads
+from lockstep.data._columns import Columns, Ragged
+from lockstep.data._failures import ProgramError, wrap_error
+from lockstep.data._purity import has_side_effects, loads_value
 from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT
-from lockstep.data._tracing import Traced, UnsteadyError, Vectorised, trace, unfit
+from lockstep.data._tracing import NonDeterministicError, TracedFunction, VectorizedFunction, first_overflow, trace
 from lockstep.errors import InputError
 
 
@@ -37,24 +36,26 @@ class MapProgram:
 
     def __init__(self, function: Callable[..., Any], spec: Callable[[], Any], example: Callable[[], Any]) -> None:
         self.function = function
-        self._given = spec
+        self._spec = spec
         self._example = example
         self._lock = threading.RLock()
-        self._traced: dict[Any, Traced | UnsteadyError | None] = {}
+        self._traced: dict[Any, TracedFunction | NonDeterministicError | None] = {}
 
     @cached_property
     def in_order(self) -> bool:
-        """Whether the function must be called for each element, in order: it has side effects, or may have some."""
+        """Returns whether the function has side effects, or may have some: it is called for each element, in order."""
+        # First by the code alone: tracing a function that prints or counts would have that effect once more.
         if has_side_effects(self.function):
             return True
         try:
-            if self.vectorised is not None:
+            if self.vectorized_function is not None:
                 return False
             example = self._example()
             if example is not None:
-                self._traced_for(example)
+                self._trace_for(example)
+            # Without an example (looking at one has side effects upstream) nothing shows that the function is pure.
             return example is None
-        except UnsteadyError:
+        except NonDeterministicError:
             return True
 
     @cached_property
@@ -62,74 +63,79 @@ class MapProgram:
         """Returns whether results depend on variables of Keras, which may change from one element to the next."""
         if self.in_order:
             return False  # Then none is computed before it is asked for, anyway.
-        traced = [self.vectorised.traced] if self.vectorised is not None else list(self._traced.values())
-        if any(isinstance(t, Traced) for t in traced):
-            return any(isinstance(t, Traced) and t.variables for t in traced)
-        return loads(self.function, _holds_variables)
+        traced = (
+            [self.vectorized_function.traced] if self.vectorized_function is not None else list(self._traced.values())
+        )
+        if any(isinstance(t, TracedFunction) for t in traced):
+            return any(isinstance(t, TracedFunction) and t.variables for t in traced)
+        return loads_value(self.function, _has_variables)
 
     @cached_property
-    def _elements(self) -> Any:
-        """What the elements look like; looked up once, not for each block of them."""
-        return self._given()
+    def _element_spec(self) -> Any:
+        """Returns the spec of the function's arguments, or `None`."""
+        return self._spec()
 
     @cached_property
     def spec(self) -> Any:
-        """What the results look like, or `None` if only running the function shows that."""
-        traced = self.wholesale and self.vectorised and self.vectorised.traced
+        """Returns the spec of the results, or `None` if only running the function shows it."""
+        traced = self.is_vectorized and self.vectorized_function and self.vectorized_function.traced
         return jax.tree.unflatten(traced.structure, traced.specs) if traced else None
 
     @cached_property
-    def vectorised(self) -> Vectorised | None:
-        """The function for many elements at once, or `None`."""
-        spec = self._elements
-        if spec is None or not _is_exact(spec):
+    def vectorized_function(self) -> VectorizedFunction | None:
+        """Returns the function for many elements at once, or `None`."""
+        spec = self._element_spec
+        # XLA compiles for fixed shapes: elements that differ in size go one by one.
+        if spec is None or not _has_known_shapes(spec):
             return None
         with self._lock:
             traced = trace(self.function, spec)
-        return Vectorised(traced) if traced else None
+        return VectorizedFunction(traced) if traced else None
 
     @property
-    def wholesale(self) -> bool:
-        """Whether many elements cost little more than one."""
-        return not self.in_order and self.vectorised is not None
+    def is_vectorized(self) -> bool:
+        """Returns whether many elements cost little more than one."""
+        return not self.in_order and self.vectorized_function is not None
 
     def __call__(self, columns: Columns, describe: Callable[[int], str]) -> Columns:
         """Maps elements; `describe` says where the i-th of them comes from."""
-        many = None if self.in_order else self.vectorised
-        if many is not None and _matches(columns, self._elements):
+        # A function with side effects must be called exactly once per element, so never for many.
+        many = None if self.in_order else self.vectorized_function
+        if many is not None and _matches(columns, self._element_spec):
             self._check_width(many.traced, jax.tree.leaves(columns), describe)
             results, failed = many(columns, _columns.length(columns))
             if failed is not None:
-                raise self._failure(_division.error(), describe(failed))
+                raise self._wrap_error(_division.division_error(), describe(failed))
             return results
         elements = enumerate(_columns.elements(columns))
         return self.columns([self.at(element, describe(i)) for i, element in elements])
 
-    def at(self, element: Any, where: str) -> Any:
+    def at(self, element: Element, where: str) -> Any:
         """Calls the function for one element; `where` says where it comes from.
 
         Raises:
             InputError: If the function fails.
         """
         try:
-            with _division.refused(jax.tree.leaves(element)):
-                result = _structure.normalised(_structure.call(self.function, _structure.copied(element)))
+            # numpy warns and returns 0 where TensorFlow raises.
+            with _division.raise_on_zero_division(jax.tree.leaves(element)):
+                result = _structure.normalize(_structure.call(self.function, _structure.copy_arrays(element)))
             # It may return the same array again for the next element, or one that the program goes on with.
-            result = _structure.copied(result)
-            return self._with_jax_types(element, result, where)
+            result = _structure.copy_arrays(result)
+            return self._cast_to_jax_types(element, result, where)
         except Exception as error:
-            raise self._failure(error, where) from error
+            raise self._wrap_error(error, where) from error
 
     def columns(self, results: list[Any]) -> Columns:
         """Returns results of the function as columns."""
-        return _stacked(results, self.function)
+        return _stack(results, self.function)
 
-    def _failure(self, error: Exception, where: str) -> Exception:
-        return failure(error, f"The function {_structure.name_of(self.function)} failed at {where}")
+    def _wrap_error(self, error: Exception, where: str) -> Exception:
+        return wrap_error(error, f"The function {_structure.name_of(self.function)} failed at {where}")
 
-    def _check_width(self, traced: Traced, columns: list[Any], describe: Callable[[int], str]) -> None:
+    def _check_width(self, traced: TracedFunction, columns: list[Any], describe: Callable[[int], str]) -> None:
         for leaf in traced.reads:
-            row = unfit(columns[leaf])
+            row = first_overflow(columns[leaf])
             if row is not None:
                 raise ProgramError(
                     f"The function {_structure.name_of(self.function)} computes with whole numbers of 64 bits, which "
@@ -137,19 +143,22 @@ class MapProgram:
                     "as they are, compute with them before they enter the dataset, or set JAX_ENABLE_X64=1."
                 )
 
-    def _with_jax_types(self, element: Any, result: Any, where: str) -> Any:
-        """What numpy computed has the dtype that JAX would have given it."""
+    def _cast_to_jax_types(self, element: Element, result: PyTree, where: str) -> Any:
+        """Casts a result that numpy computed to the dtypes that JAX would have given it."""
         leaves, structure = jax.tree.flatten(result)
-        given = jax.tree.leaves(element)
-        if not any(getattr(leaf, "dtype", None) in _NUMPYS for leaf in (*leaves, *given)):
+        arguments = jax.tree.leaves(element)
+        # No wide dtype anywhere: numpy and JAX agree, and tracing would only cost time.
+        if not any(getattr(leaf, "dtype", None) in _NUMPYS for leaf in (*leaves, *arguments)):
             return result
         try:
-            traced = self._traced_for(element)
-        except UnsteadyError:
+            traced = self._trace_for(element)
+        except NonDeterministicError:
             return result
+        # A function whose result depends on values, such as by an `if`, has no trace to compare with: numpy's dtypes
+        # stay.
         if traced is None or traced.structure != structure:
             return result
-        self._check_width(traced, [np.asarray(leaf)[None] for leaf in given], lambda _: where)
+        self._check_width(traced, [np.asarray(leaf)[None] for leaf in arguments], lambda _: where)
         return structure.unflatten(
             [
                 leaf if source is not None else leaf.astype(spec.dtype)
@@ -157,46 +166,30 @@ class MapProgram:
             ]
         )
 
-    def _traced_for(self, element: Any) -> Traced | None:
-        """The trace for elements of these dtypes, whatever their sizes."""
+    def _trace_for(self, element: Element) -> TracedFunction | None:
+        """Returns the trace for an element's dtypes and ranks; sizes do not matter to dtypes."""
         leaves, structure = jax.tree.flatten(element)
+        # By ranks, not sizes: images of many sizes need one trace, which is for dtypes only.
         key = (structure, tuple((getattr(v, "dtype", TEXT), np.ndim(v)) for v in leaves))
         with self._lock:
             if key not in self._traced:
                 specs = [TensorSpec(np.shape(v), getattr(v, "dtype", TEXT)) for v in leaves]
                 try:
                     self._traced[key] = trace(self.function, structure.unflatten(specs))
-                except UnsteadyError as error:
+                except NonDeterministicError as error:
+                    # Kept like a result, so that a function that cannot be traced is tried once per dtype and rank.
                     self._traced[key] = error
-            found = self._traced[key]
-        if isinstance(found, UnsteadyError):
-            raise found
-        return found
+            trace_or_error = self._traced[key]
+        if isinstance(trace_or_error, NonDeterministicError):
+            raise trace_or_error
+        return trace_or_error
 
 
 # What numpy gives where JAX may give another dtype; int8 is the square of a bool.
 _NUMPYS = frozenset(np.dtype(t) for t in (np.float64, np.int64, np.uint64, np.complex128, np.int8))
 
 
-@dataclass(frozen=True, eq=False)
-class MappedStore:
-    """The results of a map function for the elements of another store."""
-
-    program: MapProgram
-    upstream: Store
-
-    @property
-    def wholesale(self) -> bool:
-        return self.program.wholesale and self.upstream.wholesale
-
-    def take(self, rows: Rows) -> Columns:
-        return self.program(self.upstream.take(rows), lambda i: self.upstream.describe(int(rows[i])))
-
-    def describe(self, row: int) -> str:
-        return self.upstream.describe(row)
-
-
-def _holds_variables(value: Any) -> bool:
+def _has_variables(value: object) -> bool:
     """Returns whether a value is a variable of Keras, or a layer or a collection that has some."""
     if isinstance(value, keras.Layer):
         return bool(value.variables)
@@ -204,9 +197,9 @@ def _holds_variables(value: Any) -> bool:
     return any(isinstance(v, keras.Variable) for v in inner)
 
 
-def _stacked(results: list[Any], function: Callable[..., Any]) -> Columns:
+def _stack(results: list[Any], function: Callable[..., Any]) -> Columns:
     try:
-        return _columns.stacked(results)
+        return _columns.stack(results)
     except ValueError as error:
         raise InputError(
             f"The function {_structure.name_of(function)} must return the same structure for every element. {error}. "
@@ -214,14 +207,14 @@ def _stacked(results: list[Any], function: Callable[..., Any]) -> Columns:
         ) from error
 
 
-def _is_exact(spec: Any) -> bool:
+def _has_known_shapes(spec: PyTree) -> bool:
     leaves = jax.tree.leaves(spec)
     return all(isinstance(s, TensorSpec) and s.shape is not None and None not in s.shape for s in leaves)
 
 
-def _matches(columns: Columns, spec: Any) -> bool:
-    found, expected = jax.tree.leaves(columns), jax.tree.leaves(spec)
-    return len(found) == len(expected) and all(
+def _matches(columns: Columns, spec: PyTree) -> bool:
+    leaves, expected = jax.tree.leaves(columns), jax.tree.leaves(spec)
+    return len(leaves) == len(expected) and all(
         not isinstance(c, Ragged) and c.shape[1:] == s.shape and c.dtype == s.dtype
-        for c, s in zip(found, expected, strict=True)
+        for c, s in zip(leaves, expected, strict=True)
     )

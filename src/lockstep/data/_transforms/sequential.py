@@ -1,19 +1,19 @@
-"""Elements that are computed as they are read: each error is raised in its turn, and nothing around it is lost."""
+"""Sequential computation: elements are computed as they are read, and an error costs one element only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from lockstep.data._blocks import Block, joined
-from lockstep.data._failures import Failed
+from lockstep.data._blocks import Block, join_blocks
+from lockstep.data._failures import FailedElement
 from lockstep.data._plan import Cursor, State, drop
 
 _BEFORE, _USED = "before_block", "used_of_block"
 
 
 class Outcome(NamedTuple):
-    """Result of some elements of a block.
+    """The result of some elements of a block.
 
     Attributes:
         size: How many elements; one if an element before them in the block failed.
@@ -21,11 +21,11 @@ class Outcome(NamedTuple):
     """
 
     size: int
-    result: Block | Failed | None
+    result: Block | FailedElement | None
 
 
-class InTurn:
-    """Reads a cursor block by block, and gives out what a function makes of them.
+class SequentialCompute:
+    """A cursor that computes the upstream's blocks as it reads them, and raises each error in its turn.
 
     Args:
         upstream: Gives the blocks.
@@ -48,21 +48,23 @@ class InTurn:
         self._length = 0
         self._before: State = None
         self._used = 0
-        self._failed: Exception | None = None
+        self._deferred: Exception | None = None
 
     def next(self, limit: int) -> Block | None:
         """Returns the next elements, up to the first that fails; raises the error of one that is first."""
         parts: list[Block] = []
-        while (left := limit - sum(map(len, parts))) > 0 and self._failed is None:
+        while (left := limit - sum(map(len, parts))) > 0 and self._deferred is None:
             if self._used < self._length:
                 self._take(next(self._outcomes), parts)
+            # With parts in hand no further block is begun: its error would take them along.
             elif parts or not self._begin_block(left):
                 break
-        if not parts and self._failed is not None:
-            failed, self._failed = self._failed, None
+        if not parts and self._deferred is not None:
+            failed, self._deferred = self._deferred, None
+            # A state that is saved before the error was raised is before the element: a resumed run meets it, too.
             self._used += 1
             raise failed
-        return joined(parts) if parts else None
+        return join_blocks(parts) if parts else None
 
     def _begin_block(self, limit: int) -> bool:
         if self._has_ended():
@@ -76,8 +78,9 @@ class InTurn:
         return True
 
     def _take(self, outcome: Outcome, parts: list[Block]) -> None:
-        if isinstance(outcome.result, Failed):
-            self._failed = outcome.result.error
+        # Raised by `next` when the parts before it have been returned.
+        if isinstance(outcome.result, FailedElement):
+            self._deferred = outcome.result.error
             self._used += outcome.size - 1
             return
         self._used += outcome.size
@@ -94,34 +97,36 @@ class InTurn:
         """Continues at a state."""
         if isinstance(state, dict) and _BEFORE in state:
             self._upstream.restore(state[_BEFORE])
+            # Dropping computes nothing: only references are passed over.
             drop(self._upstream, state[_USED])
         else:
             self._upstream.restore(state)
 
 
-def together_or_each(compute: Callable[[Block], Block | None], block: Block) -> Iterator[Outcome]:
-    """Yields what becomes of a block that is computed as a whole; if that fails, of each element by itself."""
+def compute_block_or_elements(compute: Callable[[Block], Block | None], block: Block) -> Iterator[Outcome]:
+    """Computes a block as a whole; if that fails, each element by itself."""
     try:
-        whole: Block | Failed | None = compute(block)
+        whole: Block | FailedElement | None = compute(block)
     except Exception as error:
-        whole = Failed(error)
-    if not isinstance(whole, Failed) or len(block) == 1:
+        whole = FailedElement(error)
+    # A single element needs no second try, which might have effects.
+    if not isinstance(whole, FailedElement) or len(block) == 1:
         yield Outcome(len(block), whole)
         return
-    for part in range_of(block):
-        yield from together_or_each(compute, part)
+    for part in split_block(block):
+        yield from compute_block_or_elements(compute, part)
 
 
-def range_of(block: Block) -> list[Block]:
+def split_block(block: Block) -> list[Block]:
     """Returns each element of a block as a block."""
     return [block[i : i + 1] for i in range(len(block))]
 
 
-def elements_or_each(block: Block, elements: Callable[[Block], list[Any]]) -> list[Any]:
-    """Returns the elements of a block; each that fails is a `Failed`."""
+def elements_or_errors(block: Block, elements: Callable[[Block], list[Any]]) -> list[Any]:
+    """Returns the elements of a block, a `FailedElement` for each that fails."""
     try:
         return elements(block)
     except Exception as error:
         if len(block) == 1:
-            return [Failed(error)]
-    return [found for part in range_of(block) for found in elements_or_each(part, elements)]
+            return [FailedElement(error)]
+    return [element for part in split_block(block) for element in elements_or_errors(part, elements)]

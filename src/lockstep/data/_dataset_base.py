@@ -1,0 +1,197 @@
+"""State of a dataset (plan, options, passes) and how it is iterated; `Dataset` adds tf.data's transformations."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep._nest import canonical, opened
+from lockstep._types import Element, PyTree
+from lockstep.data import _pool, _structure
+from lockstep.data._failures import wrap_error
+from lockstep.data._iterator import DatasetIterator
+from lockstep.data._options import INFINITE_CARDINALITY, Options
+from lockstep.data._plan import Node, Run, walk
+from lockstep.data._transforms.position import Prefetch
+from lockstep.errors import ArgumentError, InputError
+
+_before_first: list[Callable[[], None]] = []
+
+
+def before_first_dataset(call: Callable[[], None]) -> None:
+    """Calls `call` when the first dataset is made: the import of this package changes nothing outside of it."""
+    _before_first.append(call)
+
+
+class DatasetBase:
+    """A plan, the options it is read with, and the number of passes over it so far."""
+
+    _plan: Node
+    _options: Options
+    _passes: int
+    _entropy: int | None
+
+    def __init__(self) -> None:
+        raise ArgumentError(
+            "A Dataset is made by a function such as Dataset.from_tensor_slices, from_generator or range, or by one of "
+            "the classes for files such as TFRecordDataset. Received: Dataset()."
+        )
+
+    def _set_plan(self, plan: Node, options: Options | None = None) -> None:
+        while _before_first:
+            _before_first.pop()()
+        self._plan = plan
+        self._options = options or Options()
+        self._passes = 0
+        self._entropy = None
+
+    @property
+    def element_spec(self) -> PyTree:
+        """Returns the structure of `TensorSpec`s of the elements. Some plans compute elements to find out."""
+        return opened(self._plan.spec)
+
+    def cardinality(self) -> int:
+        """Returns the number of elements, `INFINITE_CARDINALITY` (-1) or `UNKNOWN_CARDINALITY` (-2)."""
+        return self._plan.cardinality
+
+    def options(self) -> Options:
+        """Returns the options."""
+        return self._options
+
+    def __len__(self) -> int:
+        count = self.cardinality()
+        if count < 0:
+            kind = "infinite" if count == INFINITE_CARDINALITY else "unknown"
+            raise TypeError(f"The number of elements of this dataset is {kind}. Use cardinality() instead of len().")
+        return count
+
+    def __bool__(self) -> bool:
+        # Without this, `if dataset:` would call __len__, which raises where the cardinality is unknown.
+        return True
+
+    def __repr__(self) -> str:
+        try:
+            spec = self.element_spec
+        except InputError:
+            spec = "unknown"
+        return f"<{type(self).__name__} element_spec={spec}>"
+
+    def __iter__(self) -> Iterator[Element]:
+        return self._iterator(self._convert_element, self._next_run())
+
+    def as_numpy_iterator(self) -> DatasetIterator:
+        """Returns an iterator over elements of numpy arrays and `bytes`."""
+        return self._iterator(lambda element: element, self._next_run())
+
+    def _iterator(self, convert: Callable[[Element], Element], run: Run) -> DatasetIterator:
+        return DatasetIterator(self._plan, run, convert, self._threads, self._ahead, self._continue_after)
+
+    def _next_run(self) -> Run:
+        """Returns the next pass over this dataset."""
+        if self._entropy is None:
+            # Of Python's generator, because `keras.utils.set_random_seed` seeds it: unseeded shuffles repeat with it.
+            self._entropy = random.getrandbits(62)
+        self._passes += 1
+        return Run(self._entropy, (self._passes - 1,))
+
+    def _continue_after(self, position: dict[str, Any]) -> None:
+        """Makes the next pass the one that follows a position's."""
+        self._entropy, self._passes = position["entropy"], position["iteration"][0] + 1
+
+    @property
+    def _threads(self) -> int:
+        return self._options.threading.private_threadpool_size or _pool.cores()
+
+    @property
+    def _ahead(self) -> int:
+        return max([node.size for node in walk(self._plan) if isinstance(node, Prefetch)], default=0)
+
+    # `compat` overrides these two: its functions and its loops get tensors.
+
+    def _convert_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns a user's function as it is called with elements."""
+        return function
+
+    def _convert_element(self, element: Element) -> Element:
+        """Returns an element as iteration hands it out."""
+        return element
+
+    def _inner_plan(self, function: Callable[..., Any]) -> Callable[[Element], Node]:
+        """Returns a function from an element to the plan of the dataset that `function` returns for it.
+
+        Raises:
+            ArgumentError: If `function` cannot be called.
+        """
+        if not callable(function):
+            raise ArgumentError(f"A function of an element is needed. Received: {function!r}. Example: lambda x: x + 1")
+        converted, name = self._convert_function(function), _structure.name_of(function)
+
+        # `has_side_effects` follows __wrapped__ to the user's own code, which decides whether elements are read ahead.
+        @functools.wraps(function)
+        def plan(element: Element) -> Node:
+            try:
+                # A copy, because the function may write into its argument, and elements are views of the source.
+                dataset = _structure.call(converted, _structure.copy_arrays(element))
+            except Exception as error:
+                raise wrap_error(error, f"The function {name} of flat_map or interleave failed") from error
+            if not isinstance(dataset, DatasetBase):
+                raise InputError(
+                    f"The function {name} of flat_map or interleave must return a dataset. "
+                    f"Received: {type(dataset).__name__}. Use map for a function that returns values."
+                )
+            return dataset._plan
+
+        return plan
+
+
+def check_dataset(value: object) -> Node:
+    """Returns the plan of a dataset.
+
+    Raises:
+        ArgumentError: If `value` is not a dataset.
+    """
+    if isinstance(value, DatasetBase):
+        return value._plan  # pyright: ignore[reportPrivateUsage]
+    raise ArgumentError(
+        f"A lockstep.data.Dataset is needed. Received: {type(value).__name__}. Make one with "
+        "Dataset.from_tensor_slices or Dataset.from_generator."
+    )
+
+
+def check_datasets(datasets: Sequence[object]) -> list[Node]:
+    """Returns the plans of one or more datasets.
+
+    Raises:
+        ArgumentError: If there is none, or one is not a dataset.
+    """
+    if not len(datasets):
+        raise ArgumentError("datasets must hold at least one dataset. Received: none.")
+    return [check_dataset(d) for d in datasets]
+
+
+def check_zip_arguments(args: tuple[PyTree, ...], datasets: PyTree) -> tuple[list[Node], PyTree]:
+    """Returns the plans of the datasets that `zip` received, and the structure that holds them.
+
+    Raises:
+        ArgumentError: If there is no dataset, something else, or a list.
+    """
+    if bool(args) == (datasets is not None):
+        raise ArgumentError("zip needs datasets, as arguments or as datasets=. Received: both, or neither.")
+    tree = datasets if not args else (args[0] if len(args) == 1 else args)
+    # A list is a leaf, and so is refused as tf.data does: in elements, lists are arrays.
+    leaves, structure = jax.tree.flatten(canonical(tree), is_leaf=lambda v: isinstance(v, list))
+    if not leaves:
+        raise ArgumentError(f"zip needs at least one dataset. Received: {tree!r}.")
+    return [check_dataset(leaf) for leaf in leaves], structure
+
+
+def file_names(value: object) -> list[str]:
+    """Returns names of files as `str`: of one name, several, or a dataset of names."""
+    if isinstance(value, DatasetBase):
+        return [v.decode() for v in value.as_numpy_iterator()]
+    return [v.decode() for v in np.atleast_1d(_structure.as_array(value)).ravel()]
