@@ -36,7 +36,7 @@ def model_of(strategy: Any) -> Any:
 
 def bytes_on_a_device(model: Any) -> int:
     """What a device holds of the optimizer's state between steps."""
-    from lockstep._keras.ownership import ownership
+    from lockstep._engine.keras.ownership import ownership
 
     owned = ownership(model)
     assert owned is not None

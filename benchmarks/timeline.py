@@ -37,9 +37,9 @@ def _ways(replicas: int) -> dict[str, Sum]:
     from jax import lax
     from jax.flatten_util import ravel_pytree
 
-    from lockstep._step import backends
-    from lockstep._step.reduction import Reduction
-    from lockstep._step.replicas import AXIS
+    from lockstep._engine.step import backends
+    from lockstep._engine.step.reduction import Reduction
+    from lockstep._engine.step.replicas import AXIS
 
     memory = backends.all_reduce(AXIS, replicas)
     assert memory, "the workers do not share memory"
@@ -81,7 +81,7 @@ def _program(model: Any, replicas: Any, add_up: Sum) -> Any:
     import jax.numpy as jnp
     from jax.sharding import PartitionSpec
 
-    from lockstep._step.replicas import AXIS
+    from lockstep._engine.step.replicas import AXIS
 
     def losses(weights: Any, images: Any, labels: Any) -> tuple[Any, Any]:
         logits, _ = model.stateless_call(weights, [], images, training=True)
@@ -137,7 +137,7 @@ class _Way:
     def __init__(self, model: Any, strategy: Any, add_up: Sum) -> None:
         import numpy as np
 
-        from lockstep._step.placement import place_whole
+        from lockstep._engine.step.placement import place_whole
 
         replicas = strategy._replicas
         self._run = _program(model, replicas, add_up)
@@ -177,7 +177,7 @@ def _work(blocks: int, steps: int, wanted: list[str]) -> None:
     import lockstep as ls
 
     strategy = ls.distribute.MultiWorkerMirroredStrategy()
-    from lockstep._step.placement import place_batch
+    from lockstep._engine.step.placement import place_batch
 
     rng = np.random.default_rng(0)
     count = BATCH * strategy.num_replicas_in_sync

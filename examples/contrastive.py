@@ -60,7 +60,7 @@ def train(strategy, args):
         return (optax.apply_updates(params, updates), optimizer_state, key), {"loss": loss}
 
     params = first_params()
-    program = ls.train.Program(step, strategy, view="replica")
+    program = ls.training.Program(step, strategy, view="replica")
     state = (params, optimizer.init(params), jax.random.key(0))
     params, *_ = program.fit(state, dataset, epochs=args.epochs, checkpoint_dir=args.checkpoint_dir)
     return params, program

@@ -59,7 +59,7 @@ def train(strategy, args):
 
     network = Network(jax.random.key(0))
     state = (network, optimizer.init(eqx.filter(network, eqx.is_array)), jax.random.key(1))
-    program = ls.train.Program(step, strategy)
+    program = ls.training.Program(step, strategy)
     network, *_ = program.fit(state, dataset, epochs=args.epochs, checkpoint_dir=args.checkpoint_dir)
     return network, program
 

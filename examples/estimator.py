@@ -42,11 +42,13 @@ def main() -> None:
         if mode == ls.estimator.ModeKeys.PREDICT:
             return ls.estimator.EstimatorSpec(mode, predictions={"digit": keras.ops.argmax(logits, -1)})
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(labels, logits)
-        accuracy = ls.metrics.accuracy(labels, keras.ops.argmax(logits, -1))
+        accuracy = ls.estimator.metrics.accuracy(labels, keras.ops.argmax(logits, -1))
         if mode == ls.estimator.ModeKeys.EVAL:
             return ls.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops={"accuracy": accuracy})
-        ls.summary.scalar("accuracy", accuracy[1])  # For TensorBoard, beside the loss.
-        return ls.estimator.EstimatorSpec(mode, loss=loss, train_op=ls.train.minimize(loss, keras.optimizers.Adam()))
+        ls.estimator.summary.scalar("accuracy", accuracy[1])  # For TensorBoard, beside the loss.
+        return ls.estimator.EstimatorSpec(
+            mode, loss=loss, train_op=ls.estimator.train.minimize(loss, keras.optimizers.Adam())
+        )
 
     receiver = ls.estimator.export.build_raw_serving_input_receiver_fn({"image": np.zeros((1, 28, 28), np.uint8)})
     config = ls.estimator.RunConfig(train_distribute=strategy, save_checkpoints_steps=100)

@@ -56,7 +56,7 @@ def train(strategy, args):
         optimizer.update(network, gradients)
         return nnx.state((network, optimizer)), {"loss": loss}
 
-    program = ls.train.Program(step, strategy)
+    program = ls.training.Program(step, strategy)
     state = program.fit(state, dataset, epochs=args.epochs, checkpoint_dir=args.checkpoint_dir)
     return nnx.merge(graph, state)[0], program
 

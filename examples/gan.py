@@ -77,7 +77,7 @@ def train(strategy, args):
 
     starts = [weights_of(generator), weights_of(critic)]
     state = (starts[0], optimizer.init(starts[0]), starts[1], optimizer.init(starts[1]), jax.random.key(1))
-    program = ls.train.Program(step, strategy)
+    program = ls.training.Program(step, strategy)
     weights, *_ = program.fit(state, dataset, epochs=args.epochs, checkpoint_dir=args.checkpoint_dir)
     return (generator, weights), program
 

@@ -52,7 +52,7 @@ def train(strategy, args):
         updates, optimizer_state = optimizer.update(gradients, optimizer_state)
         return (optax.apply_updates(params, updates), optimizer_state), {"loss": loss}
 
-    program = ls.train.Program(step, strategy)
+    program = ls.training.Program(step, strategy)
     params = first_params()
     params, _ = program.fit(
         (params, optimizer.init(params)), dataset, epochs=args.epochs, checkpoint_dir=args.checkpoint_dir

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from lockstep._backend import choose_backend as _choose_backend
 
 if TYPE_CHECKING:
-    from lockstep import callbacks as callbacks
     from lockstep import checkpoint as checkpoint
     from lockstep import cluster_resolver as cluster_resolver
     from lockstep import compat as compat
@@ -22,15 +21,13 @@ if TYPE_CHECKING:
     from lockstep import distribute as distribute
     from lockstep import errors as errors
     from lockstep import estimator as estimator
-    from lockstep import feature_column as feature_column
-    from lockstep import losses as losses
-    from lockstep import metrics as metrics
-    from lockstep import random as random
     from lockstep import saved_model as saved_model
     from lockstep import summary as summary
     from lockstep import testing as testing
-    from lockstep import train as train
-    from lockstep._function import function as function
+    from lockstep import training as training
+    from lockstep.training import callbacks as callbacks
+    from lockstep.training import function as function
+    from lockstep.training import random as random
 
 __version__ = "0.1.0"
 
@@ -46,24 +43,23 @@ __all__ = [
     "distribute",
     "errors",
     "estimator",
-    "feature_column",
     "function",
-    "losses",
-    "metrics",
     "random",
     "saved_model",
     "summary",
     "testing",
-    "train",
 ]
 
 
 _choose_backend()
 
+# Short names of what programs use most.
+_OF_TRAINING = ("callbacks", "function", "random")
+
 
 def __getattr__(name: str) -> Any:
-    if name == "function":
-        return importlib.import_module("lockstep._function").function
+    if name in _OF_TRAINING:
+        return getattr(importlib.import_module("lockstep.training"), name)
     if name in __all__:
         return importlib.import_module(f"lockstep.{name}")
     raise AttributeError(f"module 'lockstep' has no attribute {name!r}; it has {', '.join(__all__[1:])}")

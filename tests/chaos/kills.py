@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 import lockstep as ls
-from lockstep.callbacks import BackupAndRestore
 from lockstep.checkpoint import CheckpointStore, load_newest
+from lockstep.training.callbacks import BackupAndRestore
 
 BATCHES = 50
 PATIENCE = 120.0

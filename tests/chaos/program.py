@@ -14,8 +14,9 @@ strategy = ls.distribute.MultiWorkerMirroredStrategy()
 
 import keras  # noqa: E402  The strategy comes first.
 
-from lockstep import estimator, train  # noqa: E402
+from lockstep import estimator  # noqa: E402
 from lockstep.data import Dataset  # noqa: E402
+from lockstep.estimator import train  # noqa: E402
 from tests.chaos import inside  # noqa: E402
 from tests.chaos.schedule import STEPS  # noqa: E402
 

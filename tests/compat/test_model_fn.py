@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import lockstep.compat.tensorflow as tf
-from lockstep._model_fn.records import GroupOp, TrainOp
-from lockstep._model_fn.scope import ModelScope
-from lockstep._model_fn.variables import Variables
 from lockstep.errors import ArgumentError, StartupOrderError, UnsupportedError
+from lockstep.estimator._model_fn.records import GroupOp, TrainOp
+from lockstep.estimator._model_fn.scope import ModelScope
+from lockstep.estimator._model_fn.variables import Variables
 
 v1 = tf.compat.v1
 X = np.arange(24, dtype=np.float32).reshape(8, 3) / 24

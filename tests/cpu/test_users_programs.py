@@ -11,7 +11,7 @@ from tests.support.cluster import ROOT
 _TRAIN = """
 import lockstep as ls
 import keras, numpy as np
-from lockstep._step import backends
+from lockstep._engine.step import backends
 with ls.distribute.MirroredStrategy().scope():
     model = keras.Sequential([
         keras.Input((8, 8, 4)), keras.layers.DepthwiseConv2D(3), keras.layers.MaxPooling2D(), keras.layers.Flatten(),

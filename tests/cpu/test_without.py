@@ -50,8 +50,8 @@ def test_the_copy_is_what_runs(cluster: Cluster, source: Path) -> None:
 
 @pytest.mark.parametrize(("case", "floatx"), _CASES)
 def test_replicas_follow_one_device(cluster: Cluster, plain: Cluster, case: str, floatx: str) -> None:
-    (expected,) = plain.run("tests.keras.cases:run", case=case, floatx=floatx)
-    for member in cluster.run("tests.keras.cases:run", case=case, floatx=floatx):
+    (expected,) = plain.run("tests.engine.keras.cases:run", case=case, floatx=floatx)
+    for member in cluster.run("tests.engine.keras.cases:run", case=case, floatx=floatx):
         assert member.keys() == expected.keys()
         for name, value in expected.items():
             np.testing.assert_allclose(member[name], value, rtol=0, atol=_TOLERANCES[floatx], err_msg=name)

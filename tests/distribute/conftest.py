@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.runtime.conftest import job
+from tests.engine.runtime.conftest import job
 
 __all__ = ["job"]

@@ -78,5 +78,5 @@ def program(strategy: Strategy, what: str) -> dict[str, np.ndarray]:
 
     state = {"w": jnp.ones(3), "rate": 0.3 if odd and what == "static" else 0.2}
     batch = np.ones((8 if odd and what == "batch" else 4, 2), np.float32)
-    trainer = ls.train.Program(own_step, strategy)
+    trainer = ls.training.Program(own_step, strategy)
     return _failure(lambda: trainer(state, batch))

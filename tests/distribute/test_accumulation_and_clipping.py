@@ -64,14 +64,14 @@ def test_keras(name: str) -> None:
 
 
 def _clipped(loss: Any) -> Any:
-    optimizer = ls.train.MomentumOptimizer(0.1, 0.9)
+    optimizer = ls.estimator.train.MomentumOptimizer(0.1, 0.9)
     gradients, variables = zip(*optimizer.compute_gradients(loss), strict=True)
-    clipped, _ = ls.train.clip_by_global_norm(list(gradients), 0.5)
-    return optimizer.apply_gradients(list(zip(clipped, variables, strict=True)), ls.train.get_global_step())
+    clipped, _ = ls.estimator.train.clip_by_global_norm(list(gradients), 0.5)
+    return optimizer.apply_gradients(list(zip(clipped, variables, strict=True)), ls.estimator.train.get_global_step())
 
 
 def _by_optax(make: Callable[[], Any]) -> Callable[[Any], Any]:
-    return lambda loss: ls.train.minimize(loss, make())
+    return lambda loss: ls.estimator.train.minimize(loss, make())
 
 
 TRANSFORMATIONS: dict[str, Callable[[], Any]] = {
@@ -124,7 +124,7 @@ def _looped(strategy: Any, view: Any, transformation: Any) -> Any:
         updates, optimizer = transformation.update(grads, optimizer, params)
         return (optax.apply_updates(params, updates), optimizer), {"loss": loss}
 
-    program = ls.train.Program(step, strategy, view=view)
+    program = ls.training.Program(step, strategy, view=view)
     data = ls.data.Dataset.from_tensor_slices((X, Y)).batch(8)
     return program.fit((params, transformation.init(params)), data, epochs=2, verbose=0)
 

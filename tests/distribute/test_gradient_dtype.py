@@ -14,11 +14,11 @@ from keras import layers
 
 import lockstep as ls
 from lockstep import _platforms
-from lockstep._keras.ownership import ownership
-from lockstep.callbacks._backup_and_restore import BackupAndRestore
+from lockstep._engine.keras.ownership import ownership
 from lockstep.distribute import _multi_worker
 from lockstep.errors import ArgumentError, UnsupportedError
-from tests.runtime.jobs import Job
+from lockstep.training.callbacks._backup_and_restore import BackupAndRestore
+from tests.engine.runtime.jobs import Job
 
 distribute = ls.distribute
 Options = distribute.CommunicationOptions
@@ -218,9 +218,9 @@ def test_digits_are_learnt_as_well() -> None:
 
 def _model_fn(features: Any, labels: Any, mode: str) -> Any:
     loss = jnp.mean((layers.Dense(1)(layers.Dense(5, activation="tanh")(features)) - labels) ** 2)
-    optimizer = ls.train.GradientDescentOptimizer(0.1)
+    optimizer = ls.estimator.train.GradientDescentOptimizer(0.1)
     gradients = [(2 * g, v) for g, v in optimizer.compute_gradients(loss)]
-    train_op = optimizer.apply_gradients(gradients, ls.train.get_global_step())
+    train_op = optimizer.apply_gradients(gradients, ls.estimator.train.get_global_step())
     return ls.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
 

@@ -60,7 +60,7 @@ def _shares(strategy: Any, array: np.ndarray) -> Any:
 
 
 def _by_program(strategy: Any) -> Any:
-    program = ls.train.Program(lambda params, batch: (_step(params, batch), {}), strategy, view="replica")
+    program = ls.training.Program(lambda params, batch: (_step(params, batch), {}), strategy, view="replica")
     params: Any = jax.tree.map(jnp.asarray, START)
     for i in range(8):
         params, _ = program(params, (X[i * 6 : i * 6 + 6], Y[i * 6 : i * 6 + 6]))
@@ -68,7 +68,7 @@ def _by_program(strategy: Any) -> Any:
 
 
 def _by_fit(strategy: Any) -> Any:
-    program = ls.train.Program(lambda params, batch: (_step(params, batch), {}), strategy, view="replica")
+    program = ls.training.Program(lambda params, batch: (_step(params, batch), {}), strategy, view="replica")
     data = ls.data.Dataset.from_tensor_slices((X, Y)).batch(6)
     return program.fit(jax.tree.map(jnp.asarray, START), data, epochs=1, verbose=0)
 

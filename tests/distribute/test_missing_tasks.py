@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.runtime.jobs import Job, Task
+from tests.engine.runtime.jobs import Job, Task
 
 # Signs of life come each second, are missed after two, and a main thread has four to say it better.
 BOUND = 25.0
@@ -28,7 +28,7 @@ PROGRAM = """
         total = ls.distribute.get_replica_context().all_reduce("mean", batch.sum())
         return w + total, batch.sum()
 
-    program = ls.train.Program(lambda w, batch: (w + batch.mean(), {"loss": batch.sum()}), strategy)
+    program = ls.training.Program(lambda w, batch: (w + batch.mean(), {"loss": batch.sum()}), strategy)
     data = ls.data.Dataset.from_tensor_slices(np.ones((64, 3), "float32")).batch(4)
     w = np.zeros((), "float32")
     for number, batch in enumerate(strategy.experimental_distribute_dataset(data.repeat())):

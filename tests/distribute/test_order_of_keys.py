@@ -122,7 +122,7 @@ def test_a_program_of_ones_own(view: Any) -> None:
         loss = (columns(batch[0]) @ jnp.array([1.0, 10.0, 100.0])).mean()
         return {"w": state["w"], "n": state["n"] + 1}, {"loss": loss, "count": jnp.float32(1)}
 
-    program = ls.train.Program(step, TWO, view=view)
+    program = ls.training.Program(step, TWO, view=view)
     state = {"w": {"y": jnp.float32(1), "a": jnp.float32(2)}, "n": jnp.int32(0)}
     state, logs = program(state, (FEATURES, LABELS))
     assert list(state) == ["w", "n"] and list(state["w"]) == ["y", "a"]

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import lockstep as ls
-from lockstep.callbacks._backup_and_restore import BackupAndRestore
 from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.training.callbacks._backup_and_restore import BackupAndRestore
 from tests.distribute import test_gradient_dtype as bfloat16
 from tests.distribute.test_gradient_dtype import fit, mirrored, model_of
-from tests.runtime.jobs import Job
+from tests.engine.runtime.jobs import Job
 
 Options = ls.distribute.CommunicationOptions
 FACTORS = Options(power_sgd_rank=1, power_sgd_start=0)

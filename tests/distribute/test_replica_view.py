@@ -12,7 +12,7 @@ import pytest
 from keras import layers
 
 import lockstep as ls
-from tests.keras.cases import precision
+from tests.engine.keras.cases import precision
 
 distribute = ls.distribute
 ROWS, BATCH = 53, 12

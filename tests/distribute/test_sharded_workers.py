@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.keras import sharded_cases
 from tests.estimator import cases
-from tests.keras import sharded_cases
 from tests.support.cluster import Cluster, shared
 from tests.support.training import Results, assert_close, mirrored
-from tests.train import sharded
+from tests.training import sharded
 
 pair = shared(2, 2)
-KERAS, OWN = "tests.keras.sharded_cases", "tests.train.sharded"
+KERAS, OWN = "tests.engine.keras.sharded_cases", "tests.training.sharded"
 
 
 def assert_same(found: Results, expected: Results, within: float = 5e-6) -> None:

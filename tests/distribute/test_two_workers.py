@@ -9,8 +9,8 @@ from keras import layers
 
 import lockstep as ls
 from tests.distribute.test_replica_view import _train
-from tests.keras.cases import precision
-from tests.runtime.jobs import Job
+from tests.engine.keras.cases import precision
+from tests.engine.runtime.jobs import Job
 
 PROGRAM = """
     import numpy as np

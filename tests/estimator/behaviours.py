@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from lockstep import checkpoint, estimator, train
+from lockstep import checkpoint, estimator
 from lockstep.data import Dataset
 from lockstep.errors import MismatchError
-from lockstep.estimator import EvalSpec, RunConfig, TrainSpec
+from lockstep.estimator import EvalSpec, RunConfig, TrainSpec, train
 from tests.estimator import small
 from tests.estimator.small import data, line
 

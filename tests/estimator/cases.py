@@ -12,8 +12,9 @@ import numpy as np
 import optax
 
 import lockstep as ls
-from lockstep import estimator, train
-from tests.keras.cases import precision
+from lockstep import estimator
+from lockstep.estimator import train
+from tests.engine.keras.cases import precision
 
 GLOBAL_BATCH = 12
 STEPS_DATA = 98  # Eight global batches, and one of two examples.

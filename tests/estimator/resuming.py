@@ -13,10 +13,11 @@ import keras
 import numpy as np
 import pytest
 
-from lockstep import estimator, train
+from lockstep import estimator
 from lockstep.checkpoint import _writing
 from lockstep.data import Dataset
 from lockstep.errors import LockstepError, Preempted
+from lockstep.estimator import train
 
 GLOBAL_BATCH = 12
 

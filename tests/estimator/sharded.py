@@ -9,8 +9,8 @@ import pytest
 
 from lockstep.errors import UnsupportedError
 from lockstep.estimator._state import VariableState
+from tests.engine.keras.sharded_cases import dividing
 from tests.estimator import cases
-from tests.keras.sharded_cases import dividing
 
 
 def run(strategy: Any, case: str, floatx: str, model_dir: str) -> dict[str, np.ndarray]:

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
-from lockstep import estimator, metrics, train
+from lockstep import estimator
 from lockstep.data import Dataset
+from lockstep.estimator import metrics, train
 
 ROWS = 40
 BATCH = 4

@@ -13,7 +13,8 @@ import pytest
 from lockstep.errors import ArgumentError
 from lockstep.estimator import _early_stopping as early
 from lockstep.estimator._hooks import StopAtStepHook, _timer, next_call
-from lockstep.summary import FileWriter, Summary
+from lockstep.estimator.summary import FileWriter
+from lockstep.summary import Summary
 from tests.estimator.hooks.fakes import FakeSession, run_each, run_paced
 
 EVALUATIONS = [(1000, 0.8, 0.5), (2000, 0.7, 0.6), (3000, 0.4, 0.7), (3500, 0.41, 0.68)]

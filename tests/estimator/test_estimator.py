@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 import lockstep as ls
-from lockstep import checkpoint, estimator, metrics, summary, train
+from lockstep import checkpoint, estimator
+from lockstep import summary as event_files
 from lockstep.data import Dataset
 from lockstep.errors import ArgumentError, CheckpointError
-from lockstep.estimator import ModeKeys, RunConfig
+from lockstep.estimator import ModeKeys, RunConfig, metrics, summary, train
 from tests.estimator.small import data, input_fn, line, model_fn, step_of
 
 
@@ -223,7 +224,7 @@ def test_summaries_of_training(tmp_path: Path) -> None:
 
     config = RunConfig(save_summary_steps=2, log_step_count_steps=2)
     estimator.Estimator(with_summary, str(tmp_path), config).train(input_fn(), steps=5)
-    found = summary.scalars(str(tmp_path))
+    found = event_files.scalars(str(tmp_path))
     assert {step for step, values in found.items() if "loss" in values} == {1, 3, 5}
     assert found[3]["largest"] == pytest.approx(data()[0]["x"][8:12].max(), abs=1e-6)
     assert any("global_step/sec" in values for values in found.values())
@@ -246,7 +247,7 @@ def test_evaluate(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     }
     assert list(found) == ["global_step", "loss", "mean"]
     assert trained.eval_dir() == str(tmp_path / "eval")
-    written = summary.scalars(trained.eval_dir())
+    written = event_files.scalars(trained.eval_dir())
     assert written[5].keys() == {"loss", "mean"}
     assert any(m.startswith("Saving dict for global step 5: global_step = 5, loss = ") for m in caplog.messages)
 
@@ -255,7 +256,7 @@ def test_evaluate_a_named_checkpoint_for_so_many_steps(tmp_path: Path) -> None:
     trained = line(tmp_path).train(input_fn(), steps=5)
     found = trained.evaluate(input_fn(), steps=1, checkpoint_path=str(tmp_path / "model.ckpt-0"), name="first")
     assert found["global_step"] == 0
-    assert 0 in summary.scalars(str(tmp_path / "eval_first"))
+    assert 0 in event_files.scalars(str(tmp_path / "eval_first"))
 
 
 def test_evaluate_without_a_checkpoint_initialises(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -540,7 +541,7 @@ def test_an_evaluation_between_steps(tmp_path: Path) -> None:
     trained = line(tmp_path)
     hook = estimator.experimental.InMemoryEvaluatorHook(trained, input_fn(8), every_n_iter=4)
     trained.train(input_fn(), hooks=[hook], steps=6)
-    written = summary.scalars(trained.eval_dir())
+    written = event_files.scalars(trained.eval_dir())
     assert 4 in written and 6 in written
     assert written[6]["loss"] == pytest.approx(trained.evaluate(input_fn(8), name="x")["loss"], rel=1e-5)
 

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 from lockstep import saved_model
-from lockstep._model_fn.function import Data, ModelFunction
-from lockstep._model_fn.records import MetricOp
-from lockstep._model_fn.text import words
-from lockstep._model_fn.variables import Variables
+from lockstep._text import words
 from lockstep.data import TensorSpec
 from lockstep.data._example.features import FixedLenFeature, VarLenFeature
 from lockstep.errors import ArgumentError
 from lockstep.estimator import _export as export
 from lockstep.estimator._estimator_spec import EstimatorSpec
+from lockstep.estimator._model_fn.function import Data, ModelFunction
+from lockstep.estimator._model_fn.records import MetricOp
+from lockstep.estimator._model_fn.variables import Variables
 from lockstep.saved_model import VocabularyIds
 from tests.saved_model.test_text import example
 

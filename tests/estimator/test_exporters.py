@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep import summary
+from lockstep import summary as event_files
 from lockstep.errors import ArgumentError
+from lockstep.estimator import summary
 from lockstep.estimator._export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
 from lockstep.saved_model import _directories
 
@@ -63,7 +64,7 @@ def write(directory: Path, step: int, metrics: dict[str, Any]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     writer = summary.FileWriter(str(directory))
     for tag, value in metrics.items():
-        writer.add_summary(summary.Summary(value=[{"tag": tag, "simple_value": float(value)}]), step)
+        writer.add_summary(event_files.Summary(value=[{"tag": tag, "simple_value": float(value)}]), step)
     writer.close()
 
 

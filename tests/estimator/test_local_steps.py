@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import lockstep as ls
-from lockstep import estimator, train
+from lockstep import estimator
 from lockstep.data import Dataset
 from lockstep.distribute import LocalSteps
+from lockstep.estimator import train
 from tests.estimator import resuming
 from tests.estimator.test_resume import check
 
@@ -27,7 +28,7 @@ def mirrored(local_steps: LocalSteps | None) -> Any:
 def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> estimator.EstimatorSpec:
     hidden = keras.layers.Dense(5, activation="tanh")(features)
     outputs = keras.layers.Dense(3)(hidden)
-    loss = ls.losses.sparse_softmax_cross_entropy(labels, outputs, reduction=params["reduction"])
+    loss = ls.estimator.losses.sparse_softmax_cross_entropy(labels, outputs, reduction=params["reduction"])
     optimizer = train.GradientDescentOptimizer(0.02)
     return estimator.EstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, train.get_global_step()))
 

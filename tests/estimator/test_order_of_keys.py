@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import lockstep as ls
-from lockstep import estimator, train
+from lockstep import estimator
 from lockstep.data import Dataset
+from lockstep.estimator import train
 
 FEATURES = {name: np.full((6, 1), value, "float32") for name, value in (("z", 1), ("b", 2), ("m", 3))}
 TEXT = np.array([[b"x"]] * 6, object)

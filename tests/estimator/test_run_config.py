@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
-from lockstep._runtime import gpus
+from lockstep._engine.runtime import gpus
 from lockstep.cluster_resolver import ClusterSpec, SimpleClusterResolver
 from lockstep.errors import ArgumentError, ClusterSpecError, UnsupportedError
 from lockstep.estimator._run_config import REPLACEABLE, DistributeConfig, RunConfig

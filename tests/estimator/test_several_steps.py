@@ -11,9 +11,9 @@ import keras
 import numpy as np
 import pytest
 
-from lockstep import checkpoint, estimator, train
+from lockstep import checkpoint, estimator
 from lockstep.data import Dataset
-from lockstep.estimator import RunConfig
+from lockstep.estimator import RunConfig, train
 from tests.estimator.small import input_fn, line
 
 STEPS = 60

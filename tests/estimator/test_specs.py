@@ -8,11 +8,11 @@ import keras
 import numpy as np
 import pytest
 
-from lockstep._model_fn.records import GroupOp, MetricOp, TrainOp, group
-from lockstep._model_fn.text import words
+from lockstep._text import words
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator._export.exporters import Exporter
 from lockstep.estimator._hooks import CheckpointSaverListener, SessionRunHook
+from lockstep.estimator._model_fn.records import GroupOp, MetricOp, TrainOp, group
 from lockstep.estimator._specs import EstimatorSpec, EvalSpec, ModeKeys, Scaffold, TrainSpec
 
 LOSS = jnp.asarray(0.5)

@@ -12,8 +12,8 @@ import keras
 import numpy as np
 
 from lockstep import estimator
-from lockstep.callbacks._non_finite import NonFinite
 from lockstep.checkpoint import latest_checkpoint
+from lockstep.training.callbacks._non_finite import NonFinite
 from tests.estimator import small
 
 ROWS, BATCH = 48, 4

@@ -24,7 +24,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lockstep._runtime import handshake
+from lockstep._engine.runtime import handshake
 from tests.support.cluster import environment, tf_configs
 
 SECRET = "of a cluster that is fuzzed"
@@ -34,7 +34,7 @@ _PROGRAM = """
 from __future__ import annotations
 import os, sys
 if os.environ.get("FUZZ_APART"):
-    from lockstep._runtime import door
+    from lockstep._engine.runtime import door
     door._boot = lambda: os.environ["TF_CONFIG"].encode()
 import hashlib
 import numpy as np

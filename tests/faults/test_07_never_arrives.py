@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from lockstep._runtime.report import Reporter
+from lockstep._engine.runtime.report import Reporter
 from lockstep.errors import MissingTaskError
-from tests.runtime.test_rendezvous import arrival, error_of, hello, roll_of
+from tests.engine.runtime.test_rendezvous import arrival, error_of, hello, roll_of
 
 
 def test_07_who_is_missing_is_named_with_its_address_and_in_time() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockstep.errors import MismatchError
-from tests.runtime.test_rendezvous import arrival, error_of
+from tests.engine.runtime.test_rendezvous import arrival, error_of
 
 
 @pytest.mark.parametrize("what", ["order", "size", "address", "chief"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.runtime.test_rendezvous import arrival, error_of
+from tests.engine.runtime.test_rendezvous import arrival, error_of
 from tests.support.cluster import Cluster
 
 

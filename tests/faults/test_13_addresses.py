@@ -8,8 +8,8 @@ import socket
 
 import pytest
 
-from lockstep._runtime import addresses, join, listening
-from lockstep._runtime.waiting import Waiting
+from lockstep._engine.runtime import addresses, join, listening
+from lockstep._engine.runtime.waiting import Waiting
 from lockstep.errors import AddressError
 from tests.support.cluster import free_ports
 

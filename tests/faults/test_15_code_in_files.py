@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from lockstep import checkpoint, errors, estimator, saved_model, summary
-from lockstep._runtime import handshake
-from lockstep._runtime.cache_directory import UnsafeDirectory, private_directory
+from lockstep._engine.runtime import handshake
+from lockstep._engine.runtime.cache_directory import UnsafeDirectory, private_directory
 from lockstep.checkpoint._names import file_of
 from lockstep.data import TFRecordDataset
 from lockstep.data._files.tfrecord import masked_crc

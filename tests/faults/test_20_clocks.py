@@ -11,7 +11,7 @@ import pytest
 
 from lockstep import checkpoint
 from lockstep.checkpoint import CheckpointStore
-from tests.runtime.test_rendezvous import arrival, assert_all_join
+from tests.engine.runtime.test_rendezvous import arrival, assert_all_join
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "lockstep"
 # What may ask for the time of day: to compare with the times of files, to tell people or other processes when something
@@ -19,9 +19,9 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "lockstep"
 TIME_OF_DAY = {
     "_launch/child.py",
     "_launch/recovery.py",
-    "_runtime/door.py",
-    "_runtime/failure.py",
-    "_runtime/progress_file.py",
+    "_engine/runtime/door.py",
+    "_engine/runtime/failure.py",
+    "_engine/runtime/progress_file.py",
     "checkpoint/_atomic.py",
     "checkpoint/_directory.py",
     "checkpoint/_store.py",

@@ -12,9 +12,9 @@ import keras
 import numpy as np
 
 import lockstep as ls
-from lockstep.callbacks import BackupAndRestore
+from lockstep.training.callbacks import BackupAndRestore
 from tests.distribute.loops import dataset
-from tests.keras import resuming
+from tests.engine.keras import resuming
 
 
 class _Kills(keras.callbacks.Callback):

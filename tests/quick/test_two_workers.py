@@ -9,12 +9,12 @@ import pytest
 import lockstep as ls
 from lockstep.testing import TaskError
 from tests.distribute import loops
+from tests.engine.keras import cases as keras_cases
 from tests.estimator import cases as estimator_cases
-from tests.keras import cases as keras_cases
 from tests.quick import cases
 from tests.support.cluster import Cluster, shared
 from tests.support.training import Results, assert_close
-from tests.train import programs
+from tests.training import programs
 
 pytestmark = pytest.mark.quick
 
@@ -35,7 +35,7 @@ def _compare(found: list[Results], expected: Results, within: float) -> None:
 
 def _keras(pair: Cluster, one: ls.distribute.Strategy, case: str) -> Results:
     expected = keras_cases.run(one, case, "float64")
-    _compare(pair.run("tests.keras.cases:run", case=case, floatx="float64"), expected, 1e-9)
+    _compare(pair.run("tests.engine.keras.cases:run", case=case, floatx="float64"), expected, 1e-9)
     return expected
 
 
@@ -68,7 +68,7 @@ def test_a_loop_with_functions(pair: Cluster, one: ls.distribute.Strategy) -> No
 
 
 def test_a_program(pair: Cluster, one: ls.distribute.Strategy) -> None:
-    _compare(pair.run("tests.train.programs:fitted"), programs.fitted(one), 3e-5)
+    _compare(pair.run("tests.training.programs:fitted"), programs.fitted(one), 3e-5)
 
 
 def test_an_estimator(pair: Cluster, one: ls.distribute.Strategy, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lockstep import saved_model
-from lockstep._model_fn.text import words
+from lockstep._text import words
 from lockstep.saved_model import SignatureFunction, VocabularyIds
 from tests.saved_model.models import MLP, mlp, mlp_inputs, mlp_variables, spec
 

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockstep import saved_model
-from lockstep._model_fn.text import words
+from lockstep._text import words
 from lockstep.data._example.features import FixedLenFeature, FixedLenSequenceFeature, RaggedFeature, VarLenFeature
 from lockstep.data._example.messages import Example
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
-from lockstep.feature_column._host import FingerprintHalf, TextBuckets, VocabularyLookup
+from lockstep.estimator.feature_column._host import FingerprintHalf, TextBuckets, VocabularyLookup
 from lockstep.saved_model import SignatureFunction, VocabularyIds
 from tests.saved_model.models import spec
 

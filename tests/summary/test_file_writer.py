@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lockstep._model_fn.records import SummaryOp
 from lockstep.errors import ArgumentError, UnsupportedError
-from lockstep.summary import FileWriter, FileWriterCache, SessionLog, Summary, read_events, scalars
+from lockstep.estimator._model_fn.records import SummaryOp
+from lockstep.estimator.summary import FileWriter, FileWriterCache
+from lockstep.summary import SessionLog, Summary, read_events, scalars
 
 
 @pytest.fixture(autouse=True)

@@ -11,12 +11,13 @@ import keras
 import numpy as np
 import pytest
 
-from lockstep import summary
-from lockstep._model_fn.records import SummaryOp
-from lockstep._model_fn.scope import ModelScope
-from lockstep._model_fn.text import Text, words
-from lockstep._model_fn.variables import Variables
+from lockstep import summary as event_files
+from lockstep._text import Text, words
 from lockstep.errors import ArgumentError, StartupOrderError, UnsupportedError
+from lockstep.estimator import summary
+from lockstep.estimator._model_fn.records import SummaryOp
+from lockstep.estimator._model_fn.scope import ModelScope
+from lockstep.estimator._model_fn.variables import Variables
 
 
 @pytest.fixture
@@ -150,12 +151,12 @@ def test_traced_values_come_out_of_the_step(tmp_path: Path) -> None:
             return [op.value for op in said]
 
     values = step(jnp.array([1.0, 2.0, 4.0]))
-    file = summary.EventFile(tmp_path)
+    file = event_files.EventFile(tmp_path)
     for op, value in zip(said, values, strict=True):
         summary.write(file, op, value, 7)
     file.close()
-    written = {value.tag: value for event in summary.read_events(tmp_path) for value in event.summary.value}
-    assert {event.step for event in summary.read_events(tmp_path)} == {0, 7}
+    written = {value.tag: value for event in event_files.read_events(tmp_path) for value in event.summary.value}
+    assert {event.step for event in event_files.read_events(tmp_path)} == {0, 7}
     assert list(written) == [
         *("sum", "half", "weight", "picture/image", "pictures/image/0", "pictures/image/1", "note", "word"),
     ]

@@ -5,7 +5,7 @@
     shared_memory      the all-reduce between processes of one machine
     partitioner        divides steps so that their sums can take it
 
-`register` tells the engine's registry (`lockstep._step.backends`); the engine imports nothing from here.
+`register` tells the engine's registry (`lockstep._engine.step.backends`); the engine imports nothing from here.
 `LOCKSTEP_XLA_LOWERINGS=0` switches the first two off, `LOCKSTEP_SHARED_MEMORY=0` the others.
 """
 

@@ -10,11 +10,11 @@ from jax.extend.core import ClosedJaxpr
 from lockstep._cpu import compiler_options, setting
 from lockstep._cpu.lowerings.rewrite import rewritten
 from lockstep._cpu.shared_memory.target import NAME
-from lockstep._runtime.runtime import Runtime
-from lockstep._step import backends
-from lockstep._step.protocol import Step
-from lockstep._step.recorded import Recorded
-from lockstep._step.replicas import Device, Replicas
+from lockstep._engine.runtime.runtime import Runtime
+from lockstep._engine.step import backends
+from lockstep._engine.step.protocol import Step
+from lockstep._engine.step.recorded import Recorded
+from lockstep._engine.step.replicas import Device, Replicas
 
 
 def register() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep._runtime import switch
+from lockstep._engine.runtime import switch
 
 VARIABLE = "LOCKSTEP_XLA_LOWERINGS"
 

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep._step.placement import as_arrays, place_whole
-from lockstep._step.replicas import Replicas
-from lockstep._step.tracing import is_traced
+from lockstep._engine.step.placement import as_arrays, place_whole
+from lockstep._engine.step.replicas import Replicas
+from lockstep._engine.step.tracing import is_traced
 from lockstep.distribute._values import DistributedValues, Mirrored, PerReplica, Shape
 from lockstep.errors import ArgumentError
 

@@ -18,7 +18,7 @@ from lockstep.distribute._options import (
 from lockstep.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
-    from lockstep._step.reduction import Algorithm, Reduction
+    from lockstep._engine.step.reduction import Algorithm, Reduction
 
 
 class CrossDeviceOps:
@@ -29,7 +29,7 @@ class CrossDeviceOps:
 
     def reduction(self, platform: str) -> Reduction | None:
         """Returns what the replica view must do itself; raises `UnsupportedError` if `platform` cannot."""
-        from lockstep._step.reduction import Reduction
+        from lockstep._engine.step.reduction import Reduction
 
         del platform
         return Reduction(self._algorithm, packs=self._packs)
@@ -114,7 +114,7 @@ def local_reduction(options: CommunicationOptions, ops: CrossDeviceOps | None, p
 
 
 def _compressed(ops: CrossDeviceOps, found: Reduction | None, options: CommunicationOptions) -> Reduction | None:
-    from lockstep._step.reduction import Reduction
+    from lockstep._engine.step.reduction import Reduction
 
     if options.gradient_dtype is None and options.power_sgd_rank is None:
         return found

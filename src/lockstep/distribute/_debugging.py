@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._engine.step import in_turn
+from lockstep._engine.step.in_turn import demand_one_structure
+from lockstep._engine.step.placement import local_copy, place_whole
+from lockstep._engine.step.replicas import Device, Replicas
+from lockstep._engine.step.tracing import is_traced
 from lockstep._nest import flatten, map_structure
-from lockstep._step import in_turn
-from lockstep._step.in_turn import demand_one_structure
-from lockstep._step.placement import local_copy, place_whole
-from lockstep._step.replicas import Device, Replicas
-from lockstep._step.tracing import is_traced
 from lockstep.distribute import _context
 from lockstep.distribute._arguments import all_shapes, rows_of
 from lockstep.distribute._exchange import checked_axis, demand_float, number_array

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lockstep.distribute._strategy import Strategy
 
 if TYPE_CHECKING:
-    from lockstep._step.replicas import Replicas
+    from lockstep._engine.step.replicas import Replicas
 
 
 class DefaultStrategy(Strategy):
@@ -32,8 +32,8 @@ class DefaultStrategy(Strategy):
         return True
 
     def _demanded_replicas(self) -> Replicas:
-        from lockstep._runtime.runtime import Runtime
-        from lockstep._step.replicas import Replicas
+        from lockstep._engine.runtime.runtime import Runtime
+        from lockstep._engine.step.replicas import Replicas
         from lockstep.distribute._devices import default_devices
 
         return Replicas(Runtime(), default_devices()[:1])

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lockstep import _platforms
-from lockstep._runtime import cpu
+from lockstep._engine.runtime import cpu
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from lockstep._step.replicas import Device
+    from lockstep._engine.step.replicas import Device
 
 # "/gpu:0", "GPU:0", "cpu:1", "/device:GPU:0", "/job:localhost/replica:0/task:0/device:GPU:0"
 _NAME = re.compile(r"(?:/?job:[^/]+)?(?:/replica:\d+)?(?:/task:\d+)?/?(?:device:)?(cpu|gpu|tpu):(\d+)", re.IGNORECASE)

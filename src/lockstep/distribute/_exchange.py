@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from lockstep._engine.step import backends, in_turn
+from lockstep._engine.step.reduction import Reduction
+from lockstep._engine.step.replicas import AXIS, Replicas
+from lockstep._engine.step.shares import Shares
+from lockstep._engine.step.variance import marked_equal
 from lockstep._nest import flatten, map_structure
-from lockstep._step import backends, in_turn
-from lockstep._step.reduction import Reduction
-from lockstep._step.replicas import AXIS, Replicas
-from lockstep._step.shares import Shares
-from lockstep._step.variance import marked_equal
 from lockstep.distribute import _context
 from lockstep.distribute._options import CommunicationOptions, checked_options, reduction
 from lockstep.distribute._reduce_op import ReduceOp, reduce_op

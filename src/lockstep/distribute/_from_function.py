@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lockstep._step.replicas import Replicas
+from lockstep._engine.step.replicas import Replicas
 from lockstep.distribute._values import per_replica
 from lockstep.errors import ArgumentError
 

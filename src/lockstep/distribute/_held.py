@@ -13,12 +13,12 @@ import numpy as np
 from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.backend.common.variables import initialize_all_variables
 
-from lockstep._keras.replica_step import is_seed
-from lockstep._step.placement import from_chief, local_copy, place_whole
-from lockstep._step.replicas import Replicas
-from lockstep._step.same_program import described
-from lockstep._step.shares import Shares
-from lockstep._step.tracing import is_traced
+from lockstep._engine.keras.replica_step import is_seed
+from lockstep._engine.step.placement import from_chief, local_copy, place_whole
+from lockstep._engine.step.replicas import Replicas
+from lockstep._engine.step.same_program import described
+from lockstep._engine.step.shares import Shares
+from lockstep._engine.step.tracing import is_traced
 from lockstep.distribute._reduce import gather, reduce
 from lockstep.distribute._values import PerReplica
 from lockstep.distribute._variables import Assigned, aggregation, cannot_combine, is_own

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from lockstep._engine.step.in_turn import cuts_of
 from lockstep._nest import opened
-from lockstep._step.in_turn import cuts_of
 from lockstep.distribute._values import per_replica
 from lockstep.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
-    from lockstep._feed.batch import Marked
-    from lockstep._feed.distributed import Distribution
-    from lockstep._step.replicas import Replicas
+    from lockstep._engine.input.batch import Marked
+    from lockstep._engine.input.distributed import Distribution
+    from lockstep._engine.step.replicas import Replicas
     from lockstep.data._optional import Optional
 
 
@@ -95,8 +95,8 @@ class DistributedIterator:
         self._start(None)
 
     def _start(self, position: Any) -> None:
-        from lockstep._feed.datasets import Need
-        from lockstep._feed.reader import Reader
+        from lockstep._engine.input.datasets import Need
+        from lockstep._engine.input.reader import Reader
 
         distribution = self._distribution
         runtime = distribution.replicas.runtime
@@ -177,7 +177,7 @@ class _Shares:
 
     def place(self, batches: Sequence[Marked]) -> tuple[Any, Any]:
         """Returns a batch as values for each replica, and the position after it."""
-        from lockstep._step.portions import Part, Share
+        from lockstep._engine.step.portions import Part, Share
 
         marked = batches[0]
         batch = marked.batch
@@ -209,7 +209,7 @@ class _Shares:
 
     def _on(self, device: Any, array: Any) -> Any:
         """Text stays on the host."""
-        from lockstep._step.placement import as_arrays
+        from lockstep._engine.step.placement import as_arrays
 
         is_text = array.dtype == object
         return jax.device_put(as_arrays(array), device) if self._to_devices and not is_text else array

@@ -10,7 +10,7 @@ from lockstep.distribute._options import CommunicationOptions
 from lockstep.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
-    from lockstep._step.replicas import BatchStatistics, Replicas, Rounds
+    from lockstep._engine.step.replicas import BatchStatistics, Replicas, Rounds
 
 _MOST = 2**31 - 1
 
@@ -25,7 +25,7 @@ class LocalSteps:
     1 / `every` of the bytes, and training no longer follows the trajectory of one device.
 
     In a round, and at the end of an epoch in it, the model is what it was when the round began: for callbacks,
-    evaluations and checkpoints. The end of a call of `fit`, `Estimator.train` or `lockstep.train.Program.fit` ends a
+    evaluations and checkpoints. The end of a call of `fit`, `Estimator.train` or `lockstep.training.Program.fit` ends a
     round early, so that nothing is lost. Exact restarts go on in the middle of one. A batch that the replicas cannot
     divide evenly is trained on by each of them as a whole. One replica alone has rounds, too,
     unless they end with a mean and nothing else.
@@ -61,7 +61,7 @@ class LocalSteps:
 
     def rounds(self) -> Rounds:
         """Returns the same for a step program."""
-        from lockstep._step.replicas import Rounds
+        from lockstep._engine.step.replicas import Rounds
 
         return Rounds(self.every, float(self.outer_learning_rate), float(self.outer_momentum), self.nesterov)
 
@@ -107,7 +107,7 @@ def demand_together(replicas: Replicas) -> None:
     """Raises `UnsupportedError` for functions that say themselves what replicas exchange."""
     if replicas.rounds is not None:
         raise UnsupportedError(
-            "local_steps concerns training that lockstep drives: fit, Estimator.train and lockstep.train.Program.fit. "
-            "Received: strategy.run, whose function says itself what replicas exchange, and when. Use one of them, or "
-            "a strategy without local_steps."
+            "local_steps concerns training that lockstep drives: fit, Estimator.train and "
+            "lockstep.training.Program.fit. Received: strategy.run, whose function says itself what replicas exchange, "
+            "and when. Use one of them, or a strategy without local_steps."
         )

@@ -29,7 +29,7 @@ class MirroredStrategy(Strategy):
         shard_optimizer_state: Whether each replica keeps only its part of the optimizer's state ("ZeRO-1"): of each
             array that the number of replicas divides along some axis. Training is the same; memory is saved, for one
             more exchange of the weights in each step. In `fit`, `train_on_batch`, `Estimator.train`, and
-            `lockstep.train.Program` with `optimizer_state`. Default: False.
+            `lockstep.training.Program` with `optimizer_state`. Default: False.
 
     Raises:
         ArgumentError: If a device or an option is malformed or unknown.
@@ -49,8 +49,8 @@ class MirroredStrategy(Strategy):
         local_steps: LocalSteps | None = None,
         shard_optimizer_state: bool = False,
     ) -> None:
-        from lockstep._runtime.runtime import Runtime
-        from lockstep._step.replicas import Replicas
+        from lockstep._engine.runtime.runtime import Runtime
+        from lockstep._engine.step.replicas import Replicas
 
         statistics = statistics_of(batch_statistics, local_steps)
         check_cross_device_ops(cross_device_ops)

@@ -16,8 +16,8 @@ from lockstep.distribute._strategy import Strategy
 from lockstep.errors import ClusterSpecError
 
 if TYPE_CHECKING:
-    from lockstep._runtime.runtime import Runtime
-    from lockstep._step.replicas import Device
+    from lockstep._engine.runtime.runtime import Runtime
+    from lockstep._engine.step.replicas import Device
 
 
 class MultiWorkerMirroredStrategy(Strategy):
@@ -59,9 +59,9 @@ class MultiWorkerMirroredStrategy(Strategy):
         local_steps: LocalSteps | None = None,
         shard_optimizer_state: bool = False,
     ) -> None:
-        from lockstep._runtime import failure, local_training
-        from lockstep._step import backends
-        from lockstep._step.replicas import AXIS, Replicas
+        from lockstep._engine.runtime import failure, local_training
+        from lockstep._engine.step import backends
+        from lockstep._engine.step.replicas import AXIS, Replicas
 
         failure.report_to_launcher()
         statistics = statistics_of(batch_statistics, local_steps)
@@ -85,15 +85,15 @@ class MultiWorkerMirroredStrategy(Strategy):
 
 def _watch_models() -> None:
     """Has models notice that they train outside of the strategy."""
-    from lockstep._keras import unowned
+    from lockstep._engine.keras import unowned
 
     unowned.watch()
 
 
 def _join(resolver: ClusterResolver, options: CommunicationOptions) -> tuple[Runtime, list[Device]]:
     """Joins the cluster, unless this process is all of it."""
-    from lockstep._runtime.join import join
-    from lockstep._runtime.runtime import Runtime
+    from lockstep._engine.runtime.join import join
+    from lockstep._engine.runtime.runtime import Runtime
 
     cluster = resolver.cluster_spec()
     tasks = training_tasks(cluster)
@@ -138,7 +138,7 @@ def _demand_same_settings(
     local_steps: LocalSteps | None,
     divides_slots: bool,
 ) -> None:
-    from lockstep._step import backends
+    from lockstep._engine.step import backends
 
     settings = {
         "batch_statistics": statistics,

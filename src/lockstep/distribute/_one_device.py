@@ -19,7 +19,7 @@ class OneDeviceStrategy(Strategy):
     """
 
     def __init__(self, device: str) -> None:
-        from lockstep._runtime.runtime import Runtime
-        from lockstep._step.replicas import Replicas
+        from lockstep._engine.runtime.runtime import Runtime
+        from lockstep._engine.step.replicas import Replicas
 
         super().__init__(Replicas(Runtime(), devices_named([device])))

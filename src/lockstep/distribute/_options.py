@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from lockstep.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
-    from lockstep._step.reduction import Reduction
+    from lockstep._engine.step.reduction import Reduction
 
 
 # So many are counted exactly.
@@ -122,7 +122,7 @@ def reduction(options: CommunicationOptions, platform: str) -> Reduction | None:
     Raises:
         UnsupportedError: If `platform` cannot do what is asked for.
     """
-    from lockstep._step.reduction import Reduction
+    from lockstep._engine.step.reduction import Reduction
 
     if options.implementation is CommunicationImplementation.NCCL:
         require_gpus("NCCL communication", platform)

@@ -12,10 +12,10 @@ from jax import lax
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import PartitionSpec
 
-from lockstep._step import backends, in_turn, same_program
-from lockstep._step.replicas import AXIS, Replicas
-from lockstep._step.residuals import Residuals, compensating
-from lockstep._step.tracing import is_traced, name_of
+from lockstep._engine.step import backends, in_turn, same_program
+from lockstep._engine.step.replicas import AXIS, Replicas
+from lockstep._engine.step.residuals import Residuals, compensating
+from lockstep._engine.step.tracing import is_traced, name_of
 from lockstep.distribute._arguments import OWN, OWN_SCALAR, Fixed, Numbers, Shapes, rows_of
 from lockstep.distribute._exchange import Traced
 from lockstep.distribute._replica_context import ReplicaContext

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from lockstep._engine.step.placement import local_copy
+from lockstep._engine.step.replicas import Replicas
+from lockstep._engine.step.tracing import is_traced
 from lockstep._nest import flatten
-from lockstep._step.placement import local_copy
-from lockstep._step.replicas import Replicas
-from lockstep._step.tracing import is_traced
 from lockstep.distribute._arguments import all_shapes, stacked
 from lockstep.distribute._exchange import checked_axis, number_array
 from lockstep.distribute._reduce_op import ReduceOp, reduce_op

@@ -156,8 +156,9 @@ def demand_replica_context() -> ReplicaContext:
 def entered(strategy: Strategy) -> Generator[ReplicaContext]:
     """Opens the replica context in which a replica's function is traced.
 
-    To be opened inside of `shard_map(check_vma=False)`, or of `jax.make_jaxpr`, over `lockstep._step.replicas.AXIS`;
-    and inside of the step that is passed to `lockstep._step.in_turn.whole`.
+    To be opened inside of `shard_map(check_vma=False)`, or of `jax.make_jaxpr`, over
+    `lockstep._engine.step.replicas.AXIS`; and inside of the step that is passed to
+    `lockstep._engine.step.in_turn.whole`.
     """
     from lockstep.distribute._exchange import Traced
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import jax
 
+from lockstep._engine.step import slots
+from lockstep._engine.step.replicas import Replicas
+from lockstep._engine.step.tracing import name_of
 from lockstep._nest import structure
-from lockstep._step import slots
-from lockstep._step.replicas import Replicas
-from lockstep._step.tracing import name_of
 from lockstep.distribute._arguments import Fixed, Numbers, Sorted
 from lockstep.distribute._program import Program
 from lockstep.distribute._run_options import RunOptions, run_options
@@ -77,7 +77,7 @@ class Runner:
                 self._replicas,
                 "Keras variables in strategy.run, where each replica updates whole variables by itself",
                 "Train with model.fit or model.train_on_batch, or write the step as a function of its state for "
-                "lockstep.train.Program(step, strategy, optimizer_state=...); or make the strategy without it.",
+                "lockstep.training.Program(step, strategy, optimizer_state=...); or make the strategy without it.",
             )
             self._held = Held(self._replicas)
         return self._held

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lockstep.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
-    from lockstep._step.replicas import Replicas
+    from lockstep._engine.step.replicas import Replicas
 
 
 def check_slots(replicas: Replicas) -> None:

@@ -15,7 +15,7 @@ from lockstep.distribute._values import local_results
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from lockstep._step.replicas import BatchStatistics, Replicas
+    from lockstep._engine.step.replicas import BatchStatistics, Replicas
     from lockstep.data import Dataset, InputContext
     from lockstep.distribute._from_function import ValueContext
     from lockstep.distribute._reduce_op import ReduceOp
@@ -91,7 +91,7 @@ class Strategy:
         Raises:
             ArgumentError: If this is no dataset, or its auto-shard policy does not fit it.
         """
-        from lockstep._feed.distributed import of_dataset
+        from lockstep._engine.input.distributed import of_dataset
         from lockstep.data import Dataset
 
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -113,7 +113,7 @@ class Strategy:
         Raises:
             ArgumentError: If it returns no dataset.
         """
-        from lockstep._feed.distributed import of_function
+        from lockstep._engine.input.distributed import of_function
 
         return DistributedDataset(of_function(dataset_fn, self._demanded_replicas()), options)
 
@@ -274,8 +274,8 @@ class Strategy:
         Raises:
             StartupOrderError: If the scope of another strategy is open.
         """
-        from lockstep._keras import binding, ownership
-        from lockstep._runtime import local_training
+        from lockstep._engine.keras import binding, ownership
+        from lockstep._engine.runtime import local_training
 
         binding.install()
         local_training.note_scope(self)

@@ -7,9 +7,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from lockstep._step import tape
-from lockstep._step.tracing import is_traced
-from lockstep._step.variance import marked_own
+from lockstep._engine.step import tape
+from lockstep._engine.step.tracing import is_traced
+from lockstep._engine.step.variance import marked_own
 from lockstep.distribute._values import is_variable
 from lockstep.distribute._variables import Scope
 from lockstep.errors import UnsupportedError

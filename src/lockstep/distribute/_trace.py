@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._engine.step import in_turn, tape
+from lockstep._engine.step.replicas import AXIS
+from lockstep._engine.step.variance import varying, varying_between
 from lockstep._nest import flatten
-from lockstep._step import in_turn, tape
-from lockstep._step.replicas import AXIS
-from lockstep._step.variance import varying, varying_between
 from lockstep.distribute._arguments import Fixed
 from lockstep.distribute._replica_context import ReplicaContext, as_replica
 from lockstep.distribute._values import is_variable

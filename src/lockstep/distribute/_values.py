@@ -13,7 +13,7 @@ from lockstep._nest import flatten
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from lockstep._step.replicas import Replicas
+    from lockstep._engine.step.replicas import Replicas
     from lockstep.distribute._exchange import Exchange
 
 Shape = tuple[int, ...]

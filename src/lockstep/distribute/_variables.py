@@ -18,10 +18,10 @@ from keras.src.backend.common.variables import Variable
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-from lockstep._keras.replica_step import is_seed
-from lockstep._step.replicas import AXIS
-from lockstep._step.shares import Shares
-from lockstep._step.variance import noted
+from lockstep._engine.keras.replica_step import is_seed
+from lockstep._engine.step.replicas import AXIS
+from lockstep._engine.step.shares import Shares
+from lockstep._engine.step.variance import noted
 from lockstep.distribute import _context
 from lockstep.distribute._replica_context import ReplicaContext
 from lockstep.distribute._trace import Known

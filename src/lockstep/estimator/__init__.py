@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from lockstep.estimator import experimental as experimental
 from lockstep.estimator import export as export
+from lockstep.estimator import feature_column as feature_column
 from lockstep.estimator import inputs as inputs
+from lockstep.estimator import losses as losses
+from lockstep.estimator import metrics as metrics
+from lockstep.estimator import summary as summary
+from lockstep.estimator import train as train
 from lockstep.estimator._canned import BaselineClassifier as BaselineClassifier
 from lockstep.estimator._canned import BaselineEstimator as BaselineEstimator
 from lockstep.estimator._canned import BaselineRegressor as BaselineRegressor
@@ -118,8 +123,13 @@ __all__ = [
     "classifier_parse_example_spec",
     "experimental",
     "export",
+    "feature_column",
     "inputs",
+    "losses",
+    "metrics",
     "model_to_estimator",
     "regressor_parse_example_spec",
+    "summary",
+    "train",
     "train_and_evaluate",
 ]

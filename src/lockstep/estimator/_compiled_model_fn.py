@@ -9,15 +9,15 @@ from typing import Any
 
 import jax
 
-from lockstep._model_fn.function import Data, ModelCall, ModelFunction
-from lockstep._model_fn.outputs import Selection, static_summaries, texts_in, traced_values_in
-from lockstep._model_fn.program import ModelProgram, text_leaves, to_abstract
-from lockstep._model_fn.records import GroupOp, SummaryOp, group
-from lockstep._model_fn.steps import Steps, evaluate_step, increment, predict_step, train_step
-from lockstep._model_fn.variables import Variables
-from lockstep._step.replicas import Replicas
+from lockstep._engine.step.replicas import Replicas
 from lockstep._types import PyTree
 from lockstep.estimator._estimator_spec import EstimatorSpec
+from lockstep.estimator._model_fn.function import Data, ModelCall, ModelFunction
+from lockstep.estimator._model_fn.outputs import Selection, static_summaries, texts_in, traced_values_in
+from lockstep.estimator._model_fn.program import ModelProgram, text_leaves, to_abstract
+from lockstep.estimator._model_fn.records import GroupOp, SummaryOp, group
+from lockstep.estimator._model_fn.steps import Steps, evaluate_step, increment, predict_step, train_step
+from lockstep.estimator._model_fn.variables import Variables
 
 ModelFn = Callable[[PyTree, PyTree, str], EstimatorSpec]
 

@@ -12,9 +12,8 @@ import jax
 import numpy as np
 
 from lockstep import checkpoint
-from lockstep._model_fn.variables import Variables
-from lockstep._runtime.runtime import Runtime
-from lockstep._step.replicas import Replicas
+from lockstep._engine.runtime.runtime import Runtime
+from lockstep._engine.step.replicas import Replicas
 from lockstep._types import PyTree
 from lockstep.distribute._devices import default_devices
 from lockstep.errors import ArgumentError
@@ -23,6 +22,7 @@ from lockstep.estimator._compiled_model_fn import CompiledModelFn
 from lockstep.estimator._estimator_spec import EstimatorSpec
 from lockstep.estimator._input_fns.source import Input
 from lockstep.estimator._inspection import call_model_fn
+from lockstep.estimator._model_fn.variables import Variables
 from lockstep.estimator._run_config import RunConfig
 from lockstep.estimator._types import Strategy
 from lockstep.estimator._warm_start import WarmStartSettings, warm_start_values

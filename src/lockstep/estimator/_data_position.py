@@ -10,10 +10,10 @@ import logging
 from typing import Any
 
 from lockstep import checkpoint
-from lockstep._feed import random_state, sending
-from lockstep._feed.feed import Feed
-from lockstep._runtime.runtime import Runtime
-from lockstep._step.protocol import Program
+from lockstep._engine.input import random_state, sending
+from lockstep._engine.input.feed import Feed
+from lockstep._engine.runtime.runtime import Runtime
+from lockstep._engine.step.protocol import Program
 from lockstep.errors import LockstepError
 
 _log = logging.getLogger("lockstep")

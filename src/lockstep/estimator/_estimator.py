@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lockstep import checkpoint
-from lockstep._runtime import local_training
+from lockstep._engine.runtime import local_training
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError, CheckpointError
 from lockstep.estimator import _checks, _logs, _requests

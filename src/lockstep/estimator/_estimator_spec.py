@@ -9,12 +9,12 @@ import jax
 import keras
 import numpy as np
 
-from lockstep._model_fn.records import GroupOp, MetricOp, group
-from lockstep._model_fn.text import Words, is_text
+from lockstep._text import Words, is_text
 from lockstep._types import Metric, PyTree, Tensor
 from lockstep.errors import ArgumentError
 from lockstep.estimator import _checks
 from lockstep.estimator._mode_keys import MODES, ModeKeys
+from lockstep.estimator._model_fn.records import GroupOp, MetricOp, group
 from lockstep.estimator._scaffold import Scaffold
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -44,8 +44,8 @@ class EstimatorSpec(_EstimatorSpec):
         predictions: A tensor, or a dict of tensors, with a row for each example. Text may be among them.
         loss: One number, of shape () or (1,).
         train_op: The result of an optimizer's minimize or apply_gradients, or a tf.group of them.
-        eval_metric_ops: Results of `lockstep.metrics`, keras.metrics.Metric objects that were updated, or pairs of
-            value and update, by name.
+        eval_metric_ops: Results of `lockstep.estimator.metrics`, keras.metrics.Metric objects that were updated, or
+            pairs of value and update, by name.
         export_outputs: `lockstep.estimator.export.ExportOutput`s by the names of their signatures. One of several must
             be "serving_default". Default: all predictions.
         training_chief_hooks: `SessionRunHook`s for the chief while it trains.
@@ -178,8 +178,8 @@ def _check_metric(name: object, metric: Metric) -> None:
         return
     if not isinstance(metric, tuple) or len(metric) != 2:
         raise ArgumentError(
-            f"eval_metric_ops[{name!r}] must be a result of lockstep.metrics, a keras.metrics.Metric, or a pair "
-            f"(value, update). Received: {metric!r}. Example: tf.compat.v1.metrics.accuracy(labels, predictions)"
+            f"eval_metric_ops[{name!r}] must be a result of lockstep.estimator.metrics, a keras.metrics.Metric, or a "
+            f"pair (value, update). Received: {metric!r}. Example: tf.compat.v1.metrics.accuracy(labels, predictions)"
         )
     for position, value in enumerate(metric):
         _tensor(value, f"eval_metric_ops[{name!r}][{position}]")

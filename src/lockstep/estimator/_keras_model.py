@@ -64,7 +64,7 @@ def model_to_estimator(
 
 
 def _model_fn(model: Model, names: dict[str, str], export_outputs: Mapping[str, Any] | None) -> Callable[..., Any]:
-    from lockstep.train import minimize
+    from lockstep.estimator.train import minimize
 
     # Read here, as plain values: in a model_fn an optimizer's variables, such as its learning rate, are tracers.
     compiled = model.get_compile_config()

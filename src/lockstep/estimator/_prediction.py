@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from lockstep._feed.feed import Feed
-from lockstep._model_fn.text import Words
+from lockstep._engine.input.feed import Feed
 from lockstep._nest import map_structure
+from lockstep._text import Words
 from lockstep._types import Array, PyTree
 from lockstep.errors import ArgumentError
 from lockstep.estimator._hook_runner import HookRunner

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from lockstep import checkpoint
-from lockstep._model_fn.variables import GLOBAL_STEP, Variables
-from lockstep._runtime import progress_file, switch
+from lockstep._engine.runtime import progress_file, switch
 from lockstep.errors import CheckpointError
+from lockstep.estimator._model_fn.variables import GLOBAL_STEP, Variables
 
 _log = logging.getLogger("lockstep")
 _STRICT = "LOCKSTEP_STRICT_CHECKPOINTS"

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
-from lockstep._model_fn.records import SummaryOp
-from lockstep._model_fn.text import Words
-from lockstep._model_fn.variables import GLOBAL_STEP
-from lockstep._step.outputs import Outputs
+from lockstep._engine.step.outputs import Outputs
+from lockstep._text import Words
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
 from lockstep.estimator._compiled_model_fn import CompiledModelFn
+from lockstep.estimator._model_fn.records import SummaryOp
+from lockstep.estimator._model_fn.variables import GLOBAL_STEP
 from lockstep.estimator._state import VariableState
 
 
@@ -199,7 +199,7 @@ class Session:
         if place is None:
             raise ArgumentError(
                 "A hook may ask for names, for variables, and for values of the model_fn that it holds as attributes. "
-                f"Received: {fetch!r}. Give the value a name: lockstep.train.record(name, value), or "
+                f"Received: {fetch!r}. Give the value a name: lockstep.estimator.train.record(name, value), or "
                 "tf.identity(value, name=name)."
             )
         return self._output(place, raw)

@@ -7,7 +7,7 @@ import os
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from lockstep._runtime import gpus
+from lockstep._engine.runtime import gpus
 from lockstep.errors import ArgumentError, UnsupportedError
 
 _CORES = (

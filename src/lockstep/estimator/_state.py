@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep._model_fn.program import ModelProgram
-from lockstep._model_fn.variables import GLOBAL_STEP
 from lockstep._types import ArrayLike, State
 from lockstep.errors import UnsupportedError
+from lockstep.estimator._model_fn.program import ModelProgram
+from lockstep.estimator._model_fn.variables import GLOBAL_STEP
 
 
 class VariableState:

@@ -16,7 +16,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from lockstep._runtime.generation import generation
+from lockstep._engine.runtime.generation import generation
 from lockstep.checkpoint._atomic import remove_leftovers, replacing
 
 _DIRECTORY = ".lockstep"

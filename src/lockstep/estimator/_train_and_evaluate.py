@@ -8,8 +8,8 @@ import time
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lockstep._runtime.limits import Limits
-from lockstep._runtime.runtime import Runtime
+from lockstep._engine.runtime.limits import Limits
+from lockstep._engine.runtime.runtime import Runtime
 from lockstep.errors import ArgumentError, CheckpointError, Preempted, UnsupportedError
 from lockstep.estimator._estimator import Estimator, core_of
 from lockstep.estimator._evaluation.checkpoints import Evaluations, Result, as_json, from_json

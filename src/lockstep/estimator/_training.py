@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lockstep import checkpoint
-from lockstep._feed.feed import Feed
-from lockstep._loop import loop
-from lockstep._runtime import failure
-from lockstep._runtime.runtime import Runtime
-from lockstep._step.outputs import Outputs
-from lockstep._step.replicas import Replicas
+from lockstep._engine.input.feed import Feed
+from lockstep._engine.loop import loop
+from lockstep._engine.runtime import failure
+from lockstep._engine.runtime.runtime import Runtime
+from lockstep._engine.step.outputs import Outputs
+from lockstep._engine.step.replicas import Replicas
 from lockstep._types import Batch
 from lockstep.errors import ArgumentError, CheckpointError, Preempted, UnsupportedError
 from lockstep.estimator import _restoring

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lockstep._model_fn.text import Text
+from lockstep._text import Text
 from lockstep.errors import ArgumentError
 from lockstep.saved_model import _names, _parsing
 from lockstep.saved_model._description import TensorInfo
@@ -21,7 +21,7 @@ class SignatureFunction:
 
     Args:
         function: A pure function of the variables, by name, and the inputs, by name, that JAX can trace. Text among the
-            inputs is a `lockstep._model_fn.text.Text`; an input of serialised examples is a dict of what they hold, by
+            inputs is a `lockstep._text.Text`; an input of serialised examples is a dict of what they hold, by
             name. It returns arrays, `Words` or inputs that are `Text`, by name.
         inputs: What callers give: anything with a shape and a dtype, such as `lockstep.data.TensorSpec`; `None` in the
             shape stands for any number, in the first place for the number of examples.

@@ -20,9 +20,9 @@ HostFunction = Callable[[_Array], _Array]
 # Kind: "module:function", where the function takes the JSON and returns the function that it came of.
 _KINDS: dict[str, str] = {
     "vocabulary": f"{__name__}:vocabulary_from_json",
-    "column_buckets": "lockstep.feature_column._host:from_document",
-    "column_fingerprint": "lockstep.feature_column._host:from_document",
-    "column_vocabulary": "lockstep.feature_column._host:from_document",
+    "column_buckets": "lockstep.estimator.feature_column._host:from_document",
+    "column_fingerprint": "lockstep.estimator.feature_column._host:from_document",
+    "column_vocabulary": "lockstep.estimator.feature_column._host:from_document",
 }
 
 
@@ -72,8 +72,8 @@ def as_json(function: Any) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("kind") not in _KINDS:
         raise UnsupportedError(
             "What turns text into numbers in an export must be known to lockstep, because an export holds no code of "
-            f"the host. Received: {function!r}. Use a column of lockstep.feature_column (vocabulary list, hash bucket) "
-            "or lockstep.saved_model.VocabularyIds, or let callers give the numbers."
+            f"the host. Received: {function!r}. Use a column of lockstep.estimator.feature_column (vocabulary list, "
+            "hash bucket) or lockstep.saved_model.VocabularyIds, or let callers give the numbers."
         )
     return json.loads(json.dumps(document))
 

@@ -1,8 +1,8 @@
 """Inputs that are serialised examples: what a program gets of them, and their descriptions as JSON.
 
 Examples are parsed on the host, by lockstep.data, which is imported for signatures that need it only. What is of
-different length in each example reaches a program as one array, as the columns of lockstep.feature_column take it:
-behind shorter rows stand "" (text), -1 (integers) or 0.
+different length in each example reaches a program as one array, as the columns of lockstep.estimator.feature_column
+take it: behind shorter rows stand "" (text), -1 (integers) or 0.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 
-from lockstep._model_fn.text import Text, Words, words
+from lockstep._text import Text, Words, words
 from lockstep.errors import ArgumentError
 from lockstep.saved_model import _arrays
 from lockstep.saved_model._description import TensorInfo

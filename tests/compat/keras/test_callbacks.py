@@ -10,7 +10,7 @@ import pytest
 
 import lockstep
 import lockstep.compat.tensorflow.keras as tf_keras
-from lockstep._keras.callbacks import _WRITERS
+from lockstep._engine.keras.callbacks import _WRITERS
 from lockstep.errors import ArgumentError, UnsupportedError
 from tests.compat.keras import small
 

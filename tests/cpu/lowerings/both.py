@@ -13,7 +13,7 @@ import numpy as np
 
 import lockstep._cpu
 from lockstep._cpu.setting import VARIABLE
-from lockstep._step import backends
+from lockstep._engine.step import backends
 
 lockstep._cpu.register()
 

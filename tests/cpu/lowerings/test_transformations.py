@@ -15,7 +15,7 @@ import pytest
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from lockstep._step import backends
+from lockstep._engine.step import backends
 from tests.cpu.lowerings.both import assert_same, differs, lowered, random
 
 NUMBERS = ("NHWC", "HWIO", "NHWC")

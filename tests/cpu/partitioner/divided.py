@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from lockstep._cpu.partitioner import Partitioned, partitioned
-from lockstep._step.replicas import AXIS, Replicas
+from lockstep._engine.step.replicas import AXIS, Replicas
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 

@@ -12,7 +12,7 @@ import pytest
 from keras import layers, ops
 
 from tests.cpu.partitioner.divided import assert_equal, compiled, divided
-from tests.keras.cases import precision
+from tests.engine.keras.cases import precision
 
 BATCH, STEPS = 8, 5
 Case = tuple[keras.Model, dict[str, Any], Any, Any]

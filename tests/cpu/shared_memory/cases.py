@@ -17,9 +17,9 @@ from jax.sharding import PartitionSpec
 
 import lockstep as ls
 from lockstep._cpu.shared_memory import sharing
-from lockstep._step import backends, wire
-from lockstep._step.reduction import Reduction
-from lockstep._step.replicas import AXIS
+from lockstep._engine.step import backends, wire
+from lockstep._engine.step.reduction import Reduction
+from lockstep._engine.step.replicas import AXIS
 
 Strategy = ls.distribute.Strategy
 # More than three rounds of shared memory, and a size that no number of processes divides.

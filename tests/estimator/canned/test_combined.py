@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import lockstep.feature_column as fc
+import lockstep.estimator.feature_column as fc
 from lockstep.distribute import MirroredStrategy
 from lockstep.errors import ArgumentError
 from lockstep.estimator import RunConfig

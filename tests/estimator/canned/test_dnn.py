@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-import lockstep.feature_column as fc
+import lockstep.estimator.feature_column as fc
 from lockstep import checkpoint
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator import Estimator, EstimatorSpec
@@ -19,7 +19,7 @@ from lockstep.estimator._canned import (
     linear_logit_fn_builder,
 )
 from lockstep.estimator._heads import PoissonRegressionHead, RegressionHead
-from lockstep.train import GradientDescentOptimizer, get_global_step
+from lockstep.estimator.train import GradientDescentOptimizer, get_global_step
 from tests.estimator.canned.tools import COUNT, FEATURES, LABELS, batches, config, losses, text
 
 _AGE = fc.numeric_column("age")

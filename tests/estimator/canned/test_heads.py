@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import lockstep.feature_column as fc
+import lockstep.estimator.feature_column as fc
 from lockstep.errors import ArgumentError, InputError
 from lockstep.estimator._heads import (
     BinaryClassHead,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import lockstep.feature_column as fc
+import lockstep.estimator.feature_column as fc
 from lockstep.errors import ArgumentError
 from lockstep.estimator._canned import LinearClassifier, LinearEstimator, LinearRegressor
 from lockstep.estimator._heads import MultiLabelHead

@@ -10,8 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-import lockstep.feature_column as fc
-from lockstep._model_fn.records import group
+import lockstep.estimator.feature_column as fc
 from lockstep.data._example.features import FixedLenFeature, VarLenFeature
 from lockstep.errors import ArgumentError
 from lockstep.estimator._canned import (
@@ -23,7 +22,8 @@ from lockstep.estimator._canned import (
 from lockstep.estimator._canned._optimizers import create_optimizer
 from lockstep.estimator._estimator_spec import DEFAULT_SIGNATURE
 from lockstep.estimator._heads import BinaryClassHead, MultiHead, RegressionHead
-from lockstep.train import AdamOptimizer
+from lockstep.estimator._model_fn.records import group
+from lockstep.estimator.train import AdamOptimizer
 from tests.estimator.canned.tools import LABELS, batches, config
 
 _AGE = fc.numeric_column("age")

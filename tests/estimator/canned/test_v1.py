@@ -9,12 +9,12 @@ from typing import Any
 import keras
 import pytest
 
-import lockstep.feature_column as fc
+import lockstep.estimator.feature_column as fc
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator import _canned
 from lockstep.estimator._canned import _v1
 from lockstep.estimator._heads import RegressionHead
-from lockstep.feature_column import _v1 as columns_v1
+from lockstep.estimator.feature_column import _v1 as columns_v1
 from tests.estimator.canned.tools import batches, config, losses
 
 _AGE = fc.numeric_column("age")

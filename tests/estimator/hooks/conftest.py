@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from lockstep.estimator._hooks import _timer
-from lockstep.summary import FileWriterCache
+from lockstep.estimator.summary import FileWriterCache
 
 
 class Clock:

@@ -11,7 +11,8 @@ import pytest
 
 from lockstep.errors import ArgumentError
 from lockstep.estimator._hooks import CheckpointSaverHook, CheckpointSaverListener
-from lockstep.summary import FileWriterCache, SessionLog, read_events
+from lockstep.estimator.summary import FileWriterCache
+from lockstep.summary import SessionLog, read_events
 from tests.estimator.hooks.conftest import Clock
 from tests.estimator.hooks.fakes import FakeSession, Run, run_each, run_paced, started, step_once
 

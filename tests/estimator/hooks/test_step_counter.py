@@ -8,7 +8,8 @@ import pytest
 
 from lockstep.errors import ArgumentError
 from lockstep.estimator._hooks import StepCounterHook
-from lockstep.summary import FileWriterCache, scalars
+from lockstep.estimator.summary import FileWriterCache
+from lockstep.summary import scalars
 from tests.estimator.hooks.conftest import Clock
 from tests.estimator.hooks.fakes import FakeSession, run_each, run_paced
 

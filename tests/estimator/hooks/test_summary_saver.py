@@ -10,12 +10,13 @@ import jax
 import numpy as np
 import pytest
 
-from lockstep import summary
-from lockstep._model_fn.records import SummaryOp
-from lockstep._model_fn.scope import ModelScope
-from lockstep._model_fn.variables import Variables
+from lockstep import summary as event_files
 from lockstep.errors import ArgumentError
+from lockstep.estimator import summary
 from lockstep.estimator._hooks import SummarySaverHook
+from lockstep.estimator._model_fn.records import SummaryOp
+from lockstep.estimator._model_fn.scope import ModelScope
+from lockstep.estimator._model_fn.variables import Variables
 from tests.estimator.hooks.conftest import Clock
 from tests.estimator.hooks.fakes import FakeSession, Run, run_each, run_paced
 
@@ -28,7 +29,7 @@ def session(start: int = 0) -> FakeSession:
 
 def written(directory: Path) -> dict[int, dict[str, float]]:
     summary.FileWriterCache.clear()
-    return summary.scalars(directory)
+    return event_files.scalars(directory)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_tensorboard_is_told_where_a_start_begins(tmp_path: Path) -> None:
     for start in (0, 5):
         run_each([SummarySaverHook(save_steps=5, output_dir=tmp_path)], 7, session(start))
         summary.FileWriterCache.clear()
-    starts = [event for event in summary.read_events(tmp_path) if event.HasField("session_log")]
+    starts = [event for event in event_files.read_events(tmp_path) if event.HasField("session_log")]
     assert [(event.step, event.session_log.status) for event in starts] == [(1, 1), (6, 1)]
 
 
@@ -84,7 +85,7 @@ def test_all_summaries_of_a_step_are_one_event(tmp_path: Path) -> None:
     ops = [(SummaryOp("scalar", tag, None), np.float32(1)) for tag in ("a", "b")]
     run_each([SummarySaverHook(save_steps=1, output_dir=tmp_path)], 1, FakeSession(values={"summaries": ops}))
     assert written(tmp_path) == {1: {"a": 1.0, "b": 1.0}}
-    assert [len(event.summary.value) for event in summary.read_events(tmp_path)] == [0, 0, 2]
+    assert [len(event.summary.value) for event in event_files.read_events(tmp_path)] == [0, 0, 2]
 
 
 def test_a_model_fn_without_summaries(tmp_path: Path) -> None:
@@ -103,7 +104,7 @@ def test_a_writer(tmp_path: Path) -> None:
     with summary.FileWriter(tmp_path) as writer:
         run_each([SummarySaverHook(save_steps=1, summary_writer=writer)], 2, session())
         # At the end readers can see it.
-        assert list(summary.scalars(tmp_path)) == [1, 2]
+        assert list(event_files.scalars(tmp_path)) == [1, 2]
 
 
 def test_a_scaffold(tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ def test_some_summaries_of_a_model_fn(tmp_path: Path) -> None:
     values |= {id(leaf): np.zeros((), "int32") for leaf in jax.tree.leaves(note.value)}
     run_each(hooks[:1], 1, FakeSession(values=values))
     assert written(tmp_path) == {1: {"double": 2.0, "triple": 3.0}}
-    texts = [v.tensor.string_val for e in summary.read_events(tmp_path) for v in e.summary.value if v.tag == "note"]
+    texts = [v.tensor.string_val for e in event_files.read_events(tmp_path) for v in e.summary.value if v.tag == "note"]
     assert [list(text) for text in texts] == [[b"hello"]]
     run_each(hooks[1:], 1, FakeSession(7, values=values))
     assert written(tmp_path)[8] == {"double": 2.0}

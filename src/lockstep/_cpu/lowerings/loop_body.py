@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lockstep._step.jaxprs import scan_counts
+from lockstep._engine.step.jaxprs import scan_counts
 
 
 @dataclass(frozen=True)

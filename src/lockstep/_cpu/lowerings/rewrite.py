@@ -14,7 +14,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, primitives
 
 from lockstep._cpu.lowerings.rules import Rule, table
 from lockstep._cpu.lowerings.windows import OWN_APART, apart
-from lockstep._step.jaxprs import is_jaxpr, opened
+from lockstep._engine.step.jaxprs import is_jaxpr, opened
 
 # Their jaxprs are programs in another language than XLA's.
 _CLOSED = frozenset(("pallas_call", "core_map"))

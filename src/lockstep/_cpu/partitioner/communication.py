@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from lockstep._step.replicas import AXIS
+from lockstep._engine.step.replicas import AXIS
 
 
 def replica_number() -> Any:

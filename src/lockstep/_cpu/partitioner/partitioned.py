@@ -20,8 +20,8 @@ import jax
 from lockstep._cpu.partitioner.flat import flatten
 from lockstep._cpu.partitioner.layout import REPLICATED, Layout, NoRule, local_shape, sharded, size_of
 from lockstep._cpu.partitioner.plan import Plan, Planner
-from lockstep._step.reduction import Reduction
-from lockstep._step.replicas import Replicas
+from lockstep._engine.step.reduction import Reduction
+from lockstep._engine.step.replicas import Replicas
 
 _log = logging.getLogger(__name__)
 

@@ -27,8 +27,8 @@ from lockstep._cpu.partitioner.rules.base import LINEAR, PULLS, RULES, Call, Dec
 from lockstep._cpu.partitioner.run import run_plan
 from lockstep._cpu.partitioner.schedule import Stage, Step, staged
 from lockstep._cpu.partitioner.uses import Uses
-from lockstep._step.jaxprs import bind
-from lockstep._step.reduction import Reduction
+from lockstep._engine.step.jaxprs import bind
+from lockstep._engine.step.reduction import Reduction
 
 # Imported for the rules that they register.
 _FAMILIES = (batched, elementwise, indexing, loops, products, random, reductions, shapes, windows)

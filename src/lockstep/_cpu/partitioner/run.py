@@ -12,9 +12,9 @@ from lockstep._cpu.partitioner.communication import all_blocks, as_summand, own_
 from lockstep._cpu.partitioner.flat import Constant, Flat, Value
 from lockstep._cpu.partitioner.layout import PARTIAL, REPLICATED, Layout
 from lockstep._cpu.partitioner.schedule import Stage, Step
-from lockstep._step.jaxprs import bind
-from lockstep._step.reduction import Reduction
-from lockstep._step.replicas import AXIS
+from lockstep._engine.step.jaxprs import bind
+from lockstep._engine.step.reduction import Reduction
+from lockstep._engine.step.replicas import AXIS
 
 
 def run_plan(

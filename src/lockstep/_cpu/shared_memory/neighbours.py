@@ -23,8 +23,8 @@ from typing import Any
 from lockstep._cpu.shared_memory import memory
 from lockstep._cpu.shared_memory.links import Links
 from lockstep._cpu.shared_memory.memory import Arena
-from lockstep._runtime import unix_sockets
-from lockstep._runtime.runtime import Runtime
+from lockstep._engine.runtime import unix_sockets
+from lockstep._engine.runtime.runtime import Runtime
 
 _log = logging.getLogger("lockstep")
 

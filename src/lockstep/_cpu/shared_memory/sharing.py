@@ -10,9 +10,9 @@ from typing import Any
 from lockstep._cpu.shared_memory import neighbours, target
 from lockstep._cpu.shared_memory.all_reduce import AllReduce
 from lockstep._cpu.shared_memory.engine import Engine
-from lockstep._runtime import switch
-from lockstep._runtime.limits import Limits
-from lockstep._runtime.runtime import Runtime
+from lockstep._engine.runtime import switch
+from lockstep._engine.runtime.limits import Limits
+from lockstep._engine.runtime.runtime import Runtime
 
 _log = logging.getLogger("lockstep")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any
 
 from lockstep.compat.tensorflow import _missing
@@ -11,7 +12,8 @@ from lockstep.compat.tensorflow import _missing
 
 def names_of(*homes: str) -> list[str]:
     """Returns the public names of modules of lockstep, without those that more than one has twice."""
-    return list(dict.fromkeys(name for home in homes for name in importlib.import_module(home).__all__))
+    modules = [importlib.import_module(home) for home in homes]
+    return list(dict.fromkeys(name for module in modules for name in module.__all__ if _is_forwarded(module, name)))
 
 
 def getter(module: str, homes: Iterable[str], only: Iterable[str] | None = None) -> Callable[[str], Any]:
@@ -29,8 +31,13 @@ def getter(module: str, homes: Iterable[str], only: Iterable[str] | None = None)
         # Imported when a name is used: programs without Estimators need none of lockstep.estimator.
         for home in homes if allowed is None or name in allowed else ():
             home_module = importlib.import_module(home)
-            if name in home_module.__all__:
+            if name in home_module.__all__ and _is_forwarded(home_module, name):
                 return getattr(home_module, name)
         return other(name)
 
     return __getattr__
+
+
+def _is_forwarded(module: ModuleType, name: str) -> bool:
+    # Submodules stand elsewhere in TensorFlow: tf.metrics, not tf.estimator.metrics.
+    return not isinstance(getattr(module, name), ModuleType)

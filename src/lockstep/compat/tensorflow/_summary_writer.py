@@ -11,10 +11,10 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from lockstep._model_fn.records import SummaryOp
 from lockstep._types import Tensor
 from lockstep.errors import ArgumentError, StartupOrderError, UnsupportedError
-from lockstep.summary import FileWriter
+from lockstep.estimator._model_fn.records import SummaryOp
+from lockstep.estimator.summary import FileWriter
 
 _open = threading.local()
 

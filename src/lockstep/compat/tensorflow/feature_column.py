@@ -1,4 +1,4 @@
-"""tf.feature_column: lockstep.feature_column itself."""
+"""tf.feature_column: lockstep.estimator.feature_column itself."""
 
 # What is imported late is in __all__, too.
 # pyright: reportUnsupportedDunderAll=false
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from lockstep.compat.tensorflow import _forward, _missing
 
-_HOME = "lockstep.feature_column"
+_HOME = "lockstep.estimator.feature_column"
 
 __all__: list[str] = []
 __all__ += _forward.names_of(_HOME)

@@ -158,7 +158,7 @@ class StaticHashTable:
         """Returns text of predictions for numbers."""
         import jax.numpy as jnp
 
-        from lockstep._model_fn.text import words
+        from lockstep._text import words
 
         count = len(self._table)
         if not all(isinstance(key, int) and 0 <= key < count for key in self._table):

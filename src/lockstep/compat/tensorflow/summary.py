@@ -27,7 +27,7 @@ def create_file_writer(
     Source: tf.summary.create_file_writer.
     """
     from lockstep.compat.tensorflow._summary_writer import SummaryWriter
-    from lockstep.summary import FileWriter
+    from lockstep.estimator.summary import FileWriter
 
     # TensorFlow's default.
     seconds = 120.0 if flush_millis is None else flush_millis / 1000
@@ -58,7 +58,7 @@ def scalar(name: str, data: _Tensor, step: _Tensor = None, description: str | No
 
     Source: tf.summary.scalar.
     """
-    from lockstep.summary import scalar as add
+    from lockstep.estimator.summary import scalar as add
 
     if not _is_in_model(step, description):
         return _write("scalar", name, data, step)
@@ -69,7 +69,7 @@ def histogram(
     name: str, data: _Tensor, step: _Tensor = None, buckets: int | None = None, description: str | None = None
 ) -> None:
     """Shows how values are distributed; `buckets` must be `None`, else as `scalar`. Source: tf.summary.histogram."""
-    from lockstep.summary import histogram as add
+    from lockstep.estimator.summary import histogram as add
 
     # The event file has the values' histogram; TensorBoard draws it.
     if buckets is not None:
@@ -81,7 +81,7 @@ def histogram(
 
 def image(name: str, data: _Tensor, step: _Tensor = None, max_outputs: int = 3, description: str | None = None) -> None:
     """Shows the first images of a batch; else as `scalar`. Source: tf.summary.image."""
-    from lockstep.summary import image as add
+    from lockstep.estimator.summary import image as add
 
     if not _is_in_model(step, description):
         return _write("image", name, data, step, max_outputs)
@@ -90,7 +90,7 @@ def image(name: str, data: _Tensor, step: _Tensor = None, max_outputs: int = 3, 
 
 def text(name: str, data: _Tensor, step: _Tensor = None, description: str | None = None) -> None:
     """Shows text that does not change; else as `scalar`. Source: tf.summary.text."""
-    from lockstep.summary import text as add
+    from lockstep.estimator.summary import text as add
 
     if not _is_in_model(step, description):
         return _write("text", name, data, step)

@@ -20,7 +20,7 @@ from lockstep.estimator._heads._multi_class import classifier_head
 from lockstep.estimator._heads._reduction import SUM_OVER_BATCH_SIZE
 from lockstep.estimator._mode_keys import ModeKeys
 from lockstep.estimator._run_config import RunConfig
-from lockstep.feature_column._numeric import NumericColumn
+from lockstep.estimator.feature_column._numeric import NumericColumn
 
 # TensorFlow's learning rate of an optimizer given by name.
 _LEARNING_RATE = 0.3
@@ -68,7 +68,7 @@ class BaselineEstimator(Estimator):
         head: A head of `lockstep.estimator`, or a custom one.
         model_dir: The directory of checkpoints and event files.
         optimizer: An optimizer's name ("Adagrad", "Adam", "Ftrl", "RMSProp", "SGD", with a learning rate of 0.3), an
-            optimizer of Keras, lockstep.train or optax, or a function that returns one.
+            optimizer of Keras, lockstep.estimator.train or optax, or a function that returns one.
         config: A `RunConfig`.
 
     Source: tf.estimator.BaselineEstimator.

@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 
-from lockstep._model_fn.records import GroupOp, TrainOp, group
 from lockstep._types import PyTree, Tensor
 from lockstep.errors import ArgumentError
 from lockstep.estimator._canned import _summaries
@@ -22,6 +21,7 @@ from lockstep.estimator._heads._head import minimize_loss
 from lockstep.estimator._heads._multi_class import classifier_head
 from lockstep.estimator._heads._reduction import SUM_OVER_BATCH_SIZE
 from lockstep.estimator._mode_keys import ModeKeys
+from lockstep.estimator._model_fn.records import GroupOp, TrainOp, group
 from lockstep.estimator._run_config import RunConfig
 
 # TensorFlow's learning rates of optimizers given by name.
@@ -126,8 +126,8 @@ class DNNLinearCombinedEstimator(Estimator):
         model_dir: The directory of checkpoints and event files.
         linear_feature_columns: Dense or categorical feature columns of the linear model.
         linear_optimizer: An optimizer's name ("Adagrad", "Adam", "Ftrl", "RMSProp", "SGD", with the learning rate
-            min(0.005, 1 / sqrt(number of columns))), an optimizer of Keras, lockstep.train or optax, or a function that
-            returns one.
+            min(0.005, 1 / sqrt(number of columns))), an optimizer of Keras, lockstep.estimator.train or optax, or a
+            function that returns one.
         dnn_feature_columns: Dense feature columns of the fully connected layers.
         dnn_optimizer: As `linear_optimizer`; by its name, with a learning rate of 0.001.
         dnn_hidden_units: Sizes of the hidden layers.

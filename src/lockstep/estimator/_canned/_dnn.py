@@ -21,13 +21,13 @@ from lockstep.estimator._heads._reduction import SUM_OVER_BATCH_SIZE
 from lockstep.estimator._mode_keys import ModeKeys
 from lockstep.estimator._run_config import RunConfig
 from lockstep.estimator._warm_start import WarmStartSettings
-from lockstep.feature_column._columns import FeatureColumn
-from lockstep.feature_column._numeric import NumericColumn
+from lockstep.estimator.feature_column._columns import FeatureColumn
+from lockstep.estimator.feature_column._numeric import NumericColumn
 
 Columns = Iterable[FeatureColumn]
 Path = str | PathLike[str]
 OptimizerLike: TypeAlias = Any
-"""An optimizer's name, an optimizer of Keras, lockstep.train or optax, or a function that returns one."""
+"""An optimizer's name, an optimizer of Keras, lockstep.estimator.train or optax, or a function that returns one."""
 WeightColumn = str | NumericColumn | None
 Activation = Callable[[Any], Any] | str | None
 WarmStart = str | WarmStartSettings | None
@@ -59,7 +59,7 @@ class DNNEstimator(Estimator):
         feature_columns: Dense feature columns.
         model_dir: The directory of checkpoints and event files.
         optimizer: An optimizer's name ("Adagrad", "Adam", "Ftrl", "RMSProp", "SGD", with Keras' default learning
-            rates), an optimizer of Keras, lockstep.train or optax, or a function that returns one.
+            rates), an optimizer of Keras, lockstep.estimator.train or optax, or a function that returns one.
         activation_fn: The activation of each hidden layer; `None` for none.
         dropout: The dropout rate of each hidden layer; `None` for no dropout.
         config: A `RunConfig`.

@@ -21,7 +21,8 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Any]
     Args:
         estimator: An estimator, whose model_dir and config the result shares.
         metric_fn: A function of some of features, labels, predictions and config that returns metrics by name: results
-            of `lockstep.metrics`, or updated keras.metrics.Metric objects. They replace metrics of the same name.
+            of `lockstep.estimator.metrics`, or updated keras.metrics.Metric objects. They replace metrics of the same
+            name.
 
     Raises:
         ArgumentError: If metric_fn takes another argument.

@@ -49,8 +49,8 @@ class LinearEstimator(Estimator):
         feature_columns: Dense or categorical feature columns.
         model_dir: The directory of checkpoints and event files.
         optimizer: An optimizer's name ("Adagrad", "Adam", "Ftrl", "RMSProp", "SGD", with a learning rate of 0.2), an
-            optimizer of Keras, lockstep.train or optax, or a function that returns one; `None` for Ftrl with the
-            learning rate min(0.2, 1 / sqrt(number of columns)).
+            optimizer of Keras, lockstep.estimator.train or optax, or a function that returns one; `None` for Ftrl with
+            the learning rate min(0.2, 1 / sqrt(number of columns)).
         config: A `RunConfig`.
         sparse_combiner: The combiner of the weights of a column's categories: "sum", "mean" or "sqrtn".
         warm_start_from: A checkpoint, a directory of checkpoints, or `WarmStartSettings`.

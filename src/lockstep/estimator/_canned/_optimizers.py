@@ -10,7 +10,7 @@ import keras
 from lockstep import _types as types
 from lockstep.errors import ArgumentError
 from lockstep.estimator._canned._rmsprop import RMSProp
-from lockstep.train import Optimizer
+from lockstep.estimator.train import Optimizer
 
 _BY_NAME = {
     "Adagrad": keras.optimizers.Adagrad,
@@ -25,7 +25,8 @@ def create_optimizer(optimizer: types.Optimizer | str, learning_rate: float | No
     """Returns an optimizer, created in the current model_fn call if given by name or function.
 
     Args:
-        optimizer: The name of one, an optimizer of Keras, lockstep.train or optax, or a function that returns one.
+        optimizer: The name of one, an optimizer of Keras, lockstep.estimator.train or optax, or a function that returns
+            one.
         learning_rate: The learning rate of a named optimizer; `None` for Keras' default.
 
     Raises:

@@ -11,8 +11,8 @@ from lockstep._types import ArrayLike, DType
 from lockstep.data._example.features import FixedLenFeature
 from lockstep.errors import ArgumentError
 from lockstep.estimator._canned._dnn import WeightColumn
-from lockstep.feature_column import make_parse_example_spec, numeric_column
-from lockstep.feature_column._numeric import NumericColumn
+from lockstep.estimator.feature_column import make_parse_example_spec, numeric_column
+from lockstep.estimator.feature_column._numeric import NumericColumn
 
 
 def classifier_parse_example_spec(

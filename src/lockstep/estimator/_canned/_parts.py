@@ -10,15 +10,15 @@ import jax
 import keras
 import numpy as np
 
-from lockstep._model_fn.scope import demand
 from lockstep._types import Tensor, Variable
 from lockstep.errors import ArgumentError
 from lockstep.estimator._canned import _summaries
 from lockstep.estimator._mode_keys import ModeKeys
-from lockstep.feature_column import DenseFeatures
-from lockstep.feature_column._columns import FeatureColumn, dense_columns, sort_columns
-from lockstep.feature_column._linear_model import linear_output
-from lockstep.feature_column._lookup import check_combiner
+from lockstep.estimator._model_fn.scope import demand
+from lockstep.estimator.feature_column import DenseFeatures
+from lockstep.estimator.feature_column._columns import FeatureColumn, dense_columns, sort_columns
+from lockstep.estimator.feature_column._linear_model import linear_output
+from lockstep.estimator.feature_column._lookup import check_combiner
 
 Features = Mapping[str, Tensor]
 

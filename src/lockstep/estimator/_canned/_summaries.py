@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 from keras.src.backend.common.name_scope import current_path
 
-from lockstep._model_fn.records import SummaryOp
-from lockstep._model_fn.scope import current
 from lockstep._types import Array, Variable
 from lockstep.estimator._heads._head import add_scalar
+from lockstep.estimator._model_fn.records import SummaryOp
+from lockstep.estimator._model_fn.scope import current
 
 
 def add_layer(values: Array, name: str) -> None:

@@ -1,6 +1,7 @@
 """TensorFlow 1's canned estimators, derived from TensorFlow 2's.
 
-They have other defaults: losses are summed over a batch, and optimizers given by name are those of `lockstep.train`.
+They have other defaults: losses are summed over a batch, and optimizers given by name are those of
+`lockstep.estimator.train`.
 
 Source: tf.compat.v1.estimator.
 """
@@ -12,9 +13,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from lockstep import train
 from lockstep._types import Optimizer
 from lockstep.errors import ArgumentError
+from lockstep.estimator import train
 from lockstep.estimator._canned import _baseline, _combined, _dnn, _linear
 from lockstep.estimator._canned._dnn import refuse_partitioner
 from lockstep.estimator._estimator import Estimator
@@ -123,7 +124,7 @@ def _v1_class(parent: _Canned, set_optimizers: Callable[[_Arguments], None], par
     rule = f"; `{partitioner}` must be `None`" if partitioner else ""
     doc = f"""TensorFlow 1's form of `lockstep.estimator.{name}`, which documents the arguments{rule}.
 
-    Names of optimizers stand for those of `lockstep.train`.
+    Names of optimizers stand for those of `lockstep.estimator.train`.
 
     Source: tf.compat.v1.estimator.{name}.
     """

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lockstep._model_fn.variables import GLOBAL_STEP
 from lockstep._types import JSON
 from lockstep.estimator._estimator import Estimator, core_of
 from lockstep.estimator._evaluation.evaluate import evaluate
+from lockstep.estimator._model_fn.variables import GLOBAL_STEP
 from lockstep.estimator._types import Strategy
 
 if TYPE_CHECKING:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from lockstep._feed.feed import Feed
-from lockstep._loop import loop
-from lockstep._model_fn.variables import GLOBAL_STEP
-from lockstep._step.outputs import Outputs
-from lockstep._step.replicas import Replicas
+from lockstep._engine.input.feed import Feed
+from lockstep._engine.loop import loop
+from lockstep._engine.step.outputs import Outputs
+from lockstep._engine.step.replicas import Replicas
 from lockstep._types import Array
 from lockstep.errors import ArgumentError
 from lockstep.estimator import _logs
 from lockstep.estimator._compiled_model_fn import CompiledModelFn
 from lockstep.estimator._hook_runner import HookRunner
 from lockstep.estimator._input_fns.source import Input
+from lockstep.estimator._model_fn.variables import GLOBAL_STEP
 from lockstep.estimator._session import AloneSignals, Session
 from lockstep.estimator._state import VariableState
 from lockstep.estimator._types import InputFn, Strategy

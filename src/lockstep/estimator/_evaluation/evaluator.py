@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from lockstep import checkpoint
-from lockstep._runtime.limits import Limits
+from lockstep._engine.runtime.limits import Limits
 from lockstep._types import JSON
 from lockstep.errors import CheckpointError, PeerError, Preempted
 from lockstep.estimator._estimator import Estimator, core_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from lockstep._runtime.runtime import Runtime
+from lockstep._engine.runtime.runtime import Runtime
 from lockstep.estimator._evaluation.checkpoints import Evaluations
 from lockstep.estimator._hooks import CheckpointSaverListener, SecondOrStepTimer
 from lockstep.estimator._types import Session

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep._model_fn.text import Text, Words, is_text
+from lockstep._text import Text, Words, is_text
 from lockstep._types import Metric, PyTree, Tensor
 from lockstep.errors import ArgumentError
 from lockstep.saved_model import (
@@ -159,8 +159,8 @@ class _SupervisedOutput(ExportOutput):
     Args:
         loss: A tensor, or a dict of tensors; their names are made to begin with "loss".
         predictions: The predictions, likewise, with "predictions".
-        metrics: (value, update) pairs, results of lockstep.metrics or keras.metrics.Metric objects, by name; each gives
-            "metrics/NAME/value" and "metrics/NAME/update_op", of the batch.
+        metrics: (value, update) pairs, results of lockstep.estimator.metrics or keras.metrics.Metric objects, by name;
+            each gives "metrics/NAME/value" and "metrics/NAME/update_op", of the batch.
 
     Raises:
         ArgumentError: If something is no tensor, or has no name.
@@ -275,7 +275,7 @@ def _pair(name: str, metric: Metric) -> tuple[Any, Any]:
     if not isinstance(metric, tuple) or len(metric) != 2 or not all(map(_is_tensor, metric)):
         raise ArgumentError(
             f"{name} output value must be a Tensor, and its update, or a metric; got {metric!r}. Use a function of "
-            "lockstep.metrics, or a keras.metrics.Metric."
+            "lockstep.estimator.metrics, or a keras.metrics.Metric."
         )
     return metric
 

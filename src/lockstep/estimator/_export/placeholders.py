@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep._model_fn.text import Text
+from lockstep._text import Text
 from lockstep._types import DType, Tensor
 from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from lockstep._model_fn.text import Text
+from lockstep._text import Text
 from lockstep._types import PyTree, Tensor
 from lockstep.data._spec import TensorSpec, spec_of_leaf
 from lockstep.errors import ArgumentError
@@ -171,7 +171,7 @@ def build_parsing_serving_input_receiver_fn(
     """Returns a serving_input_receiver_fn for callers who give serialised examples, as an input "examples".
 
     What is of different length in each example becomes an array: behind shorter rows stand "" (text), -1 (integers) or
-    0, which the columns of lockstep.feature_column take for no value.
+    0, which the columns of lockstep.estimator.feature_column take for no value.
 
     Args:
         feature_spec: The features of examples: `FixedLenFeature`, `VarLenFeature` and so on, by name.

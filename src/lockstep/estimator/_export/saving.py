@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lockstep import checkpoint
-from lockstep._model_fn.function import Data, ModelFunction
-from lockstep._model_fn.variables import Variables
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator import _restoring
 from lockstep.estimator._export import EvalOutput, ExportOutput, Receiver, export_outputs_of, receiver_of, signatures_of
 from lockstep.estimator._mode_keys import ModeKeys
+from lockstep.estimator._model_fn.function import Data, ModelFunction
+from lockstep.estimator._model_fn.variables import Variables
 from lockstep.saved_model import SERVING, SignatureFunction, write_version
 from lockstep.saved_model._tracing import Range, traced
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lockstep._model_fn.text import words
+from lockstep._text import words
 from lockstep._types import PyTree
 from lockstep.estimator._heads import _keys
 

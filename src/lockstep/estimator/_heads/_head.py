@@ -8,13 +8,13 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from lockstep._model_fn.records import SummaryOp, group
-from lockstep._model_fn.scope import current
 from lockstep._types import Array, Optimizer, PyTree, Tensor
 from lockstep.errors import ArgumentError
 from lockstep.estimator._estimator_spec import EstimatorSpec
 from lockstep.estimator._heads import _keys
 from lockstep.estimator._mode_keys import ModeKeys
+from lockstep.estimator._model_fn.records import SummaryOp, group
+from lockstep.estimator._model_fn.scope import current
 
 
 class Head(ABC):
@@ -117,7 +117,7 @@ class Head(ABC):
             mode: One of `ModeKeys`.
             logits: float32 (batch, logits_dimension).
             labels: The input_fn's labels; not needed to predict.
-            optimizer: An optimizer, see `lockstep.train.minimize`.
+            optimizer: An optimizer, see `lockstep.estimator.train.minimize`.
             trainable_variables: The variables to train; `None` for all trainable ones.
             train_op_fn: A function of the loss that returns a train_op, in place of an optimizer.
             update_ops: Further train_ops.
@@ -180,7 +180,7 @@ class Head(ABC):
 
 def minimize_loss(loss: Tensor, optimizer: Optimizer, variables: Sequence[Any] | None) -> Any:
     """Returns the training operation that minimizes a loss and increments the global step."""
-    from lockstep.train import get_global_step, minimize
+    from lockstep.estimator.train import get_global_step, minimize
 
     return minimize(loss, optimizer, var_list=variables, global_step=get_global_step())
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError, InputError
-from lockstep.feature_column._features import Features, is_text, text_codes
-from lockstep.feature_column._numeric import NumericColumn
+from lockstep.estimator.feature_column._features import Features, is_text, text_codes
+from lockstep.estimator.feature_column._numeric import NumericColumn
 
 WeightColumn = str | NumericColumn | None
 

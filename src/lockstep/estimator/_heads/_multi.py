@@ -8,7 +8,6 @@ from typing import Any
 import jax.numpy as jnp
 import keras
 
-from lockstep._model_fn.records import group
 from lockstep._types import Optimizer, PyTree
 from lockstep.errors import ArgumentError
 from lockstep.estimator._estimator_spec import EstimatorSpec
@@ -17,6 +16,7 @@ from lockstep.estimator._heads._head import Head, add_scalar, select_keys, total
 from lockstep.estimator._heads._loss_head import metric_name
 from lockstep.estimator._heads._metrics import update
 from lockstep.estimator._mode_keys import ModeKeys
+from lockstep.estimator._model_fn.records import group
 
 
 class MultiHead(Head):

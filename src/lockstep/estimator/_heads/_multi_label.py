@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import keras
 
-from lockstep._model_fn.text import words
+from lockstep._text import words
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
 from lockstep.estimator._heads import _classes, _inputs, _keys

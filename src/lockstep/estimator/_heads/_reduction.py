@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from lockstep._model_fn.scope import current
 from lockstep.errors import ArgumentError
+from lockstep.estimator._model_fn.scope import current
 
 SUM_OVER_BATCH_SIZE = "sum_over_batch_size"
 

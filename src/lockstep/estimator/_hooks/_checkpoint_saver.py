@@ -7,8 +7,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from lockstep import summary
+from lockstep import summary as event_files
 from lockstep.errors import ArgumentError
+from lockstep.estimator import summary
 from lockstep.estimator._hooks._base import (
     GLOBAL_STEP,
     GLOBAL_STEP_ARGS,
@@ -175,7 +176,7 @@ class CheckpointSaverHook(SessionRunHook):
         else:
             self._saver.save(session, self._save_path, global_step=step)
         if session.is_chief:
-            log = summary.SessionLog(status=summary.SessionLog.CHECKPOINT, checkpoint_path=self._save_path)
+            log = event_files.SessionLog(status=event_files.SessionLog.CHECKPOINT, checkpoint_path=self._save_path)
             summary.FileWriterCache.get(self._directory).add_session_log(log, step)
 
 

@@ -6,8 +6,9 @@ import logging
 import os
 from typing import Any
 
-from lockstep import summary
+from lockstep import summary as event_files
 from lockstep.errors import ArgumentError
+from lockstep.estimator import summary
 from lockstep.estimator._hooks._base import (
     GLOBAL_STEP,
     GLOBAL_STEP_ARGS,
@@ -31,7 +32,7 @@ class StepCounterHook(SessionRunHook):
         every_n_steps: Steps between actions.
         every_n_secs: Seconds between actions; one of the two must be None.
         output_dir: To which directory to write, if no writer is given.
-        summary_writer: A `lockstep.summary.FileWriter`. With neither, only the log is written.
+        summary_writer: A `lockstep.estimator.summary.FileWriter`. With neither, only the log is written.
 
     Source: tf.estimator.StepCounterHook.
 
@@ -90,8 +91,8 @@ class StepCounterHook(SessionRunHook):
 
     def _write(self, steps_per_sec: float, step: int) -> None:
         if self._summary_writer is not None:
-            value = summary.Summary.Value(tag=_TAG, simple_value=steps_per_sec)
-            self._summary_writer.add_summary(summary.Summary(value=[value]), step)
+            value = event_files.Summary.Value(tag=_TAG, simple_value=steps_per_sec)
+            self._summary_writer.add_summary(event_files.Summary(value=[value]), step)
         _log.info("%s: %g", _TAG, steps_per_sec)
 
     def _warn(self, step: int) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import jax
 from jax.core import Tracer
 
-from lockstep import summary
-from lockstep._model_fn.records import SummaryOp
+from lockstep import summary as event_files
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
+from lockstep.estimator import summary
 from lockstep.estimator._hooks._base import (
     GLOBAL_STEP,
     SessionRunArgs,
@@ -22,6 +22,7 @@ from lockstep.estimator._hooks._base import (
 )
 from lockstep.estimator._hooks._pace import step_after
 from lockstep.estimator._hooks._timer import SecondOrStepTimer
+from lockstep.estimator._model_fn.records import SummaryOp
 from lockstep.estimator._types import Session
 
 _ALL = "summaries"
@@ -34,10 +35,10 @@ class SummarySaverHook(SessionRunHook):
         save_steps: Steps between actions.
         save_secs: Seconds between actions; one of the two must be given.
         output_dir: The directory of event files, if no writer is given.
-        summary_writer: A `lockstep.summary.FileWriter`; it or `output_dir` must be given.
+        summary_writer: A `lockstep.estimator.summary.FileWriter`; it or `output_dir` must be given.
         scaffold: An object with a `summary_op`; not together with one.
-        summary_op: The result of `lockstep.summary.scalar` and the like, or a list of them; default: all summaries of
-            the model_fn.
+        summary_op: The result of `lockstep.estimator.summary.scalar` and the like, or a list of them; default: all
+            summaries of the model_fn.
 
     Source: tf.estimator.SummarySaverHook.
 
@@ -83,7 +84,7 @@ class SummarySaverHook(SessionRunHook):
         if self._is_first:
             self._is_first = False
             # TensorBoard drops events of an earlier run beyond this step: a restart repeats them.
-            self._summary_writer.add_session_log(summary.SessionLog(status=summary.SessionLog.START), step)
+            self._summary_writer.add_session_log(event_files.SessionLog(status=event_files.SessionLog.START), step)
         if self._requested:
             self._timer.update_last_triggered_step(step)
             self._summary_writer.add_summary(_merge(_compute_values(self._ops, run_values.results[_ALL])), step)
@@ -103,14 +104,14 @@ def _ops(summary_op: object) -> str | list[SummaryOp]:
     ops: list[Any] = list(summary_op) if isinstance(summary_op, (list, tuple)) else [summary_op]
     if not all(isinstance(op, SummaryOp) for op in ops):
         raise ArgumentError(
-            "summary_op is what lockstep.summary.scalar and its like, merge or merge_all return: received "
+            "summary_op is what lockstep.estimator.summary.scalar and its like, merge or merge_all return: received "
             f"{summary_op!r}. Leave it out to write all summaries of the model_fn."
         )
     return ops
 
 
 def _merge(ops: list[SummaryOp]) -> Any:
-    merged = summary.Summary()
+    merged = event_files.Summary()
     for op in ops:
         merged.MergeFrom(summary.as_summary(op))
     return merged

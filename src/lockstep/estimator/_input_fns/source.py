@@ -6,16 +6,16 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lockstep._feed.distributed import Distribution, of_function
-from lockstep._feed.source import DistributedSource
-from lockstep._model_fn.function import Data
-from lockstep._step.replicas import Replicas
+from lockstep._engine.input.distributed import Distribution, of_function
+from lockstep._engine.input.source import DistributedSource
+from lockstep._engine.step.replicas import Replicas
 from lockstep._types import Element
 from lockstep.data import Dataset, InputContext
 from lockstep.data import _inside as inside
 from lockstep.errors import InputError
 from lockstep.estimator._input_fns.returned import dataset_of
 from lockstep.estimator._inspection import accepts_input_context, call_input_fn
+from lockstep.estimator._model_fn.function import Data
 
 if TYPE_CHECKING:
     from lockstep.estimator._run_config import RunConfig

@@ -12,7 +12,7 @@ from jax import lax
 from lockstep._cpu.partitioner.communication import everyones, replica_number
 from lockstep._cpu.partitioner.layout import PARTIAL, REPLICATED, Layout, sharded, size_of
 from lockstep._cpu.partitioner.rules.base import Call, Decision, does_not_grow, linear, passes_sums, rule
-from lockstep._step.jaxprs import bind
+from lockstep._engine.step.jaxprs import bind
 
 
 def _kept(axis: int, axes: Sequence[int]) -> Layout:

@@ -18,7 +18,7 @@ from lockstep.compat.tensorflow._types import Argument
 def model_fn_scope() -> Any:
     """Returns the call of a model_fn that runs on this thread, or `None`."""
     # Operations ask each time. A look into sys.modules imports no Estimator into programs that have none.
-    module = sys.modules.get("lockstep._model_fn.scope")
+    module = sys.modules.get("lockstep.estimator._model_fn.scope")
     return None if module is None else module.current()
 
 
@@ -36,7 +36,7 @@ def is_of_replica() -> bool:
 
 def is_text_of_model(value: Tensor) -> bool:
     """Returns whether a value is text among a model_fn's features, for which the host computes integers."""
-    module = sys.modules.get("lockstep._model_fn.text")
+    module = sys.modules.get("lockstep._text")
     return module is not None and isinstance(value, module.Text)
 
 

@@ -35,7 +35,7 @@ def group(*inputs: Tensor, name: str | None = None) -> Any:
     if model_fn_scope() is None:
         return None
     # Imported late: programs without an Estimator do not need it.
-    from lockstep._model_fn.records import group as grouped
+    from lockstep.estimator._model_fn.records import group as grouped
 
     return grouped(_pending_updates(), _find_updates(inputs))
 
@@ -68,7 +68,7 @@ def _pending_updates() -> list[Any]:
 
 def _find_updates(structure: PyTree) -> list[Any]:
     """Returns the updates in a structure, which holds tensors and variables besides."""
-    from lockstep._model_fn.records import TrainOp
+    from lockstep.estimator._model_fn.records import TrainOp
 
     if isinstance(structure, TrainOp):
         return [structure]

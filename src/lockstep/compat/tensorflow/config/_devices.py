@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
-from lockstep._runtime import gpus
+from lockstep._engine.runtime import gpus
 from lockstep.errors import ArgumentError, UnsupportedError
 
 _KINDS = ("CPU", "GPU", "TPU")
@@ -63,7 +63,7 @@ def list_logical_devices(device_type: str | None = None) -> list[LogicalDevice]:
 
     Source: tf.config.list_logical_devices.
     """
-    from lockstep._runtime import cpu
+    from lockstep._engine.runtime import cpu
 
     # Before JAX starts: its pool takes its size then.
     cpu.prepare_thread_pool()

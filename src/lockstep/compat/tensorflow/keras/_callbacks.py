@@ -10,10 +10,10 @@ from typing import Any
 
 import keras
 
-from lockstep.callbacks import BackupAndRestore as _BackupAndRestore
-from lockstep.callbacks import TensorBoard as TensorBoard
 from lockstep.checkpoint import _of_tensorflow
 from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.training.callbacks import BackupAndRestore as _BackupAndRestore
+from lockstep.training.callbacks import TensorBoard as TensorBoard
 
 __all__ = ["BackupAndRestore", "ModelCheckpoint", "TensorBoard"]
 
@@ -107,8 +107,8 @@ def _check(options: object, period: Any, load_weights_on_restart: bool) -> None:
 class BackupAndRestore(_BackupAndRestore):
     """Backs training up, and continues from there in the next run.
 
-    That of a strategy's model is exact: `lockstep.callbacks.BackupAndRestore` says what a backup holds. A model of no
-    strategy is backed up as Keras does.
+    That of a strategy's model is exact: `lockstep.training.callbacks.BackupAndRestore` says what a backup holds. A
+    model of no strategy is backed up as Keras does.
 
     Args:
         backup_dir: Where; no other callback may write there.

@@ -133,5 +133,5 @@ class ThresholdedReLU(keras.layers.Layer):
 def __getattr__(name: str) -> Any:
     """Returns the layer of feature columns."""
     if name == "DenseFeatures":
-        return importlib.import_module("lockstep.feature_column").DenseFeatures
+        return importlib.import_module("lockstep.estimator.feature_column").DenseFeatures
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -47,7 +47,7 @@ class GraphKeys:
 
 
 def _model_fn_scope(what: str) -> Any:
-    from lockstep._model_fn.scope import demand
+    from lockstep.estimator._model_fn.scope import demand
 
     return demand(what)
 
@@ -105,7 +105,7 @@ def get_collection(key: str, scope: str | None = None) -> list[Any]:
         return list(model.recorded.summaries)
     if key == GraphKeys.REGULARIZATION_LOSSES:
         # Penalties of Keras' layers are in no collection.
-        from lockstep.losses import get_regularization_losses
+        from lockstep.estimator.losses import get_regularization_losses
 
         return get_regularization_losses()
     return list(model.collections.get(key, []))

@@ -1,4 +1,4 @@
-"""tf.compat.v1.feature_column: lockstep.feature_column, with TensorFlow 1's arguments."""
+"""tf.compat.v1.feature_column: lockstep.estimator.feature_column, with TensorFlow 1's arguments."""
 
 # What is imported late is in __all__, too.
 # pyright: reportUnsupportedDunderAll=false
@@ -8,7 +8,7 @@ from __future__ import annotations
 from lockstep.compat.tensorflow import _forward, _missing
 
 # TensorFlow 1's forms go first.
-_HOMES = ("lockstep.feature_column._v1", "lockstep.feature_column")
+_HOMES = ("lockstep.estimator.feature_column._v1", "lockstep.estimator.feature_column")
 
 __all__: list[str] = []
 __all__ += _forward.names_of(*_HOMES)

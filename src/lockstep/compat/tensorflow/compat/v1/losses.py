@@ -1,4 +1,4 @@
-"""tf.compat.v1.losses: lockstep.losses itself."""
+"""tf.compat.v1.losses: lockstep.estimator.losses itself."""
 
 # What is imported late is in __all__, too.
 # pyright: reportUnsupportedDunderAll=false
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from lockstep.compat.tensorflow import _forward, _missing
 
-_HOME = "lockstep.losses"
+_HOME = "lockstep.estimator.losses"
 
 __all__: list[str] = []
 __all__ += _forward.names_of(_HOME)

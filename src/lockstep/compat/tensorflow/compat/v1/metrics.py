@@ -1,4 +1,4 @@
-"""tf.compat.v1.metrics: lockstep.metrics itself."""
+"""tf.compat.v1.metrics: lockstep.estimator.metrics itself."""
 
 # What is imported late is in __all__, too.
 # pyright: reportUnsupportedDunderAll=false
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from lockstep.compat.tensorflow import _forward, _missing
 
-_HOME = "lockstep.metrics"
+_HOME = "lockstep.estimator.metrics"
 
 __all__: list[str] = []
 __all__ += _forward.names_of(_HOME)

@@ -24,5 +24,5 @@ __all__ = [
     "text",
 ]
 
-__getattr__ = _forward.getter(__name__, ("lockstep.summary",), __all__)
+__getattr__ = _forward.getter(__name__, ("lockstep.summary", "lockstep.estimator.summary"), __all__)
 __dir__ = _missing.lister(globals(), dict.fromkeys(__all__, ""))

@@ -1,4 +1,6 @@
-"""tf.compat.v1.train: optimizers, learning rates and the global step of lockstep.train, hooks of lockstep.estimator."""
+"""tf.compat.v1.train: optimizers, learning rates and the global step of lockstep.estimator.train, hooks of "
+"lockstep.estimator.
+"""
 
 # What is imported late is in __all__, too.
 # pyright: reportUnsupportedDunderAll=false
@@ -33,7 +35,7 @@ _HOOKS = (
 )
 # Where each name is.
 _HOMES = {
-    **dict.fromkeys((*_OPTIMIZERS, *_RATES, *_STEPS), "lockstep.train"),
+    **dict.fromkeys((*_OPTIMIZERS, *_RATES, *_STEPS), "lockstep.estimator.train"),
     **dict.fromkeys(_CHECKPOINTS, "lockstep.checkpoint"),
     **dict.fromkeys(_HOOKS, "lockstep.estimator._hooks"),
     "Scaffold": "lockstep.estimator._scaffold",

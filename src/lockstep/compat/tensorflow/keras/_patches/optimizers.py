@@ -51,7 +51,7 @@ def as_rate(rate: LearningRate) -> Any:
     """Returns a learning rate as Keras 3 wants it: numbers as floats, what a model_fn computed as a schedule."""
     # A rate that a model_fn computes from the global step is a tracer, other in each step.
     if isinstance(rate, Tracer) and model_fn_scope() is not None:
-        from lockstep.train._keras_rule import ComputedRate
+        from lockstep.estimator.train._keras_rule import ComputedRate
 
         return ComputedRate(rate)
     # Left to Keras, whose errors name what it takes.
@@ -93,7 +93,7 @@ def _minimize(
     if replica_scope() is not None:
         return _minimize_in_replica(self, loss, variables, tape)
     _check_in_model_fn("optimizer.minimize")
-    from lockstep.train import minimize
+    from lockstep.estimator.train import minimize
 
     return minimize(loss, self, variables)
 
@@ -132,7 +132,7 @@ def _with_model_fn(original: Callable[..., Any]) -> Callable[..., Any]:
         if args or kwargs:
             raise ArgumentError(f"In a model_fn apply_gradients takes pairs alone. Received besides: {args}, {kwargs}.")
         # The step of the Estimator applies them, once they are averaged over the replicas.
-        from lockstep.train import apply_gradients as apply
+        from lockstep.estimator.train import apply_gradients as apply
 
         return apply(grads_and_vars, self)
 

@@ -1,0 +1,66 @@
+"""Puts lockstep behind the methods of Keras models, for models that belong to a strategy.
+
+Keras has no extension point for its training loop. So the first scope that is opened wraps the six public methods of
+the JAX trainer, its constructor and `compile`, and the functions that save models. For any other model the wrappers
+only call Keras' own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from keras.src.backend.jax.trainer import JAXTrainer
+from keras.src.trainers.trainer import Trainer
+from keras.src.utils import traceback_utils
+
+from lockstep._engine.keras import on_batch, saving
+from lockstep._engine.keras.evaluate import evaluate
+from lockstep._engine.keras.fit import fit
+from lockstep._engine.keras.ownership import claim, ownership
+from lockstep._engine.keras.predict import predict
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "fit": fit,
+    "evaluate": evaluate,
+    "predict": predict,
+    "train_on_batch": on_batch.train_on_batch,
+    "test_on_batch": on_batch.test_on_batch,
+    "predict_on_batch": on_batch.predict_on_batch,
+}
+_installed = False
+
+
+def install() -> None:
+    """Wraps Keras' methods, once per process."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    for name, ours in _METHODS.items():
+        setattr(JAXTrainer, name, _choosing(getattr(JAXTrainer, name), ours))
+    JAXTrainer.__init__ = _claiming(JAXTrainer.__init__)
+    Trainer.compile = _claiming(Trainer.compile)
+    saving.install()
+
+
+def _choosing(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    ours = traceback_utils.filter_traceback(ours)
+
+    @functools.wraps(theirs)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        owned = ownership(self)
+        return theirs(self, *args, **kwargs) if owned is None else ours(self, owned, *args, **kwargs)
+
+    return method
+
+
+def _claiming(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(theirs)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = theirs(self, *args, **kwargs)
+        claim(self)
+        return result
+
+    return method

@@ -1,0 +1,225 @@
+"""The step programs of a model: its own `train_step`, `test_step` and `predict_step`, compiled for its replicas.
+
+They live where Keras keeps its compiled functions (`model.train_function`, ...), which `compile` clears.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import keras
+
+from lockstep._engine.keras.local_step import local_train_step
+from lockstep._engine.keras.non_finite import Reports, new_counters, watched
+from lockstep._engine.keras.ownership import Ownership
+from lockstep._engine.keras.replica_step import replica_train_step
+from lockstep._engine.step.eager import EagerProgram
+from lockstep._engine.step.outputs import Outputs
+from lockstep._engine.step.placement import Placed
+from lockstep._engine.step.program import CompiledProgram
+from lockstep._engine.step.protocol import Kept, Program, Step
+from lockstep._engine.step.replicas import Replicas
+from lockstep._engine.step.rounds import Local
+from lockstep._engine.step.same_program import Subject
+from lockstep._nest import on_opened, opened, packed
+from lockstep.errors import ArgumentError, UnsupportedError
+
+_ADVICE = (
+    "Make and compile the same model on every worker: the same layers with the same settings, loss, optimizer and "
+    "callbacks. Look for what depends on the task."
+)
+
+
+class TrainProgram(CompiledProgram):
+    """The program that trains a model; if a callback wants it, it undoes steps that are not finite.
+
+    Args:
+        model: The model.
+        step: Of the whole batch.
+        replicas: Where it runs.
+        replica_step: Of one replica's share, if steps are written so.
+        local: How replicas train by themselves in between, if they do.
+    """
+
+    def __init__(
+        self, model: Any, step: Step, replicas: Replicas, replica_step: Step | None, local: Local | None = None
+    ) -> None:
+        subject = _subject("train_step")
+        super().__init__(step, replicas, replica_step, local=local, slots=partial(_slots, model), subject=subject)
+        self._model = model
+        self._plain = step, replica_step
+        self._most: int | None = None
+        self._counters: Any = None
+        self._reports: Reports | None = None
+        self._last: Outputs | None = None
+        self._is_inside = False
+
+    @property
+    def reports(self) -> Reports | None:
+        """What is known of steps that were not finite, if they are watched."""
+        return self._reports
+
+    def watch(self, most: int | None, where: Callable[[int], str] = str) -> None:
+        """Watches the steps from now on, or no more; all tasks call it alike, before the first of them.
+
+        Args:
+            most: After how many steps in a row that are not finite training ends, at least 1; `None` to watch no more.
+            where: Names a step, by its number since training began, for people.
+
+        Raises:
+            UnsupportedError: If gradients travel in fewer bytes, or replicas train by themselves in between.
+        """
+        self._reports = None if most is None else Reports(where, most, self._replicas.runtime)
+        if most is None:
+            return
+        if self._local is not None:
+            raise UnsupportedError(
+                "Steps that are not finite can be undone where all replicas make them together. Received: NonFinite "
+                "together with local_steps. Leave one of them out; keras.callbacks.TerminateOnNaN only looks at the "
+                "loss."
+            )
+        reduction = self._replicas.reduction
+        if reduction is not None and reduction.compresses:
+            raise UnsupportedError(
+                "Steps that are not finite can be undone where gradients travel as they are. Received: NonFinite "
+                "together with gradient_dtype or power_sgd_rank. Leave one of them out; keras.callbacks.TerminateOnNaN "
+                "only looks at the loss."
+            )
+        self._change(most)
+        self._counters = self.place_state(jnp.asarray(new_counters()))
+
+    def _change(self, most: int | None) -> None:
+        """Makes the steps those that are watched, or not. Between two trainings that are, they stay."""
+        if most == self._most:
+            return
+        step, replica_step = self._plain
+        if most is not None:
+            step = watched(step, self._model, most)
+            replica_step = None if replica_step is None else watched(replica_step, self._model, most)
+        slots = partial(_slots, self._model)
+        super().__init__(step, self._replicas, replica_step, slots=slots, subject=_subject("train_step"))
+        self._most = most
+
+    def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
+        """Runs one step; `state` is donated."""
+        if self._reports is None:
+            self._change(None)
+        if self._reports is None or self._is_inside:
+            return super().__call__(state, batch)
+        outputs, after = self.run(state, batch)
+        return outputs.value, after
+
+    def run(self, state: Any, placed: Placed) -> tuple[Outputs, Any]:
+        """Runs as many steps as `placed` has; `state` is donated."""
+        if self._reports is None:
+            self._change(None)
+            return super().run(state, placed)
+        if self._reports.ended and self._last is not None:
+            return self._last, state  # All tasks know it since the same dispatch; the epoch ends without more steps.
+        self._is_inside = True
+        try:
+            outputs, (after, self._counters) = super().run((state, self._counters), placed)
+        finally:
+            self._is_inside = False
+        logs, counters = outputs.value
+        self._reports.note(counters, placed)
+        self._last = replace(outputs, value=logs)
+        return self._last, after
+
+    def decide(self, state: Any, batch: Any) -> None:
+        """Decides whether several steps go into one dispatch; all tasks do it together."""
+        if self._reports is None:
+            self._change(None)
+        super().decide(state if self._reports is None else (state, self._counters), batch)
+
+
+def _slots(model: Any) -> range:
+    """Which arrays of what a step trains are the optimizer's."""
+    start = len(model.trainable_variables) + len(model.non_trainable_variables)
+    return range(start, start + len(model.optimizer.variables))
+
+
+def train_program(model: Any, owned: Ownership) -> Program:
+    """Returns the program that trains `model`."""
+    found = model.train_function
+    if isinstance(found, TrainProgram):
+        found.watch(None)  # A callback that wants it asks anew, when the training begins.
+        return found
+    _demand_pure(model, "train_step")
+    if not is_compiled(model):
+        _demand_together(owned.replicas)
+        return _cached(model, owned, "train_function", on_opened(model.train_step))
+    per_replica = replica_train_step(model, owned.replicas) if owned.replicas.explicit else None
+    local = local_train_step(model, owned.replicas)
+    model.train_function = TrainProgram(model, on_opened(model.train_step), owned.replicas, per_replica, local)
+    return model.train_function
+
+
+def _demand_together(replicas: Replicas) -> None:
+    if replicas.divides_slots and replicas.count > 1:
+        raise UnsupportedError(
+            "With shard_optimizer_state XLA divides compiled steps. Received: a model with run_eagerly=True or "
+            "jit_compile=False, which one device trains alone. Leave these out, or debug with a strategy without it."
+        )
+    if replicas.rounds is not None:
+        raise UnsupportedError(
+            "With local_steps each replica trains by itself in between, in a compiled program. Received: a model with "
+            "run_eagerly=True or jit_compile=False, which one device trains alone. Leave these out, or debug with a "
+            "strategy without local_steps."
+        )
+
+
+def test_program(model: Any, owned: Ownership) -> Program:
+    """Returns the program that evaluates `model`; the global view is exact for it whatever the strategy says."""
+    _demand_pure(model, "test_step")
+    return _cached(model, owned, "test_function", on_opened(model.test_step))
+
+
+def _demand_pure(model: Any, name: str) -> None:
+    """Keras on JAX calls its steps with the state; programs written for TensorFlow override them without."""
+    own = getattr(type(model), name)
+    if own is getattr(keras.Model, name) or len(inspect.signature(own).parameters) != 2:
+        return
+    raise ArgumentError(
+        f"A model's own {name} is a pure function on JAX: (self, state, data) -> (logs, state). Received: "
+        f"{type(model).__name__}.{name}(self, data), as TensorFlow's are. Override compute_loss instead; or see Keras' "
+        "guide 'Customizing what happens in fit() with JAX'; or call such a step in a loop, with strategy.run."
+    )
+
+
+def predict_program(model: Any, owned: Ownership) -> Program:
+    """Returns the program whose outputs are the predictions."""
+
+    def predict_step(state: Any, data: Any) -> tuple[Any, Any]:
+        outputs, non_trainable = model.predict_step(state, opened(data))
+        return packed(outputs), (state[0], non_trainable)
+
+    return _cached(model, owned, "predict_function", predict_step, kept="all")
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether steps of `model` are compiled, or run as they are."""
+    return model.jit_compile and not model.run_eagerly
+
+
+def _cached(model: Any, owned: Ownership, attribute: str, step: Step, kept: Kept = "last") -> Program:
+    found = getattr(model, attribute)
+    if isinstance(found, (CompiledProgram, EagerProgram)):
+        return found
+    subject = _subject(step.__name__)
+    if is_compiled(model):
+        program = CompiledProgram(step, owned.replicas, None, kept, subject=subject)
+    else:
+        program = EagerProgram(step, owned.replicas, subject)
+    setattr(model, attribute, program)
+    return program
+
+
+def _subject(step: str) -> Subject:
+    # No name of the model: a task that has made others before counts its names on.
+    return Subject(f"{step} of the model", advice=_ADVICE)

@@ -1,0 +1,183 @@
+"""Registry of what a platform adds to step programs. The engine runs without any of it, on XLA and its collectives.
+
+A backend rewrites traced programs, names options of XLA's compiler, adds up between processes in a way of its own, and
+divides steps so that their sums take that way. `lockstep._platforms` registers the backends that are installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import jax
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+if TYPE_CHECKING:
+    from lockstep._engine.runtime.runtime import Runtime
+    from lockstep._engine.step.protocol import Step
+    from lockstep._engine.step.recorded import Recorded
+    from lockstep._engine.step.replicas import Device, Replicas
+
+
+class AllReduce(Protocol):
+    """Sums over all replicas of a mesh axis, called inside `shard_map` over it."""
+
+    @property
+    def axis(self) -> str:
+        """The mesh axis."""
+        ...
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas there are along it."""
+        ...
+
+    def sum(self, values: Sequence[jax.Array]) -> list[jax.Array]:
+        """Returns the sum of each value."""
+        ...
+
+    def sum_bfloat16(self, values: Sequence[jax.Array]) -> list[jax.Array]:
+        """Returns the float32 sum of each bfloat16 value."""
+        ...
+
+    def begin(self) -> None:
+        """Starts a program: its calls are numbered from 1 on, so that one that is traced again is the same one."""
+        ...
+
+
+class Backend(Protocol):
+    """Additions to the programs of one platform.
+
+    Attributes:
+        all_reduce_target: Name of the custom call by which its all-reduce appears in jaxprs.
+    """
+
+    all_reduce_target: str
+
+    def settings(self) -> Mapping[str, object]:
+        """Returns settings that change what programs compute, if only in their rounding: equal on all processes."""
+        ...
+
+    def connect(
+        self, runtime: Runtime, devices: Sequence[Device], axis: str, peer_seconds: float | None
+    ) -> AllReduce | None:
+        """Returns an all-reduce between the processes of a job; `None`, on all of them, to leave it to XLA."""
+        ...
+
+    def rewrite(self, jaxpr: ClosedJaxpr) -> ClosedJaxpr:
+        """Returns a program that computes the same, up to rounding, and runs faster on this platform."""
+        ...
+
+    def compiler_options(self) -> dict[str, bool | str]:
+        """Returns options of XLA's compiler for programs that are a loop of steps."""
+        ...
+
+    def partition(
+        self, recorded: Recorded, state: Any, batch: Any, replicas: Replicas, axes: Sequence[int | None] | None
+    ) -> Step | None:
+        """Divides a step of the global batch, so that its sums take the backend's all-reduce.
+
+        Args:
+            recorded: The step.
+            state: Its first argument, or the shapes and types of that.
+            batch: The same of its second argument.
+            replicas: Where it runs.
+            axes: Along which axis each array of the state is divided; `None` for one that is not, or for all.
+
+        Returns:
+            The step of one replica; `None` to leave the division to XLA.
+        """
+        ...
+
+
+_backends: dict[str, Backend] = {}
+_all_reduce: AllReduce | None = None
+
+
+def register(platform: str, backend: Backend) -> None:
+    """Adds a backend for devices of a platform ("cpu", "gpu"); programs that are traced from now on use it."""
+    _backends[platform] = backend
+
+
+def settings(platform: str) -> Mapping[str, object]:
+    """Returns the settings of a platform's backend that must be equal on all processes."""
+    return _backends[platform].settings() if platform in _backends else {}
+
+
+def connect(runtime: Runtime, devices: Sequence[Device], axis: str, peer_seconds: float | None = None) -> None:
+    """Connects the processes of a job, in the same place on each, if their platform's backend can.
+
+    Args:
+        runtime: This process among the others.
+        devices: All replicas' devices, in their order.
+        axis: Name of the mesh axis over which programs will add up.
+        peer_seconds: How long a process that is alive may be late for a sum. Default: `LOCKSTEP_PEER_TIMEOUT`'s value.
+    """
+    global _all_reduce
+    backend = _backends.get(devices[0].platform)
+    if backend is not None and (made := backend.connect(runtime, devices, axis, peer_seconds)) is not None:
+        _all_reduce = made
+
+
+def all_reduce(axis: str, replicas: int) -> AllReduce | None:
+    """Returns the backend's all-reduce over all `replicas` along `axis`; `None` if XLA's is to be used."""
+    if _all_reduce is not None and _all_reduce.axis == axis and _all_reduce.replicas == replicas:
+        return _all_reduce
+    return None
+
+
+def is_all_reduce(target: object) -> bool:
+    """Returns whether a custom call is a backend's all-reduce: its results are equal on all replicas."""
+    return any(backend.all_reduce_target == target for backend in _backends.values())
+
+
+def begin_program() -> None:
+    """Starts the tracing of a program; see `AllReduce.begin`."""
+    if _all_reduce is not None:
+        _all_reduce.begin()
+
+
+def compiler_options(platform: str) -> dict[str, bool | str]:
+    """Returns options of XLA's compiler for a program that is a loop of steps, for `jax.jit`."""
+    return _backends[platform].compiler_options() if platform in _backends else {}
+
+
+def partition(
+    platform: str,
+    recorded: Recorded,
+    state: Any,
+    batch: Any,
+    replicas: Replicas,
+    axes: Sequence[int | None] | None,
+) -> Step | None:
+    """Returns a step divided over the replicas by their platform's backend; see `Backend.partition`."""
+    backend = _backends.get(platform)
+    return None if backend is None else backend.partition(recorded, state, batch, replicas, axes)
+
+
+def rewritten(
+    platform: str, function: Callable[..., Any], static_argnums: int | Sequence[int] = ()
+) -> Callable[..., Any]:
+    """Returns a function for `jax.jit` whose program is rewritten by the platform's backend.
+
+    Only what goes through here is rewritten: a `jax.jit` of somebody else compiles as it does without lockstep.
+
+    Args:
+        platform: Of the devices that it will run on.
+        function: What to compile.
+        static_argnums: Numbers of the arguments that are no arrays, as `jax.jit` takes them.
+    """
+
+    def program(*args: Any) -> Any:
+        backend = _backends.get(platform)
+        if backend is None:
+            return function(*args)
+        fixed = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
+        # A function of its own: jax keeps what it has traced, and a step may be traced anew because it knows more.
+        trace = jax.make_jaxpr(lambda *given: function(*given), static_argnums=tuple(fixed), return_shape=True)
+        jaxpr, shapes = trace(*args)
+        leaves = jax.tree.leaves([a for i, a in enumerate(args) if i not in fixed])
+        return jax.tree.unflatten(jax.tree.structure(shapes), jaxpr_as_fun(backend.rewrite(jaxpr))(*leaves))
+
+    program.__name__ = getattr(function, "__name__", "program")
+    return program

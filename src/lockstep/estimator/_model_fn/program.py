@@ -1,0 +1,112 @@
+"""The compiled step program of a model_fn, with text computed on the host."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep._engine.step.portions import Part, Share
+from lockstep._engine.step.program import CompiledProgram
+from lockstep._engine.step.replicas import Replicas
+from lockstep._engine.step.same_program import Subject
+from lockstep._text import is_text
+from lockstep._types import Array, Batch, PyTree
+from lockstep.errors import ArgumentError
+from lockstep.estimator._model_fn.function import Data
+from lockstep.estimator._model_fn.records import HostNeed
+from lockstep.estimator._model_fn.steps import Steps
+
+_ADVICE = (
+    "Have the model_fn return the same on every worker: the same layers, loss, optimizer and hooks, with the same "
+    "params. Look for what depends on the task; hooks for the chief alone belong in training_chief_hooks."
+)
+
+
+class ModelProgram(CompiledProgram):
+    """A compiled step of a model_fn, for batches that may hold text.
+
+    Args:
+        mode: "train", "eval" or "infer".
+        steps: The step functions to compile.
+        replicas: The replicas it runs on.
+        needs: Integers that the model_fn computes from text.
+        slots: Returns the indices of the state's leaves that are optimizer slots.
+    """
+
+    def __init__(
+        self,
+        mode: str,
+        steps: Steps,
+        replicas: Replicas,
+        needs: Sequence[HostNeed],
+        slots: Callable[[], Collection[int]] | None = None,
+    ) -> None:
+        split = steps.split_step()
+        # Outputs of all training steps: hooks may read the loss of each. No repeats in prediction, which yields batch
+        # by batch, nor with several processes: all must dispatch alike, but hooks, which limit repeats, run on the
+        # chief.
+        super().__init__(
+            steps.batch_step,
+            replicas,
+            steps.replica_step() if split is None else split[0],
+            kept="all" if mode == "train" else "last",
+            repeats=mode != "infer" and replicas.runtime.is_alone,
+            local=steps.local_step(),
+            slots=slots,
+            update=None if split is None else split[1],
+            subject=Subject(f"the step of model_fn in mode {mode!r}", advice=_ADVICE),
+        )
+        self._needs = list(needs)
+
+    def prepare(self, batch: Batch) -> Any:
+        """Replaces text in a batch, or in this process's shard of it, by integers."""
+        if isinstance(batch, (Part, Share)):
+            return super().prepare(dataclasses.replace(batch, data=without_text(batch.data, self._needs)))
+        return super().prepare(without_text(batch, self._needs) if isinstance(batch, Data) else batch)
+
+
+def text_leaves(data: Data) -> frozenset[str]:
+    """Returns the paths of the leaves of (features, labels) that are text."""
+    leaves = _with_paths((data.features, data.labels))
+    return frozenset(path for path, leaf in leaves if is_text(leaf))
+
+
+def without_text(data: Data, needs: Sequence[HostNeed]) -> Data:
+    """Returns data in which the integers computed from its text stand beside arrays of the text's shape."""
+    leaves = dict(_with_paths((data.features, data.labels)))
+    if not any(map(is_text, leaves.values())):
+        return data
+    features, labels = jax.tree.map(_shape_only, (data.features, data.labels))
+    return Data(features, labels, tuple(_host_ids(need, leaves[need.leaf]) for need in needs))
+
+
+def _with_paths(tree: PyTree) -> list[tuple[str, Any]]:
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
+
+
+def _shape_only(leaf: Array) -> Any:
+    return np.zeros(leaf.shape, np.bool_) if is_text(leaf) else leaf
+
+
+def _host_ids(need: HostNeed, text: np.ndarray) -> np.ndarray:
+    ids = np.asarray(need.function(text)).astype(need.dtype, copy=False)
+    if ids.shape != text.shape:
+        raise ArgumentError(
+            f"A function for Text.ids must return as many integers as there are texts. Received: {ids.shape} for "
+            f"{text.shape} at {need.leaf}."
+        )
+    return ids
+
+
+def to_abstract(data: Data) -> Data:
+    """Returns the shapes and dtypes that the arrays will have on devices."""
+
+    def to_struct(leaf: Array) -> jax.ShapeDtypeStruct:
+        array = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
+        return jax.ShapeDtypeStruct(array.shape, jax.dtypes.canonicalize_dtype(array.dtype))
+
+    return jax.tree.map(to_struct, without_text(data, ()))

@@ -1,0 +1,154 @@
+"""Records of a model_fn's trace: training operations, metrics, summaries, uses of gradients and text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from lockstep._types import Array, Metric, PyTree, Tensor, Variable
+from lockstep.errors import ArgumentError
+
+SummaryKind = Literal["scalar", "histogram", "image", "text"]
+
+
+@dataclass(frozen=True)
+class SummaryOp:
+    """A value for TensorBoard.
+
+    Attributes:
+        kind: The kind of summary.
+        tag: The summary's name.
+        value: The array; a tracer while the model_fn is traced.
+        max_outputs: The maximum number of images of a batch.
+    """
+
+    kind: SummaryKind
+    tag: str
+    value: Any
+    max_outputs: int = 3
+
+
+class Rule(Protocol):
+    """An optimizer's update rule.
+
+    Attributes:
+        hyper: All traced values, such as a learning rate computed in the model_fn. Other tracers that a rule holds are
+            dead when `update` runs.
+    """
+
+    hyper: dict[str, Any]
+
+    def update(
+        self, scope: object, gradients: list[Array], variables: list[Variable], hyper: dict[str, PyTree]
+    ) -> None:
+        """Assigns the variables; called once per step, after the model_fn has returned."""
+        ...
+
+
+@dataclass(frozen=True)
+class TrainOp:
+    """A training operation: an update of variables, run by the step program.
+
+    Attributes:
+        rule: The update rule.
+        variables: The variables to update.
+        counts: Whether it increments the global step.
+        loss: The loss to differentiate; `None` if gradients are given.
+        gradients: A gradient or `None` for each variable; empty if the loss is differentiated.
+    """
+
+    rule: Rule
+    variables: tuple[Any, ...]
+    counts: bool
+    loss: Any = None
+    gradients: tuple[Any, ...] = ()
+
+    @classmethod
+    def deferred(cls, rule: Rule, loss: Tensor, variables: Sequence[Any], counts: bool) -> TrainOp:
+        """Returns an operation whose loss the step program differentiates."""
+        return cls(rule, tuple(variables), counts, loss=loss)
+
+    @classmethod
+    def immediate(cls, rule: Rule, pairs: Sequence[tuple[Any, Any]], counts: bool) -> TrainOp:
+        """Returns an operation with given (gradient, variable) pairs."""
+        return cls(rule, tuple(v for _, v in pairs), counts, gradients=tuple(g for g, _ in pairs))
+
+
+class GroupOp(tuple[TrainOp, ...]):
+    """Training operations that run in order, with gradients at the same values of the variables."""
+
+
+def group(*ops: object) -> GroupOp:
+    """Groups training operations and groups of them; leaves `None` out.
+
+    Raises:
+        ArgumentError: For anything else.
+    """
+    return GroupOp(op for operation in ops for op in _flatten(operation))
+
+
+def _flatten(operation: object) -> list[TrainOp]:
+    if operation is None:
+        return []
+    if isinstance(operation, TrainOp):
+        return [operation]
+    if isinstance(operation, (tuple, list)):
+        return [op for member in operation for op in _flatten(member)]
+    raise ArgumentError(
+        f"A train_op is the result of minimize or apply_gradients, or a group of them. Received: {operation!r}. Use an "
+        "optimizer of lockstep.estimator.train, or lockstep.estimator.train.minimize(loss, optimizer) for one of Keras "
+        "or optax."
+    )
+
+
+class MetricOp(tuple[Any, Any]):
+    """The result of a metric function: (value, update), both the metric's result after this batch.
+
+    Attributes:
+        metric: The keras.metrics.Metric with the state.
+    """
+
+    metric: Any
+
+    def __new__(cls, value: Tensor, update: Tensor, metric: Metric) -> MetricOp:
+        """Creates the pair."""
+        pair = super().__new__(cls, (value, update))
+        pair.metric = metric
+        return pair
+
+
+@dataclass(frozen=True)
+class GradientSite:
+    """A call in a model_fn that asks for gradients as values.
+
+    Attributes:
+        keys: The keys of the variables.
+    """
+
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HostNeed:
+    """Integers that a model_fn needs for a text, computed on the host before the step.
+
+    Attributes:
+        leaf: The path of the text in the data.
+        function: Maps an object array of bytes to integers of the same shape.
+        dtype: The dtype of the integers.
+    """
+
+    leaf: str
+    function: Callable[[Any], Any]
+    dtype: Any
+
+
+@dataclass
+class TraceRecords:
+    """Records of one call of a model_fn, besides its spec."""
+
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    summaries: list[SummaryOp] = field(default_factory=list[SummaryOp])
+    sites: list[GradientSite] = field(default_factory=list[GradientSite])
+    needs: list[HostNeed] = field(default_factory=list[HostNeed])

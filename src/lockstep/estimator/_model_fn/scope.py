@@ -1,0 +1,349 @@
+"""The scope of one model_fn call: values of its variables, and records of its trace."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+
+from lockstep._engine.step.tracing import is_traced
+from lockstep._types import DType, Tensor, Variable
+from lockstep.errors import ArgumentError, StartupOrderError
+from lockstep.estimator._model_fn import creation
+from lockstep.estimator._model_fn.records import GradientSite, HostNeed, SummaryOp, TraceRecords
+from lockstep.estimator._model_fn.variables import GLOBAL_STEP, Entry, Variables, impurity_error
+
+_running = threading.local()
+
+
+class ReachedGradient(Exception):
+    """Control flow: the call has reached the gradients it was traced for.
+
+    Attributes:
+        loss: The loss to differentiate.
+        keys: The keys of the variables.
+    """
+
+    def __init__(self, loss: Tensor, keys: tuple[str, ...]) -> None:
+        super().__init__()
+        self.loss = loss
+        self.keys = keys
+
+
+class ModelScope(keras.StatelessScope):
+    """The scope that makes one call of a model_fn a pure function of its variables.
+
+    Args:
+        variables: The registry of variables.
+        mode: "train", "eval" or "infer".
+        values: Current values of variables, by key; missing ones are zero (in the first call).
+        texts: Integers computed from text, in the first call's order; `None` in the first call.
+        gradients: The gradients at each gradient site.
+        stop_at: The gradient site at which to leave the call by `ReachedGradient`.
+        replicas: Number of replicas.
+
+    Attributes:
+        recorded: The records of the trace.
+        collections: Values by the name of a collection, such as those of `lockstep.estimator.losses`.
+        loss_reduction: The reduction of the last loss of `lockstep.estimator.losses` or Keras; `None` if there was
+            none.
+        assigned: The keys of assigned variables.
+    """
+
+    def __init__(
+        self,
+        variables: Variables,
+        mode: str,
+        values: Mapping[str, Any],
+        *,
+        texts: Sequence[Any] | None = None,
+        gradients: Sequence[Sequence[Any]] | None = None,
+        stop_at: int | None = None,
+        replicas: int = 1,
+    ) -> None:
+        creation.install(current)
+        super().__init__(initialize_variables=False)
+        self.mode = mode
+        self.replicas = replicas
+        self.recorded = TraceRecords()
+        self.collections: dict[str, list[Any]] = {}
+        self.loss_reduction: str | None = None
+        self.assigned: set[str] = set()
+        self._variables = variables
+        self._values = dict(values)
+        self._texts = texts
+        self._gradients = gradients
+        self._stop_at = stop_at
+        # Variables and keys by id; the variables are kept alive so that no id is reused.
+        self._registered: dict[int, tuple[Any, str]] = {}
+        self._keys: dict[str, Any] = {}
+        self._own: dict[str, Any] = {}
+        self._pending: _PendingVariable | None = None
+        self._register_global_step()
+
+    def __enter__(self) -> ModelScope:
+        self._before = current()
+        _running.scope = self
+        return super().__enter__()
+
+    def __exit__(self, *args: Any, **kwargs: Any) -> None:
+        _running.scope = self._before
+        super().__exit__(*args, **kwargs)
+
+    @property
+    def global_step(self) -> jax.Array:
+        """Returns the number of steps done before this one: an integer of no dimensions."""
+        return self._values[GLOBAL_STEP]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Returns the current value of each variable, by key."""
+        return dict(self._values)
+
+    def replace_values(self, values: Mapping[str, Any]) -> None:
+        """Sets the current value of each variable."""
+        self._values = dict(values)
+
+    def trainable_variables(self) -> list[Any]:
+        """Returns the trainable variables registered so far, in order of creation."""
+        return [v for v in self._keys.values() if v.trainable]
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """Returns the variables registered so far, by key."""
+        return dict(self._keys)
+
+    def key_of(self, variable: Variable) -> str:
+        """Returns the name of a variable in checkpoints, such as "dense/kernel"."""
+        return self._key(variable)
+
+    def known_key_of(self, variable: Variable) -> str | None:
+        """Returns the name of a variable in checkpoints; `None` if it is not registered so far."""
+        registered = self._registered.get(id(variable))
+        return None if registered is None else registered[1]
+
+    def slot(self, variable: Variable, name: str, initial: Callable[[Any], Any] = jnp.zeros_like) -> Any:
+        """Returns a slot of a variable, such as its momentum.
+
+        Args:
+            variable: The owner.
+            name: The slot's name; `key_of(variable)/name` is its key.
+            initial: Computes the first value from that of `variable`.
+        """
+        owner = self.key_of(variable)
+        first: Callable[[Mapping[str, Any]], Any] = lambda values: initial(jnp.asarray(values[owner]))  # noqa: E731
+        slot = jax.eval_shape(initial, jax.ShapeDtypeStruct(tuple(variable.shape), variable.dtype))
+        return self.derived_variable(f"{owner}/{name}", first, slot.shape, slot.dtype)
+
+    def variable(
+        self, name: str, initial: Callable[[], Any], shape: Sequence[int], dtype: DType, local: bool = False
+    ) -> Any:
+        """Returns a non-trainable variable, created on first use.
+
+        Args:
+            name: The key.
+            initial: Computes the first value.
+            shape: The shape.
+            dtype: The dtype.
+            local: Whether it starts anew in each run and is in no checkpoint.
+        """
+        return self.derived_variable(name, lambda values: initial(), shape, dtype, local)
+
+    def derived_variable(
+        self,
+        name: str,
+        initial: Callable[[Mapping[str, Any]], Any],
+        shape: Sequence[int],
+        dtype: DType,
+        local: bool = False,
+    ) -> Any:
+        """Returns a non-trainable variable whose first value depends on those of earlier variables.
+
+        Args:
+            name: The key.
+            initial: Computes the first value from those of earlier variables, by key.
+            shape: The shape.
+            dtype: The dtype.
+            local: Whether it starts anew in each run and is in no checkpoint.
+        """
+        if name not in self._own:
+            # Keras' constructor calls `register`, which takes the pending entry; its own "zeros" is never used.
+            self._pending = _PendingVariable(name, initial, local)
+            self._own[name] = keras.Variable(
+                "zeros", tuple(shape), jnp.dtype(dtype).name, trainable=False, name=name.replace("/", "_")
+            )
+        return self._own[name]
+
+    def gradients(self, loss: Tensor, variables: Sequence[Any]) -> list[Any]:
+        """Returns the gradients of a loss, as values, averaged over the replicas.
+
+        The model_fn is traced up to here once more for them; XLA merges duplicate computations.
+
+        Args:
+            loss: An array, whose sum is differentiated.
+            variables: The variables.
+        """
+        site = GradientSite(tuple(self.key_of(v) for v in variables))
+        number = len(self.recorded.sites)
+        self.recorded.sites.append(site)
+        if number == self._stop_at:
+            raise ReachedGradient(loss, site.keys)
+        if self._gradients is None:  # The first call, which finds out where the sites are.
+            return [jnp.zeros(v.shape, v.dtype) for v in variables]
+        if number >= len(self._gradients):
+            raise impurity_error("it asked for more gradients as values")
+        return list(self._gradients[number])
+
+    def record(self, name: str, value: Tensor) -> None:
+        """Names a value, for hooks to fetch; a second value of the name becomes "<name>_1"."""
+        values = self.recorded.values
+        values[_unique(name.removesuffix(":0"), values)] = value
+
+    def add_summary(self, summary: SummaryOp) -> None:
+        """Adds a summary for TensorBoard."""
+        self.recorded.summaries.append(summary)
+
+    def host_ids(self, leaf: str, shape: tuple[int, ...], function: Callable[[Any], Any], dtype: DType) -> Any:
+        """Returns integers for the text of a leaf; see `Text.ids`."""
+        number = len(self.recorded.needs)
+        self.recorded.needs.append(HostNeed(leaf, function, np.dtype(dtype)))
+        if self._texts is None:
+            return jnp.zeros(shape, dtype)
+        return self._texts[number]
+
+    def register(self, variable: Variable) -> None:
+        """Registers a variable that the call creates; called by its constructor."""
+        pending, self._pending = self._pending, None
+        initializer, shape, dtype = variable._initializer, tuple(variable.shape), variable._dtype
+        entry = Entry(
+            key=pending.key if pending else _unique(variable.path, self._keys),
+            shape=shape,
+            dtype=dtype,
+            trainable=variable.trainable,
+            local=pending.local if pending else creation.belongs_to_metric(),
+            aggregation=variable.aggregation,
+            initial=pending.initial if pending else (lambda values: initializer(shape, dtype=dtype)),
+        )
+        self._register(variable, entry)
+
+    def get_current_value(self, variable: Variable) -> Any:
+        """Returns a variable's value; Keras' stateless scope calls it."""
+        key = self._key(variable)
+        if key not in self._values:
+            entry = self._variables.entries[key]
+            self._values[key] = jnp.zeros(entry.shape, entry.dtype)
+        return self._values[key]
+
+    def add_update(self, update: tuple[Any, Any]) -> None:
+        """Assigns a variable's value; Keras' stateless scope calls it."""
+        variable, value = update
+        key = self._key(variable)
+        self.assigned.add(key)
+        self._values[key] = value
+
+    def _key(self, variable: Variable) -> str:
+        registered = self._registered.get(id(variable))
+        return registered[1] if registered else self._register_existing(variable)
+
+    def _register_existing(self, variable: Variable) -> str:
+        """Registers a variable that this call uses and has not created."""
+        key = self._variables.registered_key(variable)
+        if key is not None:
+            self._register(variable, self._variables.entries[key])
+            return key
+        # Keras' private attribute: `value` would ask this scope.
+        value = variable._value
+        if value is None or is_traced(value):
+            raise ArgumentError(
+                f"A model_fn must make its layers itself, or use ones that are built. Received: {variable.path}, made "
+                "by another call and kept by an object from outside of the model_fn. Make that object in the model_fn."
+            )
+        # A layer built outside keeps its value as the first one of training.
+        first = np.asarray(value)
+        entry = Entry(
+            key=_unique(variable.path, self._keys),
+            shape=first.shape,
+            dtype=variable._dtype,
+            trainable=variable.trainable,
+            local=False,
+            aggregation=variable.aggregation,
+            initial=lambda values: first,
+        )
+        self._register(variable, entry)
+        return entry.key
+
+    def _register(self, variable: Variable, entry: Entry) -> None:
+        self._variables.register(variable, entry)
+        self._registered[id(variable)] = (variable, entry.key)
+        self._keys[entry.key] = variable
+
+    def _register_global_step(self) -> None:
+        dtype = jax.dtypes.canonicalize_dtype(np.int64)
+        entry = Entry(
+            GLOBAL_STEP, (), dtype.name, False, False, "only_first_replica", lambda values: np.zeros((), dtype)
+        )
+        known = self._variables.entries
+        if GLOBAL_STEP not in known:
+            known[GLOBAL_STEP] = entry
+        self._values.setdefault(GLOBAL_STEP, jnp.zeros((), dtype))
+
+
+class _PendingVariable:
+    """The key and initializer of the variable that is created next."""
+
+    def __init__(self, key: str, initial: Callable[[Mapping[str, Any]], Any], local: bool) -> None:
+        self.key = key
+        self.initial = initial
+        self.local = local
+
+
+def current() -> ModelScope | None:
+    """Returns the scope of the current model_fn call of this thread, or `None`."""
+    return getattr(_running, "scope", None)
+
+
+def demand(caller: str) -> ModelScope:
+    """Returns the scope of the current model_fn call.
+
+    Args:
+        caller: Name of the function that needs it, for the error.
+
+    Raises:
+        StartupOrderError: Outside of a model_fn.
+    """
+    scope = current()
+    if scope is None:
+        raise StartupOrderError(
+            f"{caller} can only be used inside of a model_fn, while lockstep.estimator.Estimator calls it. Received: a "
+            "call outside of one."
+        )
+    return scope
+
+
+def record(name: str, value: Tensor) -> Any:
+    """Names a value in a model_fn, for hooks to fetch; returns the value.
+
+    Args:
+        name: The name; a second value of the name becomes "<name>_1".
+        value: An array.
+
+    Raises:
+        StartupOrderError: Outside of a model_fn.
+
+    Source: the names of TensorFlow's operations, such as tf.identity(value, name=name).
+    """
+    demand("record").record(name, value)
+    return value
+
+
+def _unique(name: str, taken: Mapping[str, Any]) -> str:
+    unique, number = name, 0
+    while unique in taken:
+        number += 1
+        unique = f"{name}_{number}"
+    return unique

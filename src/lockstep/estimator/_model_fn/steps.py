@@ -1,0 +1,413 @@
+"""Training, evaluation and prediction steps of a model_fn, for the step program."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from lockstep._engine.keras.batch_moments import moments_over_replicas
+from lockstep._engine.step.protocol import Step, Update
+from lockstep._engine.step.reduction import Reduction
+from lockstep._engine.step.replicas import AXIS, Replicas
+from lockstep._engine.step.rounds import COMMON, OWN, PARAMETER, Local, Role, role_of
+from lockstep._engine.step.shares import Made, OwnShares, Shares
+from lockstep._engine.step.tracing import is_traced
+from lockstep._nest import packed
+from lockstep._types import Array, Metric, PyTree, State, Tensor, Variable
+from lockstep.errors import ArgumentError
+from lockstep.estimator._model_fn.function import Data, ModelCall, ModelFunction
+from lockstep.estimator._model_fn.outputs import Selection, combine_outputs
+from lockstep.estimator._model_fn.records import MetricOp, TrainOp, group
+from lockstep.estimator._model_fn.scope import ReachedGradient
+from lockstep.estimator._model_fn.variables import GLOBAL_STEP, Entry, impurity_error
+
+Values = Mapping[str, Any]
+
+
+class Steps:
+    """The forms of one step: for a whole batch, for one replica's shard, split before the update, and for local SGD.
+
+    In each, the model_fn sees a replica's shard as its batch. A batch that does not divide evenly is cut into shards of
+    about equal size, which every device computes one after another.
+
+    Args:
+        compute: Computes one step on shards: `(state, shards) -> (outputs, state)`.
+        replicas: The replicas the step runs on.
+        roles: Returns the role of each variable in local SGD.
+        begin: Returns a step on shards that is split before the update; `None` if the step has no update.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[Any, Shares], tuple[Any, Any]],
+        replicas: Replicas,
+        roles: Callable[[Any], Any] | None = None,
+        begin: Callable[[Shares], SplitStep] | None = None,
+    ) -> None:
+        self._compute = compute
+        self._replicas = replicas
+        self._roles = roles
+        self._begin = begin
+
+    def batch_step(self, state: State, data: Data) -> tuple[Any, Any]:
+        """Computes the step for a batch that every device holds as a whole."""
+        parts, weights = _cut(data, self._replicas.count)
+        return self._compute(state, Shares(parts, weights))
+
+    def replica_step(self) -> Step | None:
+        """Returns the step for one replica's shard; `None` if there is only one replica."""
+        if self._replicas.count == 1:
+            return None
+        return self._shard_step
+
+    def split_step(self) -> tuple[Step, Update] | None:
+        """Returns the step up to averaged gradients and the update, for ZeRO-1; `None` without it.
+
+        The update is traced after each trace of the gradients, for the same state.
+        """
+        begin = self._begin
+        if begin is None or not self._replicas.divides_slots or self._replicas.count == 1:
+            return None
+        shapes: list[Any] = []
+
+        def gradients(state: State, data: Data) -> tuple[Any, Any]:
+            shapes[:] = [jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), data)]
+            outputs, pending = begin(self._one_shard(data)).forward(state)
+            return outputs, TracedLeaves(pending).traced
+
+        def update(state: State, traced: PyTree) -> Any:
+            # Runs outside of the replicas' shard_map, where their tracers are invalid: the model_fn is traced again for
+            # its records (which rules, which variables), and the gradients' values come in as arguments.
+            step, pending = _trace_forward(begin, state, shapes[0])
+            return step.apply(state, pending.merge(traced))
+
+        return gradients, update
+
+    def local_step(self) -> Local | None:
+        """Returns the step of local SGD; `None` without it."""
+        rounds = self._replicas.rounds
+        if rounds is None or self._roles is None:
+            return None
+        return Local(rounds, self._local_shard_step, self._roles, whole=self._local_batch_step)
+
+    def _local_shard_step(self, state: State, data: Data) -> tuple[Any, Any]:
+        return self._compute(state, OwnShares([data], [1.0], place=lax.axis_index(AXIS), part=1 / self._replicas.count))
+
+    def _local_batch_step(self, state: State, data: Data) -> tuple[Any, Any]:
+        return self._compute(state, OwnShares(*_cut(data, self._replicas.count), place=lax.axis_index(AXIS)))
+
+    def _shard_step(self, state: State, data: Data) -> tuple[Any, Any]:
+        return self._compute(state, self._one_shard(data))
+
+    def _one_shard(self, data: Data) -> Shares:
+        count = self._replicas.count
+        return Shares([data], [1.0 / count], AXIS, count, self._replicas.reduction or Reduction())
+
+
+class SplitStep(Protocol):
+    """A step in two parts: gradients of the batch, and the update."""
+
+    def forward(self, state: Values) -> tuple[Any, Any]:
+        """Returns the outputs, and the input of `apply`: gradients, and other values from the batch."""
+        ...
+
+    def apply(self, state: Values, pending: PyTree) -> dict[str, Any]:
+        """Returns the state after the update."""
+        ...
+
+
+class TracedLeaves:
+    """A PyTree split into traced leaves and the rest, which is static.
+
+    Attributes:
+        traced: The traced leaves.
+    """
+
+    def __init__(self, value: Tensor) -> None:
+        leaves, self._structure = jax.tree.flatten(value)
+        self.traced = [leaf for leaf in leaves if is_traced(leaf)]
+        self._rest = [None if is_traced(leaf) else (leaf,) for leaf in leaves]
+
+    def merge(self, traced: Sequence[Any]) -> Any:
+        """Returns the PyTree with other values in the places of the traced leaves."""
+        values = iter(traced)
+        return jax.tree.unflatten(self._structure, [next(values) if r is None else r[0] for r in self._rest])
+
+
+def _trace_forward(begin: Callable[[Shares], SplitStep], state: State, data: PyTree) -> tuple[SplitStep, TracedLeaves]:
+    """Traces the first part of a split step for its records; its values are dead tracers."""
+    traces: list[tuple[SplitStep, TracedLeaves]] = []
+
+    def trace(state: State, data: PyTree) -> tuple[()]:
+        step = begin(Shares([data], [1.0]))
+        traces.append((step, TracedLeaves(step.forward(state)[1])))
+        return ()
+
+    jax.eval_shape(trace, state, data)
+    return traces[0]
+
+
+def train_step(function: ModelFunction, replicas: Replicas, selection: Selection) -> Steps:
+    """Returns the step that trains.
+
+    Its state is the value of each variable by key; its outputs are the selection.
+    """
+
+    def begin(shares: Shares) -> _TrainStep:
+        return _TrainStep(function, shares, selection, _over_replicas(shares, replicas))
+
+    def compute(state: Values, shares: Shares) -> tuple[Any, Any]:
+        step = begin(shares)
+        outputs, pending = step.forward(state)
+        return outputs, step.apply(state, pending)
+
+    return Steps(compute, replicas, lambda state: {key: _role(function, key) for key in state}, begin)
+
+
+def _role(function: ModelFunction, key: str) -> Role:
+    """Returns a variable's role in local SGD; variables that the model_fn does not assign are optimizers'."""
+    entry, first = function.variables.entries[key], function.first
+    assert first is not None
+    if entry.trainable:
+        return PARAMETER
+    if key == GLOBAL_STEP or key in first.assigned:
+        return COMMON if key == GLOBAL_STEP else role_of(entry.is_seed, entry.aggregation)
+    return COMMON if entry.is_seed or entry.aggregation == "only_first_replica" else OWN
+
+
+def _over_replicas(shares: Shares, replicas: Replicas) -> bool:
+    return shares.axis is not None and replicas.batch_statistics == "global"
+
+
+class _TrainStep:
+    """One training step, split before the update, while it is traced."""
+
+    def __init__(self, function: ModelFunction, shares: Shares, selection: Selection, over_replicas: bool) -> None:
+        self._function = function
+        self._shares = shares
+        self._selection = selection
+        self._over_replicas = over_replicas
+        self._calls: list[ModelCall] = []
+
+    def forward(self, state: Values) -> tuple[Any, Any]:
+        """Calls the model_fn for each shard and averages gradients."""
+        with moments_over_replicas(AXIS) if self._over_replicas else contextlib.nullcontext():
+            gradients = self._gradients_of_sites(state)
+            results = [self._forward(state, number, gradients) for number in range(len(self._shares.data))]
+        call = self._calls[0]
+        ops = group(call.spec.train_op)
+        changed = self._combine_values(state, [r["values"] for r in results])
+        reduction = call.scope.loss_reduction
+        per_op = self._mean_gradients(ops, [r["gradients"] for r in results], reduction)
+        # The first shard's, no mean: all have the same learning rate, unless the model_fn computes it from its batch.
+        hyper = jax.tree.map(lambda v: self._shares.first([v]), results[0]["hyper"])
+        return combine_outputs(self._shares, [r["outputs"] for r in results], reduction), (changed, per_op, hyper)
+
+    def apply(self, state: Values, pending: PyTree) -> dict[str, Any]:
+        """Runs the update rules in the scope of the first shard's call."""
+        changed, per_op, hyper = pending
+        call, values = self._calls[0], {**state, **changed}
+        ops = group(call.spec.train_op)
+        after = self._function.resume(call, values, lambda: self._update(call, ops, per_op, hyper))
+        self._function.finish(call)
+        updated = [key for key, value in after.items() if value is not values.get(key)]
+        self._function.updated = frozenset(updated) - {GLOBAL_STEP, *self._function.variables.trainable_keys()}
+        return after
+
+    def _mean_gradients(
+        self, ops: Sequence[TrainOp], gradients: list[list[Any]], reduction: str | None
+    ) -> list[list[Any]]:
+        """Averages the gradients of each operation over the shards."""
+        # Gradients that the model_fn took as values are averages already, but it may have added something of its batch
+        # to them; averaging equal values changes nothing.
+        shares = [self._shares.of_loss(reduction) if op.loss is not None else self._shares for op in ops]
+        return [s.mean_of_gradients([shard[number] for shard in gradients]) for number, s in enumerate(shares)]
+
+    def _gradients_of_sites(self, state: Values) -> list[list[Any]] | None:
+        """Computes the gradients that the model_fn asks for as values, one site after another."""
+        first = self._function.first
+        if first is None:  # The first call: there are no values to differentiate at, and zeros do.
+            return None
+        shares = self._shares.of_loss(first.scope.loss_reduction)
+        gradients: list[list[Any]] = []
+        for _ in first.scope.recorded.sites:
+            # Each site may depend on the gradients of the sites before it.
+            per_shard = [self._gradients_at_site(state, gradients, n) for n in range(len(shares.data))]
+            gradients.append(shares.mean_of_gradients(per_shard))
+        return gradients
+
+    def _gradients_at_site(self, state: Values, earlier: list[list[Any]], number: int) -> list[Any]:
+        """Computes one shard's gradients at the next site."""
+        own = _with_own_seeds(self._function, self._shares, number, state)
+        keys: tuple[str, ...] = ()
+
+        def loss_fn(trainable: Values) -> Any:
+            nonlocal keys
+            try:
+                self._function({**own, **trainable}, self._shares.data[number], earlier, stop_at=len(earlier))
+            except ReachedGradient as reached:
+                keys = reached.keys
+                return jnp.sum(reached.loss)
+            raise impurity_error("it asked for fewer gradients as values")
+
+        gradients = jax.grad(loss_fn)(self._trainable(state))
+        return [gradients[key] for key in keys]
+
+    def _trainable(self, state: Values) -> dict[str, Any]:
+        return {key: state[key] for key in self._function.variables.trainable_keys() if key in state}
+
+    def _forward(self, state: Values, number: int, gradients: list[list[Any]] | None) -> dict[str, Any]:
+        """Calls the model_fn for one shard and differentiates its losses."""
+        own = _with_own_seeds(self._function, self._shares, number, state)
+        data = self._shares.data[number]
+
+        def losses(trainable: Values) -> tuple[list[Any], dict[str, Any]]:
+            call = self._function({**own, **trainable}, data, gradients)
+            self._calls.append(call)
+            ops = group(call.spec.train_op)
+            result = {
+                "values": _changes(call.scope.values, {**own, **trainable}),
+                "hyper": [dict(op.rule.hyper) for op in ops],
+                "gradients": [list(op.gradients) for op in ops],
+                "outputs": self._selection.select(call),
+            }
+            return [jnp.sum(op.loss) for op in ops if op.loss is not None], result
+
+        primals, pull_back, result = jax.vjp(losses, self._trainable(state), has_aux=True)
+        self._add_gradients(pull_back, primals, result)
+        return result
+
+    def _add_gradients(
+        self, pull_back: Callable[[list[Array]], tuple[dict[str, Array]]], losses: list[Any], result: dict[str, Any]
+    ) -> None:
+        """Adds the gradients of each operation's loss, by one pull-back each."""
+        call = self._calls[-1]
+        number = 0
+        for op, gradients in zip(group(call.spec.train_op), result["gradients"], strict=True):
+            if op.loss is None:
+                continue
+            direction = [jnp.ones_like(v) if i == number else jnp.zeros_like(v) for i, v in enumerate(losses)]
+            (by_key,) = pull_back(direction)
+            gradients += [_gradient_of(by_key, call.scope.key_of(v), v) for v in op.variables]
+            number += 1
+
+    def _combine_values(self, state: Values, changed: list[dict[str, Any]]) -> dict[str, Any]:
+        entries = self._function.variables.entries
+        return _combine(self._shares, entries, state, {k: [c[k] for c in changed] for k in changed[0]})
+
+    def _update(self, call: ModelCall, ops: Sequence[TrainOp], gradients: PyTree, hyper: PyTree) -> dict[str, Any]:
+        """Runs the update rules in order and increments the global step."""
+        for op, op_gradients, op_hyper in zip(ops, gradients, hyper, strict=True):
+            op.rule.update(call.scope, op_gradients, list(op.variables), op_hyper)
+        values = call.scope.values
+        values[GLOBAL_STEP] = values[GLOBAL_STEP] + increment(ops)
+        return values
+
+
+def increment(ops: Sequence[TrainOp]) -> int:
+    """Returns the global step's increment: one per operation that was given it, and at least one."""
+    return sum(op.counts for op in ops) or 1
+
+
+def evaluate_step(function: ModelFunction, replicas: Replicas, selection: Selection) -> Steps:
+    """Returns the step that evaluates; its output "metrics" holds the results over all batches so far."""
+
+    def compute(state: Values, shares: Shares) -> tuple[Any, Any]:
+        entries = function.variables.entries
+        calls: list[ModelCall] = []
+        for number, data in enumerate(shares.data):
+            calls.append(function(_with_own_seeds(function, shares, number, state), data))
+        changed = [k for k, v in calls[0].scope.values.items() if v is not state.get(k)]
+        after = {k: [c.scope.values[k] for c in calls] for k in changed}
+        values = {**state, **_combine(shares, entries, state, after)}
+        outputs = combine_outputs(shares, [selection.select(c) for c in calls], calls[0].scope.loss_reduction)
+        is_one = len(calls) == 1 and shares.axis is None
+        results, after = function.resume(calls[0], values, lambda: _results(calls[0], outputs["loss"], is_one))
+        function.finish(calls[0])
+        return {**outputs, "metrics": results}, after
+
+    return Steps(compute, replicas)
+
+
+def _results(call: ModelCall, loss: Tensor, is_one: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the metrics over all batches so far, and the state."""
+    # TensorFlow's evaluation loss is the plain mean over batches, whatever their sizes.
+    metrics = {name: _result(name, metric, is_one) for name, metric in (call.spec.eval_metric_ops or {}).items()}
+    total = call.scope.variable("loss/total", lambda: np.zeros(()), (), loss.dtype, local=True)
+    count = call.scope.variable("loss/count", lambda: np.zeros(()), (), loss.dtype, local=True)
+    total.assign(total.value + loss)
+    count.assign(count.value + 1)
+    return {**metrics, "loss": total.value / count.value}, call.scope.values
+
+
+def _result(name: str, metric: Metric, is_one: bool) -> Any:
+    if isinstance(metric, MetricOp):
+        return metric.metric.result()
+    if hasattr(metric, "result"):
+        return metric.result()
+    if not is_one:
+        raise ArgumentError(
+            "On several replicas the value of a metric is computed from the sums over all of them. Received: "
+            f"eval_metric_ops[{name!r}] as a pair of values. Use a function of lockstep.estimator.metrics, or a metric "
+            "of Keras."
+        )
+    return metric[1]
+
+
+def predict_step(function: ModelFunction, replicas: Replicas, selection: Selection) -> Steps:
+    """Returns the step that predicts; its output "predictions" is the spec's."""
+
+    def compute(state: Values, shares: Shares) -> tuple[Any, Any]:
+        assert len(shares.data) == 1 and shares.axis is None, "predictions are made on one device"
+        call = function(state, shares.data[0])
+        function.finish(call)
+        return {**selection.select(call), "predictions": packed(call.spec.predictions)}, call.scope.values
+
+    return Steps(compute, replicas)
+
+
+def _cut(data: Data, replicas: int) -> tuple[list[Data], list[float]]:
+    """Cuts a batch into shards of about equal size; data without a common first axis stays one shard."""
+    lengths = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(data)}
+    rows = lengths.pop() if len(lengths) == 1 else None
+    if replicas == 1 or not rows or rows == 1:
+        return [data], [1.0]
+    # Fewer rows than replicas: some replicas would have none, so there are fewer shards.
+    pieces = min(replicas, rows)
+    ends = [rows * i // pieces for i in range(pieces + 1)]
+    bounds = list(itertools.pairwise(ends))
+    return [jax.tree.map(lambda a: a[b:e], data) for b, e in bounds], [(e - b) / rows for b, e in bounds]  # noqa: B023
+
+
+def _with_own_seeds(function: ModelFunction, shares: Shares, number: int, values: Values) -> dict[str, Any]:
+    entries = function.variables.entries
+    return {k: shares.own_seed(number, v) if entries[k].is_seed else v for k, v in values.items()}
+
+
+def _combine(
+    shares: Shares, entries: Mapping[str, Entry], state: Values, after: Mapping[str, Sequence[Any]]
+) -> dict[str, Any]:
+    """Combines the shards' values of variables; a new variable starts at zero."""
+
+    def before(key: str) -> Any:
+        return state[key] if key in state else jnp.zeros(entries[key].shape, entries[key].dtype)
+
+    made = [Made(entries[k].is_seed, entries[k].aggregation, before(k), values) for k, values in after.items()]
+    return dict(zip(after, shares.combine(made), strict=True))
+
+
+def _changes(values: Values, before: Values) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not before.get(key)}
+
+
+def _gradient_of(gradients: Values, key: str, variable: Variable) -> Any:
+    """Returns the gradient of a variable; zero in the first call, which has no values to differentiate at."""
+    gradient = gradients.get(key)
+    return jnp.zeros(variable.shape, variable.dtype) if gradient is None else gradient

@@ -1,0 +1,332 @@
+"""A step program of a user's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax
+
+from lockstep import checkpoint
+from lockstep._engine.input.feed import Feed
+from lockstep._engine.keras import agreement
+from lockstep._engine.runtime import local_training
+from lockstep._engine.step.placement import Placed, shapes_of
+from lockstep._engine.step.program import CompiledProgram
+from lockstep._engine.step.replicas import Replicas
+from lockstep._engine.step.same_program import Subject, described
+from lockstep._engine.step.tracing import name_of
+from lockstep._nest import canonical, map_structure, opened
+from lockstep.errors import ArgumentError, CheckpointError, UnsupportedError
+from lockstep.training._program_fit import Fit, Plan
+from lockstep.training._program_layout import Layout, settled
+from lockstep.training._program_local import OwnStep, demand_fit
+from lockstep.training._program_optimizer import checked_part, local_of, places_of_optimizer
+from lockstep.training._program_replica import ReplicaStep
+from lockstep.training._program_source import source_of, together
+from lockstep.training._program_state import ProgramState, checked
+from lockstep.training._program_step import UserStep, examine, of_arrays, shaped
+
+if TYPE_CHECKING:
+    from lockstep.distribute import Strategy
+
+View = Literal["global", "replica"]
+
+
+class Program:
+    """A step of your own on the replicas of a strategy: plain JAX, optax, Flax, Equinox, or layers of Keras.
+
+    The step is a pure function `(state, batch) -> (state, logs)`. The state is any pytree: arrays, keys of
+    `jax.random`, and what is no array (functions and settings of Equinox' modules, text, `None`), which passes through
+    as it is. Python's numbers are arrays if the step changes them. Logs are a pytree of numbers: `{"loss": loss}`.
+
+    In the global view the step is written for the whole batch, and XLA divides its work over the replicas. So it
+    computes what one device would, whatever it does with the batch, and whether or not the replicas can divide it.
+
+    In the replica view the step is written for one replica's share, and says itself what the replicas exchange:
+    `lockstep.distribute.get_replica_context()` has `average_gradients` (which follows the strategy's options),
+    `all_reduce` and `all_gather`. All replicas must come to the same state; logs that differ are averaged.
+
+    Args:
+        step: The step.
+        strategy: Whose replicas. Default: the one whose scope is open, else one device.
+        view: "global" (default) or "replica": for what the step is written.
+        parameters: For strategies with `local_steps`, which need it: returns the part of a state that is combined at
+            the end of a round. Each replica then makes the step on its share of a batch, as one device would, without
+            any exchange; what else the state has of its own is its own for good. Others do without.
+        optimizer_state: For strategies with `shard_optimizer_state`, which need it: returns the part of a state that
+            is the optimizer's, of which each replica then keeps a part of each array. Others do without.
+
+    Raises:
+        ArgumentError: If an argument is not as described.
+        UnsupportedError: If the strategy has options that the view cannot follow.
+
+    Examples:
+        >>> def step(params, batch):
+        ...     loss, grads = jax.value_and_grad(loss_fn)(params, batch)
+        ...     return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), {"loss": loss}
+        >>> program = Program(step, strategy)
+        >>> params = program.fit(params, dataset, epochs=3, checkpoint_dir="runs/mine")
+    """
+
+    def __init__(
+        self,
+        step: UserStep,
+        strategy: Strategy | None = None,
+        view: View = "global",
+        parameters: Callable[[Any], Any] | None = None,
+        optimizer_state: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._step = _checked_step(step)
+        from lockstep.distribute._context import default as default_strategy
+
+        found = _checked_strategy(strategy)
+        if strategy is None and found is default_strategy():
+            local_training.warn(f"The Program of {name_of(step)}", "Give it the strategy: Program(step, strategy).")
+        self._replicas = found._demanded_replicas()  # pyright: ignore[reportPrivateUsage]
+        self._optimizer_state = checked_part(optimizer_state, view, self._replicas)
+        self._per_replica = ReplicaStep(step, found, self._replicas) if _is_replica(view, self._replicas) else None
+        self._own = None if self._replicas.rounds is None else OwnStep(step, self._replicas, parameters)
+        self._compiled: list[tuple[Layout, CompiledProgram]] = []
+        # The state that was returned last, and the arrays behind it: they are on the replicas already.
+        self._last: tuple[list[Any], list[jax.Array]] = ([], [])
+        self.history: dict[str, list[Any]] = {}
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process is the one that prints and writes: the chief, or worker 0 where there is none."""
+        return self._replicas.runtime.is_chief
+
+    def __call__(self, state: Any, batch: Any) -> tuple[Any, Any]:
+        """Runs one step; all tasks call it alike.
+
+        Args:
+            state: The state; one that a step returned is consumed by it, as by `jax.jit(..., donate_argnums=0)`.
+            batch: A global batch, the same on every task: a pytree of arrays; or one of `batches`, or of what
+                `strategy.experimental_distribute_dataset` returns.
+
+        Returns:
+            The new state, on all replicas, and the logs of the step, as arrays of this process.
+
+        Raises:
+            ArgumentError: If the step is not pure, or its state not like the one it was given.
+            UnsupportedError: If the strategy has `local_steps`, which need the end of training: see `fit`.
+        """
+        demand_fit(self._replicas)
+        return self._replicas.runtime.launch("a step of lockstep.training.Program", partial(self._run, state, batch))
+
+    def _run(self, state: Any, batch: Any) -> tuple[tuple[Any, Any], Any]:
+        """Returns the new state and the logs, and an array of them."""
+        batch = batch if isinstance(batch, Placed) else canonical(together(batch, self._replicas))
+        layout, program = self._program_for(state, batch)
+        placed = batch if isinstance(batch, Placed) else program.place_batch(batch)
+        outputs, after = program.run(self._placed(layout, program, state), placed)
+        new, logs = layout.state(after), opened(outputs.last)
+        self._last = jax.tree.leaves(new), after
+        return (new, logs), next(iter([*jax.tree.leaves(logs), *after]), None)
+
+    def fit(
+        self,
+        state: Any,
+        dataset: Any,
+        *,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        steps: int | None = None,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        save_every: int | Literal["epoch"] | None = "epoch",
+        keep_max: int = 5,
+        callbacks: Sequence[Any] | None = None,
+        verbose: Any = "auto",
+    ) -> Any:
+        """Trains: the whole loop, with several short steps in one dispatch, callbacks, checkpoints and exact restarts.
+
+        With `checkpoint_dir`, a call that was interrupted and is made again, by the same program, goes on with the step
+        after the newest checkpoint, with the batch that comes next; on any number of workers and devices. A call that
+        had come to its end returns that state. SIGTERM on any worker saves and ends all of them after the same step.
+
+        Args:
+            state: The state to begin with; it is not consumed. With several workers, the chief's counts.
+            dataset: A `lockstep.data.Dataset` of global batches, or an iterable of them, the same on every worker.
+            epochs: How many passes over it; default: 1, or as many as `steps` take.
+            steps_per_epoch: After how many batches an epoch ends, and the next one continues; default: with the data.
+            steps: With how many steps in all training ends, counted over epochs and restarts.
+            checkpoint_dir: Where checkpoints are, and nothing else. Default: there are none.
+            save_every: After how many steps there is one, or "epoch": after each. `None`: only at the end, and when the
+                job is asked to end.
+            keep_max: How many are kept, the newest ones.
+            callbacks: Keras' callbacks, whose `model` is a `Training`; `Every` makes one of a function.
+            verbose: As in Keras: "auto", 0, 1 or 2.
+
+        Returns:
+            The state at the end, as arrays of this process.
+
+        Raises:
+            ArgumentError: If an argument, or the step, is not as described.
+            CheckpointError: If a checkpoint cannot be written, or is of another state or other data.
+            InputError: If there are no data, or they cannot be read.
+            Preempted: After SIGTERM, when all is saved.
+        """
+        plan = Plan(epochs, steps_per_epoch, steps, checkpoint_dir, save_every, keep_max)
+        runtime = self._replicas.runtime
+        with runtime.depending_on_others("lockstep.training.Program.fit"):
+            source = source_of(dataset, self._replicas, steps_per_epoch or steps)
+            layout, program = self._program_for(state, source.peek)
+            held = ProgramState(program, layout, layout.arrays(state))
+            feed = Feed(source, program, runtime, steps_per_epoch)
+            fit = Fit(held, program, feed, plan, callbacks, verbose, runtime)
+            fit.run()
+            self.history = fit.history
+            return held.local()
+
+    def batches(self, dataset: Any, steps: int | None = None) -> Iterator[Placed]:
+        """Yields the global batches of one pass over a dataset, for a loop around `program(state, batch)`.
+
+        Each is on the replicas already, and every worker has read its own rows of it alone.
+
+        Args:
+            dataset: As for `fit`.
+            steps: How many at most.
+        """
+        source = source_of(dataset, self._replicas, steps)
+        placing = CompiledProgram(lambda state, batch: (batch, state), self._replicas, repeats=False)
+        with Feed(source, placing, self._replicas.runtime, steps, at_most=True).epoch(()) as batches:
+            yield from batches
+
+    def local(self, value: Any) -> Any:
+        """Returns a state that a step returned as arrays of this process, for what it does without the others.
+
+        All tasks call it together where the strategy has `shard_optimizer_state` and they are several.
+        """
+        divided = [a for a in jax.tree.leaves(value) if _is_placed(a, self._replicas) and not a.is_fully_replicated]
+        if divided:
+            self._replicas.runtime.agree("lockstep.training.Program.local", len(divided))
+        return map_structure(lambda a: local_of(self._replicas, a) if _is_placed(a, self._replicas) else a, value)
+
+    def restore(self, state: Any, checkpoint_dir: str | os.PathLike[str]) -> Any:
+        """Returns the state of the newest checkpoint of a directory, in the structure of `state`.
+
+        Raises:
+            CheckpointError: If there is none, or it is of another state.
+        """
+        found = checkpoint.load_newest(checkpoint_dir)
+        if found is None:
+            raise CheckpointError(
+                f"A state is restored from a directory with checkpoints. Received: {os.fspath(checkpoint_dir)!r}, "
+                "which holds none. Give the checkpoint_dir of a fit that has saved."
+            )
+        changed = frozenset(
+            i for i, n in enumerate(Layout(state).names) if n in {k.removeprefix("state/") for k in found.arrays}
+        )
+        layout = Layout(state, changed)
+        arrays = [jax.numpy.asarray(a) for a in layout.arrays(state)]
+        return layout.state([jax.numpy.asarray(a) for a in checked(layout, arrays, found.arrays)])
+
+    def _program_for(self, state: Any, batch: Any) -> tuple[Layout, CompiledProgram]:
+        """The step for states like this one, compiled once; `batch` is one, or a function that returns one."""
+        for layout, program in self._compiled:
+            if layout.fits(state):
+                return layout, program
+        example = batch() if callable(batch) else batch
+        shapes = _shapes(self._replicas, example)
+        layout = settled(state, partial(self._examine, state, shapes))
+        program = self._program(layout, state, shapes)
+        self._compiled.append((layout, program))
+        return layout, program
+
+    def _program(self, layout: Layout, state: Any, batch: Any) -> CompiledProgram:
+        subject = self._subject(layout)
+        if self._own is not None:
+            arrays = shaped([jax.numpy.asarray(a) for a in layout.arrays(state)])
+            local = self._own.local(layout, arrays, batch)
+            return CompiledProgram(of_arrays(self._step, layout), self._replicas, local=local, subject=subject)
+        own = self._per_replica
+        if own is None:
+            part = self._optimizer_state
+            divided = None if part is None else partial(places_of_optimizer, layout, part)
+            return CompiledProgram(of_arrays(self._step, layout), self._replicas, slots=divided, subject=subject)
+        return CompiledProgram(own.of_whole(layout), self._replicas, own.of_replica(layout), subject=subject)
+
+    def _subject(self, layout: Layout) -> Subject:
+        def explain(avals: Sequence[Any]) -> dict[str, Any]:
+            return layout.told([described(aval) for aval in avals])
+
+        return Subject(f"the step {name_of(self._step)}", explain)
+
+    def _examine(self, state: Any, batch: Any, layout: Layout) -> None:
+        arrays = shaped([jax.numpy.asarray(a) for a in layout.arrays(state)])
+        if self._per_replica is None:
+            examine(self._step, layout, arrays, batch)
+        else:
+            self._per_replica.examine(layout, arrays, batch)
+
+    def _placed(self, layout: Layout, program: CompiledProgram, state: Any) -> list[jax.Array]:
+        """The arrays of a state on the replicas: as the last step has left them there, or new copies."""
+        leaves = jax.tree.leaves(state)
+        last, arrays = self._last
+        if len(leaves) == len(last) and all(a is b for a, b in zip(leaves, last, strict=True)):
+            return arrays
+        _demand_not_consumed(layout, leaves)
+        held = ProgramState(program, layout, layout.arrays(state))
+        agreement.begin_run(self._replicas.runtime, "a state given to lockstep.training.Program", held, {})
+        return held.take()
+
+
+def _checked_strategy(strategy: Any) -> Strategy:
+    from lockstep.distribute import Strategy, get_strategy
+
+    found = get_strategy() if strategy is None else strategy
+    if not isinstance(found, Strategy):
+        raise ArgumentError(
+            f"strategy is a strategy of lockstep.distribute. Received: {type(found).__name__}. Example: "
+            "lockstep.distribute.MirroredStrategy()"
+        )
+    return found
+
+
+def _checked_step(step: Any) -> Any:
+    if callable(step):
+        return step
+    raise ArgumentError(f"step is a function (state, batch) -> (state, logs). Received: {type(step).__name__}.")
+
+
+def _is_replica(view: Any, replicas: Replicas) -> bool:
+    """Whether steps are written for one replica; raises `ArgumentError` for what is no view, or the wrong one."""
+    if view not in ("global", "replica"):
+        raise ArgumentError(f'view is "global" or "replica". Received: {view!r}.')
+    if view == "replica" and replicas.rounds is not None:
+        raise UnsupportedError(
+            "With local_steps each replica makes the step by itself, as one device would. Received: "
+            'view="replica", for steps that say what replicas exchange. Leave view out, and exchange nothing.'
+        )
+    if view == "global" and replicas.explicit and replicas.rounds is None:
+        raise UnsupportedError(
+            "Options of the strategy that say how gradients travel, or which examples batch normalisation sees, have a "
+            'meaning for steps that are written for one replica. Received: such options, and view="global", in which '
+            'XLA divides the step. Write the step for a replica\'s share, with view="replica" and '
+            "get_replica_context().average_gradients(gradients); or leave the options out."
+        )
+    return view == "replica"
+
+
+def _shapes(replicas: Replicas, batch: Any) -> Any:
+    if isinstance(batch, Placed):
+        data = batch.data
+        return jax.eval_shape(batch.recipe, *data) if batch.recipe else shaped(data)
+    return shaped(shapes_of(replicas, batch))
+
+
+def _is_placed(value: Any, replicas: Replicas) -> bool:
+    return isinstance(value, jax.Array) and len(value.sharding.device_set) == replicas.count > 1
+
+
+def _demand_not_consumed(layout: Layout, leaves: Sequence[Any]) -> None:
+    for name, leaf in zip(layout.names, leaves, strict=True):
+        if isinstance(leaf, jax.Array) and leaf.is_deleted():
+            raise ArgumentError(
+                f"A state that a step returned is consumed by the next one. Received: a state whose leaf {name} is "
+                "gone. Go on with what the last step returned; keep a copy of what is needed later: "
+                "jax.tree.map(jnp.copy, state)."
+            )

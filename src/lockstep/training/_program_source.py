@@ -1,0 +1,147 @@
+"""What a step program of a user's own reads: datasets, and any iterable of global batches."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep._engine.input import random_state
+from lockstep._engine.input.batch import no_batch
+from lockstep._engine.input.datasets import everything
+from lockstep._engine.input.position import pass_over
+from lockstep._engine.input.source import DistributedSource, Source, distribution_of, drawing_again
+from lockstep._engine.step.portions import Part
+from lockstep._engine.step.replicas import Replicas
+from lockstep._nest import canonical, map_structure
+from lockstep.data._keras_adapter import check_finite
+from lockstep.distribute._values import DistributedValues, PerReplica
+from lockstep.errors import ArgumentError
+
+
+def source_of(data: Any, replicas: Replicas, steps: int | None) -> Source:
+    """Returns a source of the batches of `data`, in the structure that they have there.
+
+    Args:
+        data: A `lockstep.data.Dataset` of global batches, what `experimental_distribute_dataset` makes of one, or an
+            iterable of global batches, equal on all tasks.
+        replicas: Who trains.
+        steps: After how many batches an epoch, or training, ends; `None` if with the data.
+
+    Raises:
+        ArgumentError: If it is none of these.
+        InputError: If neither data nor training end.
+    """
+    if (distribution := distribution_of(data, replicas)) is not None:
+        check_finite(distribution.dataset, steps)
+        return DistributedSource(distribution, everything)
+    if isinstance(data, (np.ndarray, jax.Array, str, bytes, dict)) or not isinstance(data, Iterable):
+        raise ArgumentError(
+            "A program trains on a lockstep.data.Dataset of global batches, or on an iterable of them. Received: "
+            f"{type(data).__name__}. Arrays become one with "
+            "lockstep.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).batch(64)."
+        )
+    return Batches(data)
+
+
+def together(batch: Any, replicas: Replicas) -> Any:
+    """Returns a batch whose arrays may be values of the replicas as one of arrays, or as this task's part of it.
+
+    Raises:
+        ArgumentError: If its arrays are divided in different ways, or nobody knows in which.
+    """
+    leaves = jax.tree.leaves(batch)
+    if not any(isinstance(leaf, DistributedValues) for leaf in leaves):
+        return batch
+    rows = {_rows(leaf) for leaf in leaves}
+    known = rows.pop()
+    if rows or known is None:
+        raise ArgumentError(
+            "A batch of the values of replicas has them for each array, with the same rows on each replica, as "
+            f"experimental_distribute_dataset yields it. Received: {batch!r:.200}. Pass one of those, or global arrays."
+        )
+    data = map_structure(lambda v: np.concatenate([np.asarray(own) for own in v.values]), batch)
+    tasks = len(replicas.runtime.tasks)
+    each = replicas.count // tasks
+    return data if tasks == 1 else Part(data, tuple(sum(known[i * each : (i + 1) * each]) for i in range(tasks)))
+
+
+def _rows(value: Any) -> tuple[int, ...] | None:
+    """How many rows each replica has, over all tasks."""
+    shapes = value.shapes if isinstance(value, PerReplica) else None
+    return tuple(shape[0] for shape in shapes) if shapes and all(shapes) else None
+
+
+class Batches:
+    """An iterable of global batches; an iterator is read once, by however many epochs it lasts for."""
+
+    in_memory = False
+    kind = "iterable"
+    start = None
+    held = None
+    draws_at_end = False
+
+    def __init__(self, data: Iterable[Any]) -> None:
+        self._data = data
+        self.single_pass = isinstance(data, Iterator)
+        self._rest: Iterator[Any] | None = data if isinstance(data, Iterator) else None
+        self._beginning: Any = None
+
+    @property
+    def num_batches(self) -> int | None:
+        """Batches of a pass, if it has a length."""
+        return len(self._data) if hasattr(self._data, "__len__") else None  # pyright: ignore[reportArgumentType]
+
+    def begin_pass(self) -> Iterator[Any]:
+        """Starts a pass, or goes on with the only one."""
+        if self._rest is None:
+            self._beginning = random_state.snapshot()
+            return map(canonical, self._data)
+        self._beginning = self._beginning or random_state.snapshot()
+        return self
+
+    def end_pass(self) -> None:
+        """Nothing is to be done."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        assert self._rest is not None
+        return canonical(next(self._rest))
+
+    def peek(self) -> Any:
+        """Returns a first batch, which will come again."""
+        now = random_state.snapshot()
+        first = next(iter(self), None) if self.single_pass else next(map(canonical, self._data), None)
+        if first is None:
+            raise no_batch()
+        if self._rest is None:
+            random_state.restore(now)
+        else:
+            self._rest = itertools.chain([first], self._rest)
+        return first
+
+    def saved(self, mark: Any) -> Any:
+        """Returns the random state with which the pass began: what draws from it draws the same again."""
+        del mark
+        return {"random": self._beginning}
+
+    def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
+        """Begins the pass again, and passes over what was used."""
+        with drawing_again(saved["random"], batches):
+            passing = self.begin_pass()
+            pass_over(passing, batches, rows)
+        self._beginning = saved["random"]
+        return passing
+
+    def between(self) -> Any:
+        """Nothing is known of the next pass."""
+        return {}
+
+    def follow(self, between: Any) -> None:
+        """Nothing is known of the next pass."""
+        del between
