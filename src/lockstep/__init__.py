@@ -48,6 +48,7 @@ __all__ = [
     "saved_model",
     "summary",
     "testing",
+    "training",
 ]
 
 

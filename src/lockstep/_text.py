@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
 from lockstep._types import ArrayLike, DType
 
-if TYPE_CHECKING:
-    from lockstep.estimator._model_fn.scope import ModelScope
+
+class HostIds(Protocol):
+    """The scope of a model_fn, as text needs it."""
+
+    def host_ids(
+        self, leaf: str, shape: tuple[int, ...], function: Callable[[np.ndarray], np.ndarray], dtype: DType
+    ) -> jax.Array:
+        """Returns the integers that `function` computes of a feature's text on the host, ahead of the step."""
+        ...
 
 
 class Text:
@@ -21,7 +28,7 @@ class Text:
         shape: The array's shape.
     """
 
-    def __init__(self, scope: ModelScope, leaf: str, shape: tuple[int, ...]) -> None:
+    def __init__(self, scope: HostIds, leaf: str, shape: tuple[int, ...]) -> None:
         self._scope = scope
         self._leaf = leaf
         self.shape = shape

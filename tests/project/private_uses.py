@@ -42,7 +42,7 @@ _CLASSES = (
 # What lockstep keeps on objects of others.
 _MARK = "_lockstep"
 # Underscore names of Python's own that are documented.
-_OF_PYTHON = {"_asdict", "_current_frames", "_exit", "_fields", "_replace"}
+_OF_PYTHON = {"_asdict", "_current_frames", "_exit", "_fields", "_getframe", "_replace"}
 
 
 @cache

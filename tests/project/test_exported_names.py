@@ -29,6 +29,7 @@ PUBLIC = {
         "saved_model",
         "summary",
         "testing",
+        "training",
     ],
     "lockstep.training.callbacks": ["BackupAndRestore", "ModelCheckpoint", "NonFinite", "OnChief", "TensorBoard"],
     "lockstep.checkpoint": [
@@ -440,7 +441,7 @@ PUBLIC = {
 
 
 # What lockstep/__init__.py needs for importing its parts late.
-_TOOLS = {"annotations", "importlib", "ModuleType", "TYPE_CHECKING", "Any"}
+_TOOLS = {"annotations", "internal", "importlib", "ModuleType", "TYPE_CHECKING", "Any"}
 
 
 def _public_modules(package: ModuleType = lockstep) -> list[str]:
@@ -448,7 +449,8 @@ def _public_modules(package: ModuleType = lockstep) -> list[str]:
     if package.__name__ == "lockstep.compat":  # Other libraries' names; tests/compat compares them with the docs.
         return found
     for info in pkgutil.iter_modules(package.__path__):
-        if not info.name.startswith("_"):
+        # `internal` is for sibling packages, and promises nothing.
+        if not info.name.startswith("_") and info.name != "internal":
             module = importlib.import_module(f"{package.__name__}.{info.name}")
             found += _public_modules(module) if info.ispkg else [module.__name__]
     return found

@@ -17,7 +17,7 @@ _PROGRAM = Path(__file__).with_name("process_state.py")
 # All but `compat`, whose tensors and Keras are TensorFlow's.
 _PARTS = (
     "from lockstep import (callbacks, checkpoint, cluster_resolver, config, data, datasets, distribute, errors, "
-    "estimator, feature_column, function, losses, metrics, random, saved_model, summary, train)"
+    "estimator, function, random, saved_model, summary, testing, training)"
 )
 _KINDS = (
     *("finders", "path hooks", "sys", "threads", "atexit", "signals", "wakeup", "environment", "gc", "malloc"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lockstep._engine.input.batch import Marked
     from lockstep._engine.input.distributed import Distribution
     from lockstep._engine.step.replicas import Replicas
-    from lockstep.data._optional import Optional
+    from lockstep.data.internal import Optional
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class DistributedIterator:
 
     def get_next_as_optional(self) -> Optional:
         """Returns the next element, or that there is none: `has_value()` tells, `get_value()` returns it."""
-        from lockstep.data._optional import Optional
+        from lockstep.data.internal import Optional
 
         return Optional.of_next(self)
 

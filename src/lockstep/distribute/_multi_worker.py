@@ -6,8 +6,7 @@ import gc
 from typing import TYPE_CHECKING
 
 from lockstep.cluster_resolver import ClusterResolver, Task
-from lockstep.cluster_resolver._launchers import default_resolver
-from lockstep.cluster_resolver._roles import training_tasks
+from lockstep.cluster_resolver.internal import default_resolver, training_tasks
 from lockstep.distribute._devices import default_devices
 from lockstep.distribute._local_steps import LocalSteps, rounds_of, statistics_of
 from lockstep.distribute._options import CommunicationOptions, checked_options, reduction

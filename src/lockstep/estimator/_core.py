@@ -15,7 +15,7 @@ from lockstep import checkpoint
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.step.replicas import Replicas
 from lockstep._types import PyTree
-from lockstep.distribute._devices import default_devices
+from lockstep.distribute.internal import default_devices
 from lockstep.errors import ArgumentError
 from lockstep.estimator import _restoring
 from lockstep.estimator._compiled_model_fn import CompiledModelFn

@@ -8,12 +8,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lockstep.cluster_resolver import ClusterResolver, ClusterSpec, Task
-from lockstep.cluster_resolver._field import MISSING, Field, listed
-from lockstep.cluster_resolver._jobs import check_index_in
-from lockstep.cluster_resolver._launchers import launcher_resolver
-from lockstep.cluster_resolver._roles import chief_task, known_address, training_tasks
-from lockstep.cluster_resolver._task import check_index, check_job
-from lockstep.cluster_resolver._tfconfig import TFConfig, parse_tf_config
+from lockstep.cluster_resolver.internal import (
+    MISSING,
+    Field,
+    TFConfig,
+    check_index,
+    check_index_in,
+    check_job,
+    chief_task,
+    known_address,
+    launcher_resolver,
+    listed,
+    parse_tf_config,
+    training_tasks,
+)
 
 _CHIEF_EXAMPLE = '{"chief": ["host0:2222"], "worker": ["host1:2222", "host2:2222"]}'
 _TASK_EXAMPLE = '"task": {"type": "worker", "index": 0}'

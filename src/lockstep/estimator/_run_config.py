@@ -12,7 +12,7 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 from lockstep.cluster_resolver import ClusterSpec
-from lockstep.cluster_resolver._tfconfig import TFConfig
+from lockstep.cluster_resolver.internal import TFConfig
 from lockstep.distribute import Strategy
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator._role import Environment, Role, read_environment, role_of

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep._engine.runtime.generation import generation
-from lockstep.checkpoint._atomic import remove_leftovers, replacing
+from lockstep.checkpoint.internal import remove_leftovers, replacing
 
 _DIRECTORY = ".lockstep"
 _RUN_ID = "LOCKSTEP_RUN_ID"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-from lockstep.checkpoint._unwritable import naming
+from lockstep.checkpoint.internal import naming
 from lockstep.errors import ArgumentError
 
 # Servers that look for versions ignore what is not a number.

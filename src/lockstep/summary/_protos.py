@@ -41,7 +41,7 @@ def histogram_value(tag: str, values: np.ndarray) -> Any:
 
 def image_value(tag: str, picture: np.ndarray) -> Any:
     """Returns a `Summary` of a picture: uint8 (height, width, channels)."""
-    from lockstep.data._image.encode import encode_png
+    from lockstep.data.internal import encode_png
 
     summaries = messages("summary")
     height, width, channels = picture.shape

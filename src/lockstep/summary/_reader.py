@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from lockstep.data._files.tfrecord import masked_crc, open_tfrecord
+from lockstep.data.internal import masked_crc, open_tfrecord
 from lockstep.errors import InputError
 from lockstep.summary._protos import messages
 

@@ -12,8 +12,7 @@ import numpy as np
 from lockstep import _nest as nest
 from lockstep._engine.keras.no_updates import NoUpdates
 from lockstep._nest import map_structure
-from lockstep.distribute._arguments import Fixed
-from lockstep.distribute._values import DistributedValues, is_variable
+from lockstep.distribute.internal import DistributedValues, Fixed, is_variable
 from lockstep.errors import ArgumentError, UnsupportedError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

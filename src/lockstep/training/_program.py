@@ -80,7 +80,7 @@ class Program:
         optimizer_state: Callable[[Any], Any] | None = None,
     ) -> None:
         self._step = _checked_step(step)
-        from lockstep.distribute._context import default as default_strategy
+        from lockstep.distribute.internal import default as default_strategy
 
         found = _checked_strategy(strategy)
         if strategy is None and found is default_strategy():

@@ -89,7 +89,7 @@ class ReplicaStep:
         inner = of_arrays(self._step, layout)
 
         def step(arrays: Any, batch: Any) -> tuple[Any, Any]:
-            from lockstep.distribute._replica_context import entered
+            from lockstep.distribute.internal import entered
 
             with entered(self._strategy), self._statistics():
                 return inner(arrays, batch)

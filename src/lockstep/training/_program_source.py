@@ -17,8 +17,8 @@ from lockstep._engine.input.source import DistributedSource, Source, distributio
 from lockstep._engine.step.portions import Part
 from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import canonical, map_structure
-from lockstep.data._keras_adapter import check_finite
-from lockstep.distribute._values import DistributedValues, PerReplica
+from lockstep.data.internal import check_finite
+from lockstep.distribute.internal import DistributedValues, PerReplica
 from lockstep.errors import ArgumentError
 
 

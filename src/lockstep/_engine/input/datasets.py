@@ -20,12 +20,19 @@ from lockstep._engine.input.batch import Marked
 from lockstep._engine.input.origins import samples_of
 from lockstep._engine.input.resident import Residents, batches_of
 from lockstep._engine.step.portions import Part, Share
-from lockstep.data import _pool
-from lockstep.data._blocks import Block
-from lockstep.data._iterator import ElementStream, PlanReader, elements_of, open_at
-from lockstep.data._peek import example_of, spec_if_known
-from lockstep.data._plan import Node, Run
-from lockstep.data._transforms.batch import StackedStore
+from lockstep.data.internal import (
+    Block,
+    ElementStream,
+    Node,
+    PlanReader,
+    Run,
+    StackedStore,
+    elements_of,
+    example_of,
+    open_at,
+    spec_if_known,
+)
+from lockstep.data.internal import pool as _pool
 from lockstep.errors import InputError
 
 # Which rows of a batch of so many this task computes; `None` for all of them.

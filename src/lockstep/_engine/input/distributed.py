@@ -13,10 +13,16 @@ from lockstep._engine.input.origins import arrays_of, functions_of
 from lockstep._engine.input.samples import Sample
 from lockstep._engine.step.replicas import Replicas
 from lockstep.data import AutoShardPolicy, Dataset, InputContext
-from lockstep.data import _inside as inside
-from lockstep.data._iterator import describe_plan
-from lockstep.data._plan import Node, Run
-from lockstep.data._sharding import file_count, shard_batches, shard_by_files, shard_by_hint
+from lockstep.data.internal import (
+    Node,
+    Run,
+    describe_plan,
+    file_count,
+    inside,
+    shard_batches,
+    shard_by_files,
+    shard_by_hint,
+)
 from lockstep.errors import ArgumentError, InputError
 
 _log = logging.getLogger("lockstep")

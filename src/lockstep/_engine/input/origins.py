@@ -9,12 +9,21 @@ import jax
 import numpy as np
 
 from lockstep._engine.input.samples import Sample
-from lockstep.data._blocks import ArrayStore, Block, BlockStore, MappedStore, MixedStore, Store, ZippedStore
-from lockstep.data._plan import Node, walk
-from lockstep.data._sources import Arrays
-from lockstep.data._transforms.batch import StackedStore
-from lockstep.data._transforms.cache import CachedElements
-from lockstep.data._transforms.map import Map
+from lockstep.data.internal import (
+    Arrays,
+    ArrayStore,
+    Block,
+    BlockStore,
+    CachedElements,
+    Map,
+    MappedStore,
+    MixedStore,
+    Node,
+    StackedStore,
+    Store,
+    ZippedStore,
+    walk,
+)
 
 # How many elements of a batch are compared, at equal distances.
 _ELEMENTS = 3

@@ -18,11 +18,18 @@ import numpy as np
 
 from lockstep._engine.step.portions import Lookup, Recipe
 from lockstep._engine.step.replicas import Replicas
-from lockstep.data._blocks import ArrayStore, Block, MappedStore, Store, ZippedStore, join_blocks
-from lockstep.data._columns import Ragged
-from lockstep.data._tracing import VectorizedFunction
-from lockstep.data._transforms.batch import StackedStore
-from lockstep.data._transforms.cache import CachedElements
+from lockstep.data.internal import (
+    ArrayStore,
+    Block,
+    CachedElements,
+    MappedStore,
+    Ragged,
+    StackedStore,
+    Store,
+    VectorizedFunction,
+    ZippedStore,
+    join_blocks,
+)
 
 # The part of a device's memory that data may take; on the CPU it is also the program's.
 _FRACTION = 4

@@ -11,7 +11,7 @@ import numpy as np
 
 from lockstep._engine.runtime import compare, failure, switch
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep.data._columns import Ragged
+from lockstep.data.internal import Ragged
 from lockstep.errors import MismatchError
 
 VARIABLE = "LOCKSTEP_COMPARE_DATA"

@@ -32,9 +32,7 @@ from lockstep._engine.step.portions import Lookup, Part, Share
 from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import canonical
 from lockstep.data import Dataset
-from lockstep.data._inside import plan_of
-from lockstep.data._keras_adapter import as_keras_batch, check_finite
-from lockstep.data._peek import example_of
+from lockstep.data.internal import as_keras_batch, check_finite, example_of, plan_of
 from lockstep.errors import InputError
 
 

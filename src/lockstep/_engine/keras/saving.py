@@ -17,8 +17,8 @@ from keras.src.legacy.saving import legacy_h5_format
 from keras.src.saving import saving_lib
 
 from lockstep._engine.keras.ownership import ownership
-from lockstep.checkpoint import _atomic
-from lockstep.checkpoint._unwritable import naming
+from lockstep.checkpoint.internal import atomic as _atomic
+from lockstep.checkpoint.internal import naming
 
 # Files whose directory Keras does not make.
 _IN_A_DIRECTORY = (".keras", ".weights.h5", ".weights.json")

@@ -189,7 +189,7 @@ def _end_with(kind: type[BaseException], error: BaseException, trace: TracebackT
 
 def _task_name() -> str:
     """The task that TF_CONFIG or the launcher names, for reports of failures before they were read."""
-    from lockstep.cluster_resolver._launchers import launcher_resolver
+    from lockstep.cluster_resolver.internal import launcher_resolver
 
     with contextlib.suppress(LockstepError):  # It is being reported, or the program has its own description.
         if resolver := launcher_resolver(for_training=False):

@@ -34,7 +34,7 @@ from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.runtime.tunnel import Tunnel
 from lockstep._engine.runtime.watchdog import Watchdog
 from lockstep.cluster_resolver import ClusterSpec, Task
-from lockstep.cluster_resolver._roles import known_address, training_tasks
+from lockstep.cluster_resolver.internal import known_address, training_tasks
 from lockstep.errors import StartupOrderError
 
 _log = logging.getLogger("lockstep")

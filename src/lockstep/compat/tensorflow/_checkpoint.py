@@ -13,8 +13,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from lockstep._types import ArrayLike, Optimizer, Variable
 from lockstep.checkpoint import CheckpointStore, load
-from lockstep.checkpoint._names import file_of
-from lockstep.checkpoint._writing import write
+from lockstep.checkpoint.internal import file_of, write
 from lockstep.compat.tensorflow._ops.variable import Module
 from lockstep.compat.tensorflow._types import Argument, PathLike, SizeLike, Trackable
 from lockstep.compat.tensorflow.keras._saves.checkpoints import Restored

@@ -8,7 +8,7 @@ from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32
 from lockstep.compat.tensorflow._shape import TensorShape
 from lockstep.compat.tensorflow._types import DTypeLike, ShapeLike
-from lockstep.data._spec import TensorSpec as _TensorSpec
+from lockstep.data.internal import TensorSpec as _TensorSpec
 
 __all__ = ["TensorSpec", "type_spec_from_value"]
 

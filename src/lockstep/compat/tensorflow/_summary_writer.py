@@ -13,7 +13,7 @@ from jax.core import Tracer
 
 from lockstep._types import Tensor
 from lockstep.errors import ArgumentError, StartupOrderError, UnsupportedError
-from lockstep.estimator._model_fn.records import SummaryOp
+from lockstep.estimator.internal import SummaryOp
 from lockstep.estimator.summary import FileWriter
 
 _open = threading.local()

@@ -80,7 +80,7 @@ def _paths(files: Iterable[Path]) -> NDArray[np.object_]:
 def _picture(path: bytes) -> Any:
     """Returns the picture in a file, uint8 (height, width, 3)."""
     # Imported late: only elements that are read need a decoder.
-    from lockstep.data._image.decode import decode_jpeg
+    from lockstep.data.internal import decode_jpeg
 
     file = Path(os.fsdecode(path))
     content = read(file)

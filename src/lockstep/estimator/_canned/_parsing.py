@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lockstep._types import ArrayLike, DType
-from lockstep.data._example.features import FixedLenFeature
+from lockstep.data.internal import FixedLenFeature
 from lockstep.errors import ArgumentError
 from lockstep.estimator._canned._dnn import WeightColumn
 from lockstep.estimator.feature_column import make_parse_example_spec, numeric_column

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from lockstep._types import JSON
-from lockstep.checkpoint._atomic import remove_leftovers, replacing
-from lockstep.checkpoint._names import file_of, prefix_of
-from lockstep.saved_model import _directories
+from lockstep.checkpoint.internal import file_of, prefix_of, remove_leftovers, replacing
+from lockstep.saved_model.internal import directories as _directories
 
 _log = logging.getLogger("lockstep")
 DEFAULT_PATTERN = "eval/*.tfevents.*"

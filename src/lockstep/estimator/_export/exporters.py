@@ -14,7 +14,7 @@ from typing import Any
 from lockstep.errors import ArgumentError
 from lockstep.estimator._export import best
 from lockstep.estimator._types import EstimatorLike
-from lockstep.saved_model import _directories
+from lockstep.saved_model.internal import directories as _directories
 
 _log = logging.getLogger("lockstep")
 _LOSS = "loss"

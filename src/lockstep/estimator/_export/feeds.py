@@ -10,7 +10,7 @@ import jax
 from jax import export
 
 from lockstep._types import Tensor
-from lockstep.data._spec import TensorSpec
+from lockstep.data.internal import TensorSpec
 from lockstep.errors import ArgumentError
 from lockstep.estimator._export.placeholders import Collecting, Feeding, ParsedText, Source, running
 from lockstep.estimator._export.receivers import (

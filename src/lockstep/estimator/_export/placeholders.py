@@ -18,10 +18,9 @@ import numpy as np
 
 from lockstep._text import Text
 from lockstep._types import DType, Tensor
-from lockstep.data._spec import TensorSpec
-from lockstep.data._structure import TEXT
+from lockstep.data.internal import TEXT, TensorSpec
 from lockstep.errors import ArgumentError
-from lockstep.saved_model import _parsing
+from lockstep.saved_model.internal import parsing as _parsing
 
 _running = threading.local()
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from lockstep._text import Text
 from lockstep._types import PyTree, Tensor
-from lockstep.data._spec import TensorSpec, spec_of_leaf
+from lockstep.data.internal import TensorSpec, spec_of_leaf
 from lockstep.errors import ArgumentError
 from lockstep.estimator._export.placeholders import ParsedText, Placeholder, parse_example, placeholder
-from lockstep.saved_model import _parsing
+from lockstep.saved_model.internal import parsing as _parsing
 
 SINGLE_FEATURE = "feature"
 SINGLE_LABEL = "label"

@@ -15,7 +15,7 @@ from lockstep.estimator._mode_keys import ModeKeys
 from lockstep.estimator._model_fn.function import Data, ModelFunction
 from lockstep.estimator._model_fn.variables import Variables
 from lockstep.saved_model import SERVING, SignatureFunction, write_version
-from lockstep.saved_model._tracing import Range, traced
+from lockstep.saved_model.internal import Range, traced
 
 if TYPE_CHECKING:
     from lockstep.estimator._core import EstimatorCore

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.data._structure import TEXT
+from lockstep.data.internal import TEXT
 from lockstep.estimator._export.feeds import Feed, Receiver
 from lockstep.estimator._export.outputs import ExportOutput
 from lockstep.saved_model import (

@@ -21,7 +21,7 @@ from lockstep.estimator._hooks._base import (
 from lockstep.estimator._hooks._pace import step_after
 from lockstep.estimator._hooks._timer import SecondOrStepTimer
 from lockstep.estimator._types import Session
-from lockstep.summary._unwritten import goes_on_without
+from lockstep.summary.internal import goes_on_without
 
 _log = logging.getLogger("lockstep")
 _RUNS = Path("plugins") / "profile"

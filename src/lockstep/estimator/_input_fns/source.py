@@ -11,7 +11,7 @@ from lockstep._engine.input.source import DistributedSource
 from lockstep._engine.step.replicas import Replicas
 from lockstep._types import Element
 from lockstep.data import Dataset, InputContext
-from lockstep.data import _inside as inside
+from lockstep.data.internal import inside
 from lockstep.errors import InputError
 from lockstep.estimator._input_fns.returned import dataset_of
 from lockstep.estimator._inspection import accepts_input_context, call_input_fn

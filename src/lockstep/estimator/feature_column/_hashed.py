@@ -107,6 +107,6 @@ def check_kind(features: Features, key: str, dtype: np.dtype[Any]) -> None:
 
 def variable_length(key: str, dtype: np.dtype[Any]) -> dict[str, Any]:
     """Returns the parsing spec of a feature with any number of values."""
-    from lockstep.data._example.features import VarLenFeature
+    from lockstep.data.internal import VarLenFeature
 
     return {key: VarLenFeature(dtype)}

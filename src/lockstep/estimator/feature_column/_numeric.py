@@ -34,7 +34,7 @@ class NumericColumn(DenseColumn):
 
     @property
     def parse_example_spec(self) -> dict[str, Any]:
-        from lockstep.data._example.features import FixedLenFeature
+        from lockstep.data.internal import FixedLenFeature
 
         return {self.key: FixedLenFeature(self.shape, self.dtype, self.default_value)}
 

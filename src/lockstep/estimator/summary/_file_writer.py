@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator._model_fn.records import SummaryOp
 from lockstep.estimator.summary._write import as_summary
-from lockstep.summary._event_file import EventFile
-from lockstep.summary._protos import messages
+from lockstep.summary.internal import EventFile, messages
 
 
 class FileWriter:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from lockstep.estimator._model_fn.records import SummaryOp
-from lockstep.summary import _protos
-from lockstep.summary._event_file import EventFile
-from lockstep.summary._pictures import as_bytes
+from lockstep.summary.internal import EventFile, as_bytes
+from lockstep.summary.internal import protos as _protos
 
 
 def write(event_file: EventFile, summary_op: SummaryOp, value: Any, step: int) -> None:

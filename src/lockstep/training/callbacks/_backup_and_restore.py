@@ -9,7 +9,7 @@ from typing import Any, Literal
 import keras
 
 from lockstep.checkpoint import CheckpointStore, load_newest
-from lockstep.checkpoint._clearing import remove_all
+from lockstep.checkpoint.internal import remove_all
 from lockstep.errors import ArgumentError, CheckpointError, UnsupportedError
 
 _log = logging.getLogger("lockstep")

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from lockstep.checkpoint import _atomic
+from lockstep.checkpoint.internal import atomic as _atomic
 from lockstep.errors import ArgumentError, CheckpointError
 
 _ENDINGS = (".weights.h5", ".keras", ".h5")

@@ -12,7 +12,8 @@ import keras
 import numpy as np
 
 from lockstep.errors import ArgumentError, UnsupportedError
-from lockstep.summary import EventFile, _unwritten
+from lockstep.summary import EventFile
+from lockstep.summary.internal import unwritten as _unwritten
 from lockstep.training.callbacks._batch_range import batch_range
 from lockstep.training.callbacks._weight_images import pictures
 

@@ -407,7 +407,7 @@ def device(device_name: Any) -> Generator[None]:
     if device_name is None:
         yield
         return
-    from lockstep.distribute._devices import device_named
+    from lockstep.distribute.internal import device_named
 
     with jax.default_device(device_named(device_name)):
         yield

@@ -18,7 +18,7 @@ from lockstep.compat.tensorflow._ops.training import NotRecordedError
 from lockstep.compat.tensorflow._tensor import check_shape
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.distribute import get_strategy, has_strategy
-from lockstep.distribute._context import default
+from lockstep.distribute.internal import default
 from lockstep.errors import ArgumentError
 
 __all__ = ["executing_eagerly", "function", "get_logger", "inside_function", "is_symbolic_tensor"]

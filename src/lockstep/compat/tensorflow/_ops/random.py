@@ -74,7 +74,7 @@ def _unsteady_error() -> Exception:
 
     Map functions of data sets that raise it are called for each element instead, in order.
     """
-    from lockstep.data._tracing import NonDeterministicError
+    from lockstep.data.internal import NonDeterministicError
 
     class DrawnWhileTracedError(UnsupportedError, NonDeterministicError):
         pass

@@ -35,7 +35,7 @@ def group(*inputs: Tensor, name: str | None = None) -> Any:
     if model_fn_scope() is None:
         return None
     # Imported late: programs without an Estimator do not need it.
-    from lockstep.estimator._model_fn.records import group as grouped
+    from lockstep.estimator.internal import group as grouped
 
     return grouped(_pending_updates(), _find_updates(inputs))
 
@@ -68,7 +68,7 @@ def _pending_updates() -> list[Any]:
 
 def _find_updates(structure: PyTree) -> list[Any]:
     """Returns the updates in a structure, which holds tensors and variables besides."""
-    from lockstep.estimator._model_fn.records import TrainOp
+    from lockstep.estimator.internal import TrainOp
 
     if isinstance(structure, TrainOp):
         return [structure]
@@ -218,7 +218,7 @@ def _new_tape(watches_all: bool) -> Any:
     scope = replica_scope()
     if scope is None:
         raise NotRecordedError(f"tf.GradientTape takes derivatives of what is compiled. {GRADIENT}")
-    from lockstep.distribute._tape import Tape
+    from lockstep.distribute.internal import Tape
 
     return Tape(scope, watches_all)
 

@@ -15,7 +15,7 @@ from lockstep.compat.tensorflow._dtypes import as_dtype
 from lockstep.compat.tensorflow._ops.strings import map_text
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host, to_text
 from lockstep.compat.tensorflow._types import DTypeLike, PathLike, ShapeLike
-from lockstep.data import _decoded_size
+from lockstep.data.internal import decoded_size as _decoded_size
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from lockstep.checkpoint import _of_tensorflow
+from lockstep.checkpoint.internal import of_tensorflow as _of_tensorflow
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.training.callbacks import BackupAndRestore as _BackupAndRestore
 from lockstep.training.callbacks import TensorBoard as TensorBoard

@@ -145,7 +145,7 @@ def _unique_name(name: str) -> str:
 
 def _store() -> dict[str, Any]:
     """Returns the variables and layers of this call of the model_fn, by kind and name."""
-    from lockstep.estimator._model_fn.scope import demand
+    from lockstep.estimator.internal import demand
 
     return demand("tf.compat.v1.get_variable").collections.setdefault(_STORE, [{}])[0]
 

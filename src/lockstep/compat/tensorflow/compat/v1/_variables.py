@@ -47,7 +47,7 @@ class GraphKeys:
 
 
 def _model_fn_scope(what: str) -> Any:
-    from lockstep.estimator._model_fn.scope import demand
+    from lockstep.estimator.internal import demand
 
     return demand(what)
 
@@ -203,6 +203,6 @@ def placeholder(dtype: DTypeLike, shape: ShapeLike = None, name: str | None = No
     Source: tf.compat.v1.placeholder.
     """
     from lockstep.compat.tensorflow._dtypes import as_dtype
-    from lockstep.estimator._export.placeholders import placeholder as placed
+    from lockstep.estimator.internal import placeholder as placed
 
     return placed(as_dtype(dtype).dtype, None if shape is None else tuple(shape), name)

@@ -26,7 +26,7 @@ def make_one_shot_iterator(dataset: _Dataset) -> _Any:
 
     Source: tf.compat.v1.data.make_one_shot_iterator.
     """
-    from lockstep.estimator._input_fns.returned import OneShotIterator
+    from lockstep.estimator.internal import OneShotIterator
 
     # Estimator takes the dataset out of it: nothing is read while the input_fn runs.
     return OneShotIterator(dataset)

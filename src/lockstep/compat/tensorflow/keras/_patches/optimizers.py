@@ -51,7 +51,7 @@ def as_rate(rate: LearningRate) -> Any:
     """Returns a learning rate as Keras 3 wants it: numbers as floats, what a model_fn computed as a schedule."""
     # A rate that a model_fn computes from the global step is a tracer, other in each step.
     if isinstance(rate, Tracer) and model_fn_scope() is not None:
-        from lockstep.estimator.train._keras_rule import ComputedRate
+        from lockstep.estimator.internal import ComputedRate
 
         return ComputedRate(rate)
     # Left to Keras, whose errors name what it takes.

@@ -17,7 +17,7 @@ import h5py
 from keras.src.saving import saving_api
 
 from lockstep._types import Model
-from lockstep.checkpoint import _of_tensorflow
+from lockstep.checkpoint.internal import of_tensorflow as _of_tensorflow
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._saves.directory import whole_file
 from lockstep.errors import DataNotFoundError, InputError, UnsupportedError

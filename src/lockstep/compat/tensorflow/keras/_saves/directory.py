@@ -15,9 +15,8 @@ from pathlib import Path
 from keras.src.saving import saving_lib
 
 from lockstep._types import Model
-from lockstep.checkpoint import _atomic
-from lockstep.checkpoint._exchange import remove, take_place
-from lockstep.checkpoint._unwritable import naming
+from lockstep.checkpoint.internal import atomic as _atomic
+from lockstep.checkpoint.internal import naming, remove, take_place
 
 # In the order in which they may be replaced one by one: the configuration is of no use without the weights.
 _PARTS = ("assets", "model.weights.h5", "metadata.json", "config.json")

@@ -1,0 +1,23 @@
+"""Parts of `lockstep.estimator` for its sibling packages. Nothing here comes with a promise of stability."""
+
+from __future__ import annotations
+
+from lockstep.estimator._export.placeholders import placeholder as placeholder
+from lockstep.estimator._input_fns.returned import OneShotIterator as OneShotIterator
+from lockstep.estimator._model_fn.records import SummaryOp as SummaryOp
+from lockstep.estimator._model_fn.records import TrainOp as TrainOp
+from lockstep.estimator._model_fn.records import group as group
+from lockstep.estimator._model_fn.scope import ModelScope as ModelScope
+from lockstep.estimator._model_fn.scope import demand as demand
+from lockstep.estimator.train._keras_rule import ComputedRate as ComputedRate
+
+__all__ = [
+    "ComputedRate",
+    "ModelScope",
+    "OneShotIterator",
+    "SummaryOp",
+    "TrainOp",
+    "demand",
+    "group",
+    "placeholder",
+]

@@ -1,0 +1,15 @@
+"""Parts of `lockstep.saved_model` for its sibling packages. Nothing here comes with a promise of stability."""
+
+from __future__ import annotations
+
+from lockstep.saved_model import _directories as directories
+from lockstep.saved_model import _parsing as parsing
+from lockstep.saved_model._tracing import Range as Range
+from lockstep.saved_model._tracing import traced as traced
+
+__all__ = [
+    "Range",
+    "directories",
+    "parsing",
+    "traced",
+]
