@@ -9,8 +9,7 @@ import pytest
 
 import lockstep.compat.tensorflow as tf
 import lockstep.compat.tensorflow_datasets as tfds
-from lockstep import datasets
-from lockstep.datasets import names
+from lockstep.datasets import _download, names
 from lockstep.errors import ArgumentError, UnsupportedError
 from tests.datasets.digits import digits, write_idx
 from tests.datasets.files import pictures
@@ -137,9 +136,9 @@ def test_the_data_sets_are_those_of_lockstep() -> None:
 
 def test_progress_bars_are_switched() -> None:
     tfds.display_progress_bar(False)
-    assert datasets._progress._Settings.shown is False
+    assert _download._Settings.shown is False
     tfds.display_progress_bar()
-    assert datasets._progress._Settings.shown is True
+    assert _download._Settings.shown is True
 
 
 @pytest.mark.parametrize(
