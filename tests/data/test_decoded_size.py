@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lockstep.compat.tensorflow as tf
-from lockstep.data import _decoded_size
+from lockstep import _decoded_size
 from lockstep.data._files.text import open_text
 from lockstep.data._files.tfrecord import open_tfrecord
 from lockstep.data._files.tfrecord_writer import TFRecordWriter

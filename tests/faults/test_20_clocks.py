@@ -27,9 +27,9 @@ TIME_OF_DAY = {
     "checkpoint/_store.py",
     "checkpoint/_writing.py",
     "compat/tensorflow/_ops/control.py",
+    "estimator/summary/_file_writer.py",
     "saved_model/_directories.py",
     "summary/_event_file.py",
-    "summary/_file_writer.py",
 }
 
 

@@ -15,6 +15,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "lockstep"
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "_types": set(),
+    "_decoded_size": set(),
     "_nest": set(),
     "_text": set(),
     "_backend": set(),
@@ -29,8 +30,8 @@ ALLOWED: dict[str, set[str]] = {
     # Nothing imports _cpu but _platforms, so that it can be removed.
     "_cpu": {"_engine.runtime", "_engine.step"},
     "_platforms": {"_cpu"},
-    "data": {"_nest"},
-    "datasets": {"data"},
+    "data": {"_decoded_size", "_nest"},
+    "datasets": {"_decoded_size", "data"},
     "summary": {"data"},
     "saved_model": {"_text", "checkpoint"},
     "_engine.input": {"_engine.runtime", "_engine.step", "_nest", "data"},
@@ -52,8 +53,8 @@ ALLOWED: dict[str, set[str]] = {
     },
     # Nothing imports compat.
     "compat": {
-        *("_engine.runtime", "_nest", "_text", "checkpoint", "cluster_resolver", "config", "data", "datasets"),
-        *("distribute", "estimator", "saved_model", "training"),
+        *("_decoded_size", "_engine.runtime", "_nest", "_text", "checkpoint", "cluster_resolver", "config", "data"),
+        *("datasets", "distribute", "estimator", "saved_model", "training"),
     },
     "__init__": {
         *("_backend", "checkpoint", "cluster_resolver", "compat", "config", "data", "datasets", "distribute"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lockstep.data import _decoded_size as decoded_size
 from lockstep.data import _inside as inside
 from lockstep.data import _pool as pool
 from lockstep.data._blocks import ArrayStore as ArrayStore
@@ -75,7 +74,6 @@ __all__ = [
     "as_keras_batch",
     "check_finite",
     "decode_jpeg",
-    "decoded_size",
     "describe_plan",
     "elements_of",
     "encode_png",

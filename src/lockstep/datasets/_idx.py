@@ -10,7 +10,7 @@ from importlib.resources.abc import Traversable
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.data.internal import decoded_size as _decoded_size
+from lockstep import _decoded_size
 from lockstep.errors import InputError
 
 _UNSIGNED_BYTES = 0x08

@@ -8,10 +8,12 @@ from lockstep.distribute import experimental as experimental
 from lockstep.distribute._context import get_strategy as get_strategy
 from lockstep.distribute._context import has_strategy as has_strategy
 from lockstep.distribute._context import in_cross_replica_context as in_cross_replica_context
+from lockstep.distribute._context import register_default as _register_default
 from lockstep.distribute._cross_device_ops import CrossDeviceOps as CrossDeviceOps
 from lockstep.distribute._cross_device_ops import HierarchicalCopyAllReduce as HierarchicalCopyAllReduce
 from lockstep.distribute._cross_device_ops import NcclAllReduce as NcclAllReduce
 from lockstep.distribute._cross_device_ops import ReductionToOneDevice as ReductionToOneDevice
+from lockstep.distribute._default import DefaultStrategy as _DefaultStrategy
 from lockstep.distribute._input import DistributedDataset as DistributedDataset
 from lockstep.distribute._input import DistributedIterator as DistributedIterator
 from lockstep.distribute._input import InputOptions as InputOptions
@@ -32,6 +34,8 @@ from lockstep.distribute._values import PerReplica as PerReplica
 
 if TYPE_CHECKING:
     from lockstep.data import InputContext as InputContext
+
+_register_default(_DefaultStrategy)
 
 __all__ = [
     "CommunicationImplementation",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lockstep.distribute._strategy import Strategy
 
 _open = threading.local()
+_default_factories: list[Callable[[], Strategy]] = []
 
 
 def get_strategy() -> Strategy:
@@ -97,9 +98,13 @@ def _current() -> Strategy | None:
     return getattr(_open, "strategy", None)
 
 
+def register_default(make: Callable[[], Strategy]) -> None:
+    """Sets how the default strategy is made. Strategies import this module, so it cannot import one itself."""
+    _default_factories[:] = [make]
+
+
 @cache
 def default() -> Strategy:
     """Returns the strategy of what runs outside of any scope."""
-    from lockstep.distribute._default import DefaultStrategy
-
-    return DefaultStrategy()
+    (make,) = _default_factories
+    return make()

@@ -98,9 +98,7 @@ def rounds_of(local_steps: LocalSteps | None, statistics: str | None, options: C
 
 def statistics_of(value: str | None, local_steps: LocalSteps | None) -> BatchStatistics:
     """Returns over which examples moments are taken; raises `ArgumentError` for an unknown name."""
-    from lockstep.distribute._strategy import check_batch_statistics
-
-    return check_batch_statistics(("global" if local_steps is None else "replica") if value is None else value)
+    return _check_batch_statistics(("global" if local_steps is None else "replica") if value is None else value)
 
 
 def demand_together(replicas: Replicas) -> None:
@@ -111,3 +109,12 @@ def demand_together(replicas: Replicas) -> None:
             "lockstep.training.Program.fit. Received: strategy.run, whose function says itself what replicas exchange, "
             "and when. Use one of them, or a strategy without local_steps."
         )
+
+
+def _check_batch_statistics(value: str) -> BatchStatistics:
+    if value == "global" or value == "replica":
+        return value
+    raise ArgumentError(
+        'batch_statistics must be "global" (moments over the global batch, as one device would take them) or '
+        f'"replica" (over each replica\'s share, as TensorFlow does). Received: {value!r}.'
+    )

@@ -15,7 +15,7 @@ from lockstep.distribute._values import local_results
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from lockstep._engine.step.replicas import BatchStatistics, Replicas
+    from lockstep._engine.step.replicas import Replicas
     from lockstep.data import Dataset, InputContext
     from lockstep.distribute._from_function import ValueContext
     from lockstep.distribute._reduce_op import ReduceOp
@@ -281,13 +281,3 @@ class Strategy:
         local_training.note_scope(self)
         with _context.entered(self), ownership.scope(self._demanded_replicas()):
             yield self
-
-
-def check_batch_statistics(value: str) -> BatchStatistics:
-    """Raises `ArgumentError` unless `value` is "global" or "replica"."""
-    if value == "global" or value == "replica":
-        return value
-    raise ArgumentError(
-        'batch_statistics must be "global" (moments over the global batch, as one device would take them) or '
-        f'"replica" (over each replica\'s share, as TensorFlow does). Received: {value!r}.'
-    )

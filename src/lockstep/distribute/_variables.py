@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, wraps
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax.numpy as jnp
 import keras
@@ -24,8 +24,10 @@ from lockstep._engine.step.shares import Shares
 from lockstep._engine.step.variance import noted
 from lockstep.distribute import _context
 from lockstep.distribute._replica_context import ReplicaContext
-from lockstep.distribute._trace import Known
 from lockstep.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from lockstep.distribute._trace import Known
 
 # added: the variable's value plus something of each replica; set: a value of each replica; together: assigned in a
 # merge_call, for all replicas; own: each replica keeps what it assigns.

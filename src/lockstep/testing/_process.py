@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -34,9 +35,11 @@ class TaskProcess:
         self._log = log
         self._printed: int | None = None
         self._is_killed = False
+        # As Python has it: what PYTHONPATH names comes first.
+        path = [*filter(None, env.get("PYTHONPATH", "").split(os.pathsep)), *sys.path]
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, json.dumps(sys.path)],
+                [sys.executable, "-c", _PROGRAM, json.dumps(path)],
                 env=dict(env),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

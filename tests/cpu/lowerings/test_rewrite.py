@@ -39,7 +39,9 @@ def test_any_other_setting_is_an_error(monkeypatch: pytest.MonkeyPatch, value: s
 
 
 def test_a_program_without_such_operations_is_the_same_object() -> None:
-    jaxpr = jax.make_jaxpr(lambda x: lax.scan(lambda c, v: (jnp.tanh(c + v), jnp.where(v > 0, c, v)), x, x[None]))(X[0, 0])
+    jaxpr = jax.make_jaxpr(lambda x: lax.scan(lambda c, v: (jnp.tanh(c + v), jnp.where(v > 0, c, v)), x, x[None]))(
+        X[0, 0]
+    )
     assert rewritten(jaxpr) is jaxpr
 
 

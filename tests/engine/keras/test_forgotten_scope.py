@@ -40,7 +40,9 @@ def test_a_forgotten_scope_is_told_once(job: Job) -> None:
         "import lockstep\nimport keras\n" + _START + forgets: ":17: UserWarning: The model 'forgotten'",
         # Another model has its scope.
         _START + "with strategy.scope():\n    made().fit(x, y, verbose=0)\n" + forgets: "`with strategy.scope(): ...`",
-        _START + "def step(state, batch): return state, {}\nls.train.Program(step)\n" + forgets: "The Program of step",
+        _START
+        + "def step(state, batch): return state, {}\nls.training.Program(step)\n"
+        + forgets: "The Program of step",
     }
     jobs = [job.start_all(program, 2) for program in programs]
     for tasks, named in zip(jobs, programs.values(), strict=True):

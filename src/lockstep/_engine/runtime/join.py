@@ -8,6 +8,7 @@ import os
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from lockstep._engine.runtime import (
@@ -45,7 +46,7 @@ _HEARTBEAT_SECONDS = 30 * 24 * 3600
 # gRPC reads them in small letters only, and the second only without the first.
 _NO_GRPC_PROXY, _NO_PROXY = "no_grpc_proxy", "no_proxy"
 # The user's own files may be in a directory of the package's name.
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 
 _joined_at: str | None = None
 

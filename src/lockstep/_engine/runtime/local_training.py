@@ -11,9 +11,10 @@ import traceback
 import warnings
 import weakref
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 
 
 @dataclass

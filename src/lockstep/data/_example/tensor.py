@@ -12,8 +12,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from lockstep import _decoded_size
 from lockstep._types import ArrayLike, DType
-from lockstep.data import _decoded_size
 from lockstep.data._files.reader import to_text_array
 from lockstep.errors import ArgumentError, InputError
 

@@ -6,7 +6,7 @@ import os
 import zlib
 from typing import BinaryIO
 
-from lockstep.data._decoded_size import WINDOW_BITS
+from lockstep._decoded_size import WINDOW_BITS
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError
 
 # Bytes of a read; larger ones are no faster, and hold more memory than is asked for.

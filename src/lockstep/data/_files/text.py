@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from lockstep.data import _decoded_size
+from lockstep import _decoded_size
 from lockstep.data._files.block_reader import BlockReader
 from lockstep.data._files.stream import Stream, as_path
 

@@ -17,7 +17,7 @@ from itertools import compress
 import google_crc32c
 import numpy as np
 
-from lockstep.data import _decoded_size
+from lockstep import _decoded_size
 from lockstep.data._files.block_reader import BlockReader
 from lockstep.data._files.stream import Stream, as_path
 from lockstep.errors import InputError

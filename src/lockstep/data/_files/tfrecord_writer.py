@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from lockstep.data._decoded_size import WINDOW_BITS
+from lockstep._decoded_size import WINDOW_BITS
 from lockstep.data._files.stream import as_path, check_compression
 from lockstep.data._files.tfrecord import masked_crc
 from lockstep.errors import ArgumentError

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.data import _decoded_size
+from lockstep import _decoded_size
 from lockstep.data._image.contents import broken_image
 from lockstep.data._image.libraries import simplejpeg
 from lockstep.errors import ArgumentError

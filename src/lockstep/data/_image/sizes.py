@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from lockstep.data import _decoded_size
+from lockstep import _decoded_size
 from lockstep.data._image.contents import broken_image
 
 # Of a PNG file, its width, height and bits per sample; of a BMP file, where its second header says how long it is.

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from jax.core import Tracer
 
+from lockstep import _decoded_size
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype
 from lockstep.compat.tensorflow._ops.strings import map_text
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host, to_text
 from lockstep.compat.tensorflow._types import DTypeLike, PathLike, ShapeLike
-from lockstep.data.internal import decoded_size as _decoded_size
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError
 
 
