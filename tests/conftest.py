@@ -85,12 +85,12 @@ def compiled_programs(tmp_path_factory: pytest.TempPathFactory) -> Generator[Non
 
 
 @pytest.fixture(scope="session")
-def processes() -> None:
+def cluster_mark() -> None:
     """Marks who asks for it as `cluster`: a fixture that starts processes does."""
 
 
 @pytest.fixture(scope="session")
-def timed_processes() -> None:
+def timed_mark() -> None:
     """Marks who asks for it as `timed`: a fixture whose processes are awaited with a limit does."""
 
 
@@ -114,7 +114,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=more)
         items[:] = [item for item in items if item not in set(more)]
     for item in items:
-        for fixture, mark in (("processes", "cluster"), ("timed_processes", "timed")):
+        for fixture, mark in (("cluster_mark", "cluster"), ("timed_mark", "timed")):
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)
     items.sort(key=_rank)

@@ -12,7 +12,7 @@ from tests.launch.staging import Stage
 
 
 @pytest.fixture
-def stage(tmp_path: Path, timed_processes: None) -> Iterator[Stage]:
+def stage(tmp_path: Path, timed_mark: None) -> Iterator[Stage]:
     stage = Stage(tmp_path)
     yield stage
     stage.close()

@@ -89,7 +89,8 @@ def test_threads_share_a_file(tmp_path: Path) -> None:
 
 
 def test_what_is_left_is_written_when_the_process_ends(tmp_path: Path) -> None:
-    code = "import lockstep.summary as s, sys; s.FileWriterCache.get(sys.argv[1]).add_summary(b'', 1);"
+    code = "import sys; from lockstep import summary as s; from lockstep.estimator.summary import FileWriterCache;"
+    code += "FileWriterCache.get(sys.argv[1]).add_summary(b'', 1);"
     code += "s.EventFile(sys.argv[1]).scalar('dropped', 1, 1); f = s.EventFile(sys.argv[1]); f.scalar('loss', 2, 7)"
     subprocess.run([sys.executable, "-c", code, tmp_path], check=True, timeout=60)
     assert scalars(tmp_path) == {1: {"dropped": 1.0}, 7: {"loss": 2.0}}

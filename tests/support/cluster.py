@@ -75,7 +75,7 @@ def shared(workers: int, devices: int = 1, scope: Literal["module", "package"] =
     """Returns a fixture: a cluster that tests share, such as `pair = cluster.shared(2)`."""
 
     @pytest.fixture(scope=scope)
-    def started(tmp_path_factory: pytest.TempPathFactory, processes: None) -> Iterator[Cluster]:
+    def started(tmp_path_factory: pytest.TempPathFactory, cluster_mark: None) -> Iterator[Cluster]:
         cluster = Cluster(workers, devices, tmp_path_factory.mktemp(f"cluster-{workers}x{devices}"))
         yield cluster
         cluster.close()

@@ -11,7 +11,7 @@ from tests.engine.runtime.jobs import Job
 
 
 @pytest.fixture
-def job(tmp_path: Path, timed_processes: None) -> Iterator[Job]:
+def job(tmp_path: Path, timed_mark: None) -> Iterator[Job]:
     """A job that ends with the test."""
     job = Job(tmp_path)
     yield job
