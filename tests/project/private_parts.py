@@ -26,7 +26,9 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
             "jax._src.xla_bridge.register_backend_factory": (
                 "function (name, factory, priority, fail_quietly, experimental, make_topology, c_api)"
             ),
-            "jaxlib._jax.make_gloo_tcp_collectives": "function (distributed_client, hostname, interface)",
+            "jaxlib._jax.make_gloo_tcp_collectives": (
+                "function (distributed_client, hostname, interface) or function (*args, **kwargs)"
+            ),
         },
     ),
     (
@@ -42,7 +44,8 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
                 "function (cache_key, module_name, executable, backend, compile_time)"
             ),
             "jax._src.compiler._cache_write": (
-                "function (cache_key, compile_time_secs, module_name, backend, executable, host_callbacks)"
+                "function (cache_key, compile_time_secs, module_name, backend, executable, host_callbacks) or "
+                "function (cache_key, compile_time_secs, module_name, backend, executable)"
             ),
         },
     ),
@@ -50,14 +53,16 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
         "An export's operations are listed before it is loaded, so that none of them reaches code of this process.",
         {
             "jax._src.interpreters.mlir.make_ir_context": "function ()",
-            "jaxlib.mlir.dialects.stablehlo.deserialize_portable_artifact": "function (context, artifact)",
-            "jaxlib.mlir.ir.StringAttr": "class ()",
+            "jaxlib.mlir.dialects.stablehlo.deserialize_portable_artifact": (
+                "function (context, artifact) or function (*args, **kwargs)"
+            ),
+            "jaxlib.mlir.ir.StringAttr": "class () or class (*args, **kwargs)",
         },
     ),
     (
         "compat gives arrays TensorFlow's methods, and `jax.Array` is abstract.",
         {
-            "jax._src.array.ArrayImpl": "class ()",
+            "jax._src.array.ArrayImpl": "class () or class (*args, **kwargs)",
         },
     ),
     (

@@ -34,10 +34,12 @@ def install(directory: str) -> None:
         module_name: str,
         backend: Any,
         executable: Any,
-        host_callbacks: Sequence[Any],
+        host_callbacks: Sequence[Any] | None = None,
     ) -> None:
+        # Of jax before 0.12; later ones can keep programs with callbacks, and do not pass them on.
+        callbacks = () if host_callbacks is None else (host_callbacks,)
         if settings.jax_compilation_cache_dir != directory:
-            theirs(cache_key, compile_time_secs, module_name, backend, executable, host_callbacks)
+            theirs(cache_key, compile_time_secs, module_name, backend, executable, *callbacks)
             return
         # As in JAX: addresses of host callbacks are part of the program, and what takes no time is not kept.
         if host_callbacks or compile_time_secs < settings.jax_persistent_cache_min_compile_time_secs:
