@@ -49,6 +49,7 @@ class _Watch:
         if not self._is_ours_to_take():
             yield
             return
+        self.prepare()  # A run of a process that has joined nobody comes here first.
         _, writer = self._listen()
         self._tell, self._held = tell, None
         previous = signal.signal(signal.SIGTERM, self._handle)
