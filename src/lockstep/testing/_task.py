@@ -51,7 +51,7 @@ def main() -> None:
             _run(request)
         except BaseException as error:
             # The traceback that Python prints comes after what the function has printed.
-            _send(answers, {"error": _told(error), "printed": os.lseek(2, 0, os.SEEK_CUR)})
+            _send(answers, {"error": _format_error(error), "printed": os.lseek(2, 0, os.SEEK_CUR)})
             raise  # The process ends as a program does, and so tells the other tasks.
         requests.is_busy = False
         _send(answers, {"done": True})
@@ -79,7 +79,7 @@ def _run(request: dict[str, Any]) -> None:
         faulthandler.cancel_dump_traceback_later()
 
 
-def _told(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     """Returns the traceback of an error without the frames of this file."""
     frames = error.__traceback__
     while frames and frames.tb_frame.f_code.co_filename == __file__:

@@ -46,7 +46,7 @@ def _encoded(value: object, what: str, arrays: list[np.ndarray]) -> Any:
         kind = "tuple" if isinstance(value, tuple) else "list"
         return {kind: [_encoded(v, f"{what}[{i}]", arrays) for i, v in enumerate(value)]}
     if isinstance(value, bytes):
-        return {"bytes": _kept(np.frombuffer(value, np.uint8), arrays)}
+        return {"bytes": _add_array(np.frombuffer(value, np.uint8), arrays)}
     if hasattr(value, "__array__"):
         return _encoded_array(value, what, arrays)
     raise _untravelled(what, type(value).__name__)
@@ -59,10 +59,10 @@ def _encoded_array(value: Any, what: str, arrays: list[np.ndarray]) -> Any:
     kind = "scalar" if isinstance(value, np.generic) else "array"
     # npz writes bfloat16 as two bytes without a name: the name and the shape go beside the bytes.
     raw = np.frombuffer(found.tobytes(), np.uint8) if hasattr(ml_dtypes, found.dtype.name) else found
-    return {kind: _kept(raw, arrays), "dtype": found.dtype.name, "shape": list(found.shape)}
+    return {kind: _add_array(raw, arrays), "dtype": found.dtype.name, "shape": list(found.shape)}
 
 
-def _kept(array: np.ndarray, arrays: list[np.ndarray]) -> int:
+def _add_array(array: np.ndarray, arrays: list[np.ndarray]) -> int:
     arrays.append(array)
     return len(arrays) - 1
 

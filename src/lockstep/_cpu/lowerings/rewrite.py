@@ -35,10 +35,10 @@ class _Rewriter:
     def jaxpr(self, jaxpr: Any) -> Any:
         """Returns a jaxpr, closed or not, as it is to be run; the same object if nothing changes."""
         if id(jaxpr) not in self._known:
-            self._known[id(jaxpr)] = jaxpr, self._made(jaxpr)
+            self._known[id(jaxpr)] = jaxpr, self._rewrite(jaxpr)
         return self._known[id(jaxpr)][1]
 
-    def _made(self, jaxpr: Any) -> Any:
+    def _rewrite(self, jaxpr: Any) -> Any:
         inner = opened(jaxpr)
         equations = [self._equation(eqn) for eqn in inner.eqns]
         if all(new is old for new, old in zip(equations, inner.eqns, strict=True)):
