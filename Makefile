@@ -41,11 +41,11 @@ check-pythons: $(READY)
 
 # lockstep beside its peers, which get environments of their own. TensorFlow 2.15's needs Python 3.11: without one its
 # figures are missing, and the result says so.
-bench: $(READY) $(VENV)/tensorflow/.ready $(VENV)/torch/.ready
+bench: $(READY) $(VENV)/tensorflow/.ready $(VENV)/torch/.ready $(VENV)/plot/.ready
 	$(BIN)/python benchmarks/run.py
 
 # Less of everything, in minutes; for some rows: make bench-quick ROWS=2,4
-bench-quick: $(READY) $(VENV)/tensorflow/.ready $(VENV)/torch/.ready
+bench-quick: $(READY) $(VENV)/tensorflow/.ready $(VENV)/torch/.ready $(VENV)/plot/.ready
 	$(BIN)/python benchmarks/run.py --quick $(if $(ROWS),--rows $(ROWS))
 
 # How gradients travel: what each choice and each compression sends, how fast, and what it costs in accuracy.
@@ -68,6 +68,12 @@ $(VENV)/tensorflow/.ready: $(READY)
 $(VENV)/torch/.ready: $(READY)
 	$(PYTHON) -m venv --clear $(VENV)/torch
 	$(VENV)/torch/bin/python -m pip install --quiet torch==2.13.0 numpy
+	@touch $@
+
+# Not in .venv: Keras imports matplotlib where it is installed, in every process.
+$(VENV)/plot/.ready: $(READY)
+	$(PYTHON) -m venv --clear $(VENV)/plot
+	$(VENV)/plot/bin/python -m pip install --quiet "matplotlib>=3.10"
 	@touch $@
 
 $(VENV)/cuda/.ready: $(READY)

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import shlex
+import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -38,11 +39,11 @@ def main() -> None:
     given = _arguments()
     if given.render:
         result = json.loads(given.render.read_text())
-        return _finish(result, given.render.parent)
+        return _finish(result, given.render.parent, given.plot)
     directory = given.output or (ROOT / "runs" / "benchmarks" if given.rows and not given.update else RESULTS)
     result = _measure(cases(given.rows), given, directory)
     print(report.markdown(result))
-    _finish(result, directory)
+    _finish(result, directory, given.plot)
     print(f"Written: {directory}")
 
 
@@ -85,12 +86,14 @@ def _earlier(path: Path, chosen: list[Case]) -> list[dict[str, Any]]:
     return [c for c in json.loads(path.read_text())["cases"] if c["name"] not in names] if path.exists() else []
 
 
-def _finish(result: dict[str, Any], directory: Path) -> None:
+def _finish(result: dict[str, Any], directory: Path, python: str) -> None:
     """Writes tables and plot; a complete run also goes into the README."""
-    from benchmarks.harness import plot
-
     report.write(result, directory, result["kind"])
-    plot.draw(result, directory / f"{result['kind']}.svg")
+    files = [str(directory / f"{result['kind']}.{suffix}") for suffix in ("json", "svg")]
+    if Path(python).exists():
+        subprocess.run([python, str(ROOT / "benchmarks" / "plot.py"), *files], check=True)
+    else:
+        print(f"No plot: there is no {python}; `make bench` builds it, and --render {files[0]} draws it then.")
     rows = {case["row"] for case in result["cases"]}
     if directory.resolve() == RESULTS and result["kind"] == "full" and rows >= set(range(1, 8)):
         report.publish(result, README)
@@ -121,7 +124,7 @@ def _arguments() -> argparse.Namespace:
     add("--prefix", default="", help="words before each measured command, such as 'taskset -c 0,1'")
     add("--update", action="store_true", help="replace these rows in the result that is there")
     add("--render", type=Path, metavar="JSON", help="only make tables and plot of an earlier run")
-    for name in ("lockstep", "tensorflow", "torch"):
+    for name in ("lockstep", "tensorflow", "torch", "plot"):
         default = getattr(Pythons(), name)
         add(f"--{name}", default=default, metavar="PYTHON", help=f"interpreter (default: {default})")
     given = parser.parse_args()

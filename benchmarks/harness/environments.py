@@ -15,7 +15,7 @@ from lockstep._launch.task import malloc_settings
 ROOT = Path(__file__).resolve().parents[2]
 # Settings that would change what is measured, or join a process to a cluster that is not there.
 _SCRUBBED = ("TF_CONFIG", "JAX_", "XLA_", "KERAS_", "LOCKSTEP_", "TF_", "OMP_", "NPROC", "PYTHONPATH")
-_PACKAGES = ("jax", "jaxlib", "keras", "numpy", "tensorflow-cpu", "tensorflow", "torch", "matplotlib")
+_PACKAGES = ("jax", "jaxlib", "keras", "numpy", "tensorflow-cpu", "tensorflow", "torch")
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Pythons:
     lockstep: str = sys.executable
     tensorflow: str = ".venv/tensorflow/bin/python"
     torch: str = ".venv/torch/bin/python"
+    plot: str = ".venv/plot/bin/python"
 
     def of(self, environment: str) -> str:
         """Returns the interpreter of an environment; `jax` is lockstep's."""
