@@ -53,11 +53,11 @@ bench-communication: $(READY)
 	$(BIN)/python benchmarks/communication.py
 
 # 1, 2 and 4 workers of this machine, and what that says of 1,024.
-bench-scaling: $(READY)
+bench-scaling: $(READY) $(VENV)/plot/.ready
 	$(BIN)/python benchmarks/scaling.py
 
 # One NVIDIA GPU. Everything comes from the package registry.
-bench-gpu: $(READY) $(VENV)/cuda/.ready $(VENV)/torch/.ready
+bench-gpu: $(READY) $(VENV)/cuda/.ready $(VENV)/torch/.ready $(VENV)/plot/.ready
 	$(BIN)/python benchmarks/gpu.py --lockstep $(VENV)/cuda/bin/python
 
 $(VENV)/tensorflow/.ready: $(READY)

@@ -7,12 +7,11 @@ import importlib
 import json
 import os
 import shlex
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import data, report
+from benchmarks.harness import data, plots, report
 from benchmarks.harness.case import Case
 from benchmarks.harness.environments import ROOT, Pythons, versions
 from benchmarks.harness.machine import machine, now
@@ -89,11 +88,7 @@ def _earlier(path: Path, chosen: list[Case]) -> list[dict[str, Any]]:
 def _finish(result: dict[str, Any], directory: Path, python: str) -> None:
     """Writes tables and plot; a complete run also goes into the README."""
     report.write(result, directory, result["kind"])
-    files = [str(directory / f"{result['kind']}.{suffix}") for suffix in ("json", "svg")]
-    if Path(python).exists():
-        subprocess.run([python, str(ROOT / "benchmarks" / "plot.py"), *files], check=True)
-    else:
-        print(f"No plot: there is no {python}; `make bench` builds it, and --render {files[0]} draws it then.")
+    plots.draw("rows", directory / f"{result['kind']}.json", python)
     rows = {case["row"] for case in result["cases"]}
     if directory.resolve() == RESULTS and result["kind"] == "full" and rows >= set(range(1, 8)):
         report.publish(result, README)

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import data, plot, report
+from benchmarks.harness import data, plots, report
 from benchmarks.harness.command import RESULTS, data_directory
 from benchmarks.harness.environments import ROOT, Pythons, variables, versions
 from benchmarks.harness.machine import machine, now
@@ -32,7 +32,7 @@ def main() -> None:
         sys.exit("There is no GPU that jax sees here. `--smoke` tries the path on the CPU; figures need a GPU.")
     directory = given.output or (ROOT / "runs" / "benchmarks" if given.smoke else RESULTS)
     result = _measure(given, pythons, name, directory)
-    plot.draw(result, directory / f"{result['kind']}.svg")
+    plots.draw("rows", directory / f"{result['kind']}.json", given.plot)
     print(report.markdown(result))
 
 
@@ -76,7 +76,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="directory (default: benchmarks/results; smoke: runs/benchmarks)")
     parser.add_argument("--data", default=data_directory(), help="directory of mnist (default: LOCKSTEP_DATA_DIR)")
     parser.add_argument("--prefix", default="", help="words before each measured command")
-    for name in ("lockstep", "torch"):
+    for name in ("lockstep", "torch", "plot"):
         default = getattr(Pythons(), name)
         parser.add_argument(f"--{name}", default=default, metavar="PYTHON", help=f"interpreter (default: {default})")
     return parser.parse_args()

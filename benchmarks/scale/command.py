@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import data
+from benchmarks.harness import data, plots
 from benchmarks.harness.command import RESULTS, data_directory
 from benchmarks.harness.environments import Pythons, variables, versions
 from benchmarks.harness.machine import cores, machine, now
@@ -47,6 +47,7 @@ def main() -> None:
     elif not given.paper_only:
         result["local"] = _local(given)
     pages.write(result, given.output)
+    plots.draw("scaling", given.output / "scaling.json", Pythons().plot)
     print(pages.markdown(result))
 
 

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.grids import pages
-from benchmarks.harness import report
+from benchmarks.harness import plots, report
 from benchmarks.harness.case import Bar, Case, Side
 from benchmarks.harness.command import cases
 from benchmarks.harness.environments import ROOT, Pythons
@@ -92,9 +91,8 @@ def test_the_plot_is_written(tmp_path: Path) -> None:
     if not python.exists():
         pytest.skip(f"there is no {python}: make bench builds it")
     report.write(_result(Measured(PEER, [{"steps/s": 1000.0}], [0.0])), tmp_path, "quick")
-    script = ROOT / "benchmarks" / "plot.py"
-    subprocess.run([python, script, tmp_path / "quick.json", tmp_path / "plot.svg"], check=True)
-    assert "Row 1, work" in (tmp_path / "plot.svg").read_text()
+    plots.draw("rows", tmp_path / "quick.json", str(python))
+    assert "Row 1, work" in (tmp_path / "quick.svg").read_text()
 
 
 @pytest.mark.parametrize("case", [*cases(set()), *gpu.cases("cuda", smoke=False)], ids=lambda case: case.name)

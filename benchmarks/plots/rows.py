@@ -1,17 +1,9 @@
-"""The plot of a run: a panel a case, lockstep's bars in colour, and where the bar and the aim are.
-
-usage: python benchmarks/plot.py RESULT.json PLOT.svg
-
-It is a script of its own, with an environment of its own, because Keras imports matplotlib wherever that is installed:
-0.4 s of each process that is measured or tested.
-"""
+"""The plot of a run: a panel a case, lockstep's bars in colour, and where the bar and the aim are."""
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,7 +83,3 @@ def _place(bar: Json, limit: float, metric: str, medians: Mapping[str, float]) -
     if bar["how"] != "ratio" or len(theirs) < len(bar["theirs"]):
         return None
     return limit * (min(theirs) if bar["at_most"] else max(theirs))
-
-
-if __name__ == "__main__":
-    draw(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))
