@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-all test-rest check check-pythons chaos fuzz bench bench-quick bench-communication bench-scaling bench-gpu lock clean
+.PHONY: setup demo test test-all test-rest check check-pythons chaos fuzz bench bench-quick bench-zoo bench-communication bench-scaling bench-gpu lock clean
 
 setup: $(READY)
 
@@ -47,6 +47,10 @@ bench: $(READY) $(VENV)/tensorflow/.ready $(VENV)/torch/.ready $(VENV)/plot/.rea
 # Less of everything, in minutes; for some rows: make bench-quick ROWS=2,4
 bench-quick: $(READY) $(VENV)/tensorflow/.ready $(VENV)/torch/.ready $(VENV)/plot/.ready
 	$(BIN)/python benchmarks/run.py --quick $(if $(ROWS),--rows $(ROWS))
+
+# Networks that nobody tuned for, worst first; for some: make bench-zoo NETWORKS="U-Net,GRU"
+bench-zoo: $(READY) $(VENV)/tensorflow/.ready $(VENV)/plot/.ready
+	$(BIN)/python benchmarks/zoo $(if $(NETWORKS),--networks "$(NETWORKS)")
 
 # How gradients travel: what each choice and each compression sends, how fast, and what it costs in accuracy.
 bench-communication: $(READY)

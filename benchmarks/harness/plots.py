@@ -9,7 +9,7 @@ from typing import Literal
 from benchmarks.harness.environments import ROOT
 
 
-def draw(kind: Literal["rows", "scaling"], result: Path, python: str) -> None:
+def draw(kind: Literal["rows", "scaling", "zoo"], result: Path, python: str) -> None:
     """Draws the plot of a JSON file beside it, or says that there is no such interpreter."""
     if Path(python).exists():
         command = [python, str(ROOT / "benchmarks" / "plots"), kind, str(result), str(result.with_suffix(".svg"))]

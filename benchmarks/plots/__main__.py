@@ -1,6 +1,6 @@
 """Draws a result of a benchmark.
 
-usage: .venv/plot/bin/python benchmarks/plots rows|scaling RESULT.json PLOT.svg
+usage: .venv/plot/bin/python benchmarks/plots rows|scaling|zoo RESULT.json PLOT.svg
 
 It runs in an environment of its own: Keras imports matplotlib wherever that is installed, 0.4 s of each process
 that is measured or tested.

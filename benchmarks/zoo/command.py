@@ -1,0 +1,94 @@
+"""The command line of the zoo."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import plots, report
+from benchmarks.harness.case import KERAS, OURS, TENSORFLOW, Case, Side
+from benchmarks.harness.environments import ROOT, Pythons, versions
+from benchmarks.harness.machine import machine, now
+from benchmarks.harness.processes import end_with_children
+from benchmarks.harness.rounds import Settings, run
+from benchmarks.zoo import page
+from benchmarks.zoo.measure import COLD, MEMORY, RATE, WARM, networks
+from benchmarks.zoo.network import Network
+
+RESULTS = ROOT / "benchmarks" / "results"
+_SIDES = ((OURS, "lockstep", "lockstep"), (TENSORFLOW, "tensorflow", "tensorflow"), (KERAS, "keras_on_jax", "jax"))
+
+
+def main() -> None:
+    """Measures, prints and writes."""
+    end_with_children()
+    given = _arguments()
+    pythons = Pythons(tensorflow=given.tensorflow, plot=given.plot)
+    settings = Settings(given.rounds, False, pythons, shlex.split(given.prefix), {"seconds": given.seconds}, tries=1)
+    path = given.output / "zoo.json"
+    kept = json.loads(path.read_text())["networks"] if given.networks and path.exists() else {}
+    result: dict[str, Any] = {
+        "command": "python benchmarks/zoo",
+        "date": now(),
+        "machine": machine(),
+        "rounds": given.rounds,
+        "versions": versions(pythons),
+        "networks": kept,
+    }
+    given.output.mkdir(parents=True, exist_ok=True)
+    for name in given.networks or networks():
+        result["networks"][name] = _measure(networks()[name], settings, given.start)
+        path.write_text(json.dumps(result, indent=1) + "\n")
+        path.with_suffix(".md").write_text(page.markdown(result))
+    plots.draw("zoo", path, pythons.plot)
+    print(page.markdown(result))
+
+
+def _measure(network: Network, settings: Settings, with_start: bool) -> dict[str, Any]:
+    """Returns every round of every side."""
+    measures = {"fit": {RATE: "in `fit`", MEMORY: "at most"}, "start": {COLD: "first", WARM: "again"}}
+    cases = [_case(network, function, metrics) for function, metrics in measures.items()]
+    done = [report.as_json(run(case, settings)) for case in cases[: 2 if with_start else 1]]
+    sides = {name: {"rounds": [], "failure": ""} for name, _, _ in _SIDES}
+    for side in (side for case in done for side in case["sides"]):
+        sides[side["name"]]["rounds"] += side["rounds"]
+        sides[side["name"]]["failure"] = sides[side["name"]]["failure"] or side["failure"]
+    return {"title": network.title, "batch": network.batch, "date": now(), "sides": sides}
+
+
+def _case(network: Network, function: str, metrics: dict[str, str]) -> Case:
+    sides = [
+        Side(name, function, environment, "ours" if name == OURS else "peer", {"side": side, "network": network.name})
+        for name, side, environment in _SIDES
+    ]
+    return Case(9, network.name, network.title, "benchmarks.zoo.measure", metrics, sides)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measures the zoo; see benchmarks/README.md.")
+    add = parser.add_argument
+    add("--networks", type=_names, default=[], help="names, with commas (default: all)")
+    add("--rounds", type=int, default=3, help="how often each side runs (default: 3)")
+    add("--seconds", type=float, default=6.0, help="how long each measures (default: 6)")
+    add("--no-start", dest="start", action="store_false", help="leave out seconds to the first step")
+    add("--output", type=Path, default=RESULTS, help="directory (default: benchmarks/results)")
+    add("--prefix", default="", help="words before each measured command, such as 'taskset -c 0,1'")
+    for name in ("tensorflow", "plot"):
+        default = getattr(Pythons(), name)
+        add(f"--{name}", default=default, metavar="PYTHON", help=f"interpreter (default: {default})")
+    return parser.parse_args()
+
+
+def _names(text: str) -> list[str]:
+    """Returns the names in a list with commas; names of networks may have commas of their own."""
+    left, names = text, []
+    while left:
+        name = next((n for n in sorted(networks(), key=len, reverse=True) if left.startswith(n)), None)
+        if name is None:
+            raise argparse.ArgumentTypeError(f"networks are {'; '.join(networks())}; received {left!r}")
+        names.append(name)
+        left = left[len(name) :].lstrip(", ")
+    return names
