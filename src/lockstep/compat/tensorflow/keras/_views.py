@@ -37,10 +37,17 @@ _PREPROCESSING = (
     *("Normalization", "RandomContrast", "RandomCrop", "RandomFlip", "RandomRotation", "RandomTranslation"),
     *("RandomZoom", "Rescaling", "Resizing", "StringLookup", "TextVectorization"),
 )
+# Functions of Keras 2's backend that keep name and meaning.
+_BACKEND = (
+    *("abs", "cos", "equal", "exp", "greater", "greater_equal", "less", "less_equal", "log", "max", "maximum", "min"),
+    *("minimum", "not_equal", "prod", "reshape", "round", "sigmoid", "sign", "sin", "softplus", "softsign", "square"),
+    *("stack", "stop_gradient", "sum", "tanh"),
+)
 # Names that Keras 2 had in another module, or under another name: "module" or "module:name". A module with no names
 # here is one that Keras 3 does not have, whose view gives advice.
 _MOVED: dict[str, dict[str, str]] = {
     "": {"latest_checkpoint": f"{_HERE}._saves"},
+    "backend": dict.fromkeys(_BACKEND, "keras.ops"),
     "backend.experimental": {},
     "callbacks.experimental": {"BackupAndRestore": f"{_HERE}._callbacks"},
     "estimator": {"model_to_estimator": "lockstep.estimator"},
