@@ -114,38 +114,11 @@ _LAZY = {
     **{part: f"{__name__}.keras.{part}" for part in _KERAS},
 }
 
-__all__ = [
-    "Assert",
-    "Tensor",
-    "TensorShape",
-    "TensorSpec",
-    "__version__",
-    "argmax",
-    "argmin",
-    "as_string",
-    "as_tensor",
-    "assert_equal",
-    "assert_greater",
-    "assert_less",
-    "assert_rank",
-    "constant_initializer",
-    "cumsum",
-    "is_tensor",
-    "newaxis",
-    "ones_initializer",
-    "random_normal_initializer",
-    "random_uniform_initializer",
-    "reduce_all",
-    "reduce_any",
-    "reduce_logsumexp",
-    "reduce_max",
-    "reduce_mean",
-    "reduce_min",
-    "reduce_prod",
-    "reduce_sum",
-    "type_spec_from_value",
-    "zeros_initializer",
-]
+__all__ = ["Assert", "Tensor", "TensorShape", "TensorSpec", "__version__", "argmax", "argmin", "as_string", "as_tensor"]
+__all__ += ["assert_equal", "assert_greater", "assert_less", "assert_rank", "constant_initializer", "cumsum"]
+__all__ += ["is_tensor", "newaxis", "ones_initializer", "random_normal_initializer", "random_uniform_initializer"]
+__all__ += ["reduce_all", "reduce_any", "reduce_logsumexp", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod"]
+__all__ += ["reduce_sum", "type_spec_from_value", "zeros_initializer"]
 __all__ += _dtypes.__all__
 __all__ += _arrays.__all__
 __all__ += _control.__all__

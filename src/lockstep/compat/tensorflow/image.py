@@ -24,16 +24,8 @@ _FUNCTIONS = (
 )
 _CLASSES = ("ResizeMethod",)
 
-__all__ = [
-    "ResizeMethod",
-    "decode_gif",
-    "decode_image",
-    "decode_jpeg",
-    "decode_png",
-    "encode_jpeg",
-    "encode_png",
-    "resize",
-]
+__all__ = ["ResizeMethod", "decode_gif", "decode_image", "decode_jpeg", "decode_png", "encode_jpeg", "encode_png"]
+__all__ += ["resize"]
 __all__ += _images.__all__
 __all__ += _color.__all__
 

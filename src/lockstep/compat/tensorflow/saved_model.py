@@ -12,21 +12,9 @@ from typing import Any as _Any
 
 from lockstep.compat.tensorflow import _forward, _missing
 
-__all__ = [
-    "CLASSIFY_INPUTS",
-    "CLASSIFY_METHOD_NAME",
-    "CLASSIFY_OUTPUT_CLASSES",
-    "CLASSIFY_OUTPUT_SCORES",
-    "DEFAULT_SERVING_SIGNATURE_DEF_KEY",
-    "PREDICT_METHOD_NAME",
-    "REGRESS_INPUTS",
-    "REGRESS_METHOD_NAME",
-    "REGRESS_OUTPUTS",
-    "SERVING",
-    "TRAINING",
-    "contains_saved_model",
-    "load",
-]
+__all__ = ["CLASSIFY_INPUTS", "CLASSIFY_METHOD_NAME", "CLASSIFY_OUTPUT_CLASSES", "CLASSIFY_OUTPUT_SCORES"]
+__all__ += ["DEFAULT_SERVING_SIGNATURE_DEF_KEY", "PREDICT_METHOD_NAME", "REGRESS_INPUTS", "REGRESS_METHOD_NAME"]
+__all__ += ["REGRESS_OUTPUTS", "SERVING", "TRAINING", "contains_saved_model", "load"]
 
 _plain = _forward.getter(__name__, ("lockstep.saved_model",), __all__)
 

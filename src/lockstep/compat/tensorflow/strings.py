@@ -21,24 +21,8 @@ from lockstep.compat.tensorflow._ops.strings import to_number as to_number
 from lockstep.compat.tensorflow._ops.strings import unicode_transcode as unicode_transcode
 from lockstep.compat.tensorflow._ops.strings import upper as upper
 
-__all__ = [
-    "as_string",
-    "format",
-    "join",
-    "length",
-    "lower",
-    "reduce_join",
-    "regex_full_match",
-    "regex_replace",
-    "split",
-    "strip",
-    "substr",
-    "to_hash_bucket",
-    "to_hash_bucket_fast",
-    "to_hash_bucket_strong",
-    "to_number",
-    "unicode_transcode",
-    "upper",
-]
+__all__ = ["as_string", "format", "join", "length", "lower", "reduce_join", "regex_full_match", "regex_replace"]
+__all__ += ["split", "strip", "substr", "to_hash_bucket", "to_hash_bucket_fast", "to_hash_bucket_strong", "to_number"]
+__all__ += ["unicode_transcode", "upper"]
 
 __getattr__ = _getter(__name__)

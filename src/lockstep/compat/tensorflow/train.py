@@ -25,26 +25,9 @@ _CHECKPOINTS = ("checkpoints_iterator", "get_checkpoint_state", "list_variables"
 _OWN = ("Checkpoint", "CheckpointManager")
 _V1 = "lockstep.compat.tensorflow.compat.v1.train"
 
-__all__ = [
-    "BytesList",
-    "Checkpoint",
-    "CheckpointManager",
-    "ClusterSpec",
-    "Example",
-    "Feature",
-    "FeatureList",
-    "FeatureLists",
-    "Features",
-    "FloatList",
-    "Int64List",
-    "SequenceExample",
-    "checkpoints_iterator",
-    "get_checkpoint_state",
-    "latest_checkpoint",
-    "list_variables",
-    "load_checkpoint",
-    "load_variable",
-]
+__all__ = ["BytesList", "Checkpoint", "CheckpointManager", "ClusterSpec", "Example", "Feature", "FeatureList"]
+__all__ += ["FeatureLists", "Features", "FloatList", "Int64List", "SequenceExample", "checkpoints_iterator"]
+__all__ += ["get_checkpoint_state", "latest_checkpoint", "list_variables", "load_checkpoint", "load_variable"]
 
 _other = _missing.getter(__name__)
 

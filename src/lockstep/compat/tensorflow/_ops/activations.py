@@ -16,33 +16,11 @@ from lockstep.compat.tensorflow._ops.make import unary
 from lockstep.compat.tensorflow._types import Argument, AxisLike, Library, Seed, ShapeLike, SizeLike
 from lockstep.errors import ArgumentError
 
-__all__ = [
-    "bias_add",
-    "compute_average_loss",
-    "crelu",
-    "dropout",
-    "elu",
-    "embedding_lookup",
-    "gelu",
-    "in_top_k",
-    "l2_loss",
-    "l2_normalize",
-    "leaky_relu",
-    "log_poisson_loss",
-    "log_softmax",
-    "moments",
-    "relu",
-    "relu6",
-    "scale_regularization_loss",
-    "selu",
-    "sigmoid_cross_entropy_with_logits",
-    "silu",
-    "softmax",
-    "softmax_cross_entropy_with_logits",
-    "sparse_softmax_cross_entropy_with_logits",
-    "swish",
-    "weighted_cross_entropy_with_logits",
-]
+__all__ = ["bias_add", "compute_average_loss", "crelu", "dropout", "elu", "embedding_lookup", "gelu", "in_top_k"]
+__all__ += ["l2_loss", "l2_normalize", "leaky_relu", "log_poisson_loss", "log_softmax", "moments", "relu", "relu6"]
+__all__ += ["scale_regularization_loss", "selu", "sigmoid_cross_entropy_with_logits", "silu", "softmax"]
+__all__ += ["softmax_cross_entropy_with_logits", "sparse_softmax_cross_entropy_with_logits", "swish"]
+__all__ += ["weighted_cross_entropy_with_logits"]
 
 # Klambauer et al. 2017: with these, mean 0 and variance 1 are a fixed point of the layer.
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805

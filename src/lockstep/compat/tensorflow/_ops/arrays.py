@@ -18,32 +18,9 @@ from lockstep.compat.tensorflow._tensor import check_shape as _check_shape
 from lockstep.compat.tensorflow._types import Argument, AxisLike, DTypeLike, ShapeLike, SizeLike, WindowLike
 from lockstep.errors import ArgumentError
 
-__all__ = [
-    "broadcast_dynamic_shape",
-    "broadcast_static_shape",
-    "broadcast_to",
-    "concat",
-    "ensure_shape",
-    "expand_dims",
-    "meshgrid",
-    "pad",
-    "rank",
-    "repeat",
-    "reshape",
-    "reverse",
-    "roll",
-    "shape",
-    "shape_n",
-    "size",
-    "slice",
-    "split",
-    "squeeze",
-    "stack",
-    "strided_slice",
-    "tile",
-    "transpose",
-    "unstack",
-]
+__all__ = ["broadcast_dynamic_shape", "broadcast_static_shape", "broadcast_to", "concat", "ensure_shape", "expand_dims"]
+__all__ += ["meshgrid", "pad", "rank", "repeat", "reshape", "reverse", "roll", "shape", "shape_n", "size", "slice"]
+__all__ += ["split", "squeeze", "stack", "strided_slice", "tile", "transpose", "unstack"]
 
 
 def shape(input: Tensor, out_type: DTypeLike = int32, name: str | None = None) -> Tensor:

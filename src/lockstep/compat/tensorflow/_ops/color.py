@@ -16,29 +16,11 @@ from lockstep.compat.tensorflow._ops.images import check_image
 from lockstep.compat.tensorflow._types import DTypeLike, Library, Seed
 from lockstep.errors import ArgumentError
 
-__all__ = [
-    "adjust_brightness",
-    "adjust_contrast",
-    "adjust_gamma",
-    "adjust_hue",
-    "adjust_saturation",
-    "convert_image_dtype",
-    "grayscale_to_rgb",
-    "hsv_to_rgb",
-    "per_image_standardization",
-    "psnr",
-    "random_brightness",
-    "random_contrast",
-    "random_hue",
-    "random_saturation",
-    "rgb_to_grayscale",
-    "rgb_to_hsv",
-    "ssim",
-    "stateless_random_brightness",
-    "stateless_random_contrast",
-    "stateless_random_hue",
-    "stateless_random_saturation",
-]
+__all__ = ["adjust_brightness", "adjust_contrast", "adjust_gamma", "adjust_hue", "adjust_saturation"]
+__all__ += ["convert_image_dtype", "grayscale_to_rgb", "hsv_to_rgb", "per_image_standardization", "psnr"]
+__all__ += ["random_brightness", "random_contrast", "random_hue", "random_saturation", "rgb_to_grayscale", "rgb_to_hsv"]
+__all__ += ["ssim", "stateless_random_brightness", "stateless_random_contrast", "stateless_random_hue"]
+__all__ += ["stateless_random_saturation"]
 
 # TensorFlow's weights: ITU-R BT.601, rounded.
 _GREY = np.array([0.2989, 0.5870, 0.1140], np.float32)

@@ -22,26 +22,9 @@ from lockstep.compat.tensorflow._tensor import as_host, as_tensor
 from lockstep.compat.tensorflow._types import DTypeLike, Initializer, SizeLike
 from lockstep.errors import ArgumentError
 
-__all__ = [
-    "case",
-    "cond",
-    "custom_gradient",
-    "device",
-    "foldl",
-    "foldr",
-    "map_fn",
-    "name_scope",
-    "no_gradient",
-    "numpy_function",
-    "print",
-    "py_function",
-    "scan",
-    "switch_case",
-    "timestamp",
-    "tuple",
-    "vectorized_map",
-    "while_loop",
-]
+__all__ = ["case", "cond", "custom_gradient", "device", "foldl", "foldr", "map_fn", "name_scope", "no_gradient"]
+__all__ += ["numpy_function", "print", "py_function", "scan", "switch_case", "timestamp", "tuple", "vectorized_map"]
+__all__ += ["while_loop"]
 
 # jax.tree sorts the keys of dicts, which does not matter to leaves; map_structure keeps them.
 _leaves: Any = jax.tree.leaves

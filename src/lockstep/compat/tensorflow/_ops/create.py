@@ -17,25 +17,8 @@ from lockstep.compat.tensorflow._tensor import as_host, to_text
 from lockstep.compat.tensorflow._types import DTypeLike, ShapeLike, SizeLike
 from lockstep.errors import ArgumentError
 
-__all__ = [
-    "bitcast",
-    "cast",
-    "constant",
-    "convert_to_tensor",
-    "eye",
-    "fill",
-    "identity",
-    "identity_n",
-    "linspace",
-    "one_hot",
-    "ones",
-    "ones_like",
-    "range",
-    "sequence_mask",
-    "stop_gradient",
-    "zeros",
-    "zeros_like",
-]
+__all__ = ["bitcast", "cast", "constant", "convert_to_tensor", "eye", "fill", "identity", "identity_n", "linspace"]
+__all__ += ["one_hot", "ones", "ones_like", "range", "sequence_mask", "stop_gradient", "zeros", "zeros_like"]
 
 
 def constant(value: Tensor, dtype: DTypeLike = None, shape: ShapeLike = None, name: str | None = None) -> Tensor:

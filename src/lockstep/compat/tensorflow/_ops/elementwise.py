@@ -13,60 +13,11 @@ from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._ops.make import binary, unary
 from lockstep.compat.tensorflow._types import DTypeLike
 
-__all__ = [
-    "abs",
-    "acos",
-    "acosh",
-    "add",
-    "add_n",
-    "asin",
-    "asinh",
-    "atan",
-    "atan2",
-    "atanh",
-    "ceil",
-    "complex",
-    "conj",
-    "cos",
-    "cosh",
-    "divide",
-    "equal",
-    "exp",
-    "expm1",
-    "floor",
-    "greater",
-    "greater_equal",
-    "imag",
-    "less",
-    "less_equal",
-    "log",
-    "log1p",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "maximum",
-    "minimum",
-    "mod",
-    "multiply",
-    "negative",
-    "not_equal",
-    "pow",
-    "real",
-    "round",
-    "rsqrt",
-    "saturate_cast",
-    "sigmoid",
-    "sign",
-    "sin",
-    "sinh",
-    "sqrt",
-    "square",
-    "subtract",
-    "tan",
-    "tanh",
-    "truediv",
-]
+__all__ = ["abs", "acos", "acosh", "add", "add_n", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "complex", "conj"]
+__all__ += ["cos", "cosh", "divide", "equal", "exp", "expm1", "floor", "greater", "greater_equal", "imag", "less"]
+__all__ += ["less_equal", "log", "log1p", "logical_and", "logical_not", "logical_or", "logical_xor", "maximum"]
+__all__ += ["minimum", "mod", "multiply", "negative", "not_equal", "pow", "real", "round", "rsqrt", "saturate_cast"]
+__all__ += ["sigmoid", "sign", "sin", "sinh", "sqrt", "square", "subtract", "tan", "tanh", "truediv"]
 
 
 def _device_abs(x: Tensor) -> Any:

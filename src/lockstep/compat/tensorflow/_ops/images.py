@@ -13,25 +13,10 @@ from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._types import Seed, ShapeLike, SizeLike
 from lockstep.errors import ArgumentError
 
-__all__ = [
-    "central_crop",
-    "crop_to_bounding_box",
-    "flip_left_right",
-    "flip_up_down",
-    "image_gradients",
-    "pad_to_bounding_box",
-    "random_crop",
-    "random_flip_left_right",
-    "random_flip_up_down",
-    "resize_with_crop_or_pad",
-    "resize_with_pad",
-    "rot90",
-    "stateless_random_crop",
-    "stateless_random_flip_left_right",
-    "stateless_random_flip_up_down",
-    "total_variation",
-    "transpose",
-]
+__all__ = ["central_crop", "crop_to_bounding_box", "flip_left_right", "flip_up_down", "image_gradients"]
+__all__ += ["pad_to_bounding_box", "random_crop", "random_flip_left_right", "random_flip_up_down"]
+__all__ += ["resize_with_crop_or_pad", "resize_with_pad", "rot90", "stateless_random_crop"]
+__all__ += ["stateless_random_flip_left_right", "stateless_random_flip_up_down", "total_variation", "transpose"]
 
 
 def check_image(image: Tensor) -> Any:

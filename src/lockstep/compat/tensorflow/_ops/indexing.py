@@ -19,28 +19,10 @@ from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.compat.tensorflow._types import AxisLike, DTypeLike, ShapeLike, SizeLike
 from lockstep.errors import ArgumentError, UnsupportedError
 
-__all__ = [
-    "argsort",
-    "boolean_mask",
-    "dynamic_partition",
-    "dynamic_stitch",
-    "gather",
-    "gather_nd",
-    "histogram_fixed_width",
-    "invert_permutation",
-    "scatter_nd",
-    "searchsorted",
-    "sort",
-    "tensor_scatter_nd_add",
-    "tensor_scatter_nd_max",
-    "tensor_scatter_nd_min",
-    "tensor_scatter_nd_sub",
-    "tensor_scatter_nd_update",
-    "top_k",
-    "unique",
-    "unique_with_counts",
-    "where",
-]
+__all__ = ["argsort", "boolean_mask", "dynamic_partition", "dynamic_stitch", "gather", "gather_nd"]
+__all__ += ["histogram_fixed_width", "invert_permutation", "scatter_nd", "searchsorted", "sort"]
+__all__ += ["tensor_scatter_nd_add", "tensor_scatter_nd_max", "tensor_scatter_nd_min", "tensor_scatter_nd_sub"]
+__all__ += ["tensor_scatter_nd_update", "top_k", "unique", "unique_with_counts", "where"]
 
 
 class TopK(NamedTuple):

@@ -13,17 +13,8 @@ from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._types import AxisLike, Library
 from lockstep.errors import ArgumentError
 
-__all__ = [
-    "clip_by_global_norm",
-    "clip_by_norm",
-    "clip_by_value",
-    "einsum",
-    "global_norm",
-    "matmul",
-    "matvec",
-    "norm",
-    "tensordot",
-]
+__all__ = ["clip_by_global_norm", "clip_by_norm", "clip_by_value", "einsum", "global_norm", "matmul", "matvec", "norm"]
+__all__ += ["tensordot"]
 
 
 def matmul(

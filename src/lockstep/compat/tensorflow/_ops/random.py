@@ -18,23 +18,9 @@ from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.compat.tensorflow._types import DTypeLike, Seed, ShapeLike, SizeLike
 from lockstep.errors import ArgumentError, UnsupportedError
 
-__all__ = [
-    "Generator",
-    "categorical",
-    "gamma",
-    "get_global_generator",
-    "normal",
-    "poisson",
-    "set_seed",
-    "shuffle",
-    "stateless_categorical",
-    "stateless_normal",
-    "stateless_shuffle",
-    "stateless_truncated_normal",
-    "stateless_uniform",
-    "truncated_normal",
-    "uniform",
-]
+__all__ = ["Generator", "categorical", "gamma", "get_global_generator", "normal", "poisson", "set_seed", "shuffle"]
+__all__ += ["stateless_categorical", "stateless_normal", "stateless_shuffle", "stateless_truncated_normal"]
+__all__ += ["stateless_uniform", "truncated_normal", "uniform"]
 
 # Map functions of datasets draw on several threads.
 _lock = threading.Lock()

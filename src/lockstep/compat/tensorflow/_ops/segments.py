@@ -13,20 +13,9 @@ from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._ops.make import describe
 from lockstep.compat.tensorflow._types import DTypeLike, SizeLike
 
-__all__ = [
-    "confusion_matrix",
-    "segment_max",
-    "segment_mean",
-    "segment_min",
-    "segment_prod",
-    "segment_sum",
-    "unsorted_segment_max",
-    "unsorted_segment_mean",
-    "unsorted_segment_min",
-    "unsorted_segment_prod",
-    "unsorted_segment_sqrt_n",
-    "unsorted_segment_sum",
-]
+__all__ = ["confusion_matrix", "segment_max", "segment_mean", "segment_min", "segment_prod", "segment_sum"]
+__all__ += ["unsorted_segment_max", "unsorted_segment_mean", "unsorted_segment_min", "unsorted_segment_prod"]
+__all__ += ["unsorted_segment_sqrt_n", "unsorted_segment_sum"]
 
 # Values of empty segments in TensorFlow's unsorted operations.
 _START: dict[str, Any] = {

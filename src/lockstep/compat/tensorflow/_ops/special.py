@@ -14,43 +14,11 @@ from lockstep.compat.tensorflow._ops import named
 from lockstep.compat.tensorflow._ops.make import binary, unary
 from lockstep.compat.tensorflow._types import Library
 
-__all__ = [
-    "bessel_i0",
-    "bessel_i0e",
-    "bessel_i1",
-    "bessel_i1e",
-    "betainc",
-    "digamma",
-    "divide_no_nan",
-    "erf",
-    "erfc",
-    "erfcinv",
-    "erfinv",
-    "floordiv",
-    "floormod",
-    "igamma",
-    "igammac",
-    "is_finite",
-    "is_inf",
-    "is_nan",
-    "lbeta",
-    "lgamma",
-    "log_sigmoid",
-    "multiply_no_nan",
-    "ndtri",
-    "nextafter",
-    "polygamma",
-    "reciprocal",
-    "reciprocal_no_nan",
-    "rint",
-    "softplus",
-    "softsign",
-    "squared_difference",
-    "xdivy",
-    "xlog1py",
-    "xlogy",
-    "zeta",
-]
+__all__ = ["bessel_i0", "bessel_i0e", "bessel_i1", "bessel_i1e", "betainc", "digamma", "divide_no_nan", "erf", "erfc"]
+__all__ += ["erfcinv", "erfinv", "floordiv", "floormod", "igamma", "igammac", "is_finite", "is_inf", "is_nan", "lbeta"]
+__all__ += ["lgamma", "log_sigmoid", "multiply_no_nan", "ndtri", "nextafter", "polygamma", "reciprocal"]
+__all__ += ["reciprocal_no_nan", "rint", "softplus", "softsign", "squared_difference", "xdivy", "xlog1py", "xlogy"]
+__all__ += ["zeta"]
 
 _js: Any = jax.scipy.special
 

@@ -17,27 +17,9 @@ from lockstep.compat.tensorflow._tensor import HostTensor, as_host, to_text
 from lockstep.compat.tensorflow._types import AxisLike, DTypeLike, SizeLike
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
 
-__all__ = [
-    "as_string",
-    "decode_base64",
-    "encode_base64",
-    "format",
-    "join",
-    "length",
-    "lower",
-    "reduce_join",
-    "regex_full_match",
-    "regex_replace",
-    "split",
-    "strip",
-    "substr",
-    "to_hash_bucket",
-    "to_hash_bucket_fast",
-    "to_hash_bucket_strong",
-    "to_number",
-    "unicode_transcode",
-    "upper",
-]
+__all__ = ["as_string", "decode_base64", "encode_base64", "format", "join", "length", "lower", "reduce_join"]
+__all__ += ["regex_full_match", "regex_replace", "split", "strip", "substr", "to_hash_bucket", "to_hash_bucket_fast"]
+__all__ += ["to_hash_bucket_strong", "to_number", "unicode_transcode", "upper"]
 
 
 def _to_bytes(value: Tensor) -> np.ndarray[Any, Any]:

@@ -23,22 +23,10 @@ from lockstep.compat.tensorflow.config._settings import set_soft_device_placemen
 
 _LAZY = {name: f"{__name__}.{name}" for name in ("experimental", "optimizer")}
 
-__all__ = [
-    "LogicalDevice",
-    "LogicalDeviceConfiguration",
-    "PhysicalDevice",
-    "experimental",
-    "functions_run_eagerly",
-    "get_soft_device_placement",
-    "get_visible_devices",
-    "list_logical_devices",
-    "list_physical_devices",
-    "optimizer",
-    "run_functions_eagerly",
-    "set_logical_device_configuration",
-    "set_soft_device_placement",
-    "set_visible_devices",
-]
+__all__ = ["LogicalDevice", "LogicalDeviceConfiguration", "PhysicalDevice", "experimental", "functions_run_eagerly"]
+__all__ += ["get_soft_device_placement", "get_visible_devices", "list_logical_devices", "list_physical_devices"]
+__all__ += ["optimizer", "run_functions_eagerly", "set_logical_device_configuration", "set_soft_device_placement"]
+__all__ += ["set_visible_devices"]
 
 __getattr__ = _missing.getter(__name__, _LAZY)
 __dir__ = _missing.lister(globals(), _LAZY)

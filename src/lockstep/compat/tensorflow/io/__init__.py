@@ -34,34 +34,11 @@ _CLASSES = (
     "VarLenFeature",
 )
 
-__all__ = [
-    "FixedLenFeature",
-    "FixedLenSequenceFeature",
-    "RaggedFeature",
-    "TFRecordOptions",
-    "TFRecordWriter",
-    "VarLenFeature",
-    "decode_base64",
-    "decode_compressed",
-    "decode_csv",
-    "decode_gif",
-    "decode_image",
-    "decode_jpeg",
-    "decode_png",
-    "decode_raw",
-    "encode_base64",
-    "encode_jpeg",
-    "encode_png",
-    "gfile",
-    "matching_files",
-    "parse_example",
-    "parse_single_example",
-    "parse_single_sequence_example",
-    "parse_tensor",
-    "read_file",
-    "serialize_tensor",
-    "write_file",
-]
+__all__ = ["FixedLenFeature", "FixedLenSequenceFeature", "RaggedFeature", "TFRecordOptions", "TFRecordWriter"]
+__all__ += ["VarLenFeature", "decode_base64", "decode_compressed", "decode_csv", "decode_gif", "decode_image"]
+__all__ += ["decode_jpeg", "decode_png", "decode_raw", "encode_base64", "encode_jpeg", "encode_png", "gfile"]
+__all__ += ["matching_files", "parse_example", "parse_single_example", "parse_single_sequence_example", "parse_tensor"]
+__all__ += ["read_file", "serialize_tensor", "write_file"]
 
 _other = _missing.getter(__name__, _LAZY)
 

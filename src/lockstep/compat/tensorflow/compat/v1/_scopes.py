@@ -22,6 +22,8 @@ from lockstep.compat.tensorflow._types import Argument, DTypeLike, Initializer, 
 from lockstep.compat.tensorflow.compat.v1 import _initializers
 from lockstep.errors import ArgumentError, UnsupportedError
 
+__all__ = ["AUTO_REUSE", "get_variable", "get_variable_scope", "variable_scope"]
+
 _STORE = "lockstep.compat/variables"
 # Input pipelines and the model_fn may run on different threads.
 _open = threading.local()

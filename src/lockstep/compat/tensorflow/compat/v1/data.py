@@ -13,12 +13,7 @@ from lockstep.compat.tensorflow._types import Dataset as _Dataset
 
 _ROOT = "lockstep.compat.tensorflow.data"
 
-__all__ = [
-    "get_output_shapes",
-    "get_output_types",
-    "make_initializable_iterator",
-    "make_one_shot_iterator",
-]
+__all__ = ["get_output_shapes", "get_output_types", "make_initializable_iterator", "make_one_shot_iterator"]
 
 
 def make_one_shot_iterator(dataset: _Dataset) -> _Any:

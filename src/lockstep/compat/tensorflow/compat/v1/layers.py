@@ -17,25 +17,9 @@ from lockstep.compat.tensorflow._types import ShapeLike as _ShapeLike
 from lockstep.compat.tensorflow.compat.v1 import _scopes
 from lockstep.errors import ArgumentError as _ArgumentError
 
-__all__ = [
-    "average_pooling1d",
-    "average_pooling2d",
-    "average_pooling3d",
-    "batch_normalization",
-    "conv1d",
-    "conv2d",
-    "conv2d_transpose",
-    "conv3d",
-    "conv3d_transpose",
-    "dense",
-    "dropout",
-    "flatten",
-    "max_pooling1d",
-    "max_pooling2d",
-    "max_pooling3d",
-    "separable_conv1d",
-    "separable_conv2d",
-]
+__all__ = ["average_pooling1d", "average_pooling2d", "average_pooling3d", "batch_normalization", "conv1d", "conv2d"]
+__all__ += ["conv2d_transpose", "conv3d", "conv3d_transpose", "dense", "dropout", "flatten", "max_pooling1d"]
+__all__ += ["max_pooling2d", "max_pooling3d", "separable_conv1d", "separable_conv2d"]
 
 
 def _apply(kind: str, inputs: _Tensor, name: str | None, reuse: _Argument, options: dict[str, _Any]) -> _Any:

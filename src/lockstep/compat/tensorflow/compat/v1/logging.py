@@ -14,23 +14,8 @@ WARN = _logging.WARNING
 ERROR = _logging.ERROR
 FATAL = _logging.FATAL
 
-__all__ = [
-    "DEBUG",
-    "ERROR",
-    "FATAL",
-    "INFO",
-    "WARN",
-    "debug",
-    "error",
-    "fatal",
-    "get_verbosity",
-    "info",
-    "log",
-    "log_every_n",
-    "set_verbosity",
-    "warn",
-    "warning",
-]
+__all__ = ["DEBUG", "ERROR", "FATAL", "INFO", "WARN", "debug", "error", "fatal", "get_verbosity", "info", "log"]
+__all__ += ["log_every_n", "set_verbosity", "warn", "warning"]
 
 # For log_every_n.
 _counts: dict[str, int] = {}

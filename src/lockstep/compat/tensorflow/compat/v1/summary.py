@@ -9,20 +9,8 @@ from __future__ import annotations
 
 from lockstep.compat.tensorflow import _forward, _missing
 
-__all__ = [
-    "Event",
-    "FileWriter",
-    "FileWriterCache",
-    "SessionLog",
-    "Summary",
-    "audio",
-    "histogram",
-    "image",
-    "merge",
-    "merge_all",
-    "scalar",
-    "text",
-]
+__all__ = ["Event", "FileWriter", "FileWriterCache", "SessionLog", "Summary", "audio", "histogram", "image", "merge"]
+__all__ += ["merge_all", "scalar", "text"]
 
 __getattr__ = _forward.getter(__name__, ("lockstep.summary", "lockstep.estimator.summary"), __all__)
 __dir__ = _missing.lister(globals(), dict.fromkeys(__all__, ""))

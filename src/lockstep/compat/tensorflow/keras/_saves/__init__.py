@@ -12,14 +12,5 @@ from lockstep.compat.tensorflow.keras._saves.directory import recover as recover
 from lockstep.compat.tensorflow.keras._saves.directory import save_directory as save_directory
 from lockstep.compat.tensorflow.keras._saves.directory import whole_file as whole_file
 
-__all__ = [
-    "Restored",
-    "latest_checkpoint",
-    "read_checkpoint",
-    "load_into",
-    "make_ready",
-    "recover",
-    "save_directory",
-    "whole_file",
-    "write_checkpoint",
-]
+__all__ = ["Restored", "latest_checkpoint", "read_checkpoint", "load_into", "make_ready", "recover", "save_directory"]
+__all__ += ["whole_file", "write_checkpoint"]
