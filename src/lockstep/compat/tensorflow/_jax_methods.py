@@ -17,7 +17,7 @@ from jax import core
 from jax._src.array import ArrayImpl  # `jax.Array` is an abstract class, whose attributes arrays do not inherit.
 
 from lockstep._types import Array
-from lockstep.compat.tensorflow._shape import TensorShape
+from lockstep.compat.tensorflow._spec import TensorShape
 from lockstep.compat.tensorflow._tensor import check_shape
 from lockstep.errors import UnsupportedError
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from lockstep._types import ArrayLike
-from lockstep.compat.tensorflow._shape import TensorShape
+from lockstep.compat.tensorflow._spec import TensorShape
 from lockstep.compat.tensorflow._types import Argument, ShapeLike
 from lockstep.errors import ArgumentError
 

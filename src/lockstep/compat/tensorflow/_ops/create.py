@@ -13,12 +13,23 @@ import numpy as np
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32
 from lockstep.compat.tensorflow._ops import dispatch, named
+from lockstep.compat.tensorflow._spec import TensorSpec
 from lockstep.compat.tensorflow._tensor import as_host, to_text
 from lockstep.compat.tensorflow._types import DTypeLike, ShapeLike, SizeLike
 from lockstep.errors import ArgumentError
 
 __all__ = ["bitcast", "cast", "constant", "convert_to_tensor", "eye", "fill", "identity", "identity_n", "linspace"]
-__all__ += ["one_hot", "ones", "ones_like", "range", "sequence_mask", "stop_gradient", "zeros", "zeros_like"]
+__all__ += [
+    "one_hot",
+    "ones",
+    "ones_like",
+    "range",
+    "sequence_mask",
+    "stop_gradient",
+    "type_spec_from_value",
+    "zeros",
+    "zeros_like",
+]
 
 
 def constant(value: Tensor, dtype: DTypeLike = None, shape: ShapeLike = None, name: str | None = None) -> Tensor:
@@ -62,6 +73,11 @@ def convert_to_tensor(
     if (wanted.dtype == object) != (tensor.dtype == object):
         raise ArgumentError(f"A tensor of {wanted.name} must be made of such values. Received: {value!r}.")
     return as_host(to_text(tensor) if wanted.dtype == object else tensor.astype(wanted.dtype))
+
+
+def type_spec_from_value(value: Tensor) -> TensorSpec:
+    """Returns the spec of a tensor. Source: tf.type_spec_from_value."""
+    return TensorSpec.from_tensor(convert_to_tensor(value))
 
 
 def cast(x: Tensor, dtype: DTypeLike, name: str | None = None) -> Tensor:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from lockstep._types import Tensor
-from lockstep.compat.tensorflow._bound import on_host
+from lockstep.compat.tensorflow._forward import find_in_data
 from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._types import Seed, ShapeLike, SizeLike
 from lockstep.errors import ArgumentError
@@ -154,7 +154,7 @@ def resize_with_pad(
 
     Source: tf.image.resize_with_pad.
     """
-    resize: Any = on_host("resize")
+    resize: Any = find_in_data("resize")
     _, x = check_image(image)
     height, width = dispatch.to_static(target_height), dispatch.to_static(target_width)
     # The larger ratio decides, so that the whole image fits.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,9 +16,9 @@ from lockstep.compat.tensorflow._tensor import HostTensor, as_host, to_text
 from lockstep.compat.tensorflow._types import AxisLike, DTypeLike, SizeLike
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
 
-__all__ = ["as_string", "decode_base64", "encode_base64", "format", "join", "length", "lower", "reduce_join"]
-__all__ += ["regex_full_match", "regex_replace", "split", "strip", "substr", "to_hash_bucket", "to_hash_bucket_fast"]
-__all__ += ["to_hash_bucket_strong", "to_number", "unicode_transcode", "upper"]
+__all__ = ["as_string", "format", "join", "length", "lower", "reduce_join", "regex_full_match", "regex_replace"]
+__all__ += ["split", "strip", "substr", "to_hash_bucket", "to_hash_bucket_fast", "to_hash_bucket_strong", "to_number"]
+__all__ += ["unicode_transcode", "upper"]
 
 
 def _to_bytes(value: Tensor) -> np.ndarray[Any, Any]:
@@ -228,16 +227,6 @@ def format(
     if len(rest) != len(values):
         raise ArgumentError(f"There must be one tensor per placeholder, {len(rest)}. Received: {len(values)}.")
     return as_host(first + "".join(format_value(v, summarize) + r for v, r in zip(values, rest, strict=True)))
-
-
-def encode_base64(input: Tensor, pad: bool = False, name: str | None = None) -> Tensor:
-    """Writes bytes as web-safe base64. Source: tf.io.encode_base64."""
-    return map_text(lambda b: base64.urlsafe_b64encode(b).rstrip(b"" if pad else b"="), input)
-
-
-def decode_base64(input: Tensor, name: str | None = None) -> Tensor:
-    """Reads web-safe base64. Source: tf.io.decode_base64."""
-    return map_text(lambda b: base64.urlsafe_b64decode(b + b"=" * (-len(b) % 4)), input)
 
 
 def unicode_transcode(

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 from lockstep._engine.runtime import gpus
 from lockstep.errors import ArgumentError, UnsupportedError
 
+__all__ = ["LogicalDevice", "LogicalDeviceConfiguration", "PhysicalDevice", "get_visible_devices"]
+__all__ += ["list_logical_devices", "list_physical_devices", "set_logical_device_configuration", "set_visible_devices"]
+
 _KINDS = ("CPU", "GPU", "TPU")
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ from jax.core import Tracer
 from lockstep import _decoded_size
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype
+from lockstep.compat.tensorflow._ops import named
 from lockstep.compat.tensorflow._ops.strings import map_text
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host, to_text
 from lockstep.compat.tensorflow._types import DTypeLike, PathLike, ShapeLike
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError
+
+__all__ = ["decode_base64", "decode_compressed", "decode_csv", "decode_raw", "encode_base64", "matching_files"]
+__all__ += ["read_file", "write_file"]
 
 
 def path_of(name: Any) -> str:
@@ -180,3 +185,16 @@ def matching_files(pattern: Any, name: str | None = None) -> Any:
     # A set: patterns may match the same file.
     names = {p for part in np.atleast_1d(to_text(pattern)).ravel() for p in glob.glob(part.decode())}
     return as_host(to_text(sorted(names)).reshape(-1))
+
+
+def encode_base64(input: Tensor, pad: bool = False, name: str | None = None) -> Tensor:
+    """Writes bytes as web-safe base64. Source: tf.io.encode_base64."""
+    return map_text(lambda b: base64.urlsafe_b64encode(b).rstrip(b"" if pad else b"="), input)
+
+
+def decode_base64(input: Tensor, name: str | None = None) -> Tensor:
+    """Reads web-safe base64. Source: tf.io.decode_base64."""
+    return map_text(lambda b: base64.urlsafe_b64decode(b + b"=" * (-len(b) % 4)), input)
+
+
+named.record_names(globals())

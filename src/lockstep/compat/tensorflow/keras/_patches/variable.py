@@ -9,7 +9,7 @@ from keras.src.backend.common import KerasVariable
 
 from lockstep._types import Variable
 from lockstep.compat.tensorflow._ops.named import model_fn_scope
-from lockstep.compat.tensorflow._shape import TensorShape
+from lockstep.compat.tensorflow._spec import TensorShape
 
 
 def install() -> None:
