@@ -16,11 +16,10 @@ import sys as _sys
 from typing import Any as _Any
 
 from lockstep.compat.tensorflow import _jax_methods
-from lockstep.compat.tensorflow.keras import _patches
+from lockstep.compat.tensorflow.keras import _patches as _patches
 from lockstep.compat.tensorflow.keras import _views as _views
 from lockstep.compat.tensorflow.keras._saves import latest_checkpoint as latest_checkpoint
 
-_patches.install()
 _views.install()
 
 
