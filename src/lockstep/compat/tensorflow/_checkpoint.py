@@ -16,7 +16,7 @@ from lockstep.checkpoint import CheckpointStore, load
 from lockstep.checkpoint.internal import file_of, write
 from lockstep.compat.tensorflow._ops.variable import Module
 from lockstep.compat.tensorflow._types import Argument, PathLike, SizeLike, Trackable
-from lockstep.compat.tensorflow.keras._saves.checkpoints import Restored
+from lockstep.compat.tensorflow.keras._saves import Restored
 from lockstep.errors import ArgumentError, CheckpointError, StartupOrderError
 
 _COUNTER = "save_counter"

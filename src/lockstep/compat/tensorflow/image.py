@@ -1,6 +1,6 @@
 """tf.image: functions of images `[height, width, channels]`, or batches of them."""
 
-# ruff: noqa: F403, F405
+# ruff: noqa: F403
 
 # What is imported late is in __all__, too.
 # pyright: reportUnsupportedDunderAll=false

@@ -15,8 +15,7 @@ from keras import ops
 
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._types import Argument, ShapeLike
-from lockstep.compat.tensorflow.keras._alias import alias
-from lockstep.compat.tensorflow.keras._warn import warn_once
+from lockstep.compat.tensorflow.keras._alias import alias, warn_once
 from lockstep.errors import ArgumentError, UnsupportedError
 
 __all__ = ["DenseFeatures", "GRU", "LSTM", "BatchNormalization", "CuDNNGRU", "CuDNNLSTM", "Embedding", "InputLayer"]

@@ -6,9 +6,8 @@ from typing import Any
 
 import keras
 
-from lockstep.compat.tensorflow.keras._alias import alias
+from lockstep.compat.tensorflow.keras._alias import alias, warn_once
 from lockstep.compat.tensorflow.keras._patches.optimizers import as_rate
-from lockstep.compat.tensorflow.keras._warn import warn_once
 from lockstep.errors import ArgumentError
 
 __all__ = ["SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion", "Nadam", "Optimizer"]

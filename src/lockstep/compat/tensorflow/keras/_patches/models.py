@@ -15,8 +15,8 @@ from keras.src.trainers.trainer import Trainer
 
 from lockstep._types import Model, PyTree, Tensor
 from lockstep.compat.tensorflow._types import Argument
+from lockstep.compat.tensorflow.keras._alias import warn_once
 from lockstep.compat.tensorflow.keras._patches._patch import adds, replaces
-from lockstep.compat.tensorflow.keras._warn import warn_once
 from lockstep.errors import UnsupportedError
 
 # Arguments of Keras 2 that would change the result: an error instead of another result.

@@ -1,30 +1,97 @@
-"""Weights under a prefix (`cp.ckpt`), and the file `checkpoint` that names the newest, as TensorFlow keeps them.
+"""Models and weights under paths that Keras 3 refuses.
 
-`cp.ckpt` becomes `cp.ckpt.weights.h5`, in Keras 3's own format, and `cp.ckpt.index`, which says so: programs look for
-that name to see whether there is a checkpoint.
+* A whole model in a directory.
+* Weights under a prefix (`cp.ckpt`), and the file `checkpoint` that names the newest, as TensorFlow keeps them:
+  `cp.ckpt` becomes `cp.ckpt.weights.h5`, in Keras 3's own format, and `cp.ckpt.index`, which says so: programs look for
+  that name to see whether there is a checkpoint.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import uuid
 import warnings
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import h5py
-from keras.src.saving import saving_api
+from keras.src.saving import saving_api, saving_lib
 
 from lockstep._types import Model
+from lockstep.checkpoint.internal import atomic as _atomic
+from lockstep.checkpoint.internal import naming, remove, take_place
 from lockstep.checkpoint.internal import of_tensorflow as _of_tensorflow
 from lockstep.compat.tensorflow._types import Argument
-from lockstep.compat.tensorflow.keras._saves.directory import whole_file
 from lockstep.errors import DataNotFoundError, InputError, UnsupportedError
 
+# In the order in which they may be replaced one by one: the configuration is of no use without the weights.
+_PARTS = ("assets", "model.weights.h5", "metadata.json", "config.json")
 _WEIGHTS = ".weights.h5"
 # Programs look whether the index exists; this says what it is to whoever opens it.
 _FORMAT = {"format": "keras-weights-h5", "written_by": "lockstep"}
+
+
+def save_directory(model: Model, path: str | os.PathLike[str]) -> None:
+    """Saves `model`, its optimizer's state included, as the directory `path`, as Keras 2 did to a path without ending.
+
+    The content is that of Keras 3's own unzipped format (`config.json`, `metadata.json`, `model.weights.h5`,
+    `assets/`), so that `keras.models.load_model` reads it everywhere, without this package. A model that was saved
+    there before is replaced when the new one is complete; other files in the directory stay.
+
+    Raises:
+        CheckpointError: If it cannot be written.
+    """
+    target = Path(os.path.abspath(path))
+    # Beside the target, on its file system, where a rename is atomic.
+    staged = target.with_name(f".{target.name}.unfinished-{uuid.uuid4().hex[:8]}")
+    with naming(str(target)):
+        staged.mkdir(parents=True)
+        try:
+            saving_lib.save_model(model, str(staged), zipped=False)
+            if target.is_dir() and any(entry.name not in _PARTS for entry in target.iterdir()):
+                # Other files in the directory (logs, a README) are the user's: it cannot be exchanged, only the model's
+                # files, each in one step.
+                for name in _PARTS:
+                    if (staged / name).exists():
+                        take_place(staged / name, target / name, target / f".{name}.previous")
+            else:
+                take_place(staged, target, _aside(target))
+        finally:
+            remove(staged)
+
+
+def recover(path: str | os.PathLike[str]) -> None:
+    """Puts back what a process that ended between the two renames of a replacement left aside."""
+    target = Path(os.path.abspath(path))
+    aside = _aside(target)
+    if not target.exists() and aside.exists():
+        aside.replace(target)
+
+
+def _aside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.previous")
+
+
+@contextlib.contextmanager
+def whole_file(target: Path, suffix: str = "") -> Generator[Path]:
+    """Gives a path to write to; when the block ends well, what was written becomes `target` in one step.
+
+    Args:
+        target: The file. Its directory is created.
+        suffix: What the name of the temporary file ends in, for writers that look at it.
+
+    Raises:
+        CheckpointError: If it cannot be written.
+    """
+    with naming(str(target)):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _atomic.remove_leftovers(str(target.parent), suffix)
+    with naming(str(target)), _atomic.replaced(str(target), suffix) as temporary:
+        yield Path(temporary)
 
 
 class Restored:
@@ -75,9 +142,15 @@ def read_checkpoint(model: Model, prefix: str | os.PathLike[str], **options: Arg
         UnsupportedError: If it is one of TensorFlow's own.
     """
     target = Path(os.path.abspath(prefix))
-    if not _weights(target).exists():
-        raise _unreadable(target)
-    load_into(model, _weights(target), **options)
+    weights = _weights(target)
+    if not weights.exists() and _index(target).exists():
+        raise UnsupportedError(
+            f"{target} is a checkpoint in TensorFlow's own format, which only TensorFlow reads. Load it there once, "
+            "and save the weights with model.save_weights('name.h5'); that file can be loaded here."
+        )
+    if not weights.exists():
+        raise DataNotFoundError(f"No weights were saved at {target}: neither {weights.name} nor an index is there.")
+    load_into(model, weights, **options)
     return Restored()
 
 
@@ -85,17 +158,6 @@ def load_into(model: Model, weights: Path, **options: Argument) -> None:
     """Loads weights, and the optimizer's state if it is of this kind of optimizer; Keras 2 ignored another's too."""
     make_ready(model, weights)
     saving_api.load_weights(model, str(weights), objects_to_skip=_find_foreign_optimizer(model, weights), **options)
-
-
-def _unreadable(target: Path) -> Exception:
-    if _index(target).exists():
-        return UnsupportedError(
-            f"{target} is a checkpoint in TensorFlow's own format, which only TensorFlow reads. Load it there once, "
-            "and save the weights with model.save_weights('name.h5'); that file can be loaded here."
-        )
-    return DataNotFoundError(
-        f"No weights were saved at {target}: neither {_weights(target).name} nor an index is there."
-    )
 
 
 def latest_checkpoint(directory: str | os.PathLike[str], latest_filename: str | None = None) -> str | None:
