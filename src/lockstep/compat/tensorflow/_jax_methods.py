@@ -72,19 +72,15 @@ def _imports_compat(frame: FrameType) -> bool:
         return True
     # The scan takes 10 to 30 microseconds, as much as the copy from the device that follows. Of a function's own names
     # modules alone count: JAX's frames hold the functions of this package that they trace.
-    homes = (v.__name__ for v in [*frame.f_locals.values()] if isinstance(v, ModuleType))
-    return any(map(_is_compat, map(_home, [*frame.f_globals.values()]))) or any(map(_is_compat, homes))
+    values = [*frame.f_globals.values(), *(v for v in frame.f_locals.values() if isinstance(v, ModuleType))]
+    return any(_home(value).startswith(_PACKAGE) for value in values)
 
 
 def _home(value: object) -> str:
-    """Returns the module that a module's global is, or comes from."""
+    """Returns the module that a value is, or comes from."""
     if isinstance(value, ModuleType):
         return value.__name__
     return str((value if isinstance(value, (type, FunctionType)) else type(value)).__module__)
-
-
-def _is_compat(module: str) -> bool:
-    return module.startswith(_PACKAGE)
 
 
 def _numpy(self: Array) -> np.ndarray | np.generic:

@@ -10,6 +10,7 @@ import numpy as np
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._forward import find_in_data
 from lockstep.compat.tensorflow._ops import dispatch, named
+from lockstep.compat.tensorflow._ops.random import stateless_uniform, uniform
 from lockstep.compat.tensorflow._types import Seed, ShapeLike, SizeLike
 from lockstep.errors import ArgumentError
 
@@ -73,8 +74,6 @@ def random_flip_left_right(image: Tensor, seed: Seed = None) -> Tensor:
 
     Source: tf.image.random_flip_left_right.
     """
-    from lockstep.compat.tensorflow._ops.random import uniform
-
     return _flip_by_coin(image, uniform(_draw_shape(image), seed=seed), flip_left_right(image))
 
 
@@ -83,8 +82,6 @@ def random_flip_up_down(image: Tensor, seed: Seed = None) -> Tensor:
 
     Source: tf.image.random_flip_up_down.
     """
-    from lockstep.compat.tensorflow._ops.random import uniform
-
     return _flip_by_coin(image, uniform(_draw_shape(image), seed=seed), flip_up_down(image))
 
 
@@ -93,15 +90,11 @@ def stateless_random_flip_left_right(image: Tensor, seed: Seed) -> Tensor:
 
     Source: tf.image.stateless_random_flip_left_right.
     """
-    from lockstep.compat.tensorflow._ops.random import stateless_uniform
-
     return _flip_by_coin(image, stateless_uniform(_draw_shape(image), seed), flip_left_right(image))
 
 
 def stateless_random_flip_up_down(image: Tensor, seed: Seed) -> Tensor:
     """Mirrors top and bottom at random, by a seed of two integers. Source: tf.image.stateless_random_flip_up_down."""
-    from lockstep.compat.tensorflow._ops.random import stateless_uniform
-
     return _flip_by_coin(image, stateless_uniform(_draw_shape(image), seed), flip_up_down(image))
 
 
@@ -191,15 +184,11 @@ def _crop_at_random(value: Tensor, size: ShapeLike, draw: Any) -> Any:
 
 def random_crop(value: Tensor, size: ShapeLike, seed: Seed = None, name: str | None = None) -> Tensor:
     """Cuts a block of `size` (-1: all) out, anywhere. Source: tf.image.random_crop."""
-    from lockstep.compat.tensorflow._ops.random import uniform
-
     return _crop_at_random(value, size, lambda i, n: uniform((), 0, n, np.int32, seed))
 
 
 def stateless_random_crop(value: Tensor, size: ShapeLike, seed: Seed, name: str | None = None) -> Tensor:
     """Cuts a block of `size` out, by a seed of two integers. Source: tf.image.stateless_random_crop."""
-    from lockstep.compat.tensorflow._ops.random import stateless_uniform
-
     # A seed for each dimension: with one, all offsets would be the same fraction.
     xp, words = dispatch.pick(seed)
     return _crop_at_random(

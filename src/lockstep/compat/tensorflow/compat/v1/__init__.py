@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools as _functools
 import importlib as _importlib
 import importlib.util as _util
 from typing import Any as _Any
@@ -83,18 +84,12 @@ def __getattr__(name: str) -> _Any:
         return _missing_name(name)
     try:
         # All other names of TensorFlow 2 are in compat.v1, too.
-        return _find_in_tf(_RENAMED.get(name, name))
+        path = _RENAMED.get(name, name).split(".")
+        return _functools.reduce(getattr, path, _importlib.import_module(_ROOT))
     except AttributeError:
         if f"tf.{name}" in _missing.ADVICE:
             raise
     return _missing_name(name)
-
-
-def _find_in_tf(path: str) -> _Any:
-    value: _Any = _importlib.import_module(_ROOT)
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value
 
 
 __dir__ = _missing.lister(globals(), {**_LAZY, **_RENAMED, **dict.fromkeys(_SETTINGS, "")})
