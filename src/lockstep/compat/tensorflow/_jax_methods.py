@@ -49,7 +49,7 @@ class ExtensionMethod:
     def __get__(self, array: Array, owner: type) -> Callable[..., object]:
         # `hasattr` and `getattr` are C functions without a frame: the frame above is of the code that asks.
         frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-        if not _imports_compat(frame):
+        if not imports_compat(frame):
             raise AttributeError(
                 f"{owner.__name__!r} object has no attribute {self.name!r}. Modules that import "
                 f"{_PACKAGE}.tensorflow see TensorFlow's methods of JAX's arrays; "
@@ -67,7 +67,8 @@ def note_import(frame: FrameType) -> None:
     _importers.add(frame.f_globals.get("__name__", ""))
 
 
-def _imports_compat(frame: FrameType) -> bool:
+def imports_compat(frame: FrameType) -> bool:
+    """Returns whether the module whose code a frame runs, or this function of it, imports `lockstep.compat`."""
     if frame.f_globals.get("__name__") in _importers:
         return True
     # The scan takes 10 to 30 microseconds, as much as the copy from the device that follows. Of a function's own names

@@ -218,7 +218,7 @@ def one_hot(
     on, off = 1 if on is None else on, 0 if off is None else off
     classes = dispatch.to_static(depth)
     if xp is dispatch.SYMBOLIC:
-        hot = keras.ops.one_hot(indices, classes, axis=axis, dtype=wanted)
+        hot: Any = keras.ops.one_hot(indices, classes, axis=axis, dtype=wanted)
         return hot * (on - off) + off if has_values else hot
     # A comparison: an index out of range gives a row of off_value, as in TensorFlow.
     hits = xp.expand_dims(indices, -1) == xp.arange(classes)

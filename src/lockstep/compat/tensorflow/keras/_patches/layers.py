@@ -16,7 +16,7 @@ from lockstep._types import Layer, Model, PyTree, Variable
 from lockstep.compat.tensorflow._ops.named import model_fn_scope
 from lockstep.compat.tensorflow._spec import TensorShape
 from lockstep.compat.tensorflow._types import Argument
-from lockstep.compat.tensorflow.keras._patches._patch import adds, replaces
+from lockstep.compat.tensorflow.keras._patches._patch import adds, mark, replaces, replaces_property
 from lockstep.errors import UnsupportedError
 
 _BATCH_SHAPE = "_lockstep_batch_shape"
@@ -25,9 +25,11 @@ _original_init: Callable[..., None] = keras.layers.Layer.__init__
 
 
 # Not by `replaces`: Keras compares the signature with the argument list, and this is the argument list it has.
-@adds(keras.layers.Layer, "__init__")
 @functools.wraps(_original_init)
 def _init_layer(self: Layer, **kwargs: Argument) -> None:
+    if not mark(self):
+        _original_init(self, **kwargs)
+        return
     if kwargs.pop("dynamic", False):
         raise UnsupportedError(
             "Layers are compiled: dynamic=True was given. Write call() with keras.ops and leave dynamic out."
@@ -43,6 +45,9 @@ def _init_layer(self: Layer, **kwargs: Argument) -> None:
         object.__setattr__(self, _BATCH_SHAPE, batch_shape)
     if initial is not None:
         _set_when_built(self, initial)
+
+
+keras.layers.Layer.__init__ = _init_layer
 
 
 def _take_shapes(kwargs: dict[str, Any]) -> tuple[Any, Any]:
@@ -116,9 +121,12 @@ def _add_attributes_of_calls(side: str) -> None:
     def get_at(self: Layer, node_index: int) -> Any:
         return self._get_node_attribute_at_index(node_index, f"{side}_tensors", side)
 
-    setattr(keras.layers.Layer, f"{side}_shape", _ShapeOfCall(side))
-    setattr(keras.layers.Layer, f"get_{side}_at", get_at)
-    setattr(keras.layers.Layer, f"get_{side}_shape_at", lambda self, node_index: _shape(get_at(self, node_index)))
+    def get_shape_at(self: Layer, node_index: int) -> Any:
+        return _shape(get_at(self, node_index))
+
+    adds(keras.layers.Layer, f"{side}_shape")(_ShapeOfCall(side))
+    adds(keras.layers.Layer, f"get_{side}_at")(get_at)
+    adds(keras.layers.Layer, f"get_{side}_shape_at")(get_shape_at)
 
 
 _add_attributes_of_calls("input")
@@ -149,20 +157,19 @@ def _add_with_batch_shape(
     original(self, layer, *args, **kwargs)
 
 
-def _replace_tensor(side: str) -> None:
-    """Lets a property have the tensor with which a model was built."""
-    original: Any = getattr(keras.Sequential, side)
-
-    def get(self: Model) -> Any:
-        # Keras 3 has input and output only once the model is called as a layer.
-        is_built = not self._inbound_nodes and self._functional is not None
-        return getattr(self._functional, side) if is_built else original.fget(self)
-
-    setattr(keras.Sequential, side, property(get, doc=original.__doc__))
+@replaces_property(keras.Sequential, "input")
+def _input(original: Any, self: Model) -> Any:
+    # Keras 3 has input and output only once the model is called as a layer.
+    return self._functional.input if _is_built_uncalled(self) else original.fget(self)
 
 
-_replace_tensor("input")
-_replace_tensor("output")
+@replaces_property(keras.Sequential, "output")
+def _output(original: Any, self: Model) -> Any:
+    return self._functional.output if _is_built_uncalled(self) else original.fget(self)
+
+
+def _is_built_uncalled(model: Model) -> bool:
+    return not model._inbound_nodes and model._functional is not None
 
 
 @replaces(keras.Sequential, "_maybe_rebuild")

@@ -53,8 +53,10 @@ def _add_weight(original: Callable[..., Any], self: Metric, *args: Argument, **k
 _standardize_reduction = keras_loss.standardize_reduction
 
 
-@adds(keras_loss, "standardize_reduction")
 @functools.wraps(_standardize_reduction)
 def _allow_auto(reduction: str | None) -> Any:
     # Keras 2 chose by context. In compile and fit, and outside of a strategy, it chose this one.
     return _standardize_reduction("sum_over_batch_size" if reduction == "auto" else reduction)
+
+
+keras_loss.standardize_reduction = _allow_auto

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from keras.src.trainers.trainer import Trainer
 from lockstep._types import Model, PyTree, Tensor
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._alias import warn_once
-from lockstep.compat.tensorflow.keras._patches._patch import adds, replaces
+from lockstep.compat.tensorflow.keras._patches._patch import adds, is_ours, replaces, replaces_property
 from lockstep.errors import UnsupportedError
 
 # Arguments of Keras 2 that would change the result: an error instead of another result.
@@ -63,9 +64,8 @@ def _compile(original: Callable[..., Any], self: Model, *args: Argument, **kwarg
     return original(self, *args, **kwargs)
 
 
-@adds(Trainer, "metrics_names")
-@property
-def _metrics_names(self: Model) -> list[str]:
+@replaces_property(Trainer, "metrics_names")
+def _metrics_names(original: Any, self: Model) -> list[str]:
     """Returns the names of what `evaluate` returns, in its order.
 
     The names of metrics that fit or evaluate has yet to build are those that were given to compile.
@@ -76,8 +76,9 @@ def _metrics_names(self: Model) -> list[str]:
         return [ordered] if isinstance(ordered, str) else ordered
     names: list[str] = []
     for metric in self.metrics:
+        compiled: Any = metric
         if isinstance(metric, CompileMetrics):
-            given: Any = [*_flatten(metric._user_metrics), *_flatten(metric._user_weighted_metrics)]
+            given = [*_flatten(compiled._user_metrics), *_flatten(compiled._user_weighted_metrics)]
             names += [m if isinstance(m, str) else getattr(m, "name", None) or m.__name__ for m in given]
         else:
             names.append(metric.name)
@@ -95,7 +96,12 @@ def _flatten(metrics: PyTree) -> list[Any]:
 def _change_reading(name: str) -> None:
     """Lets a method take Keras 2's arguments of how a sequence is read, and adds its form for generators."""
 
-    def method(original: Callable[..., Any], self: Model, *args: Argument, **kwargs: Argument) -> Any:
+    @functools.wraps(getattr(keras.Model, name))
+    def method(self: Model, *args: Argument, **kwargs: Argument) -> Any:
+        # Looked up in each call: a strategy replaces the base method when its first scope is opened.
+        base = getattr(super(keras.Model, self), name)
+        if not is_ours(self):
+            return base(*args, **kwargs)
         asked = {key: kwargs.pop(key) for key in _READING if key in kwargs}
         # x is the first argument of all three methods.
         source = args[0] if args else kwargs.get("x")
@@ -107,8 +113,7 @@ def _change_reading(name: str) -> None:
                 f"{', '.join(asked)} of {name}() set how a keras.utils.Sequence is read; data of type "
                 f"{type(source).__name__} is read ahead by one thread."
             )
-        # Looked up in each call: a strategy replaces the base method when its first scope is opened.
-        return getattr(super(keras.Model, self), name)(*args, **kwargs)
+        return base(*args, **kwargs)
 
     def generator_form(self: Model, generator: Any, *args: Argument, **kwargs: Argument) -> Any:
         arguments = {**dict(zip(_POSITIONAL[name], args, strict=False)), **kwargs}
@@ -116,7 +121,7 @@ def _change_reading(name: str) -> None:
             arguments["shuffle"] = False  # A generator's order is its own; saying so spares a warning.
         return getattr(self, name)(generator, **arguments)
 
-    replaces(keras.Model, name)(method)
+    setattr(keras.Model, name, method)
     adds(keras.Model, f"{name}_generator")(generator_form)
     generator_form.__name__ = f"{name}_generator"
     generator_form.__doc__ = f"Keras 2's older form of `{name}` for generators and sequences; `{name}` does the same."
@@ -186,4 +191,5 @@ class _SciPy:
 
 
 # Keras' functions read this global of their module. SciPy itself is imported at the first call.
-adds(image, "scipy")(_SciPy())
+_module: Any = image
+_module.scipy = _SciPy()

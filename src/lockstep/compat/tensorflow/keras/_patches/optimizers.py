@@ -187,4 +187,6 @@ def _set_iterations(self: Optimizer, value: Tensor) -> None:
         )
 
 
-adds(BaseOptimizer, "iterations")(BaseOptimizer.iterations.setter(_set_iterations))
+# On every optimizer: reading stays Keras' own, and to set it is an error without a setter, too.
+_optimizer: Any = BaseOptimizer
+_optimizer.iterations = BaseOptimizer.iterations.setter(_set_iterations)
