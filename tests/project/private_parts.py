@@ -77,6 +77,7 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
             "keras.src.backend.jax.trainer.JAXTrainer": "class ()",
             "keras.src.backend.jax.trainer.JAXTrainer.__init__": "function (self)",
             "keras.src.backend.jax.trainer.JAXTrainer._eval_epoch_iterator": "attribute",
+            "keras.src.trainers.trainer.Trainer": "class ()",
             "keras.src.trainers.trainer.Trainer.compile": (
                 "function (self, optimizer, loss, loss_weights, metrics, weighted_metrics, run_eagerly, "
                 "steps_per_execution, jit_compile, auto_scale_loss)"

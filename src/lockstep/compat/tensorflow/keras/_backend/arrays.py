@@ -262,7 +262,11 @@ def batch_dot(x: Tensor, y: Tensor, axes: AxisLike = None) -> Any:
     Returns:
         Of shape (batch, other axes of x, other axes of y), at least (batch, 1).
     """
-    x_axis, y_axis = _dot_axes(len(x.shape), len(y.shape), axes)
+    x_rank, y_rank = len(x.shape), len(y.shape)
+    if axes is None:
+        axes = (x_rank - 1, 1 if y_rank == 2 else y_rank - 2)
+    x_axis, y_axis = (axes, axes) if isinstance(axes, int) else axes
+    x_axis, y_axis = x_axis % x_rank, y_axis % y_rank
     letters = iter("bcdefghijklmnopqrstuvwxyz")
     in_x = ["a", *(next(letters) for _ in x.shape[1:])]
     in_y = ["a", *(next(letters) for _ in y.shape[1:])]
@@ -271,10 +275,3 @@ def batch_dot(x: Tensor, y: Tensor, axes: AxisLike = None) -> Any:
     remaining = [letter for letter in in_x[1:] + in_y[1:] if letter != in_x[x_axis]]
     product = ops.einsum(f"{''.join(in_x)},{''.join(in_y)}->a{''.join(remaining)}", x, y)
     return product if remaining else ops.expand_dims(product, 1)
-
-
-def _dot_axes(x_rank: int, y_rank: int, axes: AxisLike) -> tuple[int, int]:
-    if axes is None:
-        axes = (x_rank - 1, 1 if y_rank == 2 else y_rank - 2)
-    x_axis, y_axis = (axes, axes) if isinstance(axes, int) else axes
-    return x_axis % x_rank, y_axis % y_rank

@@ -58,8 +58,10 @@ def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[.
     return install
 
 
-def replaces_property(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Puts a function in place of a property's; it gets the property itself, and then the object."""
+def replaces_property(
+    owner: Any, name: str, setter: Callable[[Any, Any], None] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Puts a function in place of a property's, and a setter; the function gets the property, and then the object."""
 
     def install(function: Callable[..., Any]) -> Callable[..., Any]:
         original = getattr(owner, name)
@@ -67,7 +69,11 @@ def replaces_property(owner: Any, name: str) -> Callable[[Callable[..., Any]], C
         def get(self: Any) -> Any:
             return function(original, self) if is_ours(self) else original.fget(self)
 
-        setattr(owner, name, property(get, original.fset, original.fdel, original.__doc__))
+        def set_value(self: Any, value: Any) -> None:
+            # A property without a setter raises Python's own error here.
+            (setter if setter is not None and is_ours(self) else original.__set__)(self, value)
+
+        setattr(owner, name, property(get, set_value, original.fdel, original.__doc__))
         return function
 
     return install

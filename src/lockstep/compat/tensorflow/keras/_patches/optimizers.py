@@ -16,7 +16,7 @@ from lockstep._types import Optimizer, PyTree, Tensor
 from lockstep.compat.tensorflow._missing import GRADIENT
 from lockstep.compat.tensorflow._ops.named import model_fn_scope, replica_scope
 from lockstep.compat.tensorflow._types import Argument, LearningRate
-from lockstep.compat.tensorflow.keras._patches._patch import adds, replaces
+from lockstep.compat.tensorflow.keras._patches._patch import adds, replaces, replaces_property
 from lockstep.errors import ArgumentError, UnsupportedError
 
 
@@ -187,6 +187,6 @@ def _set_iterations(self: Optimizer, value: Tensor) -> None:
         )
 
 
-# On every optimizer: reading stays Keras' own, and to set it is an error without a setter, too.
-_optimizer: Any = BaseOptimizer
-_optimizer.iterations = BaseOptimizer.iterations.setter(_set_iterations)
+@replaces_property(BaseOptimizer, "iterations", setter=_set_iterations)
+def _get_iterations(original: Any, self: Optimizer) -> Any:
+    return original.fget(self)
