@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep.data import Dataset, _opcodes, _purity
+from lockstep.data import Dataset, _purity
 from lockstep.data._transforms.map import Map
 
 # Of instructions that compilers use between their passes, that only class bodies and modules have, or whose effects on
@@ -31,10 +31,10 @@ def is_in_order(function: Callable[..., Any]) -> bool:
 
 def test_every_instruction_of_this_python_is_understood_or_refused() -> None:
     names = {name for name in dis.opmap if not name.startswith("INSTRUMENTED_")}
-    if sys.version_info[:2] in _opcodes.PYTHONS:
-        assert names - _opcodes.KNOWN <= REFUSED
+    if sys.version_info[:2] in _purity.PYTHONS:
+        assert names - _purity.KNOWN <= REFUSED
     else:
-        assert frozenset() == _opcodes.KNOWN
+        assert frozenset() == _purity.KNOWN
 
 
 @pytest.mark.parametrize("name", sorted({s.opname for s in dis.get_instructions(lambda x: x["a"] + 1)} - {"CACHE"}))
@@ -49,7 +49,7 @@ def test_a_function_with_an_instruction_that_is_not_known_is_called_for_each_ele
 
     dataset = Dataset.range(5).map(plain)
     assert not is_in_order(plain)
-    monkeypatch.setattr(_purity, "KNOWN", _opcodes.KNOWN - {name})
+    monkeypatch.setattr(_purity, "KNOWN", _purity.KNOWN - {name})
     after = dataset.map(changed)
     assert isinstance(after._plan, Map)
     assert after._plan.program.in_order
@@ -60,7 +60,7 @@ def test_a_function_with_an_instruction_that_is_not_known_is_called_for_each_ele
 def test_nothing_is_traced_on_a_python_that_is_not_known(
     implementation: str, version: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_purity, "KNOWN", _opcodes.known_opcodes(implementation, version))
+    monkeypatch.setattr(_purity, "KNOWN", _purity.known_opcodes(implementation, version))
     assert is_in_order(lambda x: x)
     assert is_in_order(lambda x: x + 1)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.datasets._archive import read_members
+from lockstep.datasets._location import read_members
 from lockstep.errors import InputError
 from tests.datasets import files
 

@@ -22,7 +22,7 @@ from lockstep._engine.runtime.cache_directory import UnsafeDirectory, private_di
 from lockstep.checkpoint._names import file_of
 from lockstep.data import TFRecordDataset
 from lockstep.data._files.tfrecord import masked_crc
-from lockstep.datasets import _archive, _mnist
+from lockstep.datasets import _location, _mnist
 from lockstep.saved_model import _arrays
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "lockstep"
@@ -198,7 +198,7 @@ def test_15_archives_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.Monkey
             member = tarfile.TarInfo(f"special-{kind!r}")
             member.type, member.linkname = kind, "/etc/passwd"
             archive.addfile(member)
-    found = _archive.read_members(content.getvalue(), lambda name: True, "an archive")
+    found = _location.read_members(content.getvalue(), lambda name: True, "an archive")
     assert set(found) == {"../outside", "/tmp/lockstep-outside", "inside"}
     assert not (tmp_path.parent / "outside").exists() and not Path("/tmp/lockstep-outside").exists()
     assert list(tmp_path.iterdir()) == []

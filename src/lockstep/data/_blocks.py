@@ -1,4 +1,4 @@
-"""Stores and blocks: references to elements that are computed later.
+"""Blocks: references to elements that are computed when they are taken, on the threads of a pool.
 
 A *store* computes any of its elements on demand, many at once, always with the same result. A *block* refers to some
 rows of a store. Shuffling, batching, skipping and sharding only move these references; reading, decoding and map
@@ -7,16 +7,20 @@ functions run where a block is taken at last, on any thread, and for those eleme
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import jax
 import numpy as np
 
 from lockstep._types import Element, PyTreeDef
 from lockstep.data import _columns
-from lockstep.data._columns import Columns, Rows
+from lockstep.data._columns import Columns, Rows, concatenate
 from lockstep.data._map_program import MapProgram
 
 
@@ -250,3 +254,58 @@ def text_hint(element: Element) -> str:
     # A file's name helps in an error; a whole document does not.
     short = [text for text in texts if 0 < len(text) < 300 and text.isprintable()]
     return f" ({', '.join(short)})" if short else ""
+
+
+_Result = TypeVar("_Result")
+_this_thread = threading.local()
+
+
+def cores() -> int:
+    """Returns how many threads can run at once."""
+    # Not os.cpu_count: containers and batch systems pin a job to some of the machine's cores.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def submit(function: Callable[..., _Result], *arguments: Any) -> Future[_Result]:
+    """Submits a call to the pool; a thread of the pool calls the function itself, at once."""
+    # A thread of the pool that waited for another one could wait for ever: all of them may be waiting.
+    if getattr(_this_thread, "inside", False):
+        future: Future[_Result] = Future()
+        try:
+            future.set_result(function(*arguments))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+    return _executor().submit(function, *arguments)
+
+
+def map_parallel(
+    function: Callable[[Any], _Result], values: Sequence[Any], workers: int | None = None
+) -> list[_Result]:
+    """Calls a function for each value, on up to `workers` threads; returns the results in order."""
+    # Contiguous parts, one per thread: a future for each value would cost more than a small function.
+    limit = min(workers or cores(), len(values))
+    if limit <= 1:
+        return [function(v) for v in values]
+    parts = [values[i * len(values) // limit : (i + 1) * len(values) // limit] for i in range(limit)]
+    futures = [submit(lambda part: [function(v) for v in part], part) for part in parts]
+    return [result for future in futures for result in future.result()]
+
+
+def compute_block(block: Block) -> Block:
+    """Returns a block of computed elements, computed on all threads if that helps."""
+    # A compiled function is one call for the whole block, and XLA spreads it over the cores itself.
+    if block.store.is_vectorized or len(block) < 2:
+        return array_block(block.take())
+    parts = min(cores(), len(block))
+    cuts = [slice(i * len(block) // parts, (i + 1) * len(block) // parts) for i in range(parts)]
+    return array_block(concatenate(map_parallel(lambda cut: block[cut].take(), cuts)))
+
+
+@functools.cache
+def _executor() -> ThreadPoolExecutor:
+    # Marks the pool's threads, for `submit`.
+    def mark() -> None:
+        _this_thread.inside = True
+
+    return ThreadPoolExecutor(cores(), thread_name_prefix="lockstep-data", initializer=mark)

@@ -12,24 +12,28 @@ from lockstep._nest import opened
 from lockstep._types import ArrayLike, DType, Element, PyTree
 from lockstep.data import _check, _columns, _structure
 from lockstep.data._dataset_base import DatasetBase, check_dataset, check_datasets, check_zip_arguments, file_names
-from lockstep.data._files.glob import matching_files
+from lockstep.data._files.stream import matching_files
 from lockstep.data._options import AUTOTUNE, INFINITE_CARDINALITY, SHARD_HINT, UNKNOWN_CARDINALITY, Options
 from lockstep.data._plan import Node, walk
 from lockstep.data._sources import Arrays, Generated, RandomNumbers, Range
 from lockstep.data._spec import as_signature, signature_of
-from lockstep.data._transforms.assert_cardinality import AssertCardinality
-from lockstep.data._transforms.batch import Batch, Rebatch, Unbatch
+from lockstep.data._transforms.batch import Batch, Padding, Rebatch, Unbatch
 from lockstep.data._transforms.cache import Cache
 from lockstep.data._transforms.errors import IgnoreErrors
-from lockstep.data._transforms.interleave import Interleave
-from lockstep.data._transforms.map import Filter, Map, TakeWhile
-from lockstep.data._transforms.padding import Padding
-from lockstep.data._transforms.position import Enumerate, HintedShard, Prefetch, Shard, Skip, Take
-from lockstep.data._transforms.sample import Choose
-from lockstep.data._transforms.scan import Scan
+from lockstep.data._transforms.interleave import Choose, Interleave
+from lockstep.data._transforms.map import Filter, Map, Scan, TakeWhile
+from lockstep.data._transforms.position import (
+    AssertCardinality,
+    Enumerate,
+    HintedShard,
+    Prefetch,
+    Shard,
+    Skip,
+    Take,
+    Window,
+)
 from lockstep.data._transforms.sequence import Concatenate, Repeat, Zip
 from lockstep.data._transforms.shuffle import Shuffle
-from lockstep.data._transforms.window import Window
 from lockstep.errors import ArgumentError, InputError
 
 # How many elements `prefetch(AUTOTUNE)` reads ahead, for loops of the program; `fit` reads ahead by itself.

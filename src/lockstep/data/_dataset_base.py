@@ -1,4 +1,4 @@
-"""State of a dataset (plan, options, passes) and how it is iterated; `Dataset` adds tf.data's transformations."""
+"""The base of `Dataset`: a plan, its options, and passes over it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 
 from lockstep._nest import canonical, opened
 from lockstep._types import Element, PyTree
-from lockstep.data import _pool, _structure
-from lockstep.data._failures import wrap_error
+from lockstep.data import _blocks, _structure
 from lockstep.data._iterator import DatasetIterator
+from lockstep.data._map_program import wrap_error
 from lockstep.data._options import INFINITE_CARDINALITY, Options
 from lockstep.data._plan import Node, Run, walk
 from lockstep.data._transforms.position import Prefetch
@@ -105,7 +105,7 @@ class DatasetBase:
 
     @property
     def _threads(self) -> int:
-        return self._options.threading.private_threadpool_size or _pool.cores()
+        return self._options.threading.private_threadpool_size or _blocks.cores()
 
     @property
     def _ahead(self) -> int:
@@ -195,3 +195,41 @@ def file_names(value: object) -> list[str]:
     if isinstance(value, DatasetBase):
         return [v.decode() for v in value.as_numpy_iterator()]
     return [v.decode() for v in np.atleast_1d(_structure.as_array(value)).ravel()]
+
+
+# pyright: reportPrivateUsage=false
+
+
+def plan_of(dataset: DatasetBase) -> Node:
+    """Returns the plan."""
+    return dataset._plan
+
+
+def threads_of(dataset: DatasetBase) -> int:
+    """Returns the largest number of threads that compute its elements."""
+    return dataset._threads
+
+
+def ahead_of(dataset: DatasetBase) -> int:
+    """Returns the number of elements to prefetch."""
+    return dataset._ahead
+
+
+def begin_pass(dataset: DatasetBase) -> Run:
+    """Begins the next pass."""
+    return dataset._next_run()
+
+
+def iterator_of(dataset: DatasetBase, run: Run) -> DatasetIterator:
+    """Returns an iterator over the host elements of a pass."""
+    return dataset._iterator(lambda element: element, run)
+
+
+def follow(dataset: DatasetBase, entropy: int) -> None:
+    """Sets the entropy that unseeded random choices use, such as the chief's."""
+    dataset._entropy = entropy
+
+
+def continue_after(dataset: DatasetBase, position: dict[str, Any]) -> None:
+    """Makes the next pass the one that follows a position's."""
+    dataset._continue_after(position)

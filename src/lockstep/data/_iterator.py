@@ -7,20 +7,50 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
 from lockstep._nest import opened
-from lockstep._types import JSON, PyTree
-from lockstep.data import _columns, _pool
+from lockstep._types import JSON, Element, PyTree
+from lockstep.data import _blocks, _columns
 from lockstep.data._blocks import Block
-from lockstep.data._failures import FailedElement
-from lockstep.data._optional import Optional
-from lockstep.data._plan import Cursor, EmptyCursor, Node, Run, State, drop, walk
-from lockstep.data._state import decode, encode
-from lockstep.data._transforms.sequential import elements_or_errors
+from lockstep.data._map_program import FailedElement
+from lockstep.data._plan import Cursor, EmptyCursor, Node, Run, State, decode_state, drop, encode_state, walk
+from lockstep.data._transforms.errors import elements_or_errors
 from lockstep.errors import ArgumentError
+
+_NOTHING = object()
+
+
+class Optional:
+    """An element, or its absence: the result of `get_next_as_optional`. Source: tf.experimental.Optional."""
+
+    def __init__(self, value: Element = _NOTHING) -> None:
+        self._value = value
+
+    @classmethod
+    def of_next(cls, iterator: Iterator[Element]) -> Optional:
+        """Returns the next element of an iterator; at its end, one without a value."""
+        # Not None, which an element may be.
+        return cls(next(iterator, _NOTHING))
+
+    def has_value(self) -> bool:
+        """Returns whether there is an element."""
+        return self._value is not _NOTHING
+
+    def get_value(self) -> Any:
+        """Returns the element.
+
+        Raises:
+            ArgumentError: If there is none.
+        """
+        if not self.has_value():
+            raise ArgumentError(
+                "The iterator has come to its end. Received: a request for its next element. Ask has_value."
+            )
+        return self._value
+
 
 # Written into positions, so that another format can be told from this one.
 _VERSION = 1
@@ -78,7 +108,7 @@ class PlanReader:
             "entropy": self.run.entropy,
             "iteration": list(self.run.iteration),
             "path": list(self.run.path),
-            "cursor": encode(before),
+            "cursor": encode_state(before),
             "passed": passed,
         }
 
@@ -96,7 +126,7 @@ def open_at(plan: Node, position: JSON) -> PlanReader:
     _check_position(plan, position)
     result = PlanReader(plan, Run(position["entropy"], tuple(position["iteration"]), tuple(position["path"])))
     # A source that has become shorter is found here, not as a silent end of the data.
-    if not result.restore(decode(position["cursor"]), position["passed"]):
+    if not result.restore(decode_state(position["cursor"]), position["passed"]):
         raise ArgumentError(
             f"A position must lie within the data. Received: one {position['passed']} elements after the last state "
             "that the data reaches. It has fewer elements than when the position was taken; use the same data."
@@ -194,7 +224,7 @@ class ElementStream:
                 return
             block, before = read
             # Cheap groups are computed by the caller: handing them to a thread costs more than they do.
-            future = _pool.submit(self._compute_timed, block) if self._parallel else None
+            future = _blocks.submit(self._compute_timed, block) if self._parallel else None
             self._under_way.append((future, block, before))
 
     def _compute_timed(self, block: Block) -> tuple[list[Any], float]:

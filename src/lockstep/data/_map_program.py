@@ -3,23 +3,122 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import jax
 import keras
 import numpy as np
+from jax.core import Tracer
 
-from lockstep._types import Element, PyTree
+from lockstep._nest import opened
+from lockstep._types import ArrayLike, DType, Element, PyTree
 from lockstep.data import _columns, _division, _structure
 from lockstep.data._columns import Columns, Ragged
-from lockstep.data._failures import ProgramError, wrap_error
 from lockstep.data._purity import has_side_effects, loads_value
-from lockstep.data._spec import TensorSpec
+from lockstep.data._spec import TensorSpec, as_dtype
 from lockstep.data._structure import TEXT
-from lockstep.data._tracing import NonDeterministicError, TracedFunction, VectorizedFunction, first_overflow, trace
-from lockstep.errors import InputError
+from lockstep.data._tracing import (
+    NonDeterministicError,
+    NotTraceableError,
+    TracedFunction,
+    VectorizedFunction,
+    first_overflow,
+    trace,
+)
+from lockstep.errors import ArgumentError, DataNotFoundError, InputError, LockstepError, UnsupportedError
+
+
+class InvalidElementError(InputError, ArgumentError):
+    """An element has a value that a function refuses, as `tf.debugging` and an integer division by 0 do."""
+
+
+class MissingElementError(InputError, DataNotFoundError):
+    """A function did not find the file that an element names."""
+
+
+class ProgramError(InputError):
+    """A function failed for a reason that lies in the program or the machine, not in the element."""
+
+
+# What TensorFlow reports as InvalidArgumentError.
+_INVALID = (ArgumentError, ValueError, TypeError, ZeroDivisionError)
+# Without the module or the name, or with more memory, the same element would do.
+_OF_PROGRAM = (NameError, ImportError, MemoryError)
+_POSTPONED = "postponed_error"
+_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
+
+
+def wrap_error(error: Exception, message: str) -> Exception:
+    """Returns the error to raise for an exception of a user's function, by the exception's kind.
+
+    Args:
+        error: The exception.
+        message: Says which function failed at which element; the exception's own text is added.
+    """
+    if isinstance(error, LockstepError) and not isinstance(error, (InputError, ArgumentError, DataNotFoundError)):
+        # Wrapped as an InputError, `ignore_errors` would drop it, and train on after a worker is lost.
+        return error  # A peer that failed, or a cluster that disagrees: not a matter of the input.
+    return _kind(error)(f"{message}: {type(error).__name__}: {error}")
+
+
+def _kind(error: Exception) -> type[LockstepError]:
+    if isinstance(error, UnsupportedError):
+        return UnsupportedError
+    if isinstance(error, (ProgramError, *_OF_PROGRAM)) or _OUT_OF_MEMORY in str(error):
+        return ProgramError
+    if isinstance(error, _INVALID):
+        return InvalidElementError
+    return MissingElementError if isinstance(error, FileNotFoundError) else InputError
+
+
+def is_of_element(error: Exception) -> bool:
+    """Returns whether an error is that of an element or a file, which may be left out; not of the program."""
+    if isinstance(error, (ProgramError, *_OF_PROGRAM)):
+        return False
+    # Any exception of a user's function counts: nothing tells an expected ValueError from a mistake.
+    return isinstance(error, (InputError, DataNotFoundError)) or not isinstance(error, LockstepError)
+
+
+@dataclass(frozen=True)
+class FailedElement:
+    """An error that stands in the place of the element that failed.
+
+    Attributes:
+        error: What is raised when it is the element's turn.
+    """
+
+    error: Exception
+
+
+class DeferredError:
+    """An error that the next call raises, because the elements before it are returned first."""
+
+    def __init__(self) -> None:
+        self._error: Exception | None = None
+
+    def defer(self, error: Exception) -> None:
+        """Defers an error to the next call."""
+        self._error = error
+
+    def raise_deferred(self) -> None:
+        """Raises the deferred error, once; without one does nothing."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def add_to_state(self, state: PyTree) -> Any:
+        """Returns a cursor's state with the deferred error, if there is one."""
+        return state if self._error is None else {_POSTPONED: str(self._error), "state": state}
+
+    def take_from_state(self, state: PyTree) -> Any:
+        """Returns the state without the error that `add_to_state` added, and defers that error again."""
+        if not isinstance(state, dict) or _POSTPONED not in state:
+            return state
+        self._error = InputError(state[_POSTPONED])
+        return state["state"]
 
 
 class MapProgram:
@@ -218,3 +317,52 @@ def _matches(columns: Columns, spec: PyTree) -> bool:
         not isinstance(c, Ragged) and c.shape[1:] == s.shape and c.dtype == s.dtype
         for c, s in zip(leaves, expected, strict=True)
     )
+
+
+def numpy_function(
+    func: Callable[..., Any], inp: Sequence[Any], Tout: PyTree, stateful: bool = True, name: str | None = None
+) -> Any:
+    """Calls `func` with numpy arrays, inside of a map function; the map function is then called for each element.
+
+    Args:
+        func: Takes and returns numpy arrays, numbers or text.
+        inp: Its arguments.
+        Tout: The dtype of its result, or a list of dtypes for several; empty for none.
+        stateful: Ignored: `func` is called once per element.
+        name: Ignored; accepted for TensorFlow's signature.
+
+    Raises:
+        InputError: If the result does not fit `Tout`.
+
+    Source: tf.numpy_function.
+    """
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(list(inp))):
+        raise NotTraceableError("numpy_function")
+    result = func(*[opened(_structure.normalize(value)) for value in inp])
+    # A single dtype means a single result, not a list of one, as in TensorFlow.
+    if not isinstance(Tout, (list, tuple)):
+        return _cast(result, Tout, func)
+    if not Tout:
+        return ()
+    results = result if isinstance(result, (list, tuple)) else [result]
+    if len(results) != len(Tout):
+        raise InputError(
+            f"The function {_structure.name_of(func)} must return {len(Tout)} values, one for each dtype of Tout. "
+            f"Received: {len(results)}."
+        )
+    return [_cast(r, t, func) for r, t in zip(results, Tout, strict=True)]
+
+
+def py_function(func: Callable[..., Any], inp: Sequence[Any], Tout: PyTree, name: str | None = None) -> Any:
+    """Calls `func` as `numpy_function` does. Source: tf.py_function."""
+    return numpy_function(func, inp, Tout)
+
+
+def _cast(value: ArrayLike, dtype: DType, func: Callable[..., Any]) -> Any:
+    wanted = as_dtype(dtype)
+    array = _structure.as_array(value)
+    if (wanted == TEXT) != (array.dtype == TEXT):
+        raise InputError(
+            f"The function {_structure.name_of(func)} must return what Tout says, {dtype}. Received: {array.dtype}."
+        )
+    return array[()] if wanted == TEXT else array.astype(wanted, copy=False)[()]

@@ -1,4 +1,4 @@
-"""Side effects of map functions, found in their bytecode before JAX traces them.
+"""Side effects of functions, read from their bytecode.
 
 JAX traces a function once and computes with what it recorded. A function that counts, collects, prints or draws random
 numbers must instead be called for every element. Its code shows most of that: it stores to a name or in a container
@@ -15,8 +15,6 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
-
-from lockstep.data._opcodes import KNOWN
 
 # fmt: off
 # Names of methods that change their object, in Python's containers, queues, loggers, metrics and variables.
@@ -306,3 +304,39 @@ def _nested_code(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _nested_code(constant)
+
+
+PYTHONS = ((3, 11), (3, 12), (3, 13))
+# What these do to the stack is as `dis.stack_effect` says, and they change nothing but that.
+_PLAIN = """
+    ASYNC_GEN_WRAP BEFORE_ASYNC_WITH BEFORE_WITH BINARY_OP BUILD_CONST_KEY_MAP BUILD_LIST BUILD_MAP BUILD_SET
+    BUILD_SLICE BUILD_STRING BUILD_TUPLE CACHE CALL CALL_FUNCTION_EX CALL_INTRINSIC_1 CALL_INTRINSIC_2 CALL_KW
+    CHECK_EG_MATCH CHECK_EXC_MATCH CLEANUP_THROW COMPARE_OP CONTAINS_OP CONVERT_VALUE COPY_FREE_VARS DELETE_FAST
+    DICT_MERGE DICT_UPDATE END_ASYNC_FOR END_FOR END_SEND EXTENDED_ARG FORMAT_SIMPLE FORMAT_VALUE FORMAT_WITH_SPEC
+    FOR_ITER GET_AITER GET_ANEXT GET_AWAITABLE GET_ITER GET_LEN GET_YIELD_FROM_ITER IMPORT_FROM IMPORT_NAME IS_OP
+    JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT JUMP_FORWARD JUMP_IF_FALSE_OR_POP JUMP_IF_TRUE_OR_POP KW_NAMES LIST_APPEND
+    LIST_EXTEND LIST_TO_TUPLE LOAD_ASSERTION_ERROR LOAD_BUILD_CLASS LOAD_CLOSURE LOAD_CONST MAKE_CELL MAKE_FUNCTION
+    MAP_ADD MATCH_CLASS MATCH_KEYS MATCH_MAPPING MATCH_SEQUENCE NOP POP_EXCEPT POP_JUMP_BACKWARD_IF_FALSE
+    POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE POP_JUMP_BACKWARD_IF_TRUE POP_JUMP_FORWARD_IF_FALSE
+    POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_FORWARD_IF_TRUE POP_JUMP_IF_FALSE POP_JUMP_IF_NONE
+    POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PRECALL PREP_RERAISE_STAR PUSH_EXC_INFO PUSH_NULL RAISE_VARARGS
+    RERAISE RESUME RETURN_CONST RETURN_GENERATOR RETURN_VALUE SEND SET_ADD SET_FUNCTION_ATTRIBUTE SET_UPDATE STORE_NAME
+    TO_BOOL UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNARY_POSITIVE UNPACK_EX UNPACK_SEQUENCE WITH_EXCEPT_START
+    YIELD_VALUE
+"""
+# These are followed one by one.
+_FOLLOWED = """
+    BINARY_SLICE BINARY_SUBSCR COPY DELETE_ATTR DELETE_DEREF DELETE_GLOBAL DELETE_SUBSCR LOAD_ATTR LOAD_CLASSDEREF
+    LOAD_DEREF LOAD_FAST LOAD_FAST_AND_CLEAR LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST LOAD_GLOBAL LOAD_METHOD LOAD_NAME
+    STORE_ATTR STORE_DEREF STORE_FAST STORE_FAST_LOAD_FAST STORE_FAST_STORE_FAST STORE_GLOBAL STORE_SLICE STORE_SUBSCR
+    SWAP
+"""
+
+
+def known_opcodes(implementation: str, version: tuple[int, int]) -> frozenset[str]:
+    """Returns the names of the instructions of a Python that are understood; none of a Python that is not known."""
+    is_known = implementation == "cpython" and version in PYTHONS
+    return frozenset((_PLAIN + _FOLLOWED).split()) if is_known else frozenset()
+
+
+KNOWN = known_opcodes(sys.implementation.name, sys.version_info[:2])

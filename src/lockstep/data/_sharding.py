@@ -8,13 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from lockstep.data._file_datasets import Files
 from lockstep.data._peek import example_of, spec_if_known
 from lockstep.data._plan import Node, walk
 from lockstep.data._sources import Arrays
 from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT
 from lockstep.data._transforms.batch import Batch, Rebatch
-from lockstep.data._transforms.files import Files
 from lockstep.data._transforms.interleave import Interleave
 from lockstep.data._transforms.position import HintedShard, Prefetch, Shard
 from lockstep.errors import ArgumentError, InputError

@@ -13,7 +13,7 @@ from lockstep._types import ArrayLike, Element, PyTree
 from lockstep.data import _columns, _spec
 from lockstep.data._blocks import ArrayStore, Block, Store, array_block
 from lockstep.data._columns import Column, Columns
-from lockstep.data._failures import DeferredError
+from lockstep.data._map_program import DeferredError
 from lockstep.data._peek import check_may_compute
 from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, StoreCursor
 from lockstep.data._structure import TEXT, copy_arrays, normalize

@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockstep.data._files import csv
-from lockstep.data._files.csv import open_csv
-from lockstep.data._files.csv_columns import spec
+from lockstep.data._files.csv import open_csv, spec
 from lockstep.errors import ArgumentError, InputError
 from tests.data.files.reading import check_positions, elements
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lockstep.data._files.glob import matching_files
+from lockstep.data._files.stream import matching_files
 from lockstep.errors import ArgumentError, DataNotFoundError
 
 

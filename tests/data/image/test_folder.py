@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from keras.src.utils.dataset_utils import index_directory
 
-from lockstep.data._image.folder import SUFFIXES, list_images
+from lockstep.data._image_folder import SUFFIXES, list_images
 from lockstep.errors import ArgumentError, DataNotFoundError
 
 
@@ -42,8 +42,9 @@ def test_the_same_files_as_keras(folder: Path, arguments: dict[str, Any]) -> Non
 def test_wrong_arguments(folder: Path) -> None:
     with pytest.raises(DataNotFoundError, match="no folder"):
         list_images(folder / "none")
+    (folder / "empty").mkdir()
     with pytest.raises(DataNotFoundError, match="no images"):
-        list_images(folder / "a", suffixes=(".gif",))
+        list_images(folder / "empty")
     wrong: list[dict[str, Any]] = [
         {"class_names": ["a", "c"]},
         {"class_names": ["a", "a"]},

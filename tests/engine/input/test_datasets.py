@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lockstep._engine.input.datasets import Combined, Followed, Need, Pipelines
 from lockstep._engine.step.portions import Part, Share
 from lockstep.data import Dataset, TextLineDataset
-from lockstep.data._inside import plan_of
+from lockstep.data._dataset_base import plan_of
 from lockstep.data._plan import Node, Run
 from lockstep.data._sharding import file_count, shard_batches, shard_by_files, shard_by_hint
 from lockstep.errors import ArgumentError

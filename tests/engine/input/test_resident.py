@@ -16,7 +16,7 @@ from lockstep._engine.step.placement import place_batch
 from lockstep._engine.step.portions import Lookup
 from lockstep._engine.step.replicas import Replicas
 from lockstep.data import Dataset
-from lockstep.data._inside import plan_of
+from lockstep.data._dataset_base import plan_of
 from lockstep.data._plan import Run
 
 ENOUGH = 1 << 20

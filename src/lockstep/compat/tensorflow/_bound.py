@@ -31,7 +31,7 @@ _HOMES = (
     "lockstep.data._image.encode",
     "lockstep.data._image.resize",
     "lockstep.data._files",
-    "lockstep.data._files.tfrecord_writer",
+    "lockstep.data._files.tfrecord",
     "lockstep.data._files.csv",
 )
 

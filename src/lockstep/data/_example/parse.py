@@ -15,7 +15,7 @@ import numpy as np
 
 from lockstep._types import ArrayLike
 from lockstep.data._example import features as kinds
-from lockstep.data._files.reader import to_text_array
+from lockstep.data._files.stream import to_text_array
 from lockstep.errors import ArgumentError, InputError
 
 _Array = np.ndarray[Any, np.dtype[Any]]

@@ -14,7 +14,7 @@ import numpy as np
 
 from lockstep import _decoded_size
 from lockstep._types import ArrayLike, DType
-from lockstep.data._files.reader import to_text_array
+from lockstep.data._files.stream import to_text_array
 from lockstep.errors import ArgumentError, InputError
 
 _Array = np.ndarray[Any, np.dtype[Any]]

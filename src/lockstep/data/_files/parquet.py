@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from lockstep._nest import Packed
-from lockstep.data._files.reader import to_text_array
-from lockstep.data._files.stream import as_path, file_not_found
+from lockstep.data._files.stream import as_path, file_not_found, to_text_array
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
 
 _ROWS = 4096

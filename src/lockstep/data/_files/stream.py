@@ -1,13 +1,102 @@
-"""The bytes of a file, decompressed on the way, at any position."""
+"""Files as streams of bytes, and readers of their records."""
 
 from __future__ import annotations
 
+import abc
+import glob
 import os
 import zlib
-from typing import BinaryIO
+from collections.abc import Iterable, Sequence
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
 
 from lockstep._decoded_size import WINDOW_BITS
+from lockstep._types import ArrayLike
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError
+
+
+def matching_files(patterns: ArrayLike) -> list[str]:
+    """Returns the names of the files that match any of some patterns, sorted.
+
+    `*` and `?` match within one level of folders, names that begin with a dot included; `[ab]`, `[a-z]` and `[^a]`
+    match one character.
+
+    Args:
+        patterns: A pattern, or several: `str`, `bytes`, paths, or an array of text.
+
+    Raises:
+        DataNotFoundError: If nothing matches one of them.
+    """
+    names: list[str] = []
+    for pattern in _each(patterns):
+        names += _matches(pattern)
+    return sorted(names)
+
+
+def _matches(pattern: str) -> list[str]:
+    # TensorFlow's patterns negate by [^a], Python's by [!a].
+    names = glob.glob(pattern.replace("[^", "[!"), include_hidden=True)
+    if not names:
+        raise DataNotFoundError(
+            f"no file matches {pattern!r}. Check the pattern and the folder; each worker needs the files under the "
+            f"same names."
+        )
+    return names
+
+
+def _each(patterns: ArrayLike) -> list[str]:
+    # An element of a dataset of patterns is an array of bytes.
+    if isinstance(patterns, np.ndarray):
+        patterns = np.atleast_1d(patterns).tolist()
+    several = isinstance(patterns, Iterable) and not isinstance(patterns, (str, bytes))
+    paths = [as_path(pattern) for pattern in patterns] if several else [as_path(patterns)]
+    if not paths:
+        raise ArgumentError("at least one pattern is needed; received none.")
+    return paths
+
+
+class Reader(Protocol):
+    """A reader of the records of one file in order, several at a time.
+
+    Attributes:
+        number: Ordinal of the next record in its file, from 0, for messages. After a `seek` it may cost a pass over
+            what lies before.
+    """
+
+    @property
+    def number(self) -> int: ...
+
+    def read(self, limit: int) -> Any | None:
+        """Returns the next records, at least one and at most `limit`, or `None` at the end of the file.
+
+        They come as a pytree of numpy arrays with a common leading axis; text is an object array of `bytes`.
+        Good records before a broken one are returned; the call that begins with the broken one raises.
+
+        Raises:
+            InputError: If the next record is broken.
+        """
+        ...
+
+    def tell(self) -> int:
+        """Returns where the next record begins, for `seek` of any reader of the same file with the same options."""
+        ...
+
+    def seek(self, position: int) -> None:
+        """Continues from a position that `tell` returned."""
+        ...
+
+    def close(self) -> None:
+        """Frees the file; a second call does nothing."""
+        ...
+
+
+def to_text_array(values: Sequence[bytes]) -> np.ndarray[Any, np.dtype[Any]]:
+    """Returns an object array of `bytes`, shape (k,)."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
 
 # Bytes of a read; larger ones are no faster, and hold more memory than is asked for.
 _PIECE = 1 << 20
@@ -188,3 +277,128 @@ def check_compression(compression: str | None) -> str:
     if compression in (None, "", "GZIP", "ZLIB"):
         return compression or ""
     raise ArgumentError(f'a compression type is "", "GZIP" or "ZLIB", not {compression!r}.')
+
+
+class BadRecord(InputError):
+    """The error of `convert` for a record that it cannot convert.
+
+    Args:
+        index: Which one of the portion.
+        message: What is wrong with it.
+    """
+
+    def __init__(self, index: int, message: str) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+class BlockReader(abc.ABC):
+    """A reader that parses a block of records at a time and returns portions of it.
+
+    Args:
+        stream: Where the bytes come from.
+        first: Position of the first record.
+    """
+
+    def __init__(self, stream: Stream, first: int = 0) -> None:
+        self.path = stream.path
+        self._stream = stream
+        self._first = first
+        self._records: Sequence[Any] = ()
+        self._starts: Sequence[int] = ()
+        self._index = 0
+        self._before: int | None = 0
+        self._next = first
+        self._failure: InputError | None = None
+
+    def read(self, limit: int) -> Any | None:
+        """Returns at least one and at most `limit` records, or `None` at the end. See `Reader.read`."""
+        if self._index == len(self._records) and not self._refill():
+            return None
+        portion = self._records[self._index : self._index + max(limit, 1)]
+        try:
+            values = self.convert(portion)
+        # The good records before it come first; the next call begins with the bad one and raises.
+        except BadRecord as bad:
+            if bad.index == 0:
+                raise InputError(str(bad)) from bad
+            portion = portion[: bad.index]
+            values = self.convert(portion)
+        self._index += len(portion)
+        return values
+
+    def tell(self) -> int:
+        """Returns the byte (after decompression) where the next record begins."""
+        return self._starts[self._index] if self._index < len(self._records) else self._next
+
+    def seek(self, position: int) -> None:
+        """Continues at such a byte."""
+        # A restored cursor often stands there already: keep what has been parsed.
+        if position == self.tell():
+            return
+        self._stream.seek(position)
+        self._records, self._starts, self._index, self._failure = (), (), 0, None
+        # Counting takes a pass over the file, and only an error message needs the number.
+        self._before = 0 if position == self._first else None
+        self._next = position
+        self.forget(position)
+
+    @property
+    def number(self) -> int:
+        """Returns the ordinal of the next record; the first call after a seek counts the records before it."""
+        if self._before is None:
+            self._before = self._count(self.tell()) - self._index
+        return self._before + self._index
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._stream.close()
+
+    @abc.abstractmethod
+    def parse(self) -> tuple[Sequence[Any], Sequence[int], int]:
+        """Returns the next records, where each begins, and where the one after them will; no records at the end.
+
+        A broken record that is not the first of them ends the block: the next call raises.
+        """
+
+    @abc.abstractmethod
+    def forget(self, position: int) -> None:
+        """Drops the bytes that were read ahead: the stream has moved to `position`."""
+
+    @abc.abstractmethod
+    def reopen(self) -> BlockReader:
+        """Returns another reader of the same file, at its beginning."""
+
+    def convert(self, portion: Sequence[Any]) -> Any:
+        """Returns parsed records as arrays.
+
+        Raises:
+            BadRecord: If one of them cannot be converted; those before it can.
+        """
+        return to_text_array(portion)
+
+    def _refill(self) -> bool:
+        # A broken file stays broken: the parser is not asked again at a place it cannot continue from.
+        if self._failure is not None:
+            raise self._failure
+        if self._before is not None:
+            self._before += len(self._records)
+        self._records, self._index = (), 0
+        try:
+            self._records, self._starts, self._next = self.parse()
+        except InputError as error:
+            self._failure = error
+            raise
+        return len(self._records) > 0
+
+    def _count(self, position: int) -> int:
+        """Returns how many records lie before a position."""
+        # Another reader, because this one must not lose its place.
+        other = self.reopen()
+        try:
+            count = 0
+            while other.tell() < position and other.read(1) is not None:
+                count += 1
+            return count
+        finally:
+            other.close()

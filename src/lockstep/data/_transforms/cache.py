@@ -11,12 +11,12 @@ import jax
 import numpy as np
 
 from lockstep._types import ArrayLike
-from lockstep.data import _columns, _pool
+from lockstep.data import _blocks, _columns
 from lockstep.data._blocks import Block
 from lockstep.data._columns import Column, Columns, Ragged, Rows
 from lockstep.data._plan import Cursor, Node, Run, State, Transformation
 from lockstep.data._transforms.cache_file import CacheFile
-from lockstep.data._transforms.sequential import SequentialCompute, compute_block_or_elements
+from lockstep.data._transforms.errors import SequentialCompute, compute_block_or_elements
 
 
 class Cache(Transformation):
@@ -149,7 +149,7 @@ class CachedElements:
         cursor = node.open(self.run)
         if self._file is None:
             return cursor
-        return SequentialCompute(cursor, lambda block: compute_block_or_elements(_pool.compute_block, block))
+        return SequentialCompute(cursor, lambda block: compute_block_or_elements(_blocks.compute_block, block))
 
     def _add(self, block: Block) -> None:
         if self._file is not None:
