@@ -23,6 +23,16 @@ _CHUNK = 1 << 17
 _LONGEST = 1 << 24  # of a record, so that a quote without end does not read the whole file again and again
 _Rows = list[list[bytes] | None]  # `None` for a record whose quotes are wrong
 
+_FIX_QUOTES = 'Double the quotes inside of a field ("") and quote the whole field, or pass use_quote_delim=False.'
+
+_FIX_WIDTH = "Correct the line, record_defaults or field_delim, or choose columns with select_cols."
+
+_DTYPES = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int32), np.dtype(np.int64))
+
+TEXT = np.dtype(object)
+
+_TEXT_NAMES: tuple[Any, ...] = (object, TEXT, bytes, str, "string", "object", "bytes", "str")
+
 
 def open_csv(
     path: object,
@@ -75,7 +85,11 @@ class CsvReader(BlockReader):
         self._lines: list[bytes] = []  # of the record that has been begun
         self._offset = 0  # where it begins
         if header:
-            self._skip_header()
+            rows, starts, after = self.parse()
+            if not rows:
+                raise InputError(f"{self.path} has no header: it is empty. Pass header=False, or write the file again.")
+            self._records, self._starts, self._next = rows[1:], starts[1:], after
+            self._first = self.tell()
 
     def parse(self) -> tuple[Sequence[Any], Sequence[int], int]:
         """Returns the records that end in the next chunk that ends any."""
@@ -102,35 +116,23 @@ class CsvReader(BlockReader):
 
     def convert(self, portion: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the columns of some rows."""
-        self._check_widths(portion)
+        least = self._columns[-1].index + 1
+        # With select_cols further columns of the file do not matter.
+        most = 1 << 62 if self._selected else least
+        for index, row in enumerate(portion):
+            if row is None:
+                problem = "its quotes are wrong: a quoted field must be quoted as a whole, and end (within 16 MiB)"
+                raise BadRecord(index, f"{self._where(index)} is broken: {problem}. {_FIX_QUOTES}")
+            if not least <= len(row) <= most:
+                wanted = f"at least {least} fields are" if self._selected else f"{least} fields are"
+                problem = f"{wanted} expected, one per column; it has {len(row)}"
+                raise BadRecord(index, f"{self._where(index)}: {problem}. {_FIX_WIDTH}")
         return tuple(self._convert_column(column, [row[column.index] for row in portion]) for column in self._columns)
 
     def _rows(self, records: list[bytes]) -> tuple[_Rows, list[int], int]:
         starts = starts_of(records, self._offset)
         self._offset = starts.pop()
         return [self._splitter.fields(record) for record in records], starts, self._offset
-
-    def _skip_header(self) -> None:
-        rows, starts, after = self.parse()
-        if not rows:
-            raise InputError(f"{self.path} has no header: it is empty. Pass header=False, or write the file again.")
-        self._records, self._starts, self._next = rows[1:], starts[1:], after
-        self._first = self.tell()
-
-    def _check_widths(self, rows: Sequence[list[bytes] | None]) -> None:
-        least = self._columns[-1].index + 1
-        # With select_cols further columns of the file do not matter.
-        most = 1 << 62 if self._selected else least
-        for index, row in enumerate(rows):
-            if row is None:
-                problem = "its quotes are wrong: a quoted field must be quoted as a whole, and end (within 16 MiB)"
-                raise BadRecord(index, f"{self._where(index)} is broken: {problem}. {_FIX_QUOTES}")
-            if not least <= len(row) <= most:
-                raise BadRecord(index, self._width_message(index, len(row), least))
-
-    def _width_message(self, index: int, found: int, least: int) -> str:
-        wanted = f"at least {least} fields are" if self._selected else f"{least} fields are"
-        return f"{self._where(index)}: {wanted} expected, one per column; it has {found}. {_FIX_WIDTH}"
 
     def _convert_column(self, column: Column, fields: list[bytes]) -> Any:
         try:
@@ -150,10 +152,6 @@ class CsvReader(BlockReader):
         return f"{self.path}, line {line}"
 
 
-_FIX_QUOTES = 'Double the quotes inside of a field ("") and quote the whole field, or pass use_quote_delim=False.'
-_FIX_WIDTH = "Correct the line, record_defaults or field_delim, or choose columns with select_cols."
-
-
 class _Splitter:
     """Divides text into records, and records into fields."""
 
@@ -171,7 +169,18 @@ class _Splitter:
         # The fast way: almost all files have few quotes or none.
         if not self._quotes or b'"' not in text:
             return [*lines, rest]
-        return _join_quoted_lines(lines, rest)
+        # Lines that a quoted newline divides are joined, up to an even number of quotes.
+        records: list[bytes] = []
+        open_lines: list[bytes] = []
+        quotes = 0
+        for line in lines:
+            quotes += line.count(b'"')
+            open_lines.append(line)
+            # Within an open quote the number of quotes so far is odd, whatever doubled quotes the field has.
+            if quotes % 2 == 0:
+                records.append(open_lines[0] if len(open_lines) == 1 else b"".join(open_lines))
+                open_lines, quotes = [], 0
+        return [*records, b"".join((*open_lines, rest))]
 
     def fields(self, record: bytes) -> list[bytes] | None:
         """Returns the fields of a record, or `None` if its quotes are wrong."""
@@ -191,35 +200,11 @@ class _Splitter:
         return fields
 
 
-def _join_quoted_lines(lines: list[bytes], rest: bytes) -> list[bytes]:
-    """Joins lines that a quoted newline divides: lines up to an even number of quotes."""
-    records: list[bytes] = []
-    open_lines: list[bytes] = []
-    quotes = 0
-    for line in lines:
-        quotes += line.count(b'"')
-        open_lines.append(line)
-        # Within an open quote the number of quotes so far is odd, whatever doubled quotes the field has.
-        if quotes % 2 == 0:
-            records.append(open_lines[0] if len(open_lines) == 1 else b"".join(open_lines))
-            open_lines, quotes = [], 0
-    return [*records, b"".join((*open_lines, rest))]
-
-
-_DTYPES = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int32), np.dtype(np.int64))
-TEXT = np.dtype(object)
-_TEXT_NAMES: tuple[Any, ...] = (object, TEXT, bytes, str, "string", "object", "bytes", "str")
-
-
 @dataclass(frozen=True)
 class Column:
-    """A column: the index, dtype and default of a field.
+    """The field of a record with an index from 0, and its dtype.
 
-    Attributes:
-        index: Which field of a record, from 0.
-        dtype: `object` for text.
-        default: What an empty field stands for, or `None` if it must not be empty.
-        na_value: What stands for an empty field too.
+    An empty field, or `na_value`, stands for `default`; with a default of `None` it must not be empty.
     """
 
     index: int
@@ -228,26 +213,32 @@ class Column:
     na_value: bytes
 
     def convert(self, fields: list[bytes]) -> np.ndarray[Any, np.dtype[Any]]:
-        """Returns values of shape (k,).
-
-        Raises:
-            ValueError: If a field has none.
-            OverflowError: If a number is too large for the dtype.
-        """
-        empty = self._empty_fields(fields)
+        """Returns values of shape (k,); raises ValueError or OverflowError for a field without one."""
+        empty: list[int] = []
+        # Two scans in C; the loop runs only where something is empty.
+        if b"" in fields or self.na_value in fields:
+            empty = [index for index, field in enumerate(fields) if not field or field == self.na_value]
         if empty and self.default is None:
             raise ValueError("required")
         if self.dtype == TEXT:
-            return self._fill_empty(to_text_array(fields), empty)
-        if empty:
-            fields = list(fields)
+            values = to_text_array(fields)
+        else:
+            fields = list(fields) if empty else fields
             for index in empty:
                 # Any number: the default replaces it after the conversion of the whole column.
                 fields[index] = b"0"
-        # int() and float() of Python accept 1_000, TensorFlow does not.
-        if b"_" in b"".join(fields):
-            raise ValueError("Python's underscores are no digits")
-        return self._fill_empty(self._numbers(fields), empty)
+            # int() and float() of Python accept 1_000, TensorFlow does not.
+            if b"_" in b"".join(fields):
+                raise ValueError("Python's underscores are no digits")
+            if self.dtype.kind == "i":
+                values = np.array([int(field) for field in fields], self.dtype)
+            else:
+                # A number beyond float32 becomes inf, as in TensorFlow.
+                with np.errstate(over="ignore"):
+                    values = np.array([float(field) for field in fields], np.float64).astype(self.dtype)
+        if empty:
+            values[empty] = self.default
+        return values
 
     def first_bad(self, fields: list[bytes], error: Exception) -> tuple[int, str]:
         """Returns the index of the first field that has no value, and why."""
@@ -256,40 +247,16 @@ class Column:
             try:
                 self.convert([field])
             except (ValueError, OverflowError):
-                return index, self._reason(field)
+                if not field or field == self.na_value:
+                    return index, "the field is empty but required. Give the column a default in record_defaults."
+                text = field.decode("utf-8", "backslashreplace")
+                problem = f"{text!r} is no {self.dtype.name}. Correct it, or give the column another dtype in"
+                return index, f"{problem} record_defaults."
         return 0, str(error)
-
-    def _numbers(self, fields: list[bytes]) -> np.ndarray[Any, np.dtype[Any]]:
-        if self.dtype.kind == "i":
-            return np.array([int(field) for field in fields], self.dtype)
-        # A number beyond float32 becomes inf, as in TensorFlow.
-        with np.errstate(over="ignore"):
-            return np.array([float(field) for field in fields], np.float64).astype(self.dtype)
-
-    def _empty_fields(self, fields: list[bytes]) -> list[int]:
-        # Two scans in C; the loop below runs only where something is empty.
-        if b"" not in fields and self.na_value not in fields:
-            return []
-        return [index for index, field in enumerate(fields) if not field or field == self.na_value]
-
-    def _fill_empty(self, values: np.ndarray[Any, np.dtype[Any]], empty: list[int]) -> np.ndarray[Any, np.dtype[Any]]:
-        if empty:
-            values[empty] = self.default
-        return values
-
-    def _reason(self, field: bytes) -> str:
-        if not field or field == self.na_value:
-            return "the field is empty but required. Give the column a default in record_defaults."
-        text = field.decode("utf-8", "backslashreplace")
-        return f"{text!r} is no {self.dtype.name}. Correct it, or give the column another dtype in record_defaults."
 
 
 def columns_of(record_defaults: Sequence[Any], select_cols: Sequence[int] | None, na_value: str) -> list[Column]:
-    """Returns the columns that the arguments of `open_csv` describe.
-
-    Raises:
-        ArgumentError: If they are no description.
-    """
+    """Returns the columns that the arguments of `open_csv` describe."""
     if len(record_defaults) == 0:
         raise ArgumentError("record_defaults names at least one column; received none.")
     indices = list(range(len(record_defaults))) if select_cols is None else [int(index) for index in select_cols]
@@ -303,11 +270,6 @@ def columns_of(record_defaults: Sequence[Any], select_cols: Sequence[int] | None
         Column(index, *_type_and_default(entry), na_value.encode())
         for index, entry in zip(indices, record_defaults, strict=True)
     ]
-
-
-def spec(record_defaults: Sequence[Any]) -> tuple[np.dtype[Any], ...]:
-    """Returns the dtypes of the columns, all scalars; text is `object`."""
-    return tuple(_type_and_default(entry)[0] for entry in record_defaults)
 
 
 def _type_and_default(entry: ArrayLike) -> tuple[np.dtype[Any], Any]:

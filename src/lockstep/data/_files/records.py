@@ -1,4 +1,8 @@
-"""Lines of text files and records of a fixed length."""
+"""Lines of text files and records of a fixed length.
+
+Source: tf.data.TextLineDataset, FixedLengthRecordDataset. As there, a line ends at a newline, carriage returns are
+dropped wherever they stand, empty lines are elements, and a last line needs no newline.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,7 @@ _CHUNK = 1 << 18
 
 
 def open_text(path: object, compression_type: str | None = "") -> TextReader:
-    """Opens a text file.
-
-    Args:
-        path: The file.
-        compression_type: "" (or `None`), "GZIP" or "ZLIB".
-
-    Raises:
-        DataNotFoundError: If there is no such file.
-    """
+    """Opens a text file; its lines end at a newline."""
     return TextReader(Stream(as_path(path), compression_type))
 
 
@@ -45,14 +41,26 @@ class TextReader(BlockReader):
         while chunk := self._stream.read(_CHUNK):
             # Split once per chunk: joining a long line chunk by chunk would be quadratic.
             if b"\n" in chunk:
-                return self._lines(chunk)
+                text = b"".join((*self._rest, chunk))
+                lines = text.split(b"\n")
+                # After the last newline: the begun line, maybe empty.
+                rest = lines.pop()
+                starts = [start + index for index, start in enumerate(starts_of(lines, self._offset))]
+                self._rest, self._length, self._offset = [rest], len(rest), starts.pop()
+                if b"\r" in text:
+                    lines = [line.replace(b"\r", b"") for line in lines]
+                return lines, starts, self._offset
             self._rest.append(chunk)
             self._length += len(chunk)
             # A few bytes can stand for a line of gigabytes; of a plain file the line is on the disk.
             if self._stream.compression:
                 what = f"{self.path}: line {self.number}, at byte {self._offset}, which has not ended by then"
                 _decoded_size.check(self._length, what)
-        return self._last()
+        # The line that the file ends with, if it has no newline.
+        text, start = b"".join(self._rest), self._offset
+        self.forget(start + len(text))
+        line = text.replace(b"\r", b"")
+        return ([line], [start], self._offset) if line else ((), (), self._offset)
 
     def forget(self, position: int) -> None:
         """Drops the line that has been begun."""
@@ -61,27 +69,6 @@ class TextReader(BlockReader):
     def reopen(self) -> TextReader:
         """Returns another reader of the file."""
         return open_text(self.path, self._stream.compression)
-
-    def _lines(self, chunk: bytes) -> tuple[Sequence[bytes], Sequence[int], int]:
-        text = b"".join((*self._rest, chunk))
-        lines = text.split(b"\n")
-        # After the last newline: the begun line, maybe empty.
-        rest = lines.pop()
-        starts = [start + index for index, start in enumerate(starts_of(lines, self._offset))]
-        self._rest, self._length, self._offset = [rest], len(rest), starts.pop()
-        if b"\r" in text:
-            lines = [line.replace(b"\r", b"") for line in lines]
-        return lines, starts, self._offset
-
-    def _last(self) -> tuple[Sequence[bytes], Sequence[int], int]:
-        """Returns the line that the file ends with, if it has no newline."""
-        text, start = b"".join(self._rest), self._offset
-        self.forget(start + len(text))
-        line = text.replace(b"\r", b"")
-        return ([line], [start], self._offset) if line else ((), (), self._offset)
-
-
-_CHUNK = 1 << 18
 
 
 def open_fixed(
@@ -102,18 +89,7 @@ def open_fixed(
     for name, value, least in (("record", record_bytes, 1), ("header", header_bytes, 0), ("footer", footer_bytes, 0)):
         if value < least:
             raise ArgumentError(f"{name}_bytes is at least {least}; received {value}.")
-    reader = FixedLengthReader(Stream(as_path(path), compression_type), record_bytes, header_bytes, footer_bytes)
-    reader.check_size()
-    return reader
-
-
-def count(path: object, record_bytes: int, header_bytes: int = 0, footer_bytes: int = 0) -> int:
-    """Returns the number of records in an uncompressed file; raises the errors of `open_fixed`."""
-    reader = open_fixed(path, record_bytes, header_bytes, footer_bytes)
-    try:
-        return reader.check_size() or 0
-    finally:
-        reader.close()
+    return FixedLengthReader(Stream(as_path(path), compression_type), record_bytes, header_bytes, footer_bytes)
 
 
 class FixedLengthReader(BlockReader):
@@ -127,25 +103,30 @@ class FixedLengthReader(BlockReader):
         self._chunk = b""
         self._offset = 0  # of the chunk; the header has yet to be skipped
         self._ended = False
-
-    def check_size(self) -> int | None:
-        """Returns the number of records, if it can be told without reading."""
         # Wrong lengths show before the first record, where the file is not compressed.
-        size = self._stream.size()
-        return None if size is None else self._check_count(size)
+        if (size := stream.size()) is not None:
+            self._check_size(size)
 
     def parse(self) -> tuple[Sequence[bytes], Sequence[int], int]:
         """Returns the records that are whole and surely no part of the footer."""
         record, header, footer = self._lengths
-        while True:
+        if self._offset < header:
+            self._offset += len(self._stream.read(header - self._offset))
             if self._offset < header:
-                self._skip_header(header)
-            whole = max(len(self._chunk) - footer, 0) // record
-            if whole:
-                return self._records_of(whole)
+                self._check_size(self._offset)
+        needed = record + footer
+        while not (whole := max(len(self._chunk) - footer, 0) // record):
             if self._ended:
                 return (), (), self._offset
-            self._fill(record + footer)
+            self._chunk += self._stream.read(max(needed - len(self._chunk), _CHUNK))
+            # Only the end of the file gives fewer bytes than were asked for.
+            self._ended = len(self._chunk) < needed
+            if self._ended:
+                self._check_size(self._offset + len(self._chunk))
+        start, body = self._offset, self._chunk[: whole * record]
+        records = self._cut(body) if self._cut else [body[at : at + record] for at in range(0, len(body), record)]
+        self._chunk, self._offset = self._chunk[len(body) :], start + len(body)
+        return records, range(start, self._offset, record), self._offset
 
     def forget(self, position: int) -> None:
         """Drops the chunk."""
@@ -155,27 +136,7 @@ class FixedLengthReader(BlockReader):
         """Returns another reader of the file."""
         return FixedLengthReader(Stream(self.path, self._stream.compression), *self._lengths)
 
-    def _records_of(self, whole: int) -> tuple[Sequence[bytes], Sequence[int], int]:
-        record, start = self._lengths[0], self._offset
-        body = self._chunk[: whole * record]
-        records = self._cut(body) if self._cut else [body[at : at + record] for at in range(0, len(body), record)]
-        self._chunk, self._offset = self._chunk[len(body) :], start + len(body)
-        return records, range(start, self._offset, record), self._offset
-
-    def _skip_header(self, header: int) -> None:
-        skipped = len(self._stream.read(header - self._offset))
-        self._offset += skipped
-        if self._offset < header:
-            self._check_count(self._offset)
-
-    def _fill(self, needed: int) -> None:
-        self._chunk += self._stream.read(max(needed - len(self._chunk), _CHUNK))
-        # Only the end of the file gives fewer bytes than were asked for.
-        self._ended = len(self._chunk) < needed
-        if self._ended:
-            self._check_count(self._offset + len(self._chunk))
-
-    def _check_count(self, size: int) -> int:
+    def _check_size(self, size: int) -> None:
         record, header, footer = self._lengths
         body = size - header - footer
         if body < 0 or body % record:
@@ -183,4 +144,3 @@ class FixedLengthReader(BlockReader):
                 f"{self.path} has {size} bytes, which is not {header} of a header, {footer} of a footer and a whole "
                 f"number of records of {record} bytes. Give the lengths that it was written with, or write it again."
             )
-        return body // record

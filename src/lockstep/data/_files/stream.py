@@ -27,25 +27,9 @@ def matching_files(patterns: ArrayLike) -> list[str]:
 
     Raises:
         DataNotFoundError: If nothing matches one of them.
+
+    Source: tf.io.matching_files, tf.io.gfile.glob, tf.data.Dataset.list_files.
     """
-    names: list[str] = []
-    for pattern in _each(patterns):
-        names += _matches(pattern)
-    return sorted(names)
-
-
-def _matches(pattern: str) -> list[str]:
-    # TensorFlow's patterns negate by [^a], Python's by [!a].
-    names = glob.glob(pattern.replace("[^", "[!"), include_hidden=True)
-    if not names:
-        raise DataNotFoundError(
-            f"no file matches {pattern!r}. Check the pattern and the folder; each worker needs the files under the "
-            f"same names."
-        )
-    return names
-
-
-def _each(patterns: ArrayLike) -> list[str]:
     # An element of a dataset of patterns is an array of bytes.
     if isinstance(patterns, np.ndarray):
         patterns = np.atleast_1d(patterns).tolist()
@@ -53,7 +37,17 @@ def _each(patterns: ArrayLike) -> list[str]:
     paths = [as_path(pattern) for pattern in patterns] if several else [as_path(patterns)]
     if not paths:
         raise ArgumentError("at least one pattern is needed; received none.")
-    return paths
+    names: list[str] = []
+    for path in paths:
+        # TensorFlow's patterns negate by [^a], Python's by [!a].
+        matches = glob.glob(path.replace("[^", "[!"), include_hidden=True)
+        if not matches:
+            raise DataNotFoundError(
+                f"no file matches {path!r}. Check the pattern and the folder; each worker needs the files under the "
+                f"same names."
+            )
+        names += matches
+    return sorted(names)
 
 
 class Reader(Protocol):
@@ -103,22 +97,12 @@ _PIECE = 1 << 20
 
 
 class Stream:
-    """The content of a file.
-
-    Args:
-        path: The file.
-        compression: "" (or `None`), "GZIP" or "ZLIB".
-
-    Raises:
-        DataNotFoundError: If there is no such file.
-        InputError: If it cannot be read.
-        ArgumentError: If the compression is another one.
-    """
+    """The content of a file; its compression is "" (or `None`), "GZIP" or "ZLIB"."""
 
     def __init__(self, path: str, compression: str | None = "") -> None:
         self.path = path
         self.compression = check_compression(compression)
-        self._file = open_file(path)
+        self._file = _open(path)
         self._position = 0
         self._inflater = _Inflater(path, WINDOW_BITS[self.compression]) if self.compression else None
 
@@ -136,9 +120,19 @@ class Stream:
         """Continues at a byte of the decompressed content; going back in a compressed file reads it again."""
         # A plain file is positioned directly; compressed bytes have no index.
         if self._inflater is None:
-            self._seek_plain(position)
-        else:
-            self._seek_compressed(self._inflater, position)
+            if position > (self.size() or 0):
+                raise self._too_short(position)
+            self._file.seek(position)
+            self._position = position
+            return
+        # zlib cannot go back: from the beginning again.
+        if position < self._position:
+            self._file.seek(0)
+            self._inflater.restart()
+            self._position = 0
+        while self._position < position:
+            if not self.read(min(_PIECE, position - self._position)):
+                raise self._too_short(position)
 
     def size(self) -> int | None:
         """Returns the number of bytes, or `None` if only reading can tell."""
@@ -158,22 +152,6 @@ class Stream:
             return self._file.read(size) if self._inflater is None else self._inflater.read(self._file, size)
         except OSError as error:
             raise InputError(f"{self.path} cannot be read: {error}. Check the disk or the mount.") from error
-
-    def _seek_plain(self, position: int) -> None:
-        if position > (self.size() or 0):
-            raise self._too_short(position)
-        self._file.seek(position)
-        self._position = position
-
-    def _seek_compressed(self, inflater: _Inflater, position: int) -> None:
-        # zlib cannot go back: from the beginning again.
-        if position < self._position:
-            self._file.seek(0)
-            inflater.restart()
-            self._position = 0
-        while self._position < position:
-            if not self.read(min(_PIECE, position - self._position)):
-                raise self._too_short(position)
 
     def _too_short(self, position: int) -> InputError:
         return InputError(
@@ -200,33 +178,26 @@ class _Inflater:
         while True:
             source = self._pending or file.read(_PIECE >> 2)
             if not source:
-                return self._end(size)
-            data = self._inflate(source, size)
+                # The bytes that zlib still holds when the file has ended.
+                data = self._part.decompress(b"", size) if self._begun and not self._part.eof else b""
+                # Fewer records than were written must not pass for the end of the data.
+                if not data and self._begun and not self._part.eof:
+                    raise self._broken_error("it ends before the compressed data does")
+                return data
+            # A file of several parts: each has its own header and checksum.
+            if self._part.eof:
+                source = source.lstrip(b"\0")  # gzip pads to whole blocks of a tape
+                self._part = zlib.decompressobj(self._window_bits)
+                self._begun = False
+            self._begun = self._begun or bool(source)
+            try:
+                data = self._part.decompress(source, size)
+            except zlib.error as error:
+                raise self._broken_error(str(error)) from error
+            # Bytes of the next part, or bytes that the size limit of this call left over.
+            self._pending = self._part.unused_data or self._part.unconsumed_tail
             if data:
                 return data
-
-    def _inflate(self, source: bytes, size: int) -> bytes:
-        # A file of several parts: each has its own header and checksum.
-        if self._part.eof:
-            source = source.lstrip(b"\0")  # gzip pads to whole blocks of a tape
-            self._part = zlib.decompressobj(self._window_bits)
-            self._begun = False
-        self._begun = self._begun or bool(source)
-        try:
-            data = self._part.decompress(source, size)
-        except zlib.error as error:
-            raise self._broken_error(str(error)) from error
-        # Bytes of the next part, or bytes that the size limit of this call left over.
-        self._pending = self._part.unused_data or self._part.unconsumed_tail
-        return data
-
-    def _end(self, size: int) -> bytes:
-        """Returns the bytes that zlib still holds when the file has ended."""
-        data = self._part.decompress(b"", size) if self._begun and not self._part.eof else b""
-        # Fewer records than were written must not pass for the end of the data.
-        if not data and self._begun and not self._part.eof:
-            raise self._broken_error("it ends before the compressed data does")
-        return data
 
     def _broken_error(self, reason: str) -> InputError:
         form = "GZIP" if self._window_bits == WINDOW_BITS["GZIP"] else "ZLIB"
@@ -237,23 +208,13 @@ class _Inflater:
 
 
 def as_path(path: object) -> str:
-    """Returns a path as `str`; elements of a dataset of file names are `bytes`.
-
-    Raises:
-        ArgumentError: If it is no path.
-    """
+    """Returns a path as `str`; elements of a dataset of file names are `bytes`."""
     if isinstance(path, (str, bytes, os.PathLike)):
         return os.fsdecode(path)  # pyright: ignore[reportUnknownArgumentType]
     raise ArgumentError(f"a file name must be str, bytes or a path, not {type(path).__name__}: {path!r}.")
 
 
-def open_file(path: str) -> BinaryIO:
-    """Opens a file for reading, unbuffered.
-
-    Raises:
-        DataNotFoundError: If there is none.
-        InputError: If it cannot be opened.
-    """
+def _open(path: str) -> BinaryIO:
     try:
         # Readers ask for large chunks: a buffer would only copy them once more.
         return open(path, "rb", buffering=0)
@@ -269,23 +230,14 @@ def file_not_found(path: str) -> DataNotFoundError:
 
 
 def check_compression(compression: str | None) -> str:
-    """Returns "", "GZIP" or "ZLIB".
-
-    Raises:
-        ArgumentError: If it is none of them.
-    """
+    """Returns "", "GZIP" or "ZLIB"; raises `ArgumentError` for anything else."""
     if compression in (None, "", "GZIP", "ZLIB"):
         return compression or ""
     raise ArgumentError(f'a compression type is "", "GZIP" or "ZLIB", not {compression!r}.')
 
 
 class BadRecord(InputError):
-    """The error of `convert` for a record that it cannot convert.
-
-    Args:
-        index: Which one of the portion.
-        message: What is wrong with it.
-    """
+    """The error of `convert` for the record of the portion, by index, that it cannot convert."""
 
     def __init__(self, index: int, message: str) -> None:
         super().__init__(message)
@@ -293,12 +245,7 @@ class BadRecord(InputError):
 
 
 class BlockReader(abc.ABC):
-    """A reader that parses a block of records at a time and returns portions of it.
-
-    Args:
-        stream: Where the bytes come from.
-        first: Position of the first record.
-    """
+    """A reader that parses a block of records at a time, from the byte `first` on, and returns portions of it."""
 
     def __init__(self, stream: Stream, first: int = 0) -> None:
         self.path = stream.path
@@ -313,8 +260,20 @@ class BlockReader(abc.ABC):
 
     def read(self, limit: int) -> Any | None:
         """Returns at least one and at most `limit` records, or `None` at the end. See `Reader.read`."""
-        if self._index == len(self._records) and not self._refill():
-            return None
+        if self._index == len(self._records):
+            # A broken file stays broken: the parser is not asked again at a place it cannot continue from.
+            if self._failure is not None:
+                raise self._failure
+            if self._before is not None:
+                self._before += len(self._records)
+            self._records, self._index = (), 0
+            try:
+                self._records, self._starts, self._next = self.parse()
+            except InputError as error:
+                self._failure = error
+                raise
+            if not self._records:
+                return None
         portion = self._records[self._index : self._index + max(limit, 1)]
         try:
             values = self.convert(portion)
@@ -347,7 +306,16 @@ class BlockReader(abc.ABC):
     def number(self) -> int:
         """Returns the ordinal of the next record; the first call after a seek counts the records before it."""
         if self._before is None:
-            self._before = self._count(self.tell()) - self._index
+            position = self.tell()
+            # Another reader, because this one must not lose its place.
+            other = self.reopen()
+            try:
+                count = 0
+                while other.tell() < position and other.read(1) is not None:
+                    count += 1
+            finally:
+                other.close()
+            self._before = count - self._index
         return self._before + self._index
 
     def close(self) -> None:
@@ -370,35 +338,5 @@ class BlockReader(abc.ABC):
         """Returns another reader of the same file, at its beginning."""
 
     def convert(self, portion: Sequence[Any]) -> Any:
-        """Returns parsed records as arrays.
-
-        Raises:
-            BadRecord: If one of them cannot be converted; those before it can.
-        """
+        """Returns parsed records as arrays; raises `BadRecord` for the first that cannot be converted."""
         return to_text_array(portion)
-
-    def _refill(self) -> bool:
-        # A broken file stays broken: the parser is not asked again at a place it cannot continue from.
-        if self._failure is not None:
-            raise self._failure
-        if self._before is not None:
-            self._before += len(self._records)
-        self._records, self._index = (), 0
-        try:
-            self._records, self._starts, self._next = self.parse()
-        except InputError as error:
-            self._failure = error
-            raise
-        return len(self._records) > 0
-
-    def _count(self, position: int) -> int:
-        """Returns how many records lie before a position."""
-        # Another reader, because this one must not lose its place.
-        other = self.reopen()
-        try:
-            count = 0
-            while other.tell() < position and other.read(1) is not None:
-                count += 1
-            return count
-        finally:
-            other.close()

@@ -33,20 +33,14 @@ _HEADER = 12
 _FOOTER = 4
 _MASK = 0xA282EAD8
 _KNOWN_LENGTHS = 1 << 16
+# Of zlib's options.
+_LIMITS = (("compression_level", -1, 9), ("window_bits", 9, 15), ("mem_level", 1, 9), ("compression_strategy", 0, 4))
 
 _crc: Callable[[bytes], int] = google_crc32c.value  # pyright: ignore[reportUnknownMemberType]
 
 
 def open_tfrecord(path: object, compression_type: str | None = "") -> TFRecordReader:
-    """Opens a TFRecord file.
-
-    Args:
-        path: The file.
-        compression_type: "" (or `None`), "GZIP" or "ZLIB".
-
-    Raises:
-        DataNotFoundError: If there is no such file.
-    """
+    """Opens a TFRecord file."""
     return TFRecordReader(Stream(as_path(path), compression_type))
 
 
@@ -72,9 +66,24 @@ class TFRecordReader(BlockReader):
         while True:
             records, ends = self._walk()
             if records:
-                return self._verify(records, ends)
-            if not self._fill():
+                # Checksums of a whole chunk at once, in numpy: one by one they would cost more than reading.
+                good = _first_wrong(self._chunk, records, ends)
+                if good == 0:
+                    raise self._broken_error("the checksum of its data is wrong")
+                shift = self._offset - self._at
+                starts = [self._offset, *(shift + end + _FOOTER for end in ends[: good - 1])]
+                self._at = ends[good - 1] + _FOOTER
+                self._offset = shift + self._at
+                return records[:good], starts, self._offset
+            # Reads on until the next record is whole.
+            rest = self._chunk[self._at :]
+            needed = self._needed_bytes(rest)
+            more = self._stream.read(max(needed - len(rest), _CHUNK))
+            self._chunk, self._at = rest + more, 0
+            if not self._chunk:
                 return (), (), self._offset
+            if not more and len(rest) < needed:
+                raise self._broken_error(f"the file ends after {len(rest)} of its {needed} bytes")
 
     def forget(self, position: int) -> None:
         """Drops the chunk."""
@@ -120,30 +129,6 @@ class TFRecordReader(BlockReader):
             self._lengths.clear()
         self._lengths[header] = length
         return length
-
-    def _verify(self, records: list[bytes], ends: list[int]) -> tuple[Sequence[bytes], Sequence[int], int]:
-        """Returns the records up to the first with a wrong checksum."""
-        # Checksums of a whole chunk at once, in numpy: one by one they would cost more than reading.
-        good = _first_wrong(self._chunk, records, ends)
-        if good == 0:
-            raise self._broken_error("the checksum of its data is wrong")
-        shift = self._offset - self._at
-        starts = [self._offset, *(shift + end + _FOOTER for end in ends[: good - 1])]
-        self._at = ends[good - 1] + _FOOTER
-        self._offset = shift + self._at
-        return records[:good], starts, self._offset
-
-    def _fill(self) -> bool:
-        """Reads on until the next record is whole; returns whether there is one."""
-        rest = self._chunk[self._at :]
-        needed = self._needed_bytes(rest)
-        more = self._stream.read(max(needed - len(rest), _CHUNK))
-        self._chunk, self._at = rest + more, 0
-        if not self._chunk:
-            return False
-        if not more and len(rest) < needed:
-            raise self._broken_error(f"the file ends after {len(rest)} of its {needed} bytes")
-        return True
 
     def _needed_bytes(self, rest: bytes) -> int:
         """Returns how many bytes the next record takes, as far as can be told."""
@@ -199,10 +184,10 @@ class TFRecordOptions:
 
     def __post_init__(self) -> None:
         check_compression(self.compression_type)
-        _check("compression_level", self.compression_level, -1, 9)
-        _check("window_bits", self.window_bits, 9, 15)
-        _check("mem_level", self.mem_level, 1, 9)
-        _check("compression_strategy", self.compression_strategy, 0, 4)
+        for name, low, high in _LIMITS:
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise ArgumentError(f"{name} is a whole number from {low} to {high}, or None; received {value!r}.")
 
 
 class TFRecordWriter:
@@ -304,8 +289,3 @@ def _compressor(options: str | TFRecordOptions | None) -> Any:
         zlib.DEF_MEM_LEVEL if options.mem_level is None else options.mem_level,
         options.compression_strategy or zlib.Z_DEFAULT_STRATEGY,
     )
-
-
-def _check(name: str, value: int | None, low: int, high: int) -> None:
-    if value is not None and not low <= value <= high:
-        raise ArgumentError(f"{name} is a whole number from {low} to {high}, or None; received {value!r}.")
