@@ -15,12 +15,7 @@ _BEFORE, _USED = "before_block", "used_of_block"
 
 
 class Outcome(NamedTuple):
-    """The result of some elements of a block.
-
-    Attributes:
-        size: How many elements; one if an element before them in the block failed.
-        result: What is given out for them: nothing, a block, or an error.
-    """
+    """The result of the next `size` elements of a block: nothing, a block, or the error of one element."""
 
     size: int
     result: Block | FailedElement | None
@@ -29,11 +24,8 @@ class Outcome(NamedTuple):
 class SequentialCompute:
     """A cursor that computes the upstream's blocks as it reads them, and raises each error in its turn.
 
-    Args:
-        upstream: Gives the blocks.
-        outcomes: Computes the elements of a block, in order. It is asked for outcomes one by one; after one that
-            failed, only when the program goes on.
-        has_ended: Returns whether no further block is to be read.
+    `outcomes` computes the elements of a block, in order. It is asked for outcomes one by one; after one that failed,
+    only when the program goes on. `has_ended` returns whether no further block is to be read.
     """
 
     def __init__(
@@ -57,37 +49,30 @@ class SequentialCompute:
         parts: list[Block] = []
         while (left := limit - sum(map(len, parts))) > 0 and self._deferred is None:
             if self._used < self._length:
-                self._take(next(self._outcomes), parts)
+                size, result = next(self._outcomes)
+                # Raised below when the parts before it have been returned.
+                if isinstance(result, FailedElement):
+                    self._deferred = result.error
+                    self._used += size - 1
+                    continue
+                self._used += size
+                parts += [] if result is None else [result]
+                continue
             # With parts in hand no further block is begun: its error would take them along.
-            elif parts or not self._begin_block(left):
+            if parts or self._has_ended():
                 break
+            before = self._upstream.state()
+            block = self._upstream.next(left)
+            if block is None:
+                break
+            self._before, self._used, self._length = before, 0, len(block)
+            self._outcomes = self._compute(block)
         if not parts and self._deferred is not None:
             failed, self._deferred = self._deferred, None
             # A state that is saved before the error was raised is before the element: a resumed run meets it, too.
             self._used += 1
             raise failed
         return join_blocks(parts) if parts else None
-
-    def _begin_block(self, limit: int) -> bool:
-        if self._has_ended():
-            return False
-        before = self._upstream.state()
-        block = self._upstream.next(limit)
-        if block is None:
-            return False
-        self._before, self._used, self._length = before, 0, len(block)
-        self._outcomes = self._compute(block)
-        return True
-
-    def _take(self, outcome: Outcome, parts: list[Block]) -> None:
-        # Raised by `next` when the parts before it have been returned.
-        if isinstance(outcome.result, FailedElement):
-            self._deferred = outcome.result.error
-            self._used += outcome.size - 1
-            return
-        self._used += outcome.size
-        if outcome.result is not None:
-            parts.append(outcome.result)
 
     def state(self) -> State:
         """Returns where it stands: before an element whose error is still to be raised."""
@@ -115,13 +100,8 @@ def compute_block_or_elements(compute: Callable[[Block], Block | None], block: B
     if not isinstance(whole, FailedElement) or len(block) == 1:
         yield Outcome(len(block), whole)
         return
-    for part in split_block(block):
-        yield from compute_block_or_elements(compute, part)
-
-
-def split_block(block: Block) -> list[Block]:
-    """Returns each element of a block as a block."""
-    return [block[i : i + 1] for i in range(len(block))]
+    for i in range(len(block)):
+        yield from compute_block_or_elements(compute, block[i : i + 1])
 
 
 def elements_or_errors(block: Block, elements: Callable[[Block], list[Any]]) -> list[Any]:
@@ -131,19 +111,14 @@ def elements_or_errors(block: Block, elements: Callable[[Block], list[Any]]) -> 
     except Exception as error:
         if len(block) == 1:
             return [FailedElement(error)]
-    return [element for part in split_block(block) for element in elements_or_errors(part, elements)]
+    return [element for i in range(len(block)) for element in elements_or_errors(block[i : i + 1], elements)]
 
 
 _log = logging.getLogger("lockstep")
 
 
 class IgnoreErrors(Transformation):
-    """The elements that do not fail.
-
-    Args:
-        upstream: Gives the elements.
-        log: Whether each one that is left out is logged as a warning.
-    """
+    """The elements that do not fail; if `log` is true, each one that is left out is logged as a warning."""
 
     def __init__(self, upstream: Node, log: bool) -> None:
         super().__init__(upstream)
@@ -152,9 +127,12 @@ class IgnoreErrors(Transformation):
         self.count = 0
 
     def open(self, run: Run) -> Cursor:
-        return _IgnoringCursor(self.upstream.open(run), self._count_error)
+        return _IgnoringCursor(self.upstream.open(run), self._ignore)
 
-    def _count_error(self, error: Exception) -> None:
+    def _ignore(self, error: Exception) -> None:
+        """Counts an error of an element; raises any other."""
+        if not is_of_element(error):
+            raise error
         self.count += 1
         if self._log:
             _log.warning("Left out (%d so far): %s", self.count, error)
@@ -168,8 +146,8 @@ class IgnoreErrors(Transformation):
 class _IgnoringCursor:
     """A cursor that computes elements to find those that fail."""
 
-    def __init__(self, upstream: Cursor, on_error: Callable[[Exception], None]) -> None:
-        self._count_error = on_error
+    def __init__(self, upstream: Cursor, ignore: Callable[[Exception], None]) -> None:
+        self._ignore = ignore
         self._computed = SequentialCompute(
             upstream, lambda block: compute_block_or_elements(self._compute_or_drop, block)
         )
@@ -191,9 +169,3 @@ class _IgnoringCursor:
                 raise
             self._ignore(error)
             return None
-
-    def _ignore(self, error: Exception) -> None:
-        """Counts an error of an element; raises any other."""
-        if not is_of_element(error):
-            raise error
-        self._count_error(error)

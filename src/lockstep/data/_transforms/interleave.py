@@ -20,14 +20,7 @@ from lockstep.errors import InputError
 
 
 class Interleave(FunctionTransformation):
-    """The elements of the datasets of a function, in blocks, several datasets in turns.
-
-    Args:
-        upstream: Gives the elements.
-        function: Returns the plan of the dataset for an element.
-        cycle: How many datasets are open at a time.
-        block: How many elements are taken from each in its turn.
-    """
+    """The elements of the datasets of a function: of `cycle` that are open at a time, `block` elements in turns."""
 
     def __init__(self, upstream: Node, function: Callable[..., Node], cycle: int, block: int) -> None:
         super().__init__(upstream, function)
@@ -41,15 +34,11 @@ class Interleave(FunctionTransformation):
     @property
     def spec(self) -> Any:
         if self._spec is None:
-            self._spec = (None if self.captures_iterator else self._spec_of_first()) or peek_spec(self)
+            # Of the first two datasets: they may be empty, and then an element shows it.
+            first = [] if self.captures_iterator else first_elements(self.upstream, 2)
+            specs = [spec for e in first if (spec := spec_if_known(self.function(e))) is not None]
+            self._spec = functools.reduce(lambda a, b: generalize(a, b) or a, specs) if specs else peek_spec(self)
         return self._spec
-
-    def _spec_of_first(self) -> Any:
-        """Returns the spec that holds for the first two datasets, or `None`; they may be empty."""
-        specs = [
-            spec for e in first_elements(self.upstream, 2) if (spec := spec_if_known(self.function(e))) is not None
-        ]
-        return functools.reduce(lambda a, b: generalize(a, b) or a, specs) if specs else None
 
     @property
     def cardinality(self) -> int:
@@ -62,13 +51,7 @@ class Interleave(FunctionTransformation):
 
 @dataclass
 class _Slot:
-    """An open dataset of the cycle.
-
-    Attributes:
-        before: The state of the upstream before the element that it is made of.
-        number: The number of that element.
-        cursor: Reads the dataset.
-    """
+    """An open dataset of the cycle, made of element `number`; `before` is the upstream's state before that element."""
 
     before: State
     number: int
@@ -171,20 +154,17 @@ class _InterleaveCursor:
     def restore(self, state: State) -> None:
         state = self._deferred.take_from_state(state)
         for i, saved in enumerate(state["slots"]):
-            self._slots[i] = saved and self._reopen_slot(saved)
+            if saved:
+                # A cursor of its own: the one that reads on stands further ahead.
+                upstream = self._node.upstream.open(self._run)
+                upstream.restore(saved["before"])
+                block = upstream.next(1)
+                assert block is not None
+                self._slots[i] = slot = self._slot(saved["before"], saved["number"], block)
+                slot.cursor.restore(saved["cursor"])
         self._upstream.restore(state["upstream"])
         self._turn, self._taken = state["turn"], state["taken"]
         self._opened_count, self._ended = state["made"], state["ended"]
-
-    def _reopen_slot(self, saved: State) -> _Slot:
-        # A cursor of its own: the one that reads on stands further ahead.
-        upstream = self._node.upstream.open(self._run)
-        upstream.restore(saved["before"])
-        block = upstream.next(1)
-        assert block is not None
-        slot = self._slot(saved["before"], saved["number"], block)
-        slot.cursor.restore(saved["cursor"])
-        return slot
 
 
 class Choose(Node):
@@ -264,27 +244,22 @@ class _ChooseCursor:
         try:
             # Each element is a block of its own here: a chunk bounds what an endless limit would collect.
             while len(parts) < min(limit, CHUNK) and not all(self._ended):
-                block = self._next_chosen()
+                choice = self._choices.next()
+                # A choice of a dataset that has ended is drawn again: its weight goes to the others, as in tf.data.
+                block = None if choice is None or self._ended[choice] else self._inputs[choice].next(1)
                 if block is not None:
                     parts.append(block)
+                elif choice is None or self._stop:
+                    self._ended = [True] * len(self._inputs)
+                else:
+                    self._ended[choice] = True
+                    if self._choices.none_left(self._ended):
+                        self._ended = [True] * len(self._inputs)
         except Exception as error:
             if not parts:
                 raise
             self._deferred.defer(error)
         return join_blocks(parts) if parts else None
-
-    def _next_chosen(self) -> Block | None:
-        """Returns the next element of the dataset that is chosen next, if it has one."""
-        choice = self._choices.next()
-        # A choice of a dataset that has ended is drawn again: its weight goes to the others, as in tf.data.
-        block = None if choice is None or self._ended[choice] else self._inputs[choice].next(1)
-        if choice is None or (block is None and self._stop):
-            self._ended = [True] * len(self._inputs)
-        elif block is None:
-            self._ended[choice] = True
-            if self._choices.none_left(self._ended):
-                self._ended = [True] * len(self._inputs)
-        return block
 
     def state(self) -> State:
         return self._deferred.add_to_state(

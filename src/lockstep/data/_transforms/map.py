@@ -13,7 +13,7 @@ import numpy as np
 from lockstep._nest import opened
 from lockstep._types import ArrayLike, Element, PyTree
 from lockstep.data import _blocks, _columns, _division, _structure
-from lockstep.data._blocks import Block, MappedStore, Store, array_block
+from lockstep.data._blocks import Block, MappedStore, array_block
 from lockstep.data._map_program import FailedElement, MapProgram, wrap_error
 from lockstep.data._peek import example_of, peek_spec, spec_if_known
 from lockstep.data._plan import UNKNOWN, Cursor, FunctionTransformation, Node, Run, State
@@ -78,14 +78,12 @@ class _MapCursor:
 
     def next(self, limit: int) -> Block | None:
         block = self._upstream.next(limit)
-        return block and Block(self._store_over(block.store), block.rows)
-
-    def _store_over(self, store: Store) -> Store:
-        """Returns the same store for the same elements, so that blocks of them can be joined."""
-        # `join_blocks` recognises stores by identity.
-        if self._last is None or self._last.upstream is not store:
-            self._last = MappedStore(self._program, store)
-        return self._last
+        if block is None:
+            return None
+        # The same store for the same elements: `join_blocks` recognises stores by identity.
+        if self._last is None or self._last.upstream is not block.store:
+            self._last = MappedStore(self._program, block.store)
+        return Block(self._last, block.rows)
 
 
 class _OrderedMapCursor:
@@ -99,9 +97,16 @@ class _OrderedMapCursor:
 
     def _outcomes(self, block: Block) -> Iterator[Outcome]:
         elements = elements_or_errors(block, lambda part: _columns.elements(part.take()))
-        results = _blocks.map_parallel(
-            lambda i: self._call(elements[i], _where(block, i)), range(len(block)), self._workers
-        )
+
+        def call(i: int) -> Any:
+            if isinstance(elements[i], FailedElement):
+                return elements[i]
+            try:
+                return self._program.at(elements[i], _where(block, i))
+            except Exception as error:
+                return FailedElement(error)
+
+        results = _blocks.map_parallel(call, range(len(block)), self._workers)
         # Results before the first error are one block; behind it each is its own, so that no error hides another.
         first = next((i for i, result in enumerate(results) if isinstance(result, FailedElement)), len(results))
         if first:
@@ -113,14 +118,6 @@ class _OrderedMapCursor:
         try:
             return array_block(self._program.columns(results))
         except InputError as error:
-            return FailedElement(error)
-
-    def _call(self, element: Element, where: str) -> Any:
-        if isinstance(element, FailedElement):
-            return element
-        try:
-            return self._program.at(element, where)
-        except Exception as error:
             return FailedElement(error)
 
 
@@ -213,13 +210,7 @@ def _where(block: Block, i: int) -> str:
 
 
 class Scan(FunctionTransformation):
-    """The outputs of `function(state, element) -> (state, output)`.
-
-    Args:
-        upstream: Gives the elements.
-        initial: The first state.
-        function: Called in order.
-    """
+    """The outputs of `function(state, element) -> (state, output)`, called in order."""
 
     def __init__(self, upstream: Node, initial: PyTree, function: Callable[..., Any]) -> None:
         super().__init__(upstream, function)
@@ -246,29 +237,24 @@ class _ScanCursor:
     def _outcomes(self, block: Block) -> Iterator[Outcome]:
         elements = elements_or_errors(block, lambda part: _columns.elements(part.take()))
         outputs: list[Any] = []
-        failed: list[FailedElement] = []
+        failed: FailedElement | None = None
         for i, element in enumerate(elements):
-            output = self._call_or_error(element, block.store.describe(int(block.rows[i])))
-            if isinstance(output, FailedElement):
-                failed = [output]
+            if isinstance(element, FailedElement):
+                failed = element
                 break
-            outputs.append(output)
+            try:
+                outputs.append(self._step(element))
+            except Exception as error:
+                what = f"The function {_structure.name_of(self._function)} of scan failed at {_where(block, i)}"
+                failed = FailedElement(wrap_error(error, what))
+                break
         if outputs:
             yield Outcome(len(outputs), array_block(_columns.stack(outputs)))
         # The state is left as it was before the element that failed, and the rest of the block goes on from there.
-        for error in failed:
-            yield Outcome(1, error)
+        if failed is not None:
+            yield Outcome(1, failed)
             for i in range(len(outputs) + 1, len(block)):
                 yield from self._outcomes(block[i : i + 1])
-
-    def _call_or_error(self, element: Element, where: str) -> Any:
-        if isinstance(element, FailedElement):
-            return element
-        try:
-            return self._step(element)
-        except Exception as error:
-            name = _structure.name_of(self._function)
-            return FailedElement(wrap_error(error, f"The function {name} of scan failed at {where}"))
 
     def _step(self, element: Element) -> Any:
         # As in `map`: TensorFlow raises where numpy warns.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -94,16 +93,13 @@ class _SkipCursor:
     def next(self, limit: int) -> Block | None:
         # On the first `next`, so that opening a plan reads nothing.
         while self._skip > 0 and not self._ended:
-            self._drop_some()
+            try:
+                block = self._upstream.next(min(self._skip, CHUNK))
+                self._ended = block is None
+                self._skip -= len(block or ())
+            except Exception:  # An element that fails is passed over like any other.
+                self._skip -= 1
         return None if self._ended else self._upstream.next(limit)
-
-    def _drop_some(self) -> None:
-        with contextlib.suppress(Exception):  # An element that fails is passed over like any other.
-            block = self._upstream.next(min(self._skip, CHUNK))
-            self._ended = block is None
-            self._skip -= len(block or ())
-            return
-        self._skip -= 1
 
     def state(self) -> State:
         return {"upstream": self._upstream.state(), "skip": self._skip, "ended": self._ended}
@@ -142,21 +138,20 @@ class _ShardCursor:
         self._before = index
 
     def next(self, limit: int) -> Block | None:
-        # To the last one that is kept and no further: what follows it may not be there yet, or cost something.
-        while (block := self._read(self._before + (limit - 1) * self._count + 1)) is not None:
+        while True:
+            try:
+                # To the last one that is kept and no further: what follows may not be there yet, or cost something.
+                block = self._upstream.next(self._before + (limit - 1) * self._count + 1)
+            except Exception:
+                self._before = (self._before - 1) % self._count
+                raise
+            if block is None:
+                return None
             # A slice of references: elements of other shards are never computed.
             kept = block[self._before :: self._count]
             self._before = (self._before - len(block)) % self._count
             if len(kept):
                 return kept
-        return None
-
-    def _read(self, limit: int) -> Block | None:
-        try:
-            return self._upstream.next(limit)
-        except Exception:
-            self._before = (self._before - 1) % self._count
-            raise
 
     def state(self) -> State:
         return {"upstream": self._upstream.state(), "before": self._before}
@@ -234,16 +229,7 @@ class HintedShard(Transformation):
 
 
 class Window(Transformation):
-    """Datasets of neighbouring elements, one for each array of an element.
-
-    Args:
-        upstream: Gives the elements.
-        size: How many elements of a window.
-        shift: How far a window is from the one before.
-        stride: How far its elements are from each other.
-        drop: Whether windows with fewer elements are left out.
-        dataset_of: Makes a dataset of columns.
-    """
+    """Datasets of neighbouring elements, one for each array of an element; `dataset_of` makes one of columns."""
 
     def __init__(
         self, upstream: Node, size: int, shift: int, stride: int, drop: bool, dataset_of: Callable[[Any], Any]
@@ -292,11 +278,14 @@ class _WindowCursor:
     def next(self, limit: int) -> Block | None:
         span = (self._size - 1) * self._stride + 1
         self._read(span)
-        rest = self._available_block()
-        if rest is None or (self._drop and len(rest) < span):
+        left = self._available()
+        if left <= 0 or (self._drop and left < span):
             return None
-        chosen = rest[: span : self._stride]
-        self._advance()
+        chosen = join_blocks([b for _, b in self._pieces])[self._passed :][: span : self._stride]
+        self._read(self._shift)
+        self._passed += min(self._shift, self._available())
+        while self._pieces and self._passed >= len(self._pieces[0][1]):
+            self._passed -= len(self._pieces.pop(0)[1])
         # Computed once here: windows overlap, and each is a dataset of its own.
         element = jax.tree.map(lambda c: self._dataset_of(c), chosen.take())
         return array_block(_columns.stack([element]))
@@ -313,17 +302,6 @@ class _WindowCursor:
     def _available(self) -> int:
         return sum(len(b) for _, b in self._pieces) - self._passed
 
-    def _available_block(self) -> Block | None:
-        if self._available() <= 0:
-            return None
-        return join_blocks([b for _, b in self._pieces])[self._passed :]
-
-    def _advance(self) -> None:
-        self._read(self._shift)
-        self._passed += min(self._shift, self._available())
-        while len(self._pieces) > 0 and self._passed >= len(self._pieces[0][1]):
-            self._passed -= len(self._pieces.pop(0)[1])
-
     def state(self) -> State:
         # Of the oldest piece that is needed: its elements are read again from there.
         before = self._pieces[0][0] if self._pieces else self._upstream.state()
@@ -335,12 +313,7 @@ class _WindowCursor:
 
 
 class AssertCardinality(Transformation):
-    """A check of the number of elements.
-
-    Args:
-        upstream: Gives the elements.
-        expected: How many there must be, or `INFINITE`.
-    """
+    """A check of the number of elements, which may be `INFINITE`."""
 
     def __init__(self, upstream: Node, expected: int) -> None:
         super().__init__(upstream)
@@ -372,19 +345,15 @@ class _AssertCursor:
         except Exception:
             self._count += 1  # An element that fails is one, too.
             raise
-        if block is None and left != 0:
-            raise self._error(f"only {self._count}")
-        if block is not None and left == 0:
-            raise self._error(f"at least {self._count + len(block)}")
+        if (block is None and left != 0) or (block is not None and left == 0):
+            expected = "an infinite number of" if self._expected == INFINITE else self._expected
+            received = f"only {self._count}" if block is None else f"at least {self._count + len(block)}"
+            raise CardinalityError(
+                f"Input dataset was expected to contain {expected} elements but contained {received} elements. Check "
+                "the source of the data, or the number given to assert_cardinality."
+            )
         self._count += len(block or ())
         return block
-
-    def _error(self, received: str) -> CardinalityError:
-        expected = "an infinite number of" if self._expected == INFINITE else self._expected
-        return CardinalityError(
-            f"Input dataset was expected to contain {expected} elements but contained {received} elements. Check the "
-            "source of the data, or the number given to assert_cardinality."
-        )
 
     def state(self) -> State:
         return {"upstream": self._upstream.state(), "count": self._count}

@@ -23,11 +23,8 @@ from lockstep.data._transforms.map import Map
 class CompatibleInputs:
     """A comparison of several inputs' specs, as early as they are known, and one order of keys for all.
 
-    Args:
-        nodes: The inputs.
-
-    Raises:
-        IncompatibleElementsError: If their specs are known and differ.
+    Their elements must have one structure and dtype. Dicts with the same keys in another order are of one structure:
+    the first input decides the order.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -40,14 +37,9 @@ class CompatibleInputs:
         self._compare(spec_without_looking)
 
     def begin(self) -> Callable[[int, Cursor], Cursor]:
-        """Compares again, now that elements may be computed.
+        """Compares again, now that elements may be computed; returns what wraps the cursor of the input of an index.
 
-        Returns:
-            A function of an input's index and its cursor, which returns a cursor with the first input's order of keys.
-            Where only reading shows a spec, that cursor compares the elements it reads.
-
-        Raises:
-            IncompatibleElementsError: If the specs differ.
+        A wrapped cursor has the first input's order of keys. Where only reading shows a spec, it compares the elements.
         """
         # Computing an element here, at the start of a pass, is what iterating would do next.
         if not self._is_all_known:
@@ -88,12 +80,7 @@ class CompatibleInputs:
 
 
 class _ElementCheck:
-    """A comparison of elements as they are read, such as a generator's; one for all inputs of a pass.
-
-    Args:
-        known: The spec of the inputs that have one, or `None`.
-        common: Returns the spec that holds for several specs, or raises an error.
-    """
+    """A comparison of elements as they are read, such as a generator's; one for all inputs of a pass."""
 
     def __init__(self, known: PyTree, common: Callable[[Sequence[PyTree]], PyTree]) -> None:
         self._known = known
@@ -176,7 +163,7 @@ class _RepeatCursor:
     def next(self, limit: int) -> Block | None:
         while self._count < 0 or self._pass < self._count:
             if self._upstream is None:
-                self._upstream = self._node.open(self._run_of_pass())
+                self._upstream = self._open()
             block = self._upstream.next(limit)
             if block is not None:
                 self._empty = False
@@ -189,13 +176,15 @@ class _RepeatCursor:
             self._upstream = None
         return None
 
-    def _run_of_pass(self) -> Run:
-        """Returns the run of a repetition; passes are numbered through, by `repeat` and by repeated iteration alike."""
-        # The n-th pass shuffles alike, whether `repeat` or a second loop over the dataset makes it.
+    def _open(self) -> Cursor:
+        # Passes are numbered through: the n-th shuffles alike, whether `repeat` or a second loop over the dataset makes
+        # it.
         *outer, iteration = self._run.iteration
         if self._count >= 0:
-            return replace(self._run, iteration=(*outer, iteration * self._count + self._pass))
-        return replace(self._run, iteration=(*self._run.iteration, self._pass) if iteration else (*outer, self._pass))
+            numbers = (*outer, iteration * self._count + self._pass)
+        else:
+            numbers = (*self._run.iteration, self._pass) if iteration else (*outer, self._pass)
+        return self._node.open(replace(self._run, iteration=numbers))
 
     def state(self) -> State:
         upstream = self._upstream and self._upstream.state()
@@ -204,7 +193,7 @@ class _RepeatCursor:
     def restore(self, state: State) -> None:
         self._pass, self._empty = state["pass"], state["empty"]
         if state["open"]:
-            self._upstream = self._node.open(self._run_of_pass())
+            self._upstream = self._open()
             self._upstream.restore(state["upstream"])
 
 
