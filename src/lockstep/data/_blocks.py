@@ -43,12 +43,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows of a store, in order: elements that are not computed yet.
-
-    Attributes:
-        store: Computes them.
-        rows: int64 (k,), at least one.
-    """
+    """Rows of a store, int64 (k,), at least one, in order: elements that are not computed yet."""
 
     store: Store
     rows: Rows
@@ -66,13 +61,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class ArrayStore:
-    """Rows of arrays in memory.
-
-    Attributes:
-        columns: The arrays.
-        origin: Where they come from, for messages.
-        first: The number of the first row there.
-    """
+    """Rows of arrays in memory; `origin` says for messages where they come from, and `first` is the first's number."""
 
     columns: Columns
     origin: str = ""
@@ -89,13 +78,7 @@ class ArrayStore:
 
 @dataclass(frozen=True, eq=False)
 class MixedStore:
-    """Rows of several stores, numbered anew.
-
-    Attributes:
-        stores: The stores.
-        which: int64 (k,), the store of each row.
-        rows: int64 (k,), its row there.
-    """
+    """Rows of several stores, numbered anew: int64 (k,) each, the store of a row and its row there."""
 
     stores: Sequence[Store]
     which: Rows
@@ -178,31 +161,23 @@ class MappedStore:
 
 
 class BlockZipper:
-    """Zips blocks of equal length into one block, whose elements combine one of each.
-
-    Args:
-        structure: A tree with a leaf for each block.
-    """
+    """Zips blocks of equal length into one block, whose elements combine one of each, a leaf of `structure`."""
 
     def __init__(self, structure: PyTreeDef) -> None:
         self._structure = structure
         self._last: ZippedStore | None = None
 
     def __call__(self, blocks: Sequence[Block]) -> Block:
-        # Equal rows need no renumbering, as where one source was zipped with a map of itself.
         rows = blocks[0].rows
-        if all(b.rows is rows or np.array_equal(b.rows, rows) for b in blocks):
-            return Block(self._zip_stores([b.store for b in blocks]), rows)
-        renumbered: list[Store] = [BlockStore(b) for b in blocks]
-        return Block(self._zip_stores(renumbered), np.arange(len(rows)))
-
-    def _zip_stores(self, stores: list[Store]) -> Store:
-        """Returns the same store for the same stores, so that blocks of them can be joined."""
-        # `join_blocks` recognises stores by identity: a new one for each block would end every batch in a MixedStore.
+        stores: list[Store] = [b.store for b in blocks]
+        # Equal rows need no renumbering, as where one source was zipped with a map of itself.
+        if not all(b.rows is rows or np.array_equal(b.rows, rows) for b in blocks):
+            stores, rows = [BlockStore(b) for b in blocks], np.arange(len(rows))
         last = self._last
+        # `join_blocks` recognises stores by identity: a new one for each block would end every batch in a MixedStore.
         if last is None or any(a is not b for a, b in zip(stores, last.stores, strict=True)):
             self._last = last = ZippedStore(stores, self._structure)
-        return last
+        return Block(last, rows)
 
 
 def join_blocks(blocks: Sequence[Block]) -> Block:
@@ -219,10 +194,7 @@ def join_blocks(blocks: Sequence[Block]) -> Block:
 def mix_rows(stores: Sequence[Store], which: Rows, rows: Rows) -> Block:
     """Returns rows of several stores as one block; a map function over all of them stays one call.
 
-    Args:
-        stores: The stores; one may occur several times.
-        which: int64 (k,), the position of each row's store.
-        rows: int64 (k,), its row there.
+    One store may occur several times. `which` and `rows` are int64 (k,): the position of a row's store, its row there.
     """
     first = stores[0]
     # Mixing below the function keeps it one compiled call for the whole batch, instead of one for each source block.

@@ -65,15 +65,7 @@ Mark = tuple[State, int]
 
 
 class PlanReader:
-    """A reader of a plan's blocks that knows the position before each.
-
-    Args:
-        plan: What to read.
-        run: Which pass.
-
-    Attributes:
-        may_be_early: Whether elements may be computed before they are asked for.
-    """
+    """A reader of a plan's blocks that knows the position before each; `may_be_early` allows it to read ahead."""
 
     def __init__(self, plan: Node, run: Run) -> None:
         self._plan = plan
@@ -118,12 +110,20 @@ class PlanReader:
 
 
 def open_at(plan: Node, position: JSON) -> PlanReader:
-    """Returns a plan's references from a position on.
-
-    Raises:
-        ArgumentError: If the position is not one of this plan.
-    """
-    _check_position(plan, position)
+    """Returns a reader of the plan from a position on; raises `ArgumentError` if it is not one of this plan."""
+    if not isinstance(position, dict) or position.get("version") != _VERSION:
+        raise ArgumentError(
+            f"set_state needs what get_state returned (version {_VERSION}). Received: {str(position)[:80]}."
+        )
+    expected, received = describe_plan(plan), position["plan"]
+    if expected != received:
+        difference = next(
+            (f"{a} instead of {b}" for a, b in zip(expected, received, strict=False) if a != b), "another length"
+        )
+        raise ArgumentError(
+            "A position must be of a dataset made by the same transformations. Received: one of "
+            f"{' < '.join(received)}; this dataset has {difference}. Build the dataset as it was built then."
+        )
     result = PlanReader(plan, Run(position["entropy"], tuple(position["iteration"]), tuple(position["path"])))
     # A source that has become shorter is found here, not as a silent end of the data.
     if not result.restore(decode_state(position["cursor"]), position["passed"]):
@@ -139,29 +139,10 @@ def describe_plan(plan: Node) -> list[str]:
     return [node.label for node in walk(plan)]
 
 
-def _check_position(plan: Node, position: JSON) -> None:
-    if not isinstance(position, dict) or position.get("version") != _VERSION:
-        raise ArgumentError(
-            f"set_state needs what get_state returned (version {_VERSION}). Received: {str(position)[:80]}."
-        )
-    expected, received = describe_plan(plan), position["plan"]
-    if expected != received:
-        difference = next(
-            (f"{a} instead of {b}" for a, b in zip(expected, received, strict=False) if a != b), "another length"
-        )
-        raise ArgumentError(
-            "A position must be of a dataset made by the same transformations. Received: one of "
-            f"{' < '.join(received)}; this dataset has {difference}. Build the dataset as it was built then."
-        )
-
-
 class ElementStream:
     """A stream of computed elements: blocks are computed in groups, on several threads where one is slow.
 
-    Args:
-        reader: Reads the blocks of the plan.
-        compute: Turns a block of elements into as many results.
-        threads: How many groups may be computed at once.
+    `compute` turns a block of elements into as many results.
     """
 
     def __init__(self, reader: PlanReader, compute: Callable[[Block], list[Any]], threads: int) -> None:
@@ -196,7 +177,20 @@ class ElementStream:
         return self._before, self._passed
 
     def _next_group(self) -> None:
-        self._read_ahead()
+        # One more than threads, so that none is idle while a finished group is handed out.
+        wanted = self._threads + 1 if self._parallel and self._reader.may_be_early else 1
+        while len(self._under_way) < wanted and not self._ended and self._deferred is None:
+            try:
+                read = self._reader.next(self._size)
+            except Exception as error:
+                self._deferred = error
+                break
+            if read is None:
+                self._ended = True
+                break
+            # Cheap groups are computed by the caller: handing them to a thread costs more than they do.
+            future = _blocks.submit(self._compute_timed, read[0]) if self._parallel else None
+            self._under_way.append((future, *read))
         if not self._under_way:
             # The elements before it have all been returned: now is its turn.
             failed, self._deferred = self._deferred, None
@@ -209,23 +203,6 @@ class ElementStream:
         results, seconds = self._compute_timed(block) if future is None else future.result()
         self._ready.extend(results)
         self._adapt(seconds, results)
-
-    def _read_ahead(self) -> None:
-        # One more than threads, so that none is idle while a finished group is handed out.
-        wanted = self._threads + 1 if self._parallel and self._reader.may_be_early else 1
-        while len(self._under_way) < wanted and not self._ended and self._deferred is None:
-            try:
-                read = self._reader.next(self._size)
-            except Exception as error:
-                self._deferred = error
-                return
-            if read is None:
-                self._ended = True
-                return
-            block, before = read
-            # Cheap groups are computed by the caller: handing them to a thread costs more than they do.
-            future = _blocks.submit(self._compute_timed, block) if self._parallel else None
-            self._under_way.append((future, block, before))
 
     def _compute_timed(self, block: Block) -> tuple[list[Any], float]:
         start = time.perf_counter()
@@ -252,12 +229,7 @@ class ElementStream:
 
 
 class Prefetcher:
-    """A thread that reads an element stream ahead into a bounded queue.
-
-    Args:
-        computed: The stream to read.
-        size: How many elements wait at most.
-    """
+    """A thread that reads an element stream ahead into a queue, in which at most `size` elements wait."""
 
     def __init__(self, computed: ElementStream, size: int) -> None:
         self._queue: queue.Queue[tuple[str, Any, Any]] = queue.Queue(size)
@@ -321,18 +293,7 @@ def _prefetch_loop(computed: ElementStream, ready: queue.Queue[Any], stop: threa
 
 
 class DatasetIterator:
-    """An iterator over the elements of a dataset, whose position can be saved.
-
-    Args:
-        plan: What to read.
-        run: Which pass.
-        convert: Returns an element as it is handed out.
-        threads: How many threads compute elements at most.
-        ahead: How many elements are computed before they are asked for; 0 for none.
-        on_restore: Called with the position at which `set_state` continues.
-
-    Source: tf.data.Iterator.
-    """
+    """An iterator over the elements of a dataset, whose position can be saved. Source: tf.data.Iterator."""
 
     def __init__(
         self,
@@ -346,7 +307,9 @@ class DatasetIterator:
         self._plan = plan
         self._convert = convert
         self._threads = threads
+        # How many elements are computed before they are asked for.
         self._size = ahead
+        # Called with the position at which `set_state` continues.
         self._on_restore = on_restore
         self._start(PlanReader(plan, run))
 

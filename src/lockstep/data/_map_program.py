@@ -52,26 +52,19 @@ _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
 
 def wrap_error(error: Exception, message: str) -> Exception:
-    """Returns the error to raise for an exception of a user's function, by the exception's kind.
-
-    Args:
-        error: The exception.
-        message: Says which function failed at which element; the exception's own text is added.
-    """
+    """Returns the error to raise for an exception of a user's function, by its kind, with its text after `message`."""
     if isinstance(error, LockstepError) and not isinstance(error, (InputError, ArgumentError, DataNotFoundError)):
         # Wrapped as an InputError, `ignore_errors` would drop it, and train on after a worker is lost.
         return error  # A peer that failed, or a cluster that disagrees: not a matter of the input.
-    return _kind(error)(f"{message}: {type(error).__name__}: {error}")
-
-
-def _kind(error: Exception) -> type[LockstepError]:
     if isinstance(error, UnsupportedError):
-        return UnsupportedError
-    if isinstance(error, (ProgramError, *_OF_PROGRAM)) or _OUT_OF_MEMORY in str(error):
-        return ProgramError
-    if isinstance(error, _INVALID):
-        return InvalidElementError
-    return MissingElementError if isinstance(error, FileNotFoundError) else InputError
+        kind = UnsupportedError
+    elif isinstance(error, (ProgramError, *_OF_PROGRAM)) or _OUT_OF_MEMORY in str(error):
+        kind = ProgramError
+    elif isinstance(error, _INVALID):
+        kind = InvalidElementError
+    else:
+        kind = MissingElementError if isinstance(error, FileNotFoundError) else InputError
+    return kind(f"{message}: {type(error).__name__}: {error}")
 
 
 def is_of_element(error: Exception) -> bool:
@@ -84,11 +77,7 @@ def is_of_element(error: Exception) -> bool:
 
 @dataclass(frozen=True)
 class FailedElement:
-    """An error that stands in the place of the element that failed.
-
-    Attributes:
-        error: What is raised when it is the element's turn.
-    """
+    """An error that stands in the place of the element that failed, and is raised when it is the element's turn."""
 
     error: Exception
 
@@ -125,12 +114,8 @@ class MapProgram:
     """A user's function of one element, and the way to run it.
 
     Elements of a known shape go through a function that JAX can trace all at once; any others one by one. A function
-    that can be traced gives the dtypes that JAX gives, either way.
-
-    Args:
-        function: Takes an element as `Dataset.map` describes.
-        spec: Returns what the elements look like, as far as it is known, or `None`.
-        example: Returns an element, or `None` if that cannot be had without side effects.
+    that can be traced gives the dtypes that JAX gives, either way. `spec` returns what the elements look like, and
+    `example` an element; either returns `None` if that cannot be had without side effects.
     """
 
     def __init__(self, function: Callable[..., Any], spec: Callable[[], Any], example: Callable[[], Any]) -> None:
@@ -185,7 +170,9 @@ class MapProgram:
         """Returns the function for many elements at once, or `None`."""
         spec = self._element_spec
         # XLA compiles for fixed shapes: elements that differ in size go one by one.
-        if spec is None or not _has_known_shapes(spec):
+        if spec is None or any(
+            not isinstance(s, TensorSpec) or s.shape is None or None in s.shape for s in jax.tree.leaves(spec)
+        ):
             return None
         with self._lock:
             traced = trace(self.function, spec)
@@ -210,11 +197,7 @@ class MapProgram:
         return self.columns([self.at(element, describe(i)) for i, element in elements])
 
     def at(self, element: Element, where: str) -> Any:
-        """Calls the function for one element; `where` says where it comes from.
-
-        Raises:
-            InputError: If the function fails.
-        """
+        """Calls the function for one element; `where` says where it comes from, if it fails."""
         try:
             # numpy warns and returns 0 where TensorFlow raises.
             with _division.raise_on_zero_division(jax.tree.leaves(element)):
@@ -227,7 +210,13 @@ class MapProgram:
 
     def columns(self, results: list[Any]) -> Columns:
         """Returns results of the function as columns."""
-        return _stack(results, self.function)
+        try:
+            return _columns.stack(results)
+        except ValueError as error:
+            raise InputError(
+                f"The function {_structure.name_of(self.function)} must return the same structure for every element. "
+                f"{error}. Return the same tuples and dict keys each time."
+            ) from error
 
     def _wrap_error(self, error: Exception, where: str) -> Exception:
         return wrap_error(error, f"The function {_structure.name_of(self.function)} failed at {where}")
@@ -294,21 +283,6 @@ def _has_variables(value: object) -> bool:
         return bool(value.variables)
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)
     return any(isinstance(v, keras.Variable) for v in inner)
-
-
-def _stack(results: list[Any], function: Callable[..., Any]) -> Columns:
-    try:
-        return _columns.stack(results)
-    except ValueError as error:
-        raise InputError(
-            f"The function {_structure.name_of(function)} must return the same structure for every element. {error}. "
-            "Return the same tuples and dict keys each time."
-        ) from error
-
-
-def _has_known_shapes(spec: PyTree) -> bool:
-    leaves = jax.tree.leaves(spec)
-    return all(isinstance(s, TensorSpec) and s.shape is not None and None not in s.shape for s in leaves)
 
 
 def _matches(columns: Columns, spec: PyTree) -> bool:

@@ -49,7 +49,12 @@ class DistributeOptions:
     def __setattr__(self, name: str, value: object) -> None:
         """Checks the value, and sets it."""
         if name == "auto_shard_policy":
-            value = _parse_policy(value)
+            try:
+                # By name or number, as TensorFlow's enums are often given.
+                value = AutoShardPolicy[value.upper()] if isinstance(value, str) else AutoShardPolicy(value)
+            except (KeyError, ValueError):
+                names = ", ".join(p.name for p in AutoShardPolicy)
+                raise ArgumentError(f"auto_shard_policy must be one of {names}. Received: {value!r}.") from None
         # Accepted and ignored it would mislead.
         if name == "num_devices" and value is not None:
             raise ArgumentError(f"num_devices must be None: the strategy knows its devices. Received: {value}.")
@@ -136,15 +141,6 @@ def _merge(one: Any, other: Any) -> Any:
     # A field at its default does not override one that was set before, as in tf.data.Options.merge.
     changed = {f.name: getattr(other, f.name) for f in fields(other)}
     return replace(one, **{k: v for k, v in changed.items() if v != getattr(default, k)})
-
-
-def _parse_policy(value: object) -> AutoShardPolicy:
-    try:
-        # By name or number, as TensorFlow's enums are often given.
-        return AutoShardPolicy[value.upper()] if isinstance(value, str) else AutoShardPolicy(value)
-    except (KeyError, ValueError):
-        names = ", ".join(p.name for p in AutoShardPolicy)
-        raise ArgumentError(f"auto_shard_policy must be one of {names}. Received: {value!r}.") from None
 
 
 def _set_field(options: Any, name: str, value: object) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from lockstep.data import Dataset, _purity
 from lockstep.data._transforms.map import Map
+from lockstep.errors import InputError
 
 # Of instructions that compilers use between their passes, that only class bodies and modules have, or whose effects on
 # the stack are not followed.
@@ -63,6 +64,39 @@ def test_nothing_is_traced_on_a_python_that_is_not_known(
     monkeypatch.setattr(_purity, "KNOWN", _purity.known_opcodes(implementation, version))
     assert is_in_order(lambda x: x)
     assert is_in_order(lambda x: x + 1)
+
+
+@pytest.fixture
+def unknown_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python none of whose instructions is understood, as a newer one."""
+    monkeypatch.setattr(_purity, "KNOWN", _purity.known_opcodes("cpython", (3, 14)))
+
+
+def test_datasets_work_on_a_python_that_is_not_known(unknown_python: None) -> None:
+    offset = np.int32(1)
+    dataset = Dataset.range(5).map(lambda x: {"a": x + offset}).filter(lambda x: x["a"] % 2 == 1)
+    assert [int(element["a"]) for element in dataset] == [1, 3, 5]
+    assert dataset.element_spec["a"].shape == ()
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_an_iterator_of_the_program_is_not_advanced_on_a_python_that_is_not_known(
+    unknown_python: None, depth: int
+) -> None:
+    class Source:
+        def __init__(self) -> None:
+            self.values = iter(range(10))
+
+        def take(self, x: Any) -> Any:
+            return x + next(self.values)
+
+    source = Source()
+    values = source.values
+    function = source.take if depth else (lambda x: x + next(values))
+    dataset = Dataset.range(3).map(function)
+    with pytest.raises(InputError, match="a function of this dataset advances an iterator"):
+        _ = dataset.element_spec
+    assert [int(v) for v in dataset] == [0, 2, 4]
 
 
 def test_instructions_that_were_specialised_make_no_difference() -> None:
