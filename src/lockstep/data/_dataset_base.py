@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import jax
-import numpy as np
-
-from lockstep._nest import canonical, opened
+from lockstep._nest import opened
 from lockstep._types import Element, PyTree
 from lockstep.data import _blocks, _structure
 from lockstep.data._iterator import DatasetIterator
@@ -19,6 +16,9 @@ from lockstep.data._options import INFINITE_CARDINALITY, Options
 from lockstep.data._plan import Node, Run, walk
 from lockstep.data._transforms.position import Prefetch
 from lockstep.errors import ArgumentError, InputError
+
+if TYPE_CHECKING:
+    from lockstep.data._dataset import Dataset
 
 _before_first: list[Callable[[], None]] = []
 
@@ -31,6 +31,8 @@ def before_first_dataset(call: Callable[[], None]) -> None:
 class DatasetBase:
     """A plan, the options it is read with, and the number of passes over it so far."""
 
+    # The class of what transformations return: `compat` derives another one, whose elements are tensors.
+    _kind: ClassVar[type[Dataset]]
     _plan: Node
     _options: Options
     _passes: int
@@ -41,6 +43,17 @@ class DatasetBase:
             "A Dataset is made by a function such as Dataset.from_tensor_slices, from_generator or range, or by one of "
             "the classes for files such as TFRecordDataset. Received: Dataset()."
         )
+
+    @classmethod
+    def _from_plan(cls, plan: Node, options: Options | None = None) -> Dataset:
+        """Returns a dataset of a plan."""
+        result = object.__new__(cls._kind)  # Past __init__, which refuses users' calls.
+        result._set_plan(plan, options)
+        return result
+
+    def _add(self, plan: Node) -> Dataset:
+        """Returns this dataset with one more transformation, and the same options."""
+        return self._kind._from_plan(plan, self._options)
 
     def _set_plan(self, plan: Node, options: Options | None = None) -> None:
         while _before_first:
@@ -161,43 +174,6 @@ def check_dataset(value: object) -> Node:
         f"A lockstep.data.Dataset is needed. Received: {type(value).__name__}. Make one with "
         "Dataset.from_tensor_slices or Dataset.from_generator."
     )
-
-
-def check_datasets(datasets: Sequence[object]) -> list[Node]:
-    """Returns the plans of one or more datasets.
-
-    Raises:
-        ArgumentError: If there is none, or one is not a dataset.
-    """
-    if not len(datasets):
-        raise ArgumentError("datasets must hold at least one dataset. Received: none.")
-    return [check_dataset(d) for d in datasets]
-
-
-def check_zip_arguments(args: tuple[PyTree, ...], datasets: PyTree) -> tuple[list[Node], PyTree]:
-    """Returns the plans of the datasets that `zip` received, and the structure that holds them.
-
-    Raises:
-        ArgumentError: If there is no dataset, something else, or a list.
-    """
-    if bool(args) == (datasets is not None):
-        raise ArgumentError("zip needs datasets, as arguments or as datasets=. Received: both, or neither.")
-    tree = datasets if not args else (args[0] if len(args) == 1 else args)
-    # A list is a leaf, and so is refused as tf.data does: in elements, lists are arrays.
-    leaves, structure = jax.tree.flatten(canonical(tree), is_leaf=lambda v: isinstance(v, list))
-    if not leaves:
-        raise ArgumentError(f"zip needs at least one dataset. Received: {tree!r}.")
-    return [check_dataset(leaf) for leaf in leaves], structure
-
-
-def file_names(value: object) -> list[str]:
-    """Returns names of files as `str`: of one name, several, or a dataset of names."""
-    if isinstance(value, DatasetBase):
-        return [v.decode() for v in value.as_numpy_iterator()]
-    return [v.decode() for v in np.atleast_1d(_structure.as_array(value)).ravel()]
-
-
-# pyright: reportPrivateUsage=false
 
 
 def plan_of(dataset: DatasetBase) -> Node:

@@ -28,12 +28,9 @@ def division_error() -> ArgumentError:
 
 
 def may_divide_by_zero(record: Jaxpr, known: Sequence[Any] = (), is_outermost: bool = True) -> bool:
-    """Returns whether a function divides integers by anything but constants other than 0.
+    """Returns whether a closed jaxpr divides integers by anything but constants other than 0.
 
-    Args:
-        record: A closed jaxpr.
-        known: The values of its arguments, `None` for those that are not known; by default none is.
-        is_outermost: Whether no other function calls it.
+    `known` are the values of its arguments, `None` for those that are not known. If `is_outermost`, no other calls it.
     """
     jaxpr = record.jaxpr
     values = dict(zip(jaxpr.constvars, record.consts, strict=True))
@@ -54,14 +51,12 @@ def may_divide_by_zero(record: Jaxpr, known: Sequence[Any] = (), is_outermost: b
 
 
 def divides_by_zero(record: Jaxpr, arguments: Sequence[Any], is_outermost: bool = True) -> Any:
-    """Computes bool (), whether a function divides an integer by 0; a part of a traced function.
+    """Computes bool (), whether a closed jaxpr divides an integer by 0; a part of a traced function."""
 
-    Args:
-        record: A closed jaxpr.
-        arguments: What it is called with.
-        is_outermost: Whether no other function calls it.
-    """
-    steps = [s for s in record.jaxpr.eqns if _divisor(s, is_outermost) is not None or any(map(_divides, _inner(s)))]
+    def may_divide(step: Any) -> bool:
+        return any(may_divide_by_zero(inner, is_outermost=False) for inner, _ in _inner(step))
+
+    steps = [s for s in record.jaxpr.eqns if _divisor(s, is_outermost) is not None or may_divide(s)]
     atoms = [[d] if (d := _divisor(s, is_outermost)) is not None else list(s.invars) for s in steps]
     flat = [atom for group in atoms for atom in group]
     jaxpr = record.jaxpr.replace(outvars=flat, debug_info=record.jaxpr.debug_info.with_unknown_names())
@@ -102,18 +97,11 @@ def _inner(step: Any) -> list[tuple[Any, Any]]:
     return [(c, step.invars) for c in closed if len(c.jaxpr.invars) == len(step.invars)]
 
 
-def _divides(called: tuple[Any, Any]) -> bool:
-    return may_divide_by_zero(called[0], is_outermost=False)
-
-
 class raise_on_zero_division(np.errstate):
     """A context manager in which numpy raises an error where an integer is divided by 0.
 
     numpy tells of a division by 0 by the name of the function alone. Only `floor_divide` and `divmod` give no hint of
-    the type; then it counts whether the element has integers.
-
-    Args:
-        leaves: The leaves of the element that is computed with.
+    the type; then it counts whether the leaves of the element that is computed with have integers.
     """
 
     def __init__(self, leaves: Sequence[Any]) -> None:

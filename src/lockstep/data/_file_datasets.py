@@ -15,7 +15,8 @@ from lockstep.data import _check, _columns
 from lockstep.data._blocks import Block, array_block
 from lockstep.data._columns import Columns, Rows
 from lockstep.data._dataset import Dataset
-from lockstep.data._dataset_base import file_names, plan_of
+from lockstep.data._dataset_base import plan_of
+from lockstep.data._dataset_sources import file_names
 from lockstep.data._files import array_record, csv, parquet, records, tfrecord
 from lockstep.data._files.stream import Reader
 from lockstep.data._options import AUTOTUNE
