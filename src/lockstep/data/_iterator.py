@@ -15,9 +15,8 @@ from lockstep._nest import opened
 from lockstep._types import JSON, Element, PyTree
 from lockstep.data import _blocks, _columns
 from lockstep.data._blocks import Block
-from lockstep.data._map_program import FailedElement
 from lockstep.data._plan import Cursor, EmptyCursor, Node, Run, State, decode_state, drop, encode_state, walk
-from lockstep.data._transforms.errors import elements_or_errors
+from lockstep.data._transforms.errors import FailedElement, elements_or_errors
 from lockstep.errors import ArgumentError
 
 _NOTHING = object()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -47,7 +46,6 @@ class ProgramError(InputError):
 _INVALID = (ArgumentError, ValueError, TypeError, ZeroDivisionError)
 # Without the module or the name, or with more memory, the same element would do.
 _OF_PROGRAM = (NameError, ImportError, MemoryError)
-_POSTPONED = "postponed_error"
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
 
@@ -73,41 +71,6 @@ def is_of_element(error: Exception) -> bool:
         return False
     # Any exception of a user's function counts: nothing tells an expected ValueError from a mistake.
     return isinstance(error, (InputError, DataNotFoundError)) or not isinstance(error, LockstepError)
-
-
-@dataclass(frozen=True)
-class FailedElement:
-    """An error that stands in the place of the element that failed, and is raised when it is the element's turn."""
-
-    error: Exception
-
-
-class DeferredError:
-    """An error that the next call raises, because the elements before it are returned first."""
-
-    def __init__(self) -> None:
-        self._error: Exception | None = None
-
-    def defer(self, error: Exception) -> None:
-        """Defers an error to the next call."""
-        self._error = error
-
-    def raise_deferred(self) -> None:
-        """Raises the deferred error, once; without one does nothing."""
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
-    def add_to_state(self, state: PyTree) -> Any:
-        """Returns a cursor's state with the deferred error, if there is one."""
-        return state if self._error is None else {_POSTPONED: str(self._error), "state": state}
-
-    def take_from_state(self, state: PyTree) -> Any:
-        """Returns the state without the error that `add_to_state` added, and defers that error again."""
-        if not isinstance(state, dict) or _POSTPONED not in state:
-            return state
-        self._error = InputError(state[_POSTPONED])
-        return state["state"]
 
 
 class MapProgram:
