@@ -135,11 +135,7 @@ class DatasetBase:
         return element
 
     def _inner_plan(self, function: Callable[..., Any]) -> Callable[[Element], Node]:
-        """Returns a function from an element to the plan of the dataset that `function` returns for it.
-
-        Raises:
-            ArgumentError: If `function` cannot be called.
-        """
+        """Returns a function from an element to the plan of the dataset that `function` returns for it."""
         if not callable(function):
             raise ArgumentError(f"A function of an element is needed. Received: {function!r}. Example: lambda x: x + 1")
         converted, name = self._convert_function(function), _structure.name_of(function)
@@ -163,11 +159,7 @@ class DatasetBase:
 
 
 def check_dataset(value: object) -> Node:
-    """Returns the plan of a dataset.
-
-    Raises:
-        ArgumentError: If `value` is not a dataset.
-    """
+    """Returns the plan of a dataset; raises `ArgumentError` if `value` is none."""
     if isinstance(value, DatasetBase):
         return value._plan  # pyright: ignore[reportPrivateUsage]
     raise ArgumentError(

@@ -65,16 +65,15 @@ def divides_by_zero(record: Jaxpr, arguments: Sequence[Any], is_outermost: bool 
     any_zero: Any = jnp.zeros((), bool)
     for step, group in zip(steps, atoms, strict=True):
         operands = [next(values) for _ in group]
-        any_zero |= jnp.any(operands[0] == 0) if _divisor(step, is_outermost) is not None else _within(step, operands)
+        if _divisor(step, is_outermost) is not None:
+            any_zero |= jnp.any(operands[0] == 0)
+        elif step.primitive.name != "cond":
+            any_zero |= divides_by_zero(_inner(step)[0][0], operands, is_outermost=False)
+        else:
+            # Only the branch that runs counts: the other one may divide by the 0 that the condition guards against.
+            branches = [lambda *a, b=branch: divides_by_zero(b, a, False) for branch in step.params["branches"]]
+            any_zero |= jax.lax.switch(operands[0], branches, *operands[1:])
     return any_zero
-
-
-def _within(step: Any, given: list[Any]) -> Any:
-    if step.primitive.name != "cond":
-        return divides_by_zero(_inner(step)[0][0], given, is_outermost=False)
-    # Only the branch that runs counts: the other one may divide by the 0 that the condition guards against.
-    branches = [lambda *operands, b=branch: divides_by_zero(b, operands, False) for branch in step.params["branches"]]
-    return jax.lax.switch(given[0], branches, *given[1:])
 
 
 def _divisor(step: Any, is_outermost: bool) -> Any:
