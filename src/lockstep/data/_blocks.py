@@ -23,6 +23,9 @@ from lockstep.data import _columns
 from lockstep.data._columns import Columns, Rows, concatenate
 from lockstep.data._map_program import MapProgram
 
+_Result = TypeVar("_Result")
+_this_thread = threading.local()
+
 
 class Store(Protocol):
     """Random access to elements by row. Safe to use from several threads."""
@@ -172,7 +175,8 @@ class BlockZipper:
         stores: list[Store] = [b.store for b in blocks]
         # Equal rows need no renumbering, as where one source was zipped with a map of itself.
         if not all(b.rows is rows or np.array_equal(b.rows, rows) for b in blocks):
-            stores, rows = [BlockStore(b) for b in blocks], np.arange(len(rows))
+            stores = [BlockStore(b) for b in blocks]
+            rows = np.arange(len(rows))
         last = self._last
         # `join_blocks` recognises stores by identity: a new one for each block would end every batch in a MixedStore.
         if last is None or any(a is not b for a, b in zip(stores, last.stores, strict=True)):
@@ -226,10 +230,6 @@ def text_hint(element: Element) -> str:
     # A file's name helps in an error; a whole document does not.
     short = [text for text in texts if 0 < len(text) < 300 and text.isprintable()]
     return f" ({', '.join(short)})" if short else ""
-
-
-_Result = TypeVar("_Result")
-_this_thread = threading.local()
 
 
 def cores() -> int:

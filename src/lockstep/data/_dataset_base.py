@@ -1,4 +1,6 @@
-"""The base of `Dataset`: a plan, its options, and passes over it."""
+"""The base of `Dataset`: a plan, its options, and passes over it; access to them for the other packages of lockstep."""
+
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
@@ -161,7 +163,7 @@ class DatasetBase:
 def check_dataset(value: object) -> Node:
     """Returns the plan of a dataset; raises `ArgumentError` if `value` is none."""
     if isinstance(value, DatasetBase):
-        return value._plan  # pyright: ignore[reportPrivateUsage]
+        return value._plan
     raise ArgumentError(
         f"A lockstep.data.Dataset is needed. Received: {type(value).__name__}. Make one with "
         "Dataset.from_tensor_slices or Dataset.from_generator."

@@ -30,6 +30,8 @@ from lockstep.data._transforms.interleave import Interleave
 if TYPE_CHECKING:
     from lockstep.data._files.stream import Reader
 
+_SCALAR_TEXT = TensorSpec((), TEXT)
+
 
 class Files(Node):
     """The records of files.
@@ -114,9 +116,6 @@ class _FilesCursor:
         if state["at"] is not None:
             self._reader = self._opened(self._paths[self._index])
             self._reader.seek(state["at"])
-
-
-_SCALAR_TEXT = TensorSpec((), TEXT)
 
 
 class TFRecordDataset(Dataset):

@@ -20,6 +20,14 @@ from lockstep.data._transforms.errors import FailedElement, elements_or_errors
 from lockstep.errors import ArgumentError
 
 _NOTHING = object()
+# Written into positions, so that another format can be told from this one.
+_VERSION = 1
+# Elements are computed in groups that take about this long, and hold so much at most.
+_GROUP_SECONDS = 0.001
+_GROUP_BYTES = 2 << 20
+_GROUP_LIMIT = 256
+# A position: a state of the plan, and how many elements after it.
+Mark = tuple[State, int]
 
 
 class Optional:
@@ -49,18 +57,6 @@ class Optional:
                 "The iterator has come to its end. Received: a request for its next element. Ask has_value."
             )
         return self._value
-
-
-# Written into positions, so that another format can be told from this one.
-_VERSION = 1
-# Elements are computed in groups that take about this long, and hold so much at most.
-_GROUP_SECONDS = 0.001
-_GROUP_BYTES = 2 << 20
-_GROUP_LIMIT = 256
-
-
-# A position: a state of the plan, and how many elements after it.
-Mark = tuple[State, int]
 
 
 class PlanReader:

@@ -67,8 +67,20 @@ class DatasetAdapter(DataAdapter):
         count = self._dataset.cardinality()
         return count if count >= 0 else None
 
-    # Batches may differ in size.
-    batch_size = has_partial_batch = partial_batch_size = None
+    @property
+    def batch_size(self) -> int | None:
+        """Returns `None`: batches may differ in size."""
+        return None
+
+    @property
+    def has_partial_batch(self) -> bool | None:
+        """Returns `None`, for unknown."""
+        return None
+
+    @property
+    def partial_batch_size(self) -> int | None:
+        """Returns `None`, for unknown."""
+        return None
 
 
 def _wrong_backend(name: str) -> UnsupportedError:

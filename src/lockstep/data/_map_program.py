@@ -29,6 +29,14 @@ from lockstep.data._tracing import (
 )
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError, LockstepError, UnsupportedError
 
+# What TensorFlow reports as InvalidArgumentError.
+_INVALID = (ArgumentError, ValueError, TypeError, ZeroDivisionError)
+# Without the module or the name, or with more memory, the same element would do.
+_OF_PROGRAM = (NameError, ImportError, MemoryError)
+_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
+# What numpy gives where JAX may give another dtype; int8 is the square of a bool.
+_NUMPYS = frozenset(np.dtype(t) for t in (np.float64, np.int64, np.uint64, np.complex128, np.int8))
+
 
 class InvalidElementError(InputError, ArgumentError):
     """An element has a value that a function refuses, as `tf.debugging` and an integer division by 0 do."""
@@ -40,13 +48,6 @@ class MissingElementError(InputError, DataNotFoundError):
 
 class ProgramError(InputError):
     """A function failed for a reason that lies in the program or the machine, not in the element."""
-
-
-# What TensorFlow reports as InvalidArgumentError.
-_INVALID = (ArgumentError, ValueError, TypeError, ZeroDivisionError)
-# Without the module or the name, or with more memory, the same element would do.
-_OF_PROGRAM = (NameError, ImportError, MemoryError)
-_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
 
 def wrap_error(error: Exception, message: str) -> Exception:
@@ -234,10 +235,6 @@ class MapProgram:
         if isinstance(trace_or_error, NonDeterministicError):
             raise trace_or_error
         return trace_or_error
-
-
-# What numpy gives where JAX may give another dtype; int8 is the square of a bool.
-_NUMPYS = frozenset(np.dtype(t) for t in (np.float64, np.int64, np.uint64, np.complex128, np.int8))
 
 
 def _has_variables(value: object) -> bool:

@@ -27,6 +27,9 @@ UNKNOWN = -2
 CHUNK = 1024
 
 State = Any
+_INTEGERS = "integers, base64"
+# As earlier versions wrote them.
+_PACKED = "int64, zlib, base64"
 
 
 @dataclass(frozen=True)
@@ -213,11 +216,6 @@ def drop(cursor: Cursor, count: int) -> bool:
             return False
         count -= len(block)
     return True
-
-
-_INTEGERS = "integers, base64"
-# As earlier versions wrote them.
-_PACKED = "int64, zlib, base64"
 
 
 def encode_state(state: PyTree) -> Any:

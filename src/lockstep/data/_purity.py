@@ -45,15 +45,6 @@ _FOLLOWED = """
     STORE_ATTR STORE_DEREF STORE_FAST STORE_FAST_LOAD_FAST STORE_FAST_STORE_FAST STORE_GLOBAL STORE_SLICE STORE_SUBSCR
     SWAP
 """
-
-
-def known_opcodes(implementation: str, version: tuple[int, int]) -> frozenset[str]:
-    """Returns the names of the instructions of a Python that are understood; none of a Python that is not known."""
-    is_known = implementation == "cpython" and version in PYTHONS
-    return frozenset((_PLAIN + _FOLLOWED).split()) if is_known else frozenset()
-
-
-KNOWN = known_opcodes(sys.implementation.name, sys.version_info[:2])
 # fmt: off
 # Names of methods that change their object, in Python's containers, queues, loggers, metrics and variables.
 _CHANGES = frozenset({
@@ -84,6 +75,15 @@ _LOCAL = object()
 _EXTERNAL = object()
 # Calls of calls that are followed; deeper ones are left to the two traces.
 _DEPTH = 4
+
+
+def known_opcodes(implementation: str, version: tuple[int, int]) -> frozenset[str]:
+    """Returns the names of the instructions of a Python that are understood; none of a Python that is not known."""
+    is_known = implementation == "cpython" and version in PYTHONS
+    return frozenset((_PLAIN + _FOLLOWED).split()) if is_known else frozenset()
+
+
+KNOWN = known_opcodes(sys.implementation.name, sys.version_info[:2])
 
 
 def has_side_effects(function: Callable[..., Any]) -> bool:

@@ -22,6 +22,13 @@ from lockstep.errors import ArgumentError, UnsupportedError
 if TYPE_CHECKING:
     from lockstep.data import Dataset
 
+WHOLE = -1
+# A split, or a list, tuple or dict of splits.
+Splitting: TypeAlias = "SplitLike | list[Any] | tuple[Any, ...] | dict[Any, Any]"
+# Messages, so that a data set that is loaded for training and for testing says it once.
+_printed: set[str] = set()
+_printed_lock = threading.Lock()
+
 
 @dataclass(frozen=True)
 class ReadConfig:
@@ -58,9 +65,6 @@ class ReadConfig:
                 "Data sets do not read ahead by themselves. Received: skip_prefetch=False. Leave it away, and call "
                 "prefetch(AUTOTUNE) on the dataset."
             )
-
-
-WHOLE = -1
 
 
 @dataclass(frozen=True)
@@ -146,14 +150,6 @@ def as_numpy(dataset: PyTree) -> Any:
     if hasattr(dataset, "as_numpy_iterator"):
         return _NumpyElements(dataset)
     return dataset if isinstance(dataset, bytes) else np.asarray(dataset)
-
-
-# A split, or a list, tuple or dict of splits.
-Splitting: TypeAlias = "SplitLike | list[Any] | tuple[Any, ...] | dict[Any, Any]"
-
-# Messages, so that a data set that is loaded for training and for testing says it once.
-_printed: set[str] = set()
-_printed_lock = threading.Lock()
 
 
 class DatasetBuilder:

@@ -15,6 +15,19 @@ from lockstep.datasets._info import FeaturesDict
 from lockstep.datasets._location import DataLocation
 from lockstep.errors import ArgumentError, UnsupportedError
 
+# The file in `_sets` that holds each data set; it is imported when the data set is looked up.
+_FILES = {
+    "boston_housing": "housing",
+    "california_housing": "housing",
+    "cats_vs_dogs": "cats_vs_dogs",
+    "cifar10": "cifar",
+    "cifar100": "cifar",
+    "fashion_mnist": "mnist",
+    "imdb": "imdb",
+    "imdb_reviews": "imdb",
+    "mnist": "mnist",
+}
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -84,20 +97,6 @@ def fixed_order(count: int) -> NDArray[np.int64]:
     """
     # A fixed seed: all workers must have the same order.
     return np.random.default_rng(0).permutation(count)
-
-
-# The file in `_sets` that holds each data set; it is imported when the data set is looked up.
-_FILES = {
-    "boston_housing": "housing",
-    "california_housing": "housing",
-    "cats_vs_dogs": "cats_vs_dogs",
-    "cifar10": "cifar",
-    "cifar100": "cifar",
-    "fashion_mnist": "mnist",
-    "imdb": "imdb",
-    "imdb_reviews": "imdb",
-    "mnist": "mnist",
-}
 
 
 def names() -> list[str]:

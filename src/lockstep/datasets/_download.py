@@ -21,6 +21,12 @@ from typing import BinaryIO
 
 _SECONDS_BETWEEN = 0.2
 _ERASE_LINE = "\r\x1b[K"
+# A machine without network often drops packets without an answer: TCP alone would wait for minutes.
+_ANSWER_SECONDS = 4.0
+# Of urllib's timeout, which counts from one packet to the next.
+_SILENCE_SECONDS = 10.0
+# For the whole file: a server that sends a byte every few seconds is never silent.
+TOTAL_SECONDS = 120.0
 
 
 class _Settings:
@@ -59,14 +65,6 @@ class _Progress:
         """Erases the line."""
         if self._shown:
             print(_ERASE_LINE, end="", file=sys.stderr, flush=True)
-
-
-# A machine without network often drops packets without an answer: TCP alone would wait for minutes.
-_ANSWER_SECONDS = 4.0
-# Of urllib's timeout, which counts from one packet to the next.
-_SILENCE_SECONDS = 10.0
-# For the whole file: a server that sends a byte every few seconds is never silent.
-TOTAL_SECONDS = 120.0
 
 
 class UnavailableError(Exception):

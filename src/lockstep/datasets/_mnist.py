@@ -22,6 +22,17 @@ from lockstep.errors import InputError
 
 _UNSIGNED_BYTES = 0x08
 _GZIP = b"\x1f\x8b"
+Bytes = NDArray[np.uint8]
+_NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+_SIDE = 28
+_CLASSES = 10
+# Begins the source of the sample, by which `is_sample` knows it.
+_SAMPLE = "a sample of MNIST"
+_PUBLISHED = _download.PublishedFile(
+    name="mnist.npz",
+    url="https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",
+    sha256="731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",
+)
 
 
 def read_idx(file: Traversable, dimensions: int) -> NDArray[np.uint8]:
@@ -64,20 +75,6 @@ def parse_idx(content: bytes, dimensions: int, name: str) -> NDArray[np.uint8]:
 
 def _damaged_file(name: str, problem: str) -> InputError:
     return InputError(f"{name} is no complete IDX file. {problem} Replace it with a fresh copy.")
-
-
-Bytes = NDArray[np.uint8]
-
-_NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
-_SIDE = 28
-_CLASSES = 10
-# Begins the source of the sample, by which `is_sample` knows it.
-_SAMPLE = "a sample of MNIST"
-_PUBLISHED = _download.PublishedFile(
-    name="mnist.npz",
-    url="https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",
-    sha256="731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +138,8 @@ def load_from(data_location: DataLocation) -> Mnist:
         return _from_idx([directory / f"{name}.gz" for name in _NAMES], source)
     # Never a pickle: loading one runs code.
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        return Mnist(*(arrays[name] for name in ("x_train", "y_train", "x_test", "y_test")), f"MNIST from {path}")
+        source = f"MNIST from {path}"
+        return Mnist(arrays["x_train"], arrays["y_train"], arrays["x_test"], arrays["y_test"], source)
 
 
 def _from_idx(files: Sequence[Traversable], source: str) -> Mnist:

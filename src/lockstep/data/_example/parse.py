@@ -20,6 +20,8 @@ from lockstep.errors import ArgumentError, InputError
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 _Find = Callable[[str], Any]  # name to Feature or None
+_LISTS = {np.dtype(np.float32): "float_list", np.dtype(np.int64): "int64_list", kinds.TEXT: "bytes_list"}
+_NAMES = {"float_list": "float32", "int64_list": "int64", "bytes_list": "text"}
 
 
 def parse_single_example(serialized: ArrayLike, features: Mapping[str, kinds.Description]) -> dict[str, Any]:
@@ -233,10 +235,6 @@ def _message_classes(name: str) -> Any:
 def _decode_error() -> type[Exception]:
     # Named here, so that only a program that parses needs protobuf.
     return importlib.import_module("google.protobuf.message").DecodeError
-
-
-_LISTS = {np.dtype(np.float32): "float_list", np.dtype(np.int64): "int64_list", kinds.TEXT: "bytes_list"}
-_NAMES = {"float_list": "float32", "int64_list": "int64", "bytes_list": "text"}
 
 
 def serialized_bytes(serialized: ArrayLike) -> bytes:

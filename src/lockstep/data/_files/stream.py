@@ -15,6 +15,9 @@ from lockstep._decoded_size import WINDOW_BITS
 from lockstep._types import ArrayLike
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError
 
+# Bytes of a read; larger ones are no faster, and hold more memory than is asked for.
+_PIECE = 1 << 20
+
 
 def matching_files(patterns: ArrayLike) -> list[str]:
     """Returns the names of the files that match any of some patterns, sorted.
@@ -90,10 +93,6 @@ def to_text_array(values: Sequence[bytes]) -> np.ndarray[Any, np.dtype[Any]]:
     array = np.empty(len(values), object)
     array[:] = values
     return array
-
-
-# Bytes of a read; larger ones are no faster, and hold more memory than is asked for.
-_PIECE = 1 << 20
 
 
 class Stream:

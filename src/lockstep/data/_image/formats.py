@@ -17,6 +17,10 @@ from lockstep._types import ArrayLike
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
 
 _BEGINNINGS = {b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"GIF8": "GIF", b"BM": "BMP"}
+# Of a PNG file, its width, height and bits per sample; of a BMP file, where its second header says how long it is.
+_PNG, _BMP_HEADER = 16, 14
+_GIF_HEADER = 13
+_EXTENSION, _IMAGE = 0x21, 0x2C
 
 
 def as_bytes(contents: ArrayLike) -> bytes:
@@ -84,12 +88,6 @@ def _import(module: str, package: str) -> Any:
         raise UnsupportedError(
             f'images need the package {package}, which cannot be imported ({error}): pip install "lockstep[images]".'
         ) from error
-
-
-# Of a PNG file, its width, height and bits per sample; of a BMP file, where its second header says how long it is.
-_PNG, _BMP_HEADER = 16, 14
-_GIF_HEADER = 13
-_EXTENSION, _IMAGE = 0x21, 0x2C
 
 
 def check_decoded_size(name: str, contents: bytes, frames: int | None = None) -> None:

@@ -16,6 +16,9 @@ from typing import Any
 import numpy as np
 
 Floats = np.ndarray[Any, np.dtype[Any]]
+_F32 = np.float32
+_TABLE = 1024  # resize_bicubic_op rounds distances to this part of a pixel
+_Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,6 @@ KERNELS = {
     "gaussian": Kernel(1.5, _gaussian),
     "mitchellcubic": Kernel(2, _mitchell_cubic),
 }
-
-
-_F32 = np.float32
-_TABLE = 1024  # resize_bicubic_op rounds distances to this part of a pixel
-_Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -143,7 +143,7 @@ class _Writer:
     def _append_row(self, row: ArrayLike) -> None:
         text = isinstance(row, bytes) or getattr(row, "dtype", None) == TEXT
         content = _pack_row(row) if text else np.ascontiguousarray(row).tobytes()
-        dtype = "text" if text else str(row.dtype)
+        dtype = "text" if isinstance(row, bytes) or text else str(row.dtype)
         if self._dtype not in (None, dtype):
             raise InputError(f"Cached elements must have one dtype. Received: {self._dtype} and {dtype}.")
         self._dtype = dtype

@@ -16,6 +16,7 @@ from lockstep.errors import InputError
 
 _BEFORE, _USED = "before_block", "used_of_block"
 _POSTPONED = "postponed_error"
+_log = logging.getLogger("lockstep")
 
 
 @dataclass(frozen=True)
@@ -151,9 +152,6 @@ def elements_or_errors(block: Block, elements: Callable[[Block], list[Any]]) -> 
         if len(block) == 1:
             return [FailedElement(error)]
     return [element for i in range(len(block)) for element in elements_or_errors(block[i : i + 1], elements)]
-
-
-_log = logging.getLogger("lockstep")
 
 
 class IgnoreErrors(Transformation):

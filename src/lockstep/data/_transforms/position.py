@@ -14,6 +14,8 @@ from lockstep.data._plan import CHUNK, INFINITE, UNKNOWN, Cursor, Node, Run, Sta
 from lockstep.data._spec import DatasetSpec
 from lockstep.errors import CardinalityError
 
+_PAIR = jax.tree.structure((0, 0))
+
 
 class Take(Transformation):
     """The first elements; all of them if the count is negative."""
@@ -205,9 +207,6 @@ class _EnumerateCursor:
     def restore(self, state: State) -> None:
         self._upstream.restore(state["upstream"])
         self._number = state["number"]
-
-
-_PAIR = jax.tree.structure((0, 0))
 
 
 class Prefetch(Transformation):

@@ -53,12 +53,12 @@ class Cifar:
     sha256: str
     directory: str
     files: Mapping[str, Sequence[str]]
-    labels: Mapping[str, list[str]]
+    labels: Mapping[str, Sequence[str]]
 
     def data_set(self) -> DataSet:
         """Returns the description by which it is loaded."""
         # tensorflow_datasets lists the fine label first.
-        labels = {name: ClassLabel(names=names) for name, names in reversed(self.labels.items())}
+        labels = {name: ClassLabel(names=names) for name, names in reversed([*self.labels.items()])}
         return DataSet(
             name=self.name,
             description=self.description,
