@@ -1,4 +1,7 @@
-"""Programs of map functions: a function of one element, run for many elements at once where that is possible."""
+"""Programs of map functions: a function of one element, run for many elements at once where that is possible.
+
+Also the errors of users' functions by kind, and `numpy_function`, which keeps a function from being traced.
+"""
 
 from __future__ import annotations
 
