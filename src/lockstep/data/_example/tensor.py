@@ -101,10 +101,10 @@ def serialize_tensor(tensor: ArrayLike) -> bytes:
     for size in array.shape:
         message.tensor_shape.dim.add(size=size)
     if array.dtype == _TEXT:
-        odd = next((value for value in array.flat if not isinstance(value, (bytes, str))), None)
-        if odd is not None:
-            raise ArgumentError(f"an object array holds text (bytes or str), not {type(odd).__name__}.")
-        message.string_val.extend([v.encode() if isinstance(v, str) else v for v in array.flat])
+        for value in array.flat:
+            if not isinstance(value, (bytes, str)):
+                raise ArgumentError(f"an object array holds text (bytes or str), not {type(value).__name__}.")
+            message.string_val.append(value.encode() if isinstance(value, str) else value)
     else:
         # Little endian, as TensorFlow's own files are.
         message.tensor_content = array.astype(array.dtype.newbyteorder("<")).tobytes()
