@@ -16,8 +16,8 @@ from lockstep.estimator._canned._parts import Features, Layers, build_part
 from lockstep.estimator._estimator import Estimator
 from lockstep.estimator._estimator_spec import EstimatorSpec
 from lockstep.estimator._heads import Head, RegressionHead
-from lockstep.estimator._heads._multi_class import classifier_head
-from lockstep.estimator._heads._reduction import SUM_OVER_BATCH_SIZE
+from lockstep.estimator._heads._classifiers import classifier_head
+from lockstep.estimator._heads._loss_head import SUM_OVER_BATCH_SIZE
 from lockstep.estimator._mode_keys import ModeKeys
 from lockstep.estimator._run_config import RunConfig
 from lockstep.estimator._warm_start import WarmStartSettings
