@@ -10,7 +10,7 @@ import numpy as np
 from lockstep._types import ArrayLike, DType
 from lockstep.data.internal import FixedLenFeature
 from lockstep.errors import ArgumentError
-from lockstep.estimator._canned._dnn import WeightColumn
+from lockstep.estimator._canned._parts import WeightColumn
 from lockstep.estimator.feature_column import make_parse_example_spec, numeric_column
 from lockstep.estimator.feature_column._numeric import NumericColumn
 
@@ -73,6 +73,7 @@ def _spec(columns: Iterable[Any], label_key: Any, label: FixedLenFeature, weight
     _add(spec, label_key, label, "The label")
     if weight_column is None:
         return spec
+    # Weights are parsed as a column's feature, but are none: the model must not learn from them.
     weights = numeric_column(weight_column) if isinstance(weight_column, str) else weight_column
     if not isinstance(weights, NumericColumn):
         raise ArgumentError(f"weight_column must be the name of a feature or a numeric_column. Received: {weights!r}.")

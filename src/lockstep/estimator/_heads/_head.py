@@ -147,6 +147,7 @@ class Head(ABC):
         """Returns the outputs of a saved model, by signature."""
         from lockstep.estimator._export.outputs import PredictOutput
 
+        # The default signature beside its name, so that a client may leave the name out.
         output = PredictOutput(predictions)
         return {_keys.DEFAULT_SIGNATURE: output, _keys.PREDICT_SIGNATURE: output}
 
@@ -164,9 +165,11 @@ class Head(ABC):
                 "Training needs exactly one of optimizer and train_op_fn. Received: "
                 f"{'neither' if optimizer is None else 'both'}. Pass an optimizer to create_estimator_spec."
             )
+        # TensorFlow's rule: a single variable, or a set without an order, is refused rather than wrapped.
         for name, value in (("trainable_variables", trainable_variables), ("update_ops", update_ops)):
             if value is not None and not isinstance(value, (list, tuple)):
                 raise ArgumentError(f"{name} must be a list or a tuple. Received: {value!r}.")
+        # `group` runs them in this order, with gradients at the same values of the variables.
         minimize = train_op_fn or (lambda loss: minimize_loss(loss, optimizer, trainable_variables))
         return group(minimize(loss), *(update_ops or ()))
 
@@ -185,6 +188,7 @@ def minimize_loss(loss: Tensor, optimizer: Optimizer, variables: Sequence[Any] |
 
 def add_scalar(tag: str, value: Array) -> None:
     """Adds a scalar summary; outside of a model_fn, does nothing."""
+    # Heads also work outside of a model_fn, in programs' own loops and tests.
     scope = current()
     if scope is not None:
         scope.add_summary(SummaryOp("scalar", tag, value))

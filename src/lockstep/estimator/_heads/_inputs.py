@@ -19,6 +19,7 @@ WeightColumn = str | NumericColumn | None
 
 def check_logits(logits: PyTree, dimension: int) -> jax.Array:
     """Checks logits; returns float32 (..., dimension)."""
+    # float32 in any case: losses of half precision lose what a mean over a batch needs, and TensorFlow casts, too.
     array = jnp.asarray(logits).astype(jnp.float32)
     if array.ndim < 2 or array.shape[-1] != dimension:
         raise ArgumentError(
@@ -29,16 +30,9 @@ def check_logits(logits: PyTree, dimension: int) -> jax.Array:
 
 
 def check_labels(labels: PyTree, logits: jax.Array, dimension: int, encode: Callable[[Any], jax.Array]) -> jax.Array:
-    """Brings labels to the shape of the logits without their last dimension.
+    """Brings labels to shape (..., dimension) for logits (..., n), as the numbers that `encode` makes of them.
 
-    Args:
-        labels: The input_fn's labels.
-        logits: (..., n).
-        dimension: The labels' last dimension; if 1, it may be missing.
-        encode: Turns them into numbers.
-
-    Raises:
-        ArgumentError: If they are missing or have another shape.
+    A last dimension of 1 may be missing.
     """
     if labels is None:
         raise ArgumentError(
@@ -48,6 +42,7 @@ def check_labels(labels: PyTree, logits: jax.Array, dimension: int, encode: Call
     if isinstance(labels, dict):
         raise ArgumentError(f"labels of one head are an array. Received: a dict of {sorted(labels)}. Use MultiHead.")
     array = encode(labels)
+    # TensorFlow's `check_dense_labels_match_logits_and_reshape` adds the dimension, too; nothing else is broadcast.
     if array.ndim == logits.ndim - 1 and dimension == 1:
         array = array[..., None]
     expected = (*logits.shape[:-1], dimension)

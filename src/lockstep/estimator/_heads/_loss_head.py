@@ -107,6 +107,7 @@ class LossHead(Head):
         return {key: every[key] for key in select_keys(keys, list(every))}
 
     def metrics(self, regularization_losses: Sequence[Any] | None = None) -> dict[str, Any]:
+        # The mean of the losses over the evaluation; "loss" itself is the Estimator's mean over batches.
         names = [_keys.LOSS_MEAN] + ([] if regularization_losses is None else [_keys.LOSS_REGULARIZATION])
         metrics = {name: keras.metrics.Mean(name=metric_name(name)) for name in names}
         metrics |= {name: metric.create() for name, metric in self._metric_table().items()}
@@ -124,6 +125,7 @@ class LossHead(Head):
         scores = _inputs.check_logits(logits, self.logits_dimension)
         numbers = self._labels(labels, scores)
         losses, weights = self._weighted_losses(numbers, scores, features)
+        # "average_loss" is the mean over all examples, whatever the reduction, and weighted by their weights.
         update(eval_metrics[self.key(_keys.LOSS_MEAN)], losses, weights=weights)
         if regularization_losses is not None:
             update(eval_metrics[self.key(_keys.LOSS_REGULARIZATION)], total(regularization_losses))

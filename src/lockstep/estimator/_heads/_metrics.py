@@ -53,6 +53,7 @@ def curve_metrics(
 def threshold_metrics(thresholds: Iterable[float], *inputs: Hashable) -> dict[str, HeadMetric]:
     """Returns the rows of accuracy, precision and recall for each threshold."""
     rows: dict[str, HeadMetric] = {}
+    # Keras counts a prediction above the threshold as true, as TensorFlow does.
     for at in thresholds:
         accuracy = partial(keras.metrics.BinaryAccuracy, "accuracy_at", threshold=at)
         rows[_keys.at_threshold(_keys.ACCURACY, at)] = HeadMetric(accuracy, inputs)

@@ -35,6 +35,7 @@ class RegressionHead(LossHead):
     Source: tf.estimator.RegressionHead.
     """
 
+    # Labels of several dimensions have a loss each, so weights and a loss_fn may tell them apart.
     _has_logit_weights = True
     _losses_per_example = None
 
@@ -110,10 +111,11 @@ class PoissonRegressionHead(RegressionHead):
         self._compute_full_loss = compute_full_loss
 
     def _losses(self, labels: jax.Array, logits: jax.Array) -> jax.Array:
+        # tf.nn.log_poisson_loss, the negative log likelihood of a Poisson distribution with the rate exp(logits).
         losses = jnp.exp(logits) - logits * labels
         if not self._compute_full_loss:
             return losses
-        # tf.nn.log_poisson_loss: Stirling's approximation of log(label!), and 0 for 0 and 1, where it is poor.
+        # Stirling's approximation of log(label!), and 0 for 0 and 1, where it is poor.
         safe = jnp.maximum(labels, 1)
         approximation = safe * jnp.log(safe) - safe + 0.5 * jnp.log(2 * np.pi * safe)
         return losses + jnp.where((labels >= 0) & (labels <= 1), 0, approximation)
