@@ -24,6 +24,7 @@ def baseline_model_fn(
     head: Head, optimizer: OptimizerLike, weight_column: WeightColumn = None
 ) -> Callable[..., EstimatorSpec]:
     """Returns the model_fn of a bias with a head."""
+    # tf.estimator's baseline reads of the features how many examples there are, and nothing else.
     key = weight_column.key if isinstance(weight_column, NumericColumn) else weight_column
 
     def logits(features: Features, mode: str, units: int) -> jax.Array:

@@ -58,6 +58,7 @@ class WideAndDeep:
         """
         linear_columns, linear_optimizer, sparse_combiner = linear
         dnn_columns, dnn_optimizer, hidden_units, *settings = dnn
+        # Lists, since generators are looked at twice. TensorFlow's order of checks: columns, then units.
         wide, deep = (list(columns or ()) for columns in (linear_columns, dnn_columns))
         if not wide and not deep:
             raise ArgumentError(
@@ -83,11 +84,13 @@ class WideAndDeep:
             if wide is not None:
                 add_layer_summaries(wide.logits, "linear")
             logits = [part.logits for part in (deep, wide) if part is not None]
+            # A function of the loss rather than an optimizer: each part has an optimizer for its own variables.
             train: Callable[[Any], Any] = lambda loss: self._train_op(loss, wide, deep)  # noqa: E731
             return head.create_estimator_spec(
                 features=features,
                 mode=mode,
                 labels=labels,
+                # Joint training (Cheng et al., 2016): one loss of the sum, not an ensemble of two.
                 logits=sum(logits[1:], logits[0]),
                 train_op_fn=train if mode == ModeKeys.TRAIN else None,
             )

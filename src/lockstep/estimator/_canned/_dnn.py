@@ -183,6 +183,7 @@ def dnn_logit_fn_builder(
 
     Source: tf.compat.v1.estimator.experimental.dnn_logit_fn_builder.
     """
+    # Without a head and a name scope: the model_fn that calls the function names its layers.
     refuse_partitioner("input_layer_partitioner", input_layer_partitioner)
     count = check_units(units)
     layers = Layers.create(hidden_units, feature_columns, activation_fn, dropout, batch_norm)

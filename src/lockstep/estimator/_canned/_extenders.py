@@ -38,6 +38,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Any]
 
     def model_fn(features: PyTree, labels: PyTree, mode: str, config: RunConfig) -> Any:
         spec = estimator.model_fn(features, labels, mode, config)
+        # TensorFlow calls metric_fn in evaluation only.
         if mode != ModeKeys.EVAL:
             return spec
         available = {"features": features, "labels": labels, "predictions": spec.predictions, "config": config}

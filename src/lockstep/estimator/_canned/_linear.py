@@ -163,6 +163,7 @@ def linear_logit_fn_builder(
 
     Source: tf.compat.v1.estimator.experimental.linear_logit_fn_builder.
     """
+    # Checked now: the function returned is called in a model_fn, far from its arguments.
     count, linear = check_units(units), LinearModel.create(feature_columns, sparse_combiner)
     # The mode makes no difference to a linear model.
     return lambda features: linear.logits(features, ModeKeys.TRAIN, count)

@@ -36,6 +36,7 @@ def classifier_parse_example_spec(
 
     Source: tf.estimator.classifier_parse_example_spec.
     """
+    # (1,), not (): the shape of labels that heads of classes expect in TensorFlow.
     return _spec(feature_columns, label_key, FixedLenFeature((1,), label_dtype, label_default), weight_column)
 
 
@@ -83,6 +84,7 @@ def _spec(columns: Iterable[Any], label_key: Any, label: FixedLenFeature, weight
 
 
 def _add(spec: dict[str, Any], key: str, value: FixedLenFeature, role: str) -> None:
+    # TensorFlow refuses it, too: a model that reads its label learns nothing else.
     if key in spec:
         raise ArgumentError(
             f"{role} must not be used as a feature. Received: {key!r}, which is one of {', '.join(sorted(spec))}."

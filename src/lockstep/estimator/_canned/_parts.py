@@ -62,6 +62,7 @@ class Layers:
         batch_norm: bool,
     ) -> Layers:
         """Checks arguments and creates layers."""
+        # Checked here, when the estimator is made, rather than in the first call of its model_fn.
         sizes = tuple(hidden_units) if isinstance(hidden_units, Iterable) else (hidden_units,)
         if not sizes or not all(isinstance(size, (int, np.integer)) and size >= 1 for size in sizes):
             raise ArgumentError(
@@ -148,7 +149,7 @@ class Part:
 def build_part(name: str, logits: Callable[[], jax.Array]) -> Part:
     """Builds a part of a model under a name scope, and collects its trainable variables."""
     scope = demand("A canned model")
-    # By difference, since layers made by feature columns are not known here.
+    # By difference, since layers made by feature columns are not known here; each part trains its own variables only.
     before = {id(variable) for variable in scope.trainable_variables()}
     with keras.name_scope(name):
         values = logits()
@@ -182,6 +183,7 @@ class RMSProp(keras.optimizers.RMSprop):
     """
 
     def __init__(self, learning_rate: float = 0.001) -> None:
+        # The name is part of the names of its slots in checkpoints.
         super().__init__(learning_rate=learning_rate, name="rmsprop")
 
     def update_step(self, gradient: Array, variable: Variable, learning_rate: Array) -> None:

@@ -37,6 +37,7 @@ __all__ = [
 
 _Canned = TypeVar("_Canned", bound=type[Estimator])
 _Arguments = dict[str, Any]
+# The same names as in version 2, for other classes: `_OPTIMIZER_CLS_NAMES` of tensorflow_estimator's optimizers.py.
 _BY_NAME = {
     "Adagrad": train.AdagradOptimizer,
     "Adam": train.AdamOptimizer,
@@ -123,10 +124,13 @@ def _v1_class(parent: _Canned, set_optimizers: Callable[[_Arguments], None], par
 
     Source: tf.compat.v1.estimator.{name}.
     """
+    # A subclass, so that isinstance and everything but the defaults is the parent's.
     members: dict[str, object] = {"__init__": __init__, "__doc__": doc, "__module__": __name__}
     return type(name, (parent,), members)  # pyright: ignore[reportReturnType]
 
 
+# TensorFlow's linear models call the partitioner `partitioner`, those with layers `input_layer_partitioner`, and
+# baselines have none.
 LinearEstimator = _v1_class(_linear.LinearEstimator, _set_linear_optimizers, "partitioner")
 LinearClassifier = _v1_class(_linear.LinearClassifier, _set_linear_optimizers, "partitioner")
 LinearRegressor = _v1_class(_linear.LinearRegressor, _set_linear_optimizers, "partitioner")

@@ -271,6 +271,7 @@ class MultiLabelHead(ClassHead):
         return jnp.max(jax.nn.one_hot(ids, self.logits_dimension), axis=-2)
 
     def _losses(self, labels: jax.Array, logits: jax.Array) -> jax.Array:
+        # The mean over classes is an example's loss, as tf.estimator.MultiLabelHead has it; weights apply to that.
         return jnp.mean(sigmoid_cross_entropy(labels, logits), axis=-1, keepdims=True)
 
     def _metric_table(self) -> dict[str, HeadMetric]:
@@ -303,6 +304,7 @@ def classifier_head(
     n_classes: int, weight_column: WeightColumn, label_vocabulary: Sequence[str | bytes] | None, loss_reduction: str
 ) -> Head:
     """Returns the head of a classifier: one logit for two classes, else one for each."""
+    # tf.estimator's canned classifiers choose so, too: a softmax of two classes would have twice the weights.
     if _check_class_count(n_classes, 2, "") == 2:
         return BinaryClassHead(weight_column, label_vocabulary=label_vocabulary, loss_reduction=loss_reduction)
     return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)

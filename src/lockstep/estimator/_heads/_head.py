@@ -180,6 +180,7 @@ class Head(ABC):
 
 def minimize_loss(loss: Tensor, optimizer: Optimizer, variables: Sequence[Any] | None) -> Any:
     """Returns the training operation that minimizes a loss and increments the global step."""
+    # Imported late: `train` is not needed to predict.
     from lockstep.estimator.train import get_global_step, minimize
 
     # tf.estimator.Head passes the global step, so that an optimizer of version 1 counts steps, too.

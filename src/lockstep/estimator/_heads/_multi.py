@@ -165,6 +165,7 @@ class MultiHead(Head):
                 features, ModeKeys.PREDICT, logits[head.name], train_op_fn=lambda _: group()
             )
             head_outputs = dict(spec.export_outputs or {})
+            # The first head is the default; the others are served by name.
             outputs.setdefault(_keys.DEFAULT_SIGNATURE, head_outputs[_keys.DEFAULT_SIGNATURE])
             outputs[str(head.name)] = head_outputs.pop(_keys.DEFAULT_SIGNATURE)
             outputs |= {f"{head.name}/{name}": output for name, output in head_outputs.items()}

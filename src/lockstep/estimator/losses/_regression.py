@@ -72,6 +72,7 @@ def mean_squared_error(
     Source: tf.compat.v1.losses.mean_squared_error.
     """
     truth, guesses = to_floats(labels, predictions)
+    # Without a factor of 1/2, as tf.compat.v1.losses, unlike tf.nn.l2_loss.
     return compute_weighted_loss(jnp.square(guesses - truth), weights, scope, loss_collection, reduction)
 
 

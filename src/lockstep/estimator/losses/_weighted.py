@@ -153,6 +153,7 @@ def add_loss(loss: Tensor, loss_collection: str | None = LOSSES) -> None:
 
     Source: tf.compat.v1.losses.add_loss.
     """
+    # A loss is also computed outside of a model_fn, in tests and notebooks, where nothing collects it.
     scope = current()
     if scope is not None and loss_collection:
         scope.collections.setdefault(loss_collection, []).append(loss)
@@ -190,6 +191,7 @@ def get_regularization_losses(scope: None = None) -> list[Tensor]:
     _refuse_scope(scope)
     here = demand("lockstep.estimator.losses.get_regularization_losses")
     # Regularizers of layers join no collection in Keras 3, so they are computed from the variables.
+    # All so far: a layer made after this call is not in the sum, as in TensorFlow.
     penalised = [v for v in here.trainable_variables() if v.regularizer is not None]
     return [*here.collections.get(REGULARIZATION_LOSSES, []), *(v.regularizer(v.value) for v in penalised)]
 

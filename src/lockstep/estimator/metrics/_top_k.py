@@ -212,6 +212,7 @@ def _recall_sums(
 def _weighted_counts(counted: jax.Array, right: jax.Array, weights: Tensor | None) -> dict[str, jax.Array]:
     """Returns the sums over examples of the classes that are counted, right ones and others; booleans [..., n]."""
     hits, others = (widen(jnp.sum(counted & side, axis=-1)) for side in (right, ~right))
+    # Weights are of examples, whatever the number of their labels.
     factors = _broadcast_rows(weights, hits)
     return {"true": jnp.sum(hits * factors), "false": jnp.sum(others * factors)}
 
