@@ -57,7 +57,7 @@ class WideAndDeep:
         dropout and batch_norm.
         """
         linear_columns, linear_optimizer, sparse_combiner = linear
-        dnn_columns, dnn_optimizer, hidden_units, *settings = dnn
+        dnn_columns, dnn_optimizer, hidden_units, activation_fn, dropout, batch_norm = dnn
         # Lists, since generators are looked at twice. TensorFlow's order of checks: columns, then units.
         wide, deep = (list(columns or ()) for columns in (linear_columns, dnn_columns))
         if not wide and not deep:
@@ -70,14 +70,14 @@ class WideAndDeep:
                 f"{hidden_units!r}. Example: [64, 32]."
             )
         model = LinearModel.create(wide, sparse_combiner) if wide else None
-        layers = Layers.create(hidden_units, deep, *settings) if deep else None
+        layers = Layers.create(hidden_units, deep, activation_fn, dropout, batch_norm) if deep else None
         return cls(model, linear_optimizer, layers, dnn_optimizer)
 
     def model_fn(self, head: Head) -> Callable[..., EstimatorSpec]:
         """Returns the model_fn of both parts with a head."""
-        layers, linear, units = self.layers, self.linear, head.logits_dimension
 
         def model_fn(features: Features, labels: PyTree, mode: str, config: RunConfig) -> EstimatorSpec:
+            layers, linear, units = self.layers, self.linear, head.logits_dimension
             # The deep part first: variables are numbered in this order, as in TensorFlow.
             deep = None if layers is None else build_part("dnn", lambda: layers.logits(features, mode, units))
             wide = None if linear is None else build_part("linear", lambda: linear.logits(features, mode, units))

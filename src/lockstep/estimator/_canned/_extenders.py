@@ -29,6 +29,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Any]
 
     Source: tf.estimator.add_metrics.
     """
+    # By name, as TensorFlow: metric_fn takes those of the four arguments that it needs.
     names = list(inspect.signature(metric_fn).parameters) if callable(metric_fn) else []
     if not callable(metric_fn) or set(names) - set(_ARGUMENTS):
         raise ArgumentError(

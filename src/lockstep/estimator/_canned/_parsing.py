@@ -70,6 +70,7 @@ def regressor_parse_example_spec(
 def _spec(columns: Iterable[Any], label_key: Any, label: FixedLenFeature, weight_column: Any) -> dict[str, Any]:
     if not isinstance(label_key, str):
         raise ArgumentError(f"label_key must be the name of the label. Received: {label_key!r}.")
+    # Columns, label and weights in one spec: parse_example reads a serialized example once.
     spec = make_parse_example_spec(columns)
     _add(spec, label_key, label, "The label")
     if weight_column is None:

@@ -70,6 +70,7 @@ class Layers:
             )
         if dropout is not None and not 0 <= dropout < 1:
             raise ArgumentError(f"dropout must be from 0 up to but without 1, or None. Received: {dropout!r}.")
+        # Tuples: the dataclass is frozen, and a program may change its lists after it has made the estimator.
         columns = tuple(dense_columns(feature_columns))
         return cls(tuple(int(size) for size in sizes), columns, activation_fn, dropout, bool(batch_norm))
 

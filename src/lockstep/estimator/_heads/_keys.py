@@ -15,6 +15,7 @@ LABEL_MEAN = "label/mean"
 PRECISION = "precision"
 PREDICTION_MEAN = "prediction/mean"
 RECALL = "recall"
+# Of one class of MultiLabelHead, with the class behind it.
 PROBABILITY_MEAN = "probability_mean"
 
 ALL_CLASSES = "all_classes"

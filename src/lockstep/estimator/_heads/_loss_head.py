@@ -88,6 +88,7 @@ class LossHead(Head):
     ) -> Any:
         scores = _inputs.check_logits(logits, self.logits_dimension)
         losses, weights = self._weighted_losses(self._labels(labels, scores), scores, features)
+        # As tf.losses.compute_weighted_loss: sums and counts are of the weights as broadcast to the losses.
         # The step program sums losses that are sums over replicas, and averages those that are means.
         scope = current()
         if scope is not None:
@@ -129,6 +130,7 @@ class LossHead(Head):
         update(eval_metrics[self.key(_keys.LOSS_MEAN)], losses, weights=weights)
         if regularization_losses is not None:
             update(eval_metrics[self.key(_keys.LOSS_REGULARIZATION)], total(regularization_losses))
+        # Once for all metrics: those of classes and those of scores share a softmax.
         values = self._metric_values(numbers, scores)
         for name, metric in self._metric_table().items():
             update(eval_metrics[self.key(name)], *(values[key] for key in metric.inputs), weights=weights)

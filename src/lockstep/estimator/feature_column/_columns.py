@@ -109,15 +109,14 @@ class CategoricalColumn(FeatureColumn):
 
 def sort_columns(feature_columns: Iterable[FeatureColumn] | FeatureColumn) -> list[FeatureColumn]:
     """Sorts columns by name."""
-    if not isinstance(feature_columns, Iterable) or isinstance(feature_columns, Mapping):
-        if not isinstance(feature_columns, FeatureColumn):
-            raise ArgumentError(
-                f"feature_columns is a list of columns. Received: {type(feature_columns).__name__}. Pass its columns "
-                "in a list."
-            )
-        feature_columns = [feature_columns]
+    columns: Any = [feature_columns] if isinstance(feature_columns, FeatureColumn) else feature_columns
+    if isinstance(columns, Mapping) or not isinstance(columns, Iterable):
+        raise ArgumentError(
+            f"feature_columns is a list of columns. Received: {type(feature_columns).__name__}. Pass its columns in a "
+            "list."
+        )
     by_name: dict[str, FeatureColumn] = {}
-    for column in feature_columns:
+    for column in list[Any](columns):
         if not isinstance(column, FeatureColumn):
             raise ArgumentError(
                 f"feature_columns holds columns of lockstep.estimator.feature_column. Received: {column!r} "

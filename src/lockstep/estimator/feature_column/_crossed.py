@@ -128,7 +128,7 @@ def crossed_column(
     leaves = () if isinstance(keys, str) else tuple(keys or ())
     if len(leaves) < 2:
         raise ArgumentError(f"crossed_column combines at least two features. Received: keys={keys!r}.")
-    for key in leaves:
+    for key in list[Any](leaves):
         if isinstance(key, HashedCategoricalColumn):
             raise ArgumentError(
                 f"A crossed column hashes by itself. Received: {key.name!r} as a column in buckets by a hash function, "
@@ -138,6 +138,12 @@ def crossed_column(
             raise ArgumentError(
                 f"keys holds names of features and columns of categories without weights. Received: {key!r}."
             )
-    if hash_key is not None and (not isinstance(hash_key, (int, np.integer)) or isinstance(hash_key, bool)):
+    return CrossedColumn(leaves, count, _check_hash_key(hash_key))
+
+
+def _check_hash_key(hash_key: object) -> int | None:
+    if hash_key is None:
+        return None
+    if not isinstance(hash_key, (int, np.integer)) or isinstance(hash_key, bool):
         raise ArgumentError(f"hash_key must be an integer. Received: {hash_key!r}.")
-    return CrossedColumn(leaves, count, None if hash_key is None else int(hash_key))
+    return int(hash_key)

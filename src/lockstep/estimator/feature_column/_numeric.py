@@ -85,10 +85,7 @@ def numeric_column(
     Source: tf.feature_column.numeric_column.
     """
     key, numpy_dtype = _features.check_key(key), _features.to_dtype(dtype, key)
-    sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
-    if not all(isinstance(size, (int, np.integer)) and size >= 1 for size in sizes):
-        raise ArgumentError(f"shape holds integers from 1 up. Received for {key!r}: {shape!r}.")
-    sizes = tuple(int(size) for size in sizes)
+    sizes = _check_shape(shape, key)
     if not _features.is_number(numpy_dtype):
         raise ArgumentError(f"dtype of a numeric column is one of numbers. Received for {key!r}: {numpy_dtype.name}.")
     if normalizer_fn is not None and not callable(normalizer_fn):
@@ -106,6 +103,13 @@ def numeric_column(
         # Tuples: columns are hashed and compared.
         default = _to_tuples(np.broadcast_to(array.astype(numpy_dtype), sizes).tolist())
     return NumericColumn(key, sizes, default, numpy_dtype, normalizer_fn)
+
+
+def _check_shape(shape: Any, key: str) -> tuple[int, ...]:
+    sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    if not all(isinstance(size, (int, np.integer)) and size >= 1 for size in sizes):
+        raise ArgumentError(f"shape holds integers from 1 up. Received for {key!r}: {shape!r}.")
+    return tuple(int(size) for size in sizes)
 
 
 def _to_tuples(value: PyTree) -> PyTree:

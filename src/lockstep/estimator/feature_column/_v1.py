@@ -9,6 +9,7 @@ import os
 
 from lockstep._types import DType
 from lockstep.estimator.feature_column import _embedding, _vocabulary
+from lockstep.estimator.feature_column._vocabulary import VocabularyFileCategoricalColumn
 
 # Only what differs: compat looks here first, and in lockstep.estimator.feature_column for all other names.
 __all__ = ["categorical_column_with_vocabulary_file", "shared_embedding_columns"]
@@ -23,7 +24,7 @@ def categorical_column_with_vocabulary_file(
     num_oov_buckets: int = 0,
     default_value: int | None = None,
     dtype: DType = "string",
-) -> _vocabulary.VocabularyFileCategoricalColumn:
+) -> VocabularyFileCategoricalColumn:
     """Describes a feature of words from a file; TensorFlow 1's order of arguments.
 
     Args:
@@ -37,7 +38,7 @@ def categorical_column_with_vocabulary_file(
     Raises:
         ArgumentError: If an argument is invalid, or there is no such file.
 
-    Source: tf.compat.v1.feature_column.categorical_column_with_vocabulary.
+    Source: tf.compat.v1.feature_column.categorical_column_with_vocabulary_file.
     """
     return _vocabulary.categorical_column_with_vocabulary_file(
         key, vocabulary_file, vocabulary_size, dtype, default_value, num_oov_buckets

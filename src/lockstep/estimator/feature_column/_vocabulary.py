@@ -6,7 +6,7 @@ import functools
 import logging
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,13 +101,7 @@ def categorical_column_with_vocabulary_list(
     Source: tf.feature_column.categorical_column_with_vocabulary_list.
     """
     key = _features.check_key(key)
-    # numpy's scalars are compared and hashed as Python's, so that a column equals itself made from a list.
-    sequence: Sequence[Any] = () if vocabulary_list is None else vocabulary_list
-    words = tuple(word.item() if isinstance(word, np.generic) else word for word in sequence)
-    if not words:
-        raise ArgumentError(f"vocabulary_list holds at least one word. Received for {key!r}: {vocabulary_list!r}.")
-    if len(set(_to_bytes(words))) != len(words):
-        raise ArgumentError(f"vocabulary_list holds each word once. Received for {key!r}: {vocabulary_list!r}.")
+    words = _check_list(vocabulary_list, key)
     kind = _features.to_categorical_dtype(np.asarray(words).dtype, key)
     numpy_dtype = kind if dtype is None else _features.to_categorical_dtype(dtype, key)
     if _features.is_integer(numpy_dtype) != _features.is_integer(kind):
@@ -212,6 +206,17 @@ def categorical_column_with_vocabulary_file(
         -1 if default_value is None else default_value,
         file_format,
     )
+
+
+def _check_list(vocabulary_list: Iterable[Any] | None, key: str) -> tuple[Any, ...]:
+    # numpy's scalars are compared and hashed as Python's, so that a column equals itself made from a list.
+    elements = () if vocabulary_list is None else vocabulary_list
+    words = tuple(element.item() if isinstance(element, np.generic) else element for element in elements)
+    if not words:
+        raise ArgumentError(f"vocabulary_list holds at least one word. Received for {key!r}: {vocabulary_list!r}.")
+    if len(set(_to_bytes(words))) != len(words):
+        raise ArgumentError(f"vocabulary_list holds each word once. Received for {key!r}: {vocabulary_list!r}.")
+    return words
 
 
 def _to_bytes(words: Sequence[Any]) -> tuple[Any, ...]:

@@ -112,6 +112,7 @@ def softmax_cross_entropy(
 
     Source: tf.compat.v1.losses.softmax_cross_entropy.
     """
+    # Losses have the type of the logits, as TensorFlow's ops; labels follow.
     scores = to_array(logits, "logits")
     truth = to_array(onehot_labels, "onehot_labels").astype(scores.dtype)
     check_same_shape(truth, scores)

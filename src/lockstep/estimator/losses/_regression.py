@@ -208,6 +208,7 @@ def mean_pairwise_squared_error(
 
 def to_floats(labels: Tensor, predictions: Tensor) -> tuple[jax.Array, jax.Array]:
     """Converts labels and predictions of one shape to float32."""
+    # tf.compat.v1.losses casts both, integers and half precision alike.
     truth = to_array(labels, "labels").astype(jnp.float32)
     guesses = to_array(predictions, "predictions").astype(jnp.float32)
     check_same_shape(truth, guesses)

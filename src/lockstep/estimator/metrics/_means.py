@@ -27,6 +27,7 @@ from lockstep.estimator.metrics._streaming import (
 def _weighted_sums(values: jax.Array, weights: Tensor | None) -> dict[str, jax.Array]:
     """Returns a batch's summands of a mean: the weighted sum, and the sum of the weights."""
     values = values.astype(jnp.float32)
+    # float32, TensorFlow's type of sums, whatever the values: an int8 sum would wrap around.
     ranked = align_rank(weights, values)
     if ranked is None:
         return {"total": jnp.sum(values), "count": jnp.float32(values.size)}

@@ -54,17 +54,17 @@ class KerasRule:
         self, scope: object, gradients: list[Array], variables: list[Variable], hyper: dict[str, PyTree]
     ) -> None:
         """Updates the variables by Keras' `apply`."""
-        optimizer = self._optimizer
         # The tracer of the model_fn is dead by now; this is the step program's.
         if isinstance(self._rate, ComputedRate):
             self._rate.value = hyper["rate"]
-        if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-            optimizer.apply(gradients, variables)
+        if not isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
+            self._optimizer.apply(gradients, variables)
             return
         # Not `apply` for a scaled loss: it assigns variables inside of a `cond` (skip a step with infinite gradients),
         # and tracers would leak.
-        state: list[Variable] = optimizer.variables
-        trained, after = optimizer.stateless_apply([v.value for v in state], gradients, [v.value for v in variables])
+        apply: Callable[..., Any] = self._optimizer.stateless_apply
+        state: list[Variable] = self._optimizer.variables
+        trained, after = apply([v.value for v in state], gradients, [v.value for v in variables])
         for variable, value in zip([*variables, *state], [*trained, *after], strict=True):
             variable.assign(value)
 

@@ -273,7 +273,7 @@ class Optimizer:
         # The optimizer may be used in another call of the model_fn before this rule's update runs.
         prepared._state = copy.copy(self._state)
         prepared._prepare()
-        return _OptimizerRule(prepared)
+        return _OptimizerRule(prepared, Optimizer._apply_all)
 
     def _apply_all(self, gradients: list[Array], variables: list[Variable]) -> None:
         """Updates the variables that have gradients."""
@@ -347,8 +347,9 @@ class _OptimizerRule:
         hyper: The traced values in the optimizer, by attribute.
     """
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    def __init__(self, optimizer: Optimizer, apply: Callable[[Any, list[Array], list[Variable]], None]) -> None:
         self._optimizer = optimizer
+        self._apply = apply
         # Tracers of the model_fn must not outlive its trace, and the update is traced again, per replica. So traced
         # values leave the attributes for `hyper`, an input of the step program, and come back as that program's
         # tracers.
@@ -364,7 +365,7 @@ class _OptimizerRule:
         optimizer = copy.copy(self._optimizer)
         for name, split in self._split.items():
             setattr(optimizer, name, split.merge(hyper[name]))
-        optimizer._apply_all(gradients, variables)
+        self._apply(optimizer, gradients, variables)
 
 
 class _SplitTree:
