@@ -38,7 +38,7 @@ def baseline_model_fn(
 
 def batch_size(features: PyTree, weight_key: str | None) -> int:
     """Returns the number of examples in a batch of features."""
-    # All must agree, as TensorFlow asserts. Weights do not count: a serving input has none, or a placeholder of another size.
+    # All must agree, as TensorFlow asserts; not weights: a serving input has none, or a placeholder of another size.
     columns = features if isinstance(features, Mapping) else {"features": features}
     sizes = {key: value.shape[0] for key, value in columns.items() if key != weight_key}
     if len(set(sizes.values())) != 1:

@@ -181,6 +181,7 @@ class FtrlOptimizer(ProximalOptimizer):
         )
         self._initial_accumulator_value = plain_number(initial_accumulator_value, "initial_accumulator_value")
         check_at_least(self._initial_accumulator_value, 0.0, "initial_accumulator_value")
+        # Not its value yet: it may be a function, which `_prepare` calls in each step.
         self._beta = 0.0 if beta is None else beta
         self._accum_name = accum_name
         self._linear_name = linear_name
