@@ -17,8 +17,8 @@ from lockstep.estimator._hooks._base import (
     SessionRunContext,
     SessionRunHook,
     SessionRunValues,
+    step_after,
 )
-from lockstep.estimator._hooks._pace import step_after
 from lockstep.estimator._hooks._timer import SecondOrStepTimer
 from lockstep.estimator._types import Session
 from lockstep.summary.internal import goes_on_without
@@ -71,7 +71,13 @@ class ProfilerHook(SessionRunHook):
         """Starts a profile, if one is due."""
         coming = step_after(run_context)
         if self._timer.last_triggered_step() is not None and self._timer.should_trigger_for_step(coming):
-            self._start()
+            _wait_for_devices()
+            # A full disk costs the profile, not the training: it is tried again at the next interval.
+            with goes_on_without(self._output_dir):
+                self._output_dir.mkdir(parents=True, exist_ok=True)
+                trace = Path(tempfile.mkdtemp(prefix=".profile-", dir=self._output_dir))
+                jax.profiler.start_trace(trace)
+                self._trace = trace
             if self._trace is None:
                 self._timer.update_last_triggered_step(coming)
         return GLOBAL_STEP_ARGS
@@ -100,14 +106,6 @@ class ProfilerHook(SessionRunHook):
         due = self._timer.next_trigger(step)
         return due - 1 if due > step + 1 else due
 
-    def _start(self) -> None:
-        _wait_for_devices()
-        with goes_on_without(self._output_dir):
-            self._output_dir.mkdir(parents=True, exist_ok=True)
-            trace = Path(tempfile.mkdtemp(prefix=".profile-", dir=self._output_dir))
-            jax.profiler.start_trace(trace)
-            self._trace = trace
-
     def _stop(self) -> Path:
         """Ends the profile; returns the directory that has it."""
         trace, self._trace = self._trace, None
@@ -115,20 +113,19 @@ class ProfilerHook(SessionRunHook):
         return trace or self._output_dir
 
     def _save(self, step: int, trace: Path) -> None:
+        """Moves a profile to where TensorBoard's plugin looks for a run `step_<n>`."""
         target = self._output_dir / _RUNS / f"step_{step}"
         _log.info("Saving timeline for %d into '%s'.", step, target)
         target.mkdir(parents=True, exist_ok=True)
         for file in (trace / _RUNS).glob("*/*"):
-            file.replace(target / f"{_task()}{file.name}")
+            # JAX names files after the host alone, which tasks on one machine share.
+            task = f"task{jax.process_index()}." if jax.process_count() > 1 else ""
+            file.replace(target / f"{task}{file.name}")
         shutil.rmtree(trace)
 
 
-def _task() -> str:
-    """Returns a suffix that tells the files of tasks on one machine apart."""
-    return f"task{jax.process_index()}." if jax.process_count() > 1 else ""
-
-
 def _wait_for_devices() -> None:
+    # Steps are dispatched ahead of the devices: without this, those before would be in the profile, too.
     for array in jax.live_arrays():
         if not array.is_deleted():
             array.block_until_ready()

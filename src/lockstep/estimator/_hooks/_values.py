@@ -1,4 +1,4 @@
-"""The hook that logs values."""
+"""Hooks for a session's values: logged, kept at the end, or fed (which is refused)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.errors import ArgumentError
+from lockstep._types import PyTree
+from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator._hooks._base import (
     GLOBAL_STEP,
     SessionRunArgs,
@@ -51,6 +52,7 @@ class LoggingTensorHook(SessionRunHook):
     ) -> None:
         self._timer = _timer(every_n_iter, every_n_secs, at_end)
         self._tensors = dict(tensors) if isinstance(tensors, Mapping) else _by_name(tensors)
+        # TensorFlow's order: a dict's tags sorted, a list's as given.
         self._tags = sorted(self._tensors) if isinstance(tensors, Mapping) else list(self._tensors)
         self._formatter = formatter
         self._at_end = at_end
@@ -71,7 +73,7 @@ class LoggingTensorHook(SessionRunHook):
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         """Requests the values, if they will be logged."""
         if self._first_step is not None:
-            # The hook is not called for runs in which it is not due.
+            # TensorFlow counts its own calls; here runs in which the hook is not due are made without calling it.
             done = int(run_context.session.run(GLOBAL_STEP)) - self._first_step
             self._iterations = max(self._iterations, done)
         self._triggered = self._timer.should_trigger_for_step(self._iterations + run_context.steps - 1)
@@ -127,3 +129,55 @@ def _by_name(tensors: Iterable[Any]) -> dict[str, Any]:
             '{"loss": loss}, whose keys are their tags.'
         )
     return {name: name for name in names}
+
+
+class FinalOpsHook(SessionRunHook):
+    """Keeps values at the end of a session.
+
+    Args:
+        final_ops: Any structure of what a session's `run` takes.
+        final_ops_feed_dict: Must be None.
+
+    Source: tf.estimator.FinalOpsHook.
+
+    Raises:
+        UnsupportedError: If something is to be fed.
+    """
+
+    def __init__(self, final_ops: PyTree, final_ops_feed_dict: Mapping[str, Any] | None = None) -> None:
+        if final_ops_feed_dict is not None:
+            raise UnsupportedError(
+                "Nothing can be fed from outside: FinalOpsHook received a final_ops_feed_dict. Give the value together "
+                "with the features, in the input_fn."
+            )
+        self._final_ops = final_ops
+        self._values: Any = None
+
+    @property
+    def final_ops_values(self) -> Any:
+        """Returns the values, in the structure of `final_ops`; None before the end."""
+        return self._values
+
+    def end(self, session: Session) -> None:
+        """Takes the values."""
+        if self._final_ops is not None:
+            self._values = session.run(self._final_ops)
+
+    def next_step(self, step: int) -> None:
+        """Returns None: it reads values at the end only."""
+
+
+class FeedFnHook(SessionRunHook):
+    """Cannot be made: nothing can be fed into a step from outside.
+
+    Source: tf.estimator.FeedFnHook.
+
+    Raises:
+        UnsupportedError: Always.
+    """
+
+    def __init__(self, feed_fn: object) -> None:
+        raise UnsupportedError(
+            f"Nothing can be fed into a step from outside: received FeedFnHook({feed_fn!r}). Yield the values from the "
+            "input_fn, for example by lockstep.data.Dataset.from_generator."
+        )
