@@ -24,13 +24,7 @@ _RESIDUALS = "lockstep/residuals/"
 
 
 class RestoredPosition:
-    """The input position in a checkpoint, on its way from the chief to all workers.
-
-    Args:
-        program: The step program.
-        is_chief: Whether this task is the chief.
-        loaded: The checkpoint, on the chief, if there is one.
-    """
+    """The input position in a checkpoint (on the chief, if there is one), on its way to all workers."""
 
     def __init__(self, program: Program, is_chief: bool, loaded: checkpoint.Checkpoint | None) -> None:
         self._program = program
@@ -57,13 +51,7 @@ class RestoredPosition:
 
 
 class InputState:
-    """The state of one `train` call's input, and of compression, that checkpoints keep.
-
-    Args:
-        runtime: The workers.
-        feed: The feed of batches.
-        program: The step program.
-    """
+    """The state of one `train` call's input, and of compression, that checkpoints keep."""
 
     def __init__(self, runtime: Runtime, feed: Feed, program: Program) -> None:
         self._runtime = runtime
@@ -79,13 +67,18 @@ class InputState:
             together: Whether all tasks call it at once.
             has_ended: Whether this call of `train` is complete.
         """
+        # Random states, too: dropout and shuffles of the next steps are those of a run that was not interrupted.
         training: dict[str, Any] = {"version": _VERSION, "ended": has_ended, "random": random_state.snapshot()}
         # One worker alone knows its own position only; others' are unknown to it.
         is_complete = together or self._runtime.is_alone
         if is_complete and not has_ended:
             training["data"] = self._feed.position(batches)
-        elif not is_complete:
-            self._warn()
+        elif not is_complete and not self._has_warned:
+            self._has_warned = True
+            self._log_on_chief(
+                "With several workers, a checkpoint that only one of them saves does not hold the position in the "
+                "data. Give CheckpointSaverHook to all (hooks, not training_chief_hooks)."
+            )
         residuals = self._program.residuals() if is_complete else {}
         return {f"{_RESIDUALS}{k}": v for k, v in residuals.items()}, {_KEY: training}
 
@@ -110,14 +103,12 @@ class InputState:
             )
             return
         random_state.restore(training["random"])
-        self._resume({**training["data"], "taken": 0})
-
-    def _resume(self, position: dict[str, Any]) -> None:
-        why: str | None = None
+        position, why = {**training["data"], "taken": 0}, None
         try:
             self._feed.resume(position)
         except LockstepError as error:
             why = str(error)
+        # If one worker's data are others than before, all begin anew: else replicas would be passes apart.
         answers = self._runtime.agree("the position in the data", why)
         if any(answers):
             self._feed.rewind()
@@ -127,14 +118,6 @@ class InputState:
             )
         elif self._runtime.is_chief:
             _log.info("The data go on after batch %d of their pass.", position["batches"])
-
-    def _warn(self) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            self._log_on_chief(
-                "With several workers, a checkpoint that only one of them saves does not hold the position in the "
-                "data. Give CheckpointSaverHook to all (hooks, not training_chief_hooks)."
-            )
 
     def _log_on_chief(self, message: str, is_warning: bool = False) -> None:
         if self._runtime.is_chief:

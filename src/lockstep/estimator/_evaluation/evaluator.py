@@ -17,7 +17,7 @@ from lockstep.estimator._status import Status, StatusFile, StatusWatch
 from lockstep.summary import scalars
 
 if TYPE_CHECKING:
-    from lockstep.estimator._specs import EvalSpec
+    from lockstep.estimator._train_and_evaluate import EvalSpec
 
 _log = logging.getLogger("lockstep")
 # Seconds between looks at the trainer's status.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep import checkpoint
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError, UnsupportedError
-from lockstep.estimator import _restoring
+from lockstep.estimator._core import restore
 from lockstep.estimator._export import EvalOutput, ExportOutput, Receiver, export_outputs_of, receiver_of, signatures_of
 from lockstep.estimator._mode_keys import ModeKeys
 from lockstep.estimator._model_fn.function import Data, ModelFunction
@@ -41,7 +41,7 @@ def export_checkpoint(
     with checkpoint.pinned(path):
         for mode, receiver_fn in receiver_fns.items():
             exported = _Exported(core, _check_mode(mode), receiver_of(receiver_fn))
-            variables.update(_restoring.restore(exported.variables, path))
+            variables.update(restore(exported.variables, path))
             functions.update(exported.signatures())
     return os.fsencode(write_version(base, functions, variables, assets, as_text))
 

@@ -22,8 +22,7 @@ from lockstep._engine.step.tracing import is_traced
 from lockstep._nest import packed
 from lockstep._types import Array, Metric, PyTree, State, Tensor, Variable
 from lockstep.errors import ArgumentError
-from lockstep.estimator._model_fn.function import Data, ModelCall, ModelFunction
-from lockstep.estimator._model_fn.outputs import Selection, combine_outputs
+from lockstep.estimator._model_fn.function import Data, ModelCall, ModelFunction, Selection, combine_outputs
 from lockstep.estimator._model_fn.records import MetricOp, TrainOp, group
 from lockstep.estimator._model_fn.scope import ReachedGradient
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP, Entry, impurity_error

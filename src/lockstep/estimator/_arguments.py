@@ -1,12 +1,13 @@
-"""Signatures of user functions, and calls with the arguments that they accept."""
+"""Checks of users' arguments, and calls of their functions with the arguments that these accept."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
@@ -16,9 +17,64 @@ if TYPE_CHECKING:
     from lockstep.estimator._run_config import RunConfig
 
 _log = logging.getLogger("lockstep")
+_T = TypeVar("_T")
 
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 _MODEL_FN_EXAMPLE = "def model_fn(features, labels, mode, params, config)"
+
+
+def check_instances(values: object, kind: type[_T], name: str, example: str) -> tuple[_T, ...]:
+    """Returns `values`, an iterable or `None`, as a tuple; raises `ArgumentError` unless all are of a class."""
+    if values is not None and not isinstance(values, Iterable):
+        raise ArgumentError(f"{name} must be a list of {kind.__name__}. Received: {values!r}. Example: [{example}]")
+    elements: tuple[Any, ...] = () if values is None else tuple(values)
+    for value in elements:
+        if not isinstance(value, kind):
+            raise ArgumentError(
+                f"{name} must be a list of {kind.__name__}. Received in it: {value!r}. Example: [{example}]"
+            )
+    return elements
+
+
+def check_hooks(values: object, name: str = "hooks") -> tuple[Any, ...]:
+    """Returns hooks as a tuple; raises `ArgumentError` unless all are `SessionRunHook`s."""
+    # Imported late: hooks import modules that use these checks.
+    from lockstep.estimator._hooks import SessionRunHook
+
+    return check_instances(values, SessionRunHook, name, "tf.estimator.StopAtStepHook(num_steps=100)")
+
+
+def check_listeners(values: object) -> tuple[Any, ...]:
+    """Returns listeners as a tuple; raises `ArgumentError` unless all are `CheckpointSaverListener`s."""
+    from lockstep.estimator._hooks import CheckpointSaverListener
+
+    return check_instances(values, CheckpointSaverListener, "saving_listeners", "MyListener()")
+
+
+def check_function(value: object, name: str) -> Callable[..., Any]:
+    """Returns `value`; raises `ArgumentError` unless it can be called."""
+    if not callable(value):
+        raise ArgumentError(
+            f"{name} must be a function. Received: {value!r}. Example: {name}=lambda: lockstep.data.Dataset.range(8)"
+        )
+    return value
+
+
+def check_step_count(value: object, name: str) -> int | None:
+    """Returns a number of steps; raises `ArgumentError` unless it is a whole number above 0, or `None`."""
+    if value is None:
+        return None
+    if not isinstance(value, Integral) or value is True or value <= 0:
+        raise ArgumentError(f"Must specify {name} > 0, a whole number, or None. Received: {value!r}.")
+    return int(value)
+
+
+def check_seconds(value: object, name: str) -> float:
+    """Returns a time; raises `ArgumentError` unless it is a number of seconds from 0 up."""
+    # `not ... >= 0` refuses NaN, too.
+    if not isinstance(value, Real) or not float(value) >= 0:
+        raise ArgumentError(f"Must specify {name} >= 0, in seconds. Received: {value!r}.")
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def argument_names(function: Callable[..., Any], positional: bool = False) -> tuple[str, ...]:
@@ -39,29 +95,24 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     if isinstance(function, functools.partial):
         parameters = _parameters(function.func)[len(function.args) :]
         return [p for p in parameters if p.name not in function.keywords]
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [p for p in _signature(function).parameters.values() if p.kind in named]
-
-
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
     try:
-        return inspect.signature(function)
+        signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
         raise ArgumentError(
             f"It must be a function whose arguments Python can tell. Received: {function!r} ({error}). Wrap it in a "
             "function of your own."
         ) from None
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [p for p in signature.parameters.values() if p.kind in named]
 
 
 def check_model_fn(model_fn: object, params: Mapping[str, Any] | None) -> None:
     """Checks the arguments of a model_fn: `features`, and any of `labels`, `mode`, `params` and `config`.
 
-    Args:
-        model_fn: The function.
-        params: The `params` argument, or `None`.
-
     Raises:
         ArgumentError: If it cannot be called, lacks `features` or needed `params`, or has other arguments.
+
+    Source: _verify_model_fn_args of tf.estimator.Estimator.
     """
     if not callable(model_fn):
         raise ArgumentError(f"model_fn must be a function. Received: {model_fn!r}. Example: {_MODEL_FN_EXAMPLE}")
@@ -76,6 +127,7 @@ def check_model_fn(model_fn: object, params: Mapping[str, Any] | None) -> None:
             f"model_fn must include params argument if params are passed to Estimator. Received: {model_fn!r} with "
             f"{_describe(names)}, and params={params!r}. Add the argument, or leave params out."
         )
+    # Keyword-only arguments with other names have defaults, or fail at the call with Python's own message.
     unknown = [n for n in argument_names(model_fn, positional=True) if n not in (*_MODEL_FN_ARGUMENTS, "self")]
     if unknown:
         raise ArgumentError(
@@ -90,13 +142,6 @@ def check_model_fn(model_fn: object, params: Mapping[str, Any] | None) -> None:
 
 def _describe(names: Sequence[str]) -> str:
     return f"arguments {', '.join(names)}" if names else "no arguments"
-
-
-def call_model_fn_arguments(
-    model_fn: Callable[..., Any], params: Mapping[str, Any] | None, config: RunConfig
-) -> dict[str, Any]:
-    """Returns which of `params` and `config` a model_fn takes, by name."""
-    return _accepted(model_fn, {"params": params, "config": config})
 
 
 def call_model_fn(
@@ -119,12 +164,7 @@ def call_model_fn(
             f"{_describe(names)}. Add the argument, or return features alone."
         )
     optional = {"labels": labels, "mode": mode, "params": params, "config": config}
-    return model_fn(features=features, **_accepted(model_fn, optional))
-
-
-def accepts_input_context(input_fn: Callable[..., Any]) -> bool:
-    """Returns whether an input_fn has an argument `input_context`."""
-    return "input_context" in argument_names(input_fn)
+    return model_fn(features=features, **{name: value for name, value in optional.items() if name in names})
 
 
 def call_input_fn(
@@ -144,16 +184,10 @@ def call_input_fn(
             f"input_fn must be a function. Received: {input_fn!r}. Example: "
             "lambda: lockstep.data.Dataset.from_tensor_slices((features, labels)).batch(32)"
         )
+    parameters = {p.name: p for p in _parameters(input_fn)}
     optional: dict[str, Any] = {"mode": mode, "params": params, "config": config}
-    if input_context is not None or _demands_input_context(input_fn):
+    # Without a strategy there is no context: the function's own default counts, and None only where it has none.
+    context = parameters.get("input_context")
+    if input_context is not None or (context is not None and context.default is context.empty):
         optional["input_context"] = input_context
-    return input_fn(**_accepted(input_fn, optional))
-
-
-def _demands_input_context(input_fn: Callable[..., Any]) -> bool:
-    return any(p.name == "input_context" and p.default is p.empty for p in _parameters(input_fn))
-
-
-def _accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    names = argument_names(function)
-    return {name: value for name, value in arguments.items() if name in names}
+    return input_fn(**{name: value for name, value in optional.items() if name in parameters})

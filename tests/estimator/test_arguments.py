@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from lockstep.errors import ArgumentError
-from lockstep.estimator._inspection import (
-    accepts_input_context,
+from lockstep.estimator._arguments import (
     argument_names,
     call_input_fn,
     call_model_fn,
-    call_model_fn_arguments,
     check_model_fn,
 )
 
@@ -94,7 +92,7 @@ def test_a_model_fn_gets_what_it_takes() -> None:
     assert call_model_fn(Model().method, 1, 2, "eval") == (1, 2, "eval")
     assert call_model_fn(Model(), 1, None, "infer", {}, None) == (1, "infer")
     assert call_model_fn(functools.partial(with_more, 0, width=5), 1, None, "x") == (0, 1, None, "x", 5)
-    assert call_model_fn_arguments(Model.of_class, {"a": 1}, "config") == {"config": "config"}
+    assert call_model_fn(Model.of_class, 1, None, "train", {"a": 1}, "config") == (1, "config")
     with pytest.raises(ArgumentError, match="does not take labels"):
         call_model_fn(Model(), 1, 2, "train")
 
@@ -108,8 +106,6 @@ def test_an_input_fn_gets_what_it_takes() -> None:
     assert call_input_fn(lambda input_context: input_context, "train") is None
     assert call_input_fn(lambda: 5, "train", {}, 1, 2) == 5
     assert call_input_fn(functools.partial(input_fn, "own"), "train", 1, 2, 3) == ("own", 1, 2, 3)
-    assert accepts_input_context(input_fn)
-    assert not accepts_input_context(lambda mode: mode)
     with pytest.raises(ArgumentError, match="input_fn must be a function"):
         call_input_fn([1, 2], "train")
 
