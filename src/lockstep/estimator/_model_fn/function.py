@@ -208,7 +208,7 @@ class Selection:
 
 def combine_outputs(shares: Shares, outputs: list[dict[str, Any]], reduction: str | None) -> dict[str, Any]:
     """Combines the outputs of several shards."""
-    # The loss by itself: TensorFlow adds it up over replicas unless the loss' reduction is a mean.
+    # The loss by its own reduction, which says whether the replicas' losses are summed or averaged.
     columns, treedef = zip(*(jax.tree.flatten(o) for o in outputs), strict=True)
     whole = jax.tree.unflatten(treedef[0], [shares.shown(column) for column in zip(*columns, strict=True)])
     return {**whole, "loss": shares.of_loss(reduction).shown([o["loss"] for o in outputs])}

@@ -77,29 +77,28 @@ def text_leaves(data: Data) -> frozenset[str]:
 
 def without_text(data: Data, needs: Sequence[HostNeed]) -> Data:
     """Returns data in which the integers computed from its text stand beside arrays of the text's shape."""
+    # XLA has no strings. The arrays of the text's shape keep the structure, so that rows are sharded alike.
     leaves = dict(_with_paths((data.features, data.labels)))
     if not any(map(is_text, leaves.values())):
         return data
-    features, labels = jax.tree.map(_shape_only, (data.features, data.labels))
-    return Data(features, labels, tuple(_host_ids(need, leaves[need.leaf]) for need in needs))
+    features, labels = jax.tree.map(
+        lambda leaf: np.zeros(leaf.shape, np.bool_) if is_text(leaf) else leaf, (data.features, data.labels)
+    )
+    texts: list[np.ndarray] = []
+    for need in needs:
+        text = leaves[need.leaf]
+        ids = np.asarray(need.function(text)).astype(need.dtype, copy=False)
+        if ids.shape != text.shape:
+            raise ArgumentError(
+                f"A function for Text.ids must return as many integers as there are texts. Received: {ids.shape} for "
+                f"{text.shape} at {need.leaf}."
+            )
+        texts.append(ids)
+    return Data(features, labels, tuple(texts))
 
 
 def _with_paths(tree: PyTree) -> list[tuple[str, Any]]:
     return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
-
-
-def _shape_only(leaf: Array) -> Any:
-    return np.zeros(leaf.shape, np.bool_) if is_text(leaf) else leaf
-
-
-def _host_ids(need: HostNeed, text: np.ndarray) -> np.ndarray:
-    ids = np.asarray(need.function(text)).astype(need.dtype, copy=False)
-    if ids.shape != text.shape:
-        raise ArgumentError(
-            f"A function for Text.ids must return as many integers as there are texts. Received: {ids.shape} for "
-            f"{text.shape} at {need.leaf}."
-        )
-    return ids
 
 
 def to_abstract(data: Data) -> Data:

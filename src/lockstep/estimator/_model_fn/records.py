@@ -120,11 +120,7 @@ class MetricOp(tuple[Any, Any]):
 
 @dataclass(frozen=True)
 class GradientSite:
-    """A call in a model_fn that asks for gradients as values.
-
-    Attributes:
-        keys: The keys of the variables.
-    """
+    """A call in a model_fn that asks for gradients as values, of the variables of these keys."""
 
     keys: tuple[str, ...]
 
@@ -146,7 +142,7 @@ class HostNeed:
 
 @dataclass
 class TraceRecords:
-    """Records of one call of a model_fn, besides its spec."""
+    """Records of one call of a model_fn, besides its spec: named values, summaries, uses of gradients and text."""
 
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     summaries: list[SummaryOp] = field(default_factory=list[SummaryOp])

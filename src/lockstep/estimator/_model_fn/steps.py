@@ -20,7 +20,7 @@ from lockstep._engine.step.rounds import COMMON, OWN, PARAMETER, Local, Role, ro
 from lockstep._engine.step.shares import Made, OwnShares, Shares
 from lockstep._engine.step.tracing import is_traced
 from lockstep._nest import packed
-from lockstep._types import Array, Metric, PyTree, State, Tensor, Variable
+from lockstep._types import Metric, PyTree, State, Tensor
 from lockstep.errors import ArgumentError
 from lockstep.estimator._model_fn.function import Data, ModelCall, ModelFunction, Selection, combine_outputs
 from lockstep.estimator._model_fn.records import MetricOp, TrainOp, group
@@ -62,18 +62,14 @@ class Steps:
 
     def replica_step(self) -> Step | None:
         """Returns the step for one replica's shard; `None` if there is only one replica."""
-        if self._replicas.count == 1:
-            return None
-        return self._shard_step
+        return None if self._replicas.count == 1 else lambda state, data: self._compute(state, self._one_shard(data))
 
     def split_step(self) -> tuple[Step, Update] | None:
-        """Returns the step up to averaged gradients and the update, for ZeRO-1; `None` without it.
-
-        The update is traced after each trace of the gradients, for the same state.
-        """
+        """Returns the step up to averaged gradients and the update, for ZeRO-1; `None` without it."""
         begin = self._begin
         if begin is None or not self._replicas.divides_slots or self._replicas.count == 1:
             return None
+        # The update is traced after each trace of the gradients, for the same state: these are its data's.
         shapes: list[Any] = []
 
         def gradients(state: State, data: Data) -> tuple[Any, Any]:
@@ -84,26 +80,32 @@ class Steps:
         def update(state: State, traced: PyTree) -> Any:
             # Runs outside of the replicas' shard_map, where their tracers are invalid: the model_fn is traced again for
             # its records (which rules, which variables), and the gradients' values come in as arguments.
-            step, pending = _trace_forward(begin, state, shapes[0])
+            traces: list[tuple[SplitStep, TracedLeaves]] = []
+
+            def trace(state: State, data: PyTree) -> tuple[()]:
+                step = begin(Shares([data], [1.0]))
+                traces.append((step, TracedLeaves(step.forward(state)[1])))
+                return ()
+
+            jax.eval_shape(trace, state, shapes[0])
+            step, pending = traces[0]
             return step.apply(state, pending.merge(traced))
 
         return gradients, update
 
     def local_step(self) -> Local | None:
         """Returns the step of local SGD; `None` without it."""
-        rounds = self._replicas.rounds
+        rounds, count = self._replicas.rounds, self._replicas.count
         if rounds is None or self._roles is None:
             return None
-        return Local(rounds, self._local_shard_step, self._roles, whole=self._local_batch_step)
 
-    def _local_shard_step(self, state: State, data: Data) -> tuple[Any, Any]:
-        return self._compute(state, OwnShares([data], [1.0], place=lax.axis_index(AXIS), part=1 / self._replicas.count))
+        def shard_step(state: State, data: Data) -> tuple[Any, Any]:
+            return self._compute(state, OwnShares([data], [1.0], place=lax.axis_index(AXIS), part=1 / count))
 
-    def _local_batch_step(self, state: State, data: Data) -> tuple[Any, Any]:
-        return self._compute(state, OwnShares(*_cut(data, self._replicas.count), place=lax.axis_index(AXIS)))
+        def batch_step(state: State, data: Data) -> tuple[Any, Any]:
+            return self._compute(state, OwnShares(*_cut(data, count), place=lax.axis_index(AXIS)))
 
-    def _shard_step(self, state: State, data: Data) -> tuple[Any, Any]:
-        return self._compute(state, self._one_shard(data))
+        return Local(rounds, shard_step, self._roles, whole=batch_step)
 
     def _one_shard(self, data: Data) -> Shares:
         count = self._replicas.count
@@ -123,11 +125,7 @@ class SplitStep(Protocol):
 
 
 class TracedLeaves:
-    """A PyTree split into traced leaves and the rest, which is static.
-
-    Attributes:
-        traced: The traced leaves.
-    """
+    """A PyTree split into its traced leaves (`traced`) and the rest, which is static."""
 
     def __init__(self, value: Tensor) -> None:
         leaves, self._structure = jax.tree.flatten(value)
@@ -140,27 +138,13 @@ class TracedLeaves:
         return jax.tree.unflatten(self._structure, [next(values) if r is None else r[0] for r in self._rest])
 
 
-def _trace_forward(begin: Callable[[Shares], SplitStep], state: State, data: PyTree) -> tuple[SplitStep, TracedLeaves]:
-    """Traces the first part of a split step for its records; its values are dead tracers."""
-    traces: list[tuple[SplitStep, TracedLeaves]] = []
-
-    def trace(state: State, data: PyTree) -> tuple[()]:
-        step = begin(Shares([data], [1.0]))
-        traces.append((step, TracedLeaves(step.forward(state)[1])))
-        return ()
-
-    jax.eval_shape(trace, state, data)
-    return traces[0]
-
-
 def train_step(function: ModelFunction, replicas: Replicas, selection: Selection) -> Steps:
-    """Returns the step that trains.
-
-    Its state is the value of each variable by key; its outputs are the selection.
-    """
+    """Returns the step that trains; its state is the value of each variable by key, its outputs are the selection."""
 
     def begin(shares: Shares) -> _TrainStep:
-        return _TrainStep(function, shares, selection, _over_replicas(shares, replicas))
+        # Keras' BatchNormalization takes the moments of the global batch, if the strategy says so.
+        over_replicas = shares.axis is not None and replicas.batch_statistics == "global"
+        return _TrainStep(function, shares, selection, over_replicas)
 
     def compute(state: Values, shares: Shares) -> tuple[Any, Any]:
         step = begin(shares)
@@ -181,10 +165,6 @@ def _role(function: ModelFunction, key: str) -> Role:
     return COMMON if entry.is_seed or entry.aggregation == "only_first_replica" else OWN
 
 
-def _over_replicas(shares: Shares, replicas: Replicas) -> bool:
-    return shares.axis is not None and replicas.batch_statistics == "global"
-
-
 class _TrainStep:
     """One training step, split before the update, while it is traced."""
 
@@ -202,9 +182,14 @@ class _TrainStep:
             results = [self._forward(state, number, gradients) for number in range(len(self._shares.data))]
         call = self._calls[0]
         ops = group(call.spec.train_op)
-        changed = self._combine_values(state, [r["values"] for r in results])
+        entries, values = self._function.variables.entries, [r["values"] for r in results]
+        changed = _combine(self._shares, entries, state, {key: [v[key] for v in values] for key in values[0]})
         reduction = call.scope.loss_reduction
-        per_op = self._mean_gradients(ops, [r["gradients"] for r in results], reduction)
+        # Averaged before they are clipped or applied, as in TensorFlow. Gradients that the model_fn took as values are
+        # averages already, but it may have added something of its batch to them; averaging equal values changes
+        # nothing.
+        shares = [self._shares.of_loss(reduction) if op.loss is not None else self._shares for op in ops]
+        per_op = [s.mean_of_gradients([r["gradients"][number] for r in results]) for number, s in enumerate(shares)]
         # The first shard's, no mean: all have the same learning rate, unless the model_fn computes it from its batch.
         hyper = jax.tree.map(lambda v: self._shares.first([v]), results[0]["hyper"])
         return combine_outputs(self._shares, [r["outputs"] for r in results], reduction), (changed, per_op, hyper)
@@ -214,20 +199,20 @@ class _TrainStep:
         changed, per_op, hyper = pending
         call, values = self._calls[0], {**state, **changed}
         ops = group(call.spec.train_op)
-        after = self._function.resume(call, values, lambda: self._update(call, ops, per_op, hyper))
+
+        def update() -> dict[str, Any]:
+            for op, gradients, op_hyper in zip(ops, per_op, hyper, strict=True):
+                op.rule.update(call.scope, gradients, list(op.variables), op_hyper)
+            values = call.scope.values
+            values[GLOBAL_STEP] = values[GLOBAL_STEP] + increment(ops)
+            return values
+
+        after = self._function.resume(call, values, update)
         self._function.finish(call)
+        # Slots, which only an update changes: those that ZeRO-1 shards.
         updated = [key for key, value in after.items() if value is not values.get(key)]
         self._function.updated = frozenset(updated) - {GLOBAL_STEP, *self._function.variables.trainable_keys()}
         return after
-
-    def _mean_gradients(
-        self, ops: Sequence[TrainOp], gradients: list[list[Any]], reduction: str | None
-    ) -> list[list[Any]]:
-        """Averages the gradients of each operation over the shards."""
-        # Gradients that the model_fn took as values are averages already, but it may have added something of its batch
-        # to them; averaging equal values changes nothing.
-        shares = [self._shares.of_loss(reduction) if op.loss is not None else self._shares for op in ops]
-        return [s.mean_of_gradients([shard[number] for shard in gradients]) for number, s in enumerate(shares)]
 
     def _gradients_of_sites(self, state: Values) -> list[list[Any]] | None:
         """Computes the gradients that the model_fn asks for as values, one site after another."""
@@ -271,47 +256,35 @@ class _TrainStep:
             call = self._function({**own, **trainable}, data, gradients)
             self._calls.append(call)
             ops = group(call.spec.train_op)
+            before = {**own, **trainable}
             result = {
-                "values": _changes(call.scope.values, {**own, **trainable}),
+                "values": {key: v for key, v in call.scope.values.items() if v is not before.get(key)},
                 "hyper": [dict(op.rule.hyper) for op in ops],
                 "gradients": [list(op.gradients) for op in ops],
                 "outputs": self._selection.select(call),
             }
             return [jnp.sum(op.loss) for op in ops if op.loss is not None], result
 
-        primals, pull_back, result = jax.vjp(losses, self._trainable(state), has_aux=True)
-        self._add_gradients(pull_back, primals, result)
-        return result
-
-    def _add_gradients(
-        self, pull_back: Callable[[list[Array]], tuple[dict[str, Array]]], losses: list[Any], result: dict[str, Any]
-    ) -> None:
-        """Adds the gradients of each operation's loss, by one pull-back each."""
-        call = self._calls[-1]
-        number = 0
-        for op, gradients in zip(group(call.spec.train_op), result["gradients"], strict=True):
+        values, pull_back, result = jax.vjp(losses, self._trainable(state), has_aux=True)
+        call, number = self._calls[-1], 0
+        # One trace of the model for all operations, and one pull-back for each: a model_fn may minimize several losses,
+        # as DNNLinearCombined does, at the same values of the variables.
+        for op, op_gradients in zip(group(call.spec.train_op), result["gradients"], strict=True):
             if op.loss is None:
                 continue
-            direction = [jnp.ones_like(v) if i == number else jnp.zeros_like(v) for i, v in enumerate(losses)]
+            direction = [jnp.ones_like(v) if i == number else jnp.zeros_like(v) for i, v in enumerate(values)]
             (by_key,) = pull_back(direction)
-            gradients += [_gradient_of(by_key, call.scope.key_of(v), v) for v in op.variables]
+            for variable in op.variables:
+                gradient = by_key.get(call.scope.key_of(variable))
+                # Zero in the first call, which has no values to differentiate at.
+                op_gradients.append(jnp.zeros(variable.shape, variable.dtype) if gradient is None else gradient)
             number += 1
-
-    def _combine_values(self, state: Values, changed: list[dict[str, Any]]) -> dict[str, Any]:
-        entries = self._function.variables.entries
-        return _combine(self._shares, entries, state, {k: [c[k] for c in changed] for k in changed[0]})
-
-    def _update(self, call: ModelCall, ops: Sequence[TrainOp], gradients: PyTree, hyper: PyTree) -> dict[str, Any]:
-        """Runs the update rules in order and increments the global step."""
-        for op, op_gradients, op_hyper in zip(ops, gradients, hyper, strict=True):
-            op.rule.update(call.scope, op_gradients, list(op.variables), op_hyper)
-        values = call.scope.values
-        values[GLOBAL_STEP] = values[GLOBAL_STEP] + increment(ops)
-        return values
+        return result
 
 
 def increment(ops: Sequence[TrainOp]) -> int:
     """Returns the global step's increment: one per operation that was given it, and at least one."""
+    # In TensorFlow a train_op without the global step trains for ever; at least one lets `steps` end it.
     return sum(op.counts for op in ops) or 1
 
 
@@ -323,6 +296,8 @@ def evaluate_step(function: ModelFunction, replicas: Replicas, selection: Select
         calls: list[ModelCall] = []
         for number, data in enumerate(shares.data):
             calls.append(function(_with_own_seeds(function, shares, number, state), data))
+        # Metrics' counts are added up over shards before their results are computed: a mean of the shards' results
+        # would not be that of the batch.
         changed = [k for k, v in calls[0].scope.values.items() if v is not state.get(k)]
         after = {k: [c.scope.values[k] for c in calls] for k in changed}
         values = {**state, **_combine(shares, entries, state, after)}
@@ -386,6 +361,7 @@ def _cut(data: Data, replicas: int) -> tuple[list[Data], list[float]]:
 
 
 def _with_own_seeds(function: ModelFunction, shares: Shares, number: int, values: Values) -> dict[str, Any]:
+    """Returns the values, with another random state for each shard: replicas must not drop the same units."""
     entries = function.variables.entries
     return {k: shares.own_seed(number, v) if entries[k].is_seed else v for k, v in values.items()}
 
@@ -400,13 +376,3 @@ def _combine(
 
     made = [Made(entries[k].is_seed, entries[k].aggregation, before(k), values) for k, values in after.items()]
     return dict(zip(after, shares.combine(made), strict=True))
-
-
-def _changes(values: Values, before: Values) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not before.get(key)}
-
-
-def _gradient_of(gradients: Values, key: str, variable: Variable) -> Any:
-    """Returns the gradient of a variable; zero in the first call, which has no values to differentiate at."""
-    gradient = gradients.get(key)
-    return jnp.zeros(variable.shape, variable.dtype) if gradient is None else gradient
