@@ -1,8 +1,8 @@
 """Placeholders: symbols for the inputs of a receiver function.
 
-A receiver function computes features from inputs that nobody has given yet. It is run once to see which inputs there
-are, and then again wherever its features are needed, with traced values in the place of the inputs, so that what it
-computes becomes a part of the program.
+A receiver function computes features from inputs that no caller has given yet. It is run once to collect the inputs,
+and again wherever its features are needed, with traced values in the place of the inputs, so that its computation
+becomes a part of the program.
 """
 
 from __future__ import annotations
@@ -45,11 +45,7 @@ class Placeholder(TensorSpec):
 
 
 class TextPlaceholder(Text):
-    """An input of text, while inputs are collected.
-
-    Args:
-        shape: The shape.
-    """
+    """An input of text, while inputs are collected."""
 
     def __init__(self, shape: tuple[Any, ...]) -> None:
         self.shape = shape
@@ -65,11 +61,7 @@ class TextPlaceholder(Text):
 
 @dataclass
 class ParsedText:
-    """Serialised examples in a program: the host has parsed them.
-
-    Attributes:
-        values: The features, by name.
-    """
+    """Serialized examples in a program: the host has parsed them into `values`, the features by name."""
 
     values: Mapping[str, Any]
 
@@ -80,13 +72,11 @@ class ParsedText:
 
 @dataclass(frozen=True)
 class Source:
-    """Something that callers may give.
+    """An input that callers may give: its spec, and the value that the receiver function computes with.
 
     Attributes:
-        spec: The input's spec.
-        value: The receiver function's argument for it.
-        examples: If it is in serialised examples: the number of the source that these are.
-        name: And what it is called in them.
+        examples: For a feature in serialized examples: the number of the source that these are.
+        name: Its name in them.
     """
 
     spec: TensorSpec
@@ -94,20 +84,12 @@ class Source:
     examples: int | None = None
     name: str = ""
 
-    @property
-    def is_text(self) -> bool:
-        """Returns whether the input is text."""
-        return self.spec.dtype == TEXT
-
 
 class Collecting:
-    """A run of a receiver function that finds out which inputs there are.
-
-    Args:
-        size: Returns a size for an axis that is open.
+    """A run of a receiver function that collects its inputs; `size` returns a size for an open axis.
 
     Attributes:
-        sources: Everything that callers may give, in the order in which it was made.
+        sources: The inputs that callers may give, in the order in which they were made.
         specs: The features of serialized examples, by the index of their source.
     """
 
@@ -149,11 +131,7 @@ def _zeros(shape: tuple[Any, ...], dtype: DType) -> jax.Array:
 
 
 class Feeding:
-    """A run of a receiver function with values.
-
-    Args:
-        values: The values, by the indices of the sources.
-    """
+    """A run of a receiver function with values, by the indices of the sources that an earlier run collected."""
 
     def __init__(self, values: Mapping[int, Any]) -> None:
         self._values = values
@@ -178,11 +156,7 @@ class Feeding:
 
 
 class running:
-    """While open, placeholders belong to a run of a receiver function.
-
-    Args:
-        run: The run.
-    """
+    """Context in which placeholders belong to a run of a receiver function."""
 
     def __init__(self, run: Collecting | Feeding) -> None:
         self._run = run

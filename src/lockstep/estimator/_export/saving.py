@@ -40,7 +40,12 @@ def export_checkpoint(
     # A training that goes on must not delete the checkpoint meanwhile.
     with checkpoint.pinned(path):
         for mode, receiver_fn in receiver_fns.items():
-            exported = _Exported(core, _check_mode(mode), receiver_of(receiver_fn))
+            if mode not in _TAGS:
+                raise UnsupportedError(
+                    f"An export predicts or evaluates; it does not train. Received: mode {mode!r}. Continue training "
+                    "from the checkpoints in model_dir, or start from them with WarmStartSettings."
+                )
+            exported = _Exported(core, mode, receiver_of(receiver_fn))
             variables.update(restore(exported.variables, path))
             functions.update(exported.signatures())
     return os.fsencode(write_version(base, functions, variables, assets, as_text))
@@ -55,15 +60,17 @@ class _Exported:
         self._receiver = receiver
         self._function = ModelFunction(core.call_model_fn, mode, self.variables, 1, frozenset())
         self._outputs: dict[str, ExportOutput] = {}
-        traced(SignatureFunction(self._learn, receiver.inputs, receiver.parse), {}, Range(2, 2))
+
+        def look(variables: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+            self._outputs = self._call(variables, *receiver.feed.data(inputs))
+            return next(iter(self._outputs.values())).tensors()
+
+        # Traced once, abstractly, for the names of variables and outputs: only then are there values to restore.
+        traced(SignatureFunction(look, receiver.inputs, receiver.parse), {}, Range(2, 2))
 
     def signatures(self) -> dict[str, SignatureFunction]:
         """Returns the signatures, by name."""
         return signatures_of(self._outputs, self._receiver, self._call, _TAGS[self._mode])
-
-    def _learn(self, variables: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
-        self._outputs = self._call(variables, *self._receiver.feed.data(inputs))
-        return next(iter(self._outputs.values())).tensors()
 
     def _call(
         self, variables: dict[str, Any], features: PyTree, labels: PyTree | None = None
@@ -74,12 +81,3 @@ class _Exported:
         if self._mode == ModeKeys.PREDICT:
             return export_outputs_of(spec.export_outputs, spec.predictions)
         return {self._mode: EvalOutput(spec.loss, spec.predictions, spec.eval_metric_ops)}
-
-
-def _check_mode(mode: str) -> str:
-    if mode not in _TAGS:
-        raise UnsupportedError(
-            f"An export predicts or evaluates; it does not train. Received: mode {mode!r}. Continue training from the "
-            "checkpoints in model_dir, or start from them with WarmStartSettings."
-        )
-    return mode

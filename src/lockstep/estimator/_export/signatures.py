@@ -1,18 +1,27 @@
-"""Signatures of an export.
+"""Signatures of an export: receiver functions as functions of the callers' inputs, and the programs they feed.
 
-Source: how tf.estimator.Estimator.export_saved_model names them.
+Source: receiver functions and names of signatures as tf.estimator.Estimator.export_saved_model has them.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from lockstep.data.internal import TEXT
-from lockstep.estimator._export.feeds import Feed, Receiver
+import jax
+from jax import export
+
+from lockstep.data.internal import TEXT, TensorSpec
+from lockstep.errors import ArgumentError
 from lockstep.estimator._export.outputs import ExportOutput
+from lockstep.estimator._export.placeholders import Collecting, Feeding, ParsedText, running
+from lockstep.estimator._export.receivers import (
+    ServingInputReceiver,
+    SupervisedInputReceiver,
+    TensorServingInputReceiver,
+)
 from lockstep.saved_model import (
     CLASSIFY_METHOD_NAME,
     DEFAULT_SERVING_SIGNATURE_DEF_KEY,
@@ -32,17 +41,184 @@ _FRIENDLY = {
     "tensorflow/supervised/training": "Train",
     "tensorflow/supervised/eval": "Eval",
 }
+# The size of open axes of a receiver function that JAX cannot trace with symbols. Not 1, at which shapes that differ
+# broadcast; which other size makes no difference, as these features are only looked at.
+_EXAMPLE_SIZE = 2
+# Where the value of a source comes from: an input, and what in its examples; or `None` for examples of which callers
+# give everything that is in them.
+_Origin = tuple[str, str | None] | None
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A way to give a receiver function its inputs.
+
+    Attributes:
+        inputs: Specs of the callers' inputs, by name.
+        parse: Features of inputs that are serialized examples, by name.
+    """
+
+    inputs: dict[str, TensorSpec]
+    parse: dict[str, Mapping[str, Any]]
+    _function: Callable[[], Any]
+    _origins: dict[int, _Origin]
+
+    def features(self, inputs: Mapping[str, Any]) -> Any:
+        """Computes the features of inputs; inside of a trace these may be traced, outside they are arrays.
+
+        Args:
+            inputs: Values by name; for serialized examples, a dict of their features.
+        """
+        return self._receive(inputs).features
+
+    def data(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Computes (features,), or (features, labels) if the receiver function has labels."""
+        received = self._receive(inputs)
+        labels = (received.labels,) if isinstance(received, SupervisedInputReceiver) else ()
+        return (received.features, *labels)
+
+    def _receive(self, inputs: Mapping[str, Any]) -> Any:
+        with running(Feeding({number: self._value(inputs, o) for number, o in self._origins.items()})):
+            return self._function()
+
+    def _value(self, inputs: Mapping[str, Any], origin: _Origin) -> Any:
+        if origin is None:
+            return ParsedText({})
+        name, feature = origin
+        if feature is not None:
+            return inputs[name][feature]
+        return ParsedText(inputs[name]) if name in self.parse else inputs[name]
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """A receiver function, traced: its inputs, features and labels.
+
+    Attributes:
+        feed: The callers' inputs.
+        alternatives: Alternative inputs, by name.
+        excluded: Reasons why further alternatives are unusable, by name.
+    """
+
+    feed: Feed
+    alternatives: dict[str, Feed] = field(default_factory=dict[str, Feed])
+    excluded: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def inputs(self) -> dict[str, TensorSpec]:
+        """Returns the specs of the inputs, by name."""
+        return self.feed.inputs
+
+    @property
+    def parse(self) -> dict[str, Mapping[str, Any]]:
+        """Returns the parsed features of inputs that are serialized examples, by name."""
+        return self.feed.parse
+
+    def features(self, inputs: Mapping[str, Any]) -> Any:
+        """Computes the features of inputs; see `Feed`."""
+        return self.feed.features(inputs)
+
+
+def receiver_of(receiver_fn: Callable[[], Any]) -> Receiver:
+    """Runs a receiver function once to collect its inputs.
+
+    Args:
+        receiver_fn: A serving_input_receiver_fn, or a receiver function for training or evaluation.
+
+    Raises:
+        ArgumentError: If it is no function, or returns no receiver, or needs inputs that callers cannot
+            give.
+        Exception: The function's own exceptions.
+    """
+    if not callable(receiver_fn):
+        raise ArgumentError(
+            "A model is exported with a serving_input_receiver_fn, a function without arguments. Received: "
+            f"{receiver_fn!r}. Make one with build_raw_serving_input_receiver_fn or "
+            "build_parsing_serving_input_receiver_fn."
+        )
+    try:
+        # Symbols where sizes are open: the features of a batch of any size are traced at once.
+        collecting, received = _trace_receiver(receiver_fn, _symbols())
+    except Exception:
+        # What depends on a size in Python cannot be traced so; an error of the function itself is raised again here.
+        collecting, received = _trace_receiver(receiver_fn, lambda axis: _EXAMPLE_SIZE)
+    feed = _feed(receiver_fn, collecting, received.receiver_tensors)
+    receiver = Receiver(feed)
+    for name, tensors in (getattr(received, "receiver_tensors_alternatives", None) or {}).items():
+        try:
+            receiver.alternatives[name] = _feed(receiver_fn, collecting, tensors)
+        except ArgumentError as error:
+            receiver.excluded[name] = str(error)
+    return receiver
+
+
+def _trace_receiver(function: Callable[[], Any], size: Callable[[int], Any]) -> tuple[Collecting, Any]:
+    """Runs a receiver function to collect its inputs; `size` returns the size of an open axis."""
+    collecting = Collecting(size)
+    returned: list[Any] = []
+
+    def run() -> None:
+        with running(collecting):
+            returned.append(function())
+
+    jax.eval_shape(run)
+    received = returned[0]
+    if not isinstance(received, (ServingInputReceiver, TensorServingInputReceiver, SupervisedInputReceiver)):
+        raise ArgumentError(
+            "A receiver function returns a ServingInputReceiver, TensorServingInputReceiver or "
+            "SupervisedInputReceiver. "
+            f"Received: {type(received).__name__}. Return one, of features and placeholders."
+        )
+    return collecting, received
+
+
+def _symbols() -> Callable[[int], Any]:
+    """Returns a function that makes symbolic sizes: "batch" for each first axis, as examples are counted alike."""
+    scope = export.SymbolicScope()
+    count = iter(range(10**6))
+    symbol: Callable[[str], Any] = lambda name: export.symbolic_shape(name, scope=scope)[0]  # noqa: E731
+    return lambda axis: symbol(f"size{next(count)}" if axis else "batch")
+
+
+def _feed(function: Callable[[], Any], collected: Collecting, tensors: Mapping[str, Any]) -> Feed:
+    """Returns the way to give a receiver function its inputs where callers give `tensors`."""
+    numbers: dict[str, int] = {}
+    for name, tensor in tensors.items():
+        number = next((i for i, source in enumerate(collected.sources) if source.value is tensor), None)
+        if number is None:
+            raise ArgumentError(
+                f"Receiver tensors are placeholders, or what was parsed of one. Received for {name!r}: a tensor that "
+                "the receiver function computed. Return the placeholder that it was computed from."
+            )
+        numbers[name] = number
+    parse = {name: collected.specs[number] for name, number in numbers.items() if number in collected.specs}
+    origins: dict[int, _Origin] = {number: (name, None) for name, number in numbers.items()}
+    names = {number: name for name, number in numbers.items()}
+    for number, source in enumerate(collected.sources):
+        if source.examples in names and number not in origins:
+            origins[number] = (names[source.examples], source.name)
+    # The value of each source must be known; examples need none if callers give everything in them.
+    for number, source in enumerate(collected.sources):
+        if number in origins:
+            continue
+        inside = [i for i, other in enumerate(collected.sources) if other.examples == number]
+        missing = next((collected.sources[i] for i in inside if i not in origins), None) if inside else source
+        if missing is not None:
+            raise ArgumentError(
+                "Callers must give each placeholder of a receiver function, or everything that was parsed of it. "
+                f"Received: {missing.name or missing.spec.name or missing.spec}, which is not among the receiver "
+                "tensors. Add it."
+            )
+        origins[number] = None
+    inputs = {name: collected.sources[number].spec for name, number in numbers.items()}
+    return Feed(inputs, parse, function, origins)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of one signature.
+    """The plan of one signature: its name, the name of its output, and the callers' inputs.
 
-    Attributes:
-        name: The signature's name.
-        output: The name of its output.
-        feed: The callers' inputs.
-        kind: What it returns, as it was when the model_fn was looked at: its class and names count, not its values.
+    `kind` is the output as it was when the model_fn was looked at: its class and names count, not its values.
     """
 
     name: str
@@ -57,21 +233,26 @@ class Plan:
         return self.kind.input_name if is_one_text else None
 
 
-def plans_of(export_outputs: Mapping[str, ExportOutput], receiver: Receiver) -> list[Plan]:
-    """Returns the plans for a model's export outputs, and logs their names.
-
-    They are called as the outputs are, and "ALTERNATIVE:OUTPUT" for the receiver's alternatives. Unlike TensorFlow's, a
-    classification or regression may have other inputs than serialised examples.
-
-    Args:
-        export_outputs: `ExportOutput`s by name, one of them "serving_default".
-        receiver: The traced receiver function.
-    """
+def _plans_of(export_outputs: Mapping[str, ExportOutput], receiver: Receiver) -> list[Plan]:
+    """Returns the plans for a model's export outputs, and logs their names."""
+    # TensorFlow's names: those of the outputs, and "ALTERNATIVE:OUTPUT" for the receiver's alternatives. Unlike there,
+    # a classification or regression may have other inputs than serialized examples.
     plans = [Plan(name, name, receiver.feed, output) for name, output in export_outputs.items()]
     for alternative, feed in receiver.alternatives.items():
         plans += [Plan(f"{alternative}:{name}", name, feed, output) for name, output in export_outputs.items()]
     excluded = {f"{a}:{name}": why for a, why in receiver.excluded.items() for name in export_outputs}
-    _report(plans, excluded)
+    for method, friendly in _FRIENDLY.items():
+        names = [plan.name for plan in plans if plan.kind.method_name == method]
+        _log.info("Signatures INCLUDED in export for %s: %s", friendly, names or None)
+    if excluded:
+        _log.info("Signatures EXCLUDED from export because they cannot be be served via TensorFlow Serving APIs:")
+    for name, why in excluded.items():
+        _log.info("'%s' : %s", name, why)
+    is_served = any(plan.kind.method_name.startswith("tensorflow/serving/") for plan in plans)
+    if not plans:
+        _log.warning("Export includes no signatures!")
+    elif is_served and all(plan.name != DEFAULT_SERVING_SIGNATURE_DEF_KEY for plan in plans):
+        _log.warning("Export includes no default signature!")
     return plans
 
 
@@ -89,19 +270,16 @@ def signatures_of(
     """
     functions: dict[tuple[int, str, int], Any] = {}
     signatures: dict[str, SignatureFunction] = {}
-    for plan in plans_of(export_outputs, receiver):
-        # What has the same outputs of the same inputs is the same function, of which one program is made.
+    for plan in _plans_of(export_outputs, receiver):
+        # Signatures with the same outputs of the same inputs share a function, of which one program is compiled: a
+        # model's only output is also "serving_default".
         key = (id(plan.feed), plan.input_alias or "", id(plan.kind))
         function = functions.setdefault(key, _function(plan, call))
-        signatures[plan.name] = _signature(plan, function, tags)
+        alias = plan.input_alias
+        inputs = {alias or name: spec for name, spec in plan.feed.inputs.items()}
+        parse = {alias or name: spec for name, spec in plan.feed.parse.items()}
+        signatures[plan.name] = SignatureFunction(function, inputs, parse, tags, plan.kind.method_name)
     return signatures
-
-
-def _signature(plan: Plan, function: Callable[..., Any], tags: tuple[str, ...]) -> SignatureFunction:
-    new = plan.input_alias
-    inputs = {new or name: spec for name, spec in plan.feed.inputs.items()}
-    parse = {new or name: spec for name, spec in plan.feed.parse.items()}
-    return SignatureFunction(function, inputs, parse, tags, plan.kind.method_name)
 
 
 def _function(plan: Plan, call: Call) -> Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]:
@@ -110,21 +288,3 @@ def _function(plan: Plan, call: Call) -> Callable[[dict[str, Any], dict[str, Any
         return call(variables, *plan.feed.data(named))[plan.output].tensors()
 
     return function
-
-
-def _report(plans: list[Plan], excluded: Mapping[str, str]) -> None:
-    for method, friendly in _FRIENDLY.items():
-        names = [plan.name for plan in plans if plan.kind.method_name == method]
-        _log.info("Signatures INCLUDED in export for %s: %s", friendly, names or None)
-    if excluded:
-        _log.info("Signatures EXCLUDED from export because they cannot be be served via TensorFlow Serving APIs:")
-    for name, why in excluded.items():
-        _log.info("'%s' : %s", name, why)
-    if not plans:
-        _log.warning("Export includes no signatures!")
-    elif all(plan.name != DEFAULT_SERVING_SIGNATURE_DEF_KEY for plan in plans) and _is_served(plans):
-        _log.warning("Export includes no default signature!")
-
-
-def _is_served(plans: list[Plan]) -> bool:
-    return any(plan.kind.method_name.startswith("tensorflow/serving/") for plan in plans)

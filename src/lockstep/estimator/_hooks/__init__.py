@@ -21,25 +21,3 @@ from lockstep.estimator._hooks._timer import SecondOrStepTimer as SecondOrStepTi
 from lockstep.estimator._hooks._values import FeedFnHook as FeedFnHook
 from lockstep.estimator._hooks._values import FinalOpsHook as FinalOpsHook
 from lockstep.estimator._hooks._values import LoggingTensorHook as LoggingTensorHook
-
-__all__ = [
-    "GLOBAL_STEP",
-    "CheckpointSaverHook",
-    "CheckpointSaverListener",
-    "FeedFnHook",
-    "FinalOpsHook",
-    "GlobalStepWaiterHook",
-    "LoggingTensorHook",
-    "NanLossDuringTrainingError",
-    "NanTensorHook",
-    "ProfilerHook",
-    "SecondOrStepTimer",
-    "SessionRunArgs",
-    "SessionRunContext",
-    "SessionRunHook",
-    "SessionRunValues",
-    "StepCounterHook",
-    "StopAtStepHook",
-    "SummarySaverHook",
-    "next_call",
-]
