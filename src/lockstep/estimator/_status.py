@@ -28,11 +28,7 @@ Status = dict[str, Any]
 
 
 class StatusFile:
-    """A process' own status file, renewed while it is alive.
-
-    Args:
-        model_dir: The model's directory.
-        name: "trainer" or "evaluator".
+    """A process' own status file ("trainer" or "evaluator"), renewed while it is alive.
 
     Attributes:
         run: A random name of this process' run; a restarted process has another one.
@@ -67,8 +63,15 @@ class StatusFile:
         ended = threading.Event()
 
         def renew() -> None:
+            # By touching the file, which works on a full disk, too; it is written again if it was removed. Nothing else
+            # can be done about other errors from a thread: the reader sees a silent writer.
             while not ended.wait(RENEWAL_SECONDS):
-                self._renew()
+                with self._lock, contextlib.suppress(OSError):
+                    try:
+                        os.utime(self._path)
+                    except FileNotFoundError:
+                        self._path.parent.mkdir(parents=True, exist_ok=True)
+                        self._write()
 
         thread = threading.Thread(target=renew, name="lockstep-status", daemon=True)
         thread.start()
@@ -77,15 +80,6 @@ class StatusFile:
         finally:
             ended.set()
             thread.join()
-
-    def _renew(self) -> None:
-        """Touches the file, which works on a full disk too; writes it again if it was removed."""
-        with self._lock, contextlib.suppress(OSError):
-            try:
-                os.utime(self._path)
-            except FileNotFoundError:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._write()
 
     def _write(self) -> None:
         assert self._published is not None
@@ -99,10 +93,6 @@ class StatusWatch:
     A status belongs to this run if it carries this run's id (`LOCKSTEP_RUN_ID`), and no lower generation. Where the
     writer or this process has no id, it belongs to this run once the file has changed under this watch: then its writer
     is alive. A change is a new fingerprint, timed by this process' monotonic clock: clocks of two machines may differ.
-
-    Args:
-        model_dir: The model's directory.
-        name: "trainer" or "evaluator".
 
     Attributes:
         latest: The status that was read last, of any run; empty if there is none.
@@ -155,10 +145,8 @@ def _run_id() -> str | None:
 
 
 def _read(path: Path) -> tuple[Any, Status] | None:
-    """Returns a fingerprint of the file that each renewal changes, and the status in it; `None` without a file.
-
-    Opening the file makes a network file system ask its server, where `stat` may answer from a cache.
-    """
+    """Returns a fingerprint of the file that each renewal changes, and the status in it; `None` without a file."""
+    # Opening the file makes a network file system ask its server, where `stat` may answer from a cache.
     try:
         with path.open("rb") as file:
             content, about = file.read(), os.fstat(file.fileno())

@@ -121,7 +121,7 @@ class FileWriterCache:
     Source: tf.compat.v1.summary.FileWriterCache.
     """
 
-    # Hooks of one directory share an event file: TensorBoard reads only the newest of a process' files.
+    # Hooks of one directory share an event file: once there is a newer one, TensorBoard reads no more of the older.
     _writers: ClassVar[dict[str, FileWriter]] = {}
     _lock = threading.Lock()
 
