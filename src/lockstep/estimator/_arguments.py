@@ -78,11 +78,7 @@ def check_seconds(value: object, name: str) -> float:
 
 
 def argument_names(function: Callable[..., Any], positional: bool = False) -> tuple[str, ...]:
-    """Returns the names of a function's arguments, without those that are bound already.
-
-    Args:
-        function: A function, a bound method, a functools.partial, or an object that can be called.
-        positional: Whether to leave out keyword-only arguments.
+    """Returns the names of a function's arguments that are not bound yet; `positional`: without keyword-only ones.
 
     Raises:
         ArgumentError: If it cannot be called, or has no signature.

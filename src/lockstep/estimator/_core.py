@@ -165,15 +165,7 @@ class EstimatorCore:
 
 
 class CompiledModelFn:
-    """A model_fn traced once, without computing anything, and its compiled step.
-
-    Args:
-        call: The model_fn as a function of features, labels and mode.
-        mode: "train", "eval" or "infer".
-        replicas: The replicas it runs on.
-        seed: The seed of first values, or `None`.
-        example: A batch.
-    """
+    """A model_fn traced once on an example batch, without computing anything, and its compiled step."""
 
     def __init__(self, call: ModelFn, mode: str, replicas: Replicas, seed: int | None, example: Data) -> None:
         self.mode = mode
@@ -228,12 +220,7 @@ class CompiledModelFn:
         return paths
 
     def request_outputs(self, hooks: list[Any], seconds: float | None = None) -> None:
-        """Adds the values that any worker's hooks name to the program's outputs; a collective call.
-
-        Args:
-            hooks: This process' hooks.
-            seconds: Timeout of the collective call, instead of the default.
-        """
+        """Adds the values that any worker's hooks name to the program's outputs; a collective call of that timeout."""
         texts = {text for hook in hooks for text in texts_in(hook)}
         mine = sorted(texts & set(self.names))
         # The chief has hooks of its own, but all workers must run the same program.

@@ -60,13 +60,7 @@ class InputState:
         self._has_warned = False
 
     def to_checkpoint(self, batches: int, together: bool, has_ended: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns arrays and JSON for a checkpoint.
-
-        Args:
-            batches: Number of batches that this call has used.
-            together: Whether all tasks call it at once.
-            has_ended: Whether this call of `train` is complete.
-        """
+        """Returns arrays and JSON for a checkpoint after that many batches; `together`: all tasks call it at once."""
         # Random states, too: dropout and shuffles of the next steps are those of a run that was not interrupted.
         training: dict[str, Any] = {"version": _VERSION, "ended": has_ended, "random": random_state.snapshot()}
         # One worker alone knows its own position only; others' are unknown to it.
@@ -103,9 +97,9 @@ class InputState:
             )
             return
         random_state.restore(training["random"])
-        position, why = {**training["data"], "taken": 0}, None
+        data, why = {**training["data"], "taken": 0}, None
         try:
-            self._feed.resume(position)
+            self._feed.resume(data)
         except LockstepError as error:
             why = str(error)
         # If one worker's data are others than before, all begin anew: else replicas would be passes apart.
@@ -117,7 +111,7 @@ class InputState:
                 f"The data begin at their beginning, and not where training was interrupted. {reason}", True
             )
         elif self._runtime.is_chief:
-            _log.info("The data go on after batch %d of their pass.", position["batches"])
+            _log.info("The data go on after batch %d of their pass.", data["batches"])
 
     def _log_on_chief(self, message: str, is_warning: bool = False) -> None:
         if self._runtime.is_chief:

@@ -20,7 +20,7 @@ from lockstep.estimator._arguments import call_model_fn, check_hooks, check_list
 from lockstep.estimator._core import EstimatorCore, log_only_on
 from lockstep.estimator._estimator_spec import EstimatorSpec
 from lockstep.estimator._evaluation.evaluate import evaluate, evaluate_in_memory
-from lockstep.estimator._export.saving import export_checkpoint
+from lockstep.estimator._export.saved_model import export_checkpoint
 from lockstep.estimator._prediction import examples_of, predict_batches
 from lockstep.estimator._run_config import RunConfig
 from lockstep.estimator._training import Training, TrainRequest

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from lockstep._text import Words, is_text
-from lockstep._types import Metric, PyTree, Tensor
+from lockstep._types import PyTree, Tensor
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator._arguments import check_hooks
 from lockstep.estimator._mode_keys import MODES, ModeKeys
@@ -238,24 +238,21 @@ def _check_metrics(metrics: Any, mode: str) -> dict[str, Any]:
     if not isinstance(metrics, Mapping):
         raise ArgumentError(f"eval_metric_ops must be a dict of metrics by name, or None. Received: {metrics!r}.")
     for name, metric in metrics.items():
-        _check_metric(name, metric)
+        if not isinstance(name, str):
+            raise ArgumentError(f"eval_metric_ops must have strings as names. Received: {name!r}.")
+        if not isinstance(metric, (keras.metrics.Metric, MetricOp)):
+            if not isinstance(metric, tuple) or len(metric) != 2:
+                raise ArgumentError(
+                    f"eval_metric_ops[{name!r}] must be a result of lockstep.estimator.metrics, a "
+                    f"keras.metrics.Metric, or a pair (value, update). Received: {metric!r}. Example: "
+                    "tf.compat.v1.metrics.accuracy(labels, predictions)"
+                )
+            for position, value in enumerate(metric):
+                _check_tensor(value, f"eval_metric_ops[{name!r}][{position}]")
+        # Heads make the same metrics in training, where these names are free, as in TensorFlow.
         if name in _RESERVED and mode == ModeKeys.EVAL:
             raise ArgumentError(
                 f"evaluate() has results named {' and '.join(_RESERVED)} of its own. Received: a metric {name!r} in "
                 "eval_metric_ops. Give it another name."
             )
     return dict(metrics)
-
-
-def _check_metric(name: object, metric: Metric) -> None:
-    if not isinstance(name, str):
-        raise ArgumentError(f"eval_metric_ops must have strings as names. Received: {name!r}.")
-    if isinstance(metric, (keras.metrics.Metric, MetricOp)):
-        return
-    if not isinstance(metric, tuple) or len(metric) != 2:
-        raise ArgumentError(
-            f"eval_metric_ops[{name!r}] must be a result of lockstep.estimator.metrics, a keras.metrics.Metric, or a "
-            f"pair (value, update). Received: {metric!r}. Example: tf.compat.v1.metrics.accuracy(labels, predictions)"
-        )
-    for position, value in enumerate(metric):
-        _check_tensor(value, f"eval_metric_ops[{name!r}][{position}]")

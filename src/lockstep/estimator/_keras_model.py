@@ -140,7 +140,7 @@ def _metrics(
     ]
     if not any(metric_lists):
         return {}
-    metrics = CompileMetrics(*metric_lists, output_names=getattr(model, "output_names", None))
+    metrics: Any = CompileMetrics(*metric_lists, output_names=getattr(model, "output_names", None))
     metrics.update_state(labels, outputs)
     # Named as `fit` names them: with several outputs, `output_metric`. Keras' own `metrics` drops the outputs' names,
     # which TensorFlow's results carry.

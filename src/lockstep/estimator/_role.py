@@ -46,12 +46,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Environment:
-    """The environment's description of the cluster.
-
-    Attributes:
-        config: The contents of TF_CONFIG.
-        launcher: The resolver of the launcher's variables where TF_CONFIG is not set; `None` for a process alone.
-    """
+    """The environment's description of the cluster: TF_CONFIG, or where it is not set the launcher's variables."""
 
     config: TFConfig
     launcher: ClusterResolver | None = None
@@ -69,10 +64,7 @@ def read_environment() -> Environment:
 def role_of(environment: Environment, resolver: ClusterResolver | None = None, in_strategy: bool = False) -> Role:
     """Returns the role of this process; raises `ClusterSpecError` if a rule that `RunConfig` documents is broken.
 
-    Args:
-        environment: The environment variables that describe the cluster, unless `resolver` does.
-        resolver: The training strategy's resolver, which takes precedence unless it is empty.
-        in_strategy: Whether a strategy trains, so that worker 0 may be the chief.
+    The training strategy's resolver takes precedence over the environment, unless it is empty.
     """
     # TensorFlow fills the fields from an empty TF_CONFIG where a strategy is given, so that each task takes itself for
     # the chief, until its coordinator sets them.

@@ -229,15 +229,12 @@ class RunConfig:
         elif kwargs.get("save_checkpoints_secs") is not None:
             superseded = {"save_checkpoints_steps": None}
         new = copy.copy(self)
-        new._set_fields({**self._explicit_arguments(kwargs), **superseded, **kwargs})
-        return new
-
-    def _explicit_arguments(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the explicit arguments, without strategies that `experimental_distribute` supplies."""
         values = {name: getattr(self, name) for name in REPLACEABLE}
         joint = self.experimental_distribute or DistributeConfig()
-        dropped = [name for name in _STRATEGIES if getattr(joint, name) is not None and name not in kwargs]
-        return {**values, **dict.fromkeys(dropped)}
+        # Strategies that `experimental_distribute` supplies are not arguments: they would be refused as given twice.
+        supplied = [name for name in _STRATEGIES if getattr(joint, name) is not None and name not in kwargs]
+        new._set_fields({**values, **dict.fromkeys(supplied), **superseded, **kwargs})
+        return new
 
     def _set_fields(self, arguments: dict[str, Any]) -> None:
         """Checks the arguments and sets the fields, those of the role included: a strategy may bring a cluster."""

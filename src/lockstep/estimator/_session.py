@@ -32,7 +32,6 @@ class Signals(Protocol):
 
     def broadcast(self, signal: str) -> None:
         """Broadcasts a signal that all workers receive after the same step."""
-        ...
 
     def has_received(self, signal: str) -> bool:
         """Returns whether all workers have received a signal, and forgets it."""
@@ -59,14 +58,7 @@ class Session:
 
     Source: the methods of tf.compat.v1.Session that tf.estimator's hooks use.
 
-    Args:
-        compiled: The compiled model_fn.
-        state: The variables.
-        step: The global step at the start.
-        is_chief: Whether this process writes.
-        signals: Signals between workers.
-        save: Writes a checkpoint: `(directory, basename, step, together) -> path`.
-        flush: Waits until checkpoints are written.
+    `save` writes a checkpoint, `(directory, basename, step, together) -> path`; `flush` waits until all are written.
 
     Attributes:
         global_step: The number of steps done.
@@ -251,14 +243,7 @@ class Session:
 
 
 class HookRunner:
-    """Listener of the loop that calls hooks before and after steps.
-
-    Args:
-        hooks: The hooks, in order of calls.
-        session: The hooks' session.
-        is_alone: Whether this is the only process.
-        note: Receives the outputs of steps.
-    """
+    """Listener of the loop that calls hooks before and after steps; `note` receives the outputs of steps."""
 
     def __init__(self, hooks: Sequence[Any], session: Session, is_alone: bool, note: Callable[[Outputs], None]) -> None:
         self._hooks = list(hooks)

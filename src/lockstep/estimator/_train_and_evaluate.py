@@ -171,11 +171,12 @@ def train_and_evaluate(estimator: Estimator, train_spec: TrainSpec, eval_spec: E
 
     Source: tf.estimator.train_and_evaluate.
     """
-    for name, value, kind in (
-        ("estimator", estimator, Estimator),
-        ("train_spec", train_spec, TrainSpec),
-        ("eval_spec", eval_spec, EvalSpec),
-    ):
+    arguments: dict[str, tuple[object, type]] = {
+        "estimator": (estimator, Estimator),
+        "train_spec": (train_spec, TrainSpec),
+        "eval_spec": (eval_spec, EvalSpec),
+    }
+    for name, (value, kind) in arguments.items():
         if not isinstance(value, kind):
             raise ArgumentError(f"`{name}` must have type `{kind.__name__}`. Received: {type(value)}.")
     config: Any = estimator.config

@@ -161,7 +161,10 @@ class _Progress(SessionRunHook):
 def _write(directory: str, metrics: Metrics, path: str | None) -> None:
     """Writes an evaluation for TensorBoard, and logs it."""
     step = int(metrics[GLOBAL_STEP])
-    text = ", ".join(f"{k} = {_format(v)}" for k, v in metrics.items())
+    # Python's floats of float32 values would have 17 digits.
+    is_float32 = not jax.config.read("jax_enable_x64")
+    shown = {k: np.float32(v) if isinstance(v, float) and is_float32 else v for k, v in metrics.items()}
+    text = ", ".join(f"{name} = {value!s}" for name, value in shown.items())
     _log.info("Saving dict for global step %d: %s", step, text)
     file = EventFile(directory)
     for name, value in metrics.items():
@@ -171,11 +174,6 @@ def _write(directory: str, metrics: Metrics, path: str | None) -> None:
         _log.info("Saving 'checkpoint_path' summary for global step %d: %s", step, path)
         file.text_of_plugin("checkpoint_path", "text", path, step)
     file.close()
-
-
-def _format(value: object) -> str:
-    """Formats a float with the digits of float32."""
-    return str(np.float32(value)) if isinstance(value, float) and not jax.config.read("jax_enable_x64") else str(value)
 
 
 class InMemoryEvaluatorHook(SessionRunHook):

@@ -66,9 +66,17 @@ class Evaluator:
                 if seconds:
                     _log.info("Waiting %f secs before starting eval.", seconds)
                     self._wait(self._started + seconds)
-                self._done = self._past_evaluations()
+                # Event files are written before the exports are made: an evaluation that was interrupted in an earlier
+                # process is repeated.
+                interrupted = self._file.former.get("evaluating")
+                steps = set(scalars(self._estimator.eval_dir(self._spec.name))) - {interrupted}
+                paths = checkpoint.all_checkpoints(self._estimator.model_dir)
+                self._done = {path for path in paths if checkpoint.step_of(path) in steps}
                 while not self._run_round():
-                    self._pause()
+                    left = self._round_began + self._spec.throttle_secs - time.monotonic()
+                    if left > 0:
+                        _log.info("Waiting %f secs before starting next eval run.", left)
+                    self._wait(self._round_began + max(self._spec.throttle_secs, _POLL_SECONDS))
             except BaseException as error:
                 self._publish(error=f"{type(error).__name__}: {error}", is_restarted=_is_restarted(error))
                 raise
@@ -178,12 +186,6 @@ class Evaluator:
             "LOCKSTEP_RUN_ID if it is set."
         )
 
-    def _pause(self) -> None:
-        left = self._round_began + self._spec.throttle_secs - time.monotonic()
-        if left > 0:
-            _log.info("Waiting %f secs before starting next eval run.", left)
-        self._wait(self._round_began + max(self._spec.throttle_secs, _POLL_SECONDS))
-
     def _wait(self, until: float) -> None:
         """Waits, but not beyond the end of training."""
         while time.monotonic() < until and not _has_ended(self._trainer_status()):
@@ -200,14 +202,6 @@ class Evaluator:
                 "No new checkpoint ready for evaluation. Skip the current evaluation pass as evaluation results are "
                 "expected to be same for the same checkpoint."
             )
-
-    def _past_evaluations(self) -> set[str]:
-        """Returns the checkpoints that an earlier process has evaluated and exported."""
-        # Event files are written before the exports are made: the evaluation that was interrupted is repeated.
-        interrupted = self._file.former.get("evaluating")
-        steps = set(scalars(self._estimator.eval_dir(self._spec.name))) - {interrupted}
-        paths = checkpoint.all_checkpoints(self._estimator.model_dir)
-        return {path for path in paths if checkpoint.step_of(path) in steps}
 
 
 def _has_ended(status: Status) -> bool:

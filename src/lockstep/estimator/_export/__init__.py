@@ -25,7 +25,7 @@ from lockstep.estimator._export.receivers import (
 from lockstep.estimator._export.receivers import (
     build_raw_supervised_input_receiver_fn as build_raw_supervised_input_receiver_fn,
 )
-from lockstep.estimator._export.signatures import Feed as Feed
-from lockstep.estimator._export.signatures import Receiver as Receiver
-from lockstep.estimator._export.signatures import receiver_of as receiver_of
-from lockstep.estimator._export.signatures import signatures_of as signatures_of
+from lockstep.estimator._export.saved_model import Feed as Feed
+from lockstep.estimator._export.saved_model import Receiver as Receiver
+from lockstep.estimator._export.saved_model import receiver_of as receiver_of
+from lockstep.estimator._export.saved_model import signatures_of as signatures_of

@@ -43,14 +43,7 @@ class Record:
 
 
 def begin(export_path: str, evaluation: Result | None, before: Result | None, checkpoint_path: str | None) -> None:
-    """Notes an evaluation as the best, just before it is exported, and keeps its checkpoint until `end`.
-
-    Args:
-        export_path: The directory of the exports.
-        evaluation: The evaluation.
-        before: The best one so far, or `None`.
-        checkpoint_path: The evaluation's checkpoint, if known.
-    """
+    """Notes an evaluation as the best, just before it is exported, and keeps its checkpoint until `end`."""
     # It counts from the moment when there is an export that is newer than those of now ("newer_than"). A process that
     # is killed before that leaves an interrupted export, which the next one can complete.
     Path(export_path).mkdir(parents=True, exist_ok=True)
@@ -125,13 +118,10 @@ def _keep(export_path: str, checkpoint_path: str) -> str | None:
 
 
 def evaluations(model_dir: str, pattern: str, current: Mapping[str, Any] | None) -> list[dict[str, float]]:
-    """Returns the evaluations in event files, but for the current one, in the order of their steps.
+    """Returns the evaluations in event files, but for the current one, which is written already, in order of steps.
 
-    Args:
-        model_dir: The model's directory.
-        pattern: Glob pattern of event files, below it. With the default, of all evaluations with and without a name
-            those count in whose files the current one is; if it is in none, the one without a name.
-        current: The current evaluation, which `evaluate` has written already.
+    With the default pattern, of all evaluations with and without a name those count in whose files the current one is;
+    if it is in none, the one without a name.
     """
     results_by_directory = _by_directory(model_dir, pattern)
     # TensorFlow's default pattern fits no evaluation with a name ("eval_<name>"), whose exporter then forgets its best

@@ -206,11 +206,7 @@ class EvalOutput(_SupervisedOutput):
 
 
 def export_outputs_of(export_outputs: Any, predictions: PyTree) -> dict[str, ExportOutput]:
-    """Returns a model's export outputs, with a default one.
-
-    Args:
-        export_outputs: An EstimatorSpec's `ExportOutput`s by name, or `None` for the predictions.
-        predictions: The EstimatorSpec's predictions.
+    """Returns an EstimatorSpec's export outputs, by default its predictions, with a default one.
 
     Raises:
         ArgumentError: If one is no `ExportOutput`, or none of several is the default.
@@ -261,7 +257,8 @@ def _add_prefix(key: str, prefix: str) -> str:
 
 def _name_metrics(metrics: Mapping[str, Any] | None) -> dict[str, Any]:
     tensors: dict[str, Any] = {}
-    for key, metric in (metrics if isinstance(metrics, Mapping) else {"metrics": metrics}).items():
+    named: Mapping[str, Any] = metrics if isinstance(metrics, Mapping) else {"metrics": metrics}
+    for key, metric in named.items():
         name = _add_prefix(_key(key, "metrics"), "metrics")
         pair: Any = (metric.result(), metric.result()) if hasattr(metric, "result") else metric
         if not isinstance(pair, tuple) or len(pair) != 2 or not all(map(_is_tensor, pair)):

@@ -224,7 +224,7 @@ def build_raw_supervised_input_receiver_fn(
             named if isinstance(specs, Mapping) else next(iter(named.values()))
             for specs, named in zip((features, labels), inputs, strict=True)
         ]
-        return SupervisedInputReceiver(*given, {**inputs[0], **inputs[1]})
+        return SupervisedInputReceiver(given[0], given[1], {**inputs[0], **inputs[1]})
 
     return supervised_input_receiver_fn
 

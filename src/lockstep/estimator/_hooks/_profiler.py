@@ -71,13 +71,8 @@ class ProfilerHook(SessionRunHook):
         """Starts a profile, if one is due."""
         coming = step_after(run_context)
         if self._timer.last_triggered_step() is not None and self._timer.should_trigger_for_step(coming):
-            _wait_for_devices()
+            self._start()
             # A full disk costs the profile, not the training: it is tried again at the next interval.
-            with goes_on_without(self._output_dir):
-                self._output_dir.mkdir(parents=True, exist_ok=True)
-                trace = Path(tempfile.mkdtemp(prefix=".profile-", dir=self._output_dir))
-                jax.profiler.start_trace(trace)
-                self._trace = trace
             if self._trace is None:
                 self._timer.update_last_triggered_step(coming)
         return GLOBAL_STEP_ARGS
@@ -105,6 +100,15 @@ class ProfilerHook(SessionRunHook):
         """Returns the step before the one that is profiled, so that this one runs by itself; or that one."""
         due = self._timer.next_trigger(step)
         return due - 1 if due > step + 1 else due
+
+    def _start(self) -> None:
+        """Starts a profile; leaves `_trace` None if that fails."""
+        _wait_for_devices()
+        with goes_on_without(self._output_dir):
+            self._output_dir.mkdir(parents=True, exist_ok=True)
+            trace = Path(tempfile.mkdtemp(prefix=".profile-", dir=self._output_dir))
+            jax.profiler.start_trace(trace)
+            self._trace = trace
 
     def _stop(self) -> Path:
         """Ends the profile; returns the directory that has it."""

@@ -81,7 +81,11 @@ class SummarySaverHook(SessionRunHook):
         if not self._requested:
             return SessionRunArgs({GLOBAL_STEP: GLOBAL_STEP})
         # Values known when the model_fn was traced, such as text, are in the ops already.
-        wanted = self._ops if isinstance(self._ops, str) else [v for op in self._ops for v in _traced_leaves(op)]
+        wanted = (
+            self._ops
+            if isinstance(self._ops, str)
+            else [leaf for op in self._ops for leaf in jax.tree.leaves(op.value) if isinstance(leaf, Tracer)]
+        )
         return SessionRunArgs({GLOBAL_STEP: GLOBAL_STEP, _ALL: wanted})
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
@@ -130,10 +134,6 @@ def _compute_values(ops: str | list[SummaryOp], results: PyTree) -> list[Summary
         known = [next(values) if isinstance(leaf, Tracer) else leaf for leaf in leaves]
         computed.append(replace(op, value=jax.tree.unflatten(structure, known)))
     return computed
-
-
-def _traced_leaves(op: SummaryOp) -> list[Any]:
-    return [leaf for leaf in jax.tree.leaves(op.value) if isinstance(leaf, Tracer)]
 
 
 _TAG = f"{GLOBAL_STEP}/sec"

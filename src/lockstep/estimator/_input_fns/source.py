@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lockstep.estimator._run_config import RunConfig
 
 _log = logging.getLogger("lockstep")
+_EXAMPLE = "Example: lockstep.data.Dataset.from_tensor_slices((features, labels)).batch(32)"
 
 
 class Input:
@@ -83,9 +84,6 @@ def features_only(element: Element) -> Data:
     return Data(with_labels(element).features)
 
 
-_EXAMPLE = "Example: lockstep.data.Dataset.from_tensor_slices((features, labels)).batch(32)"
-
-
 class OneShotIterator:
     """TensorFlow 1's iterator: `get_next` returns symbols for a dataset's elements.
 
@@ -115,11 +113,6 @@ class OneShotIterator:
     def get_next(self, name: str | None = None) -> Any:
         """Returns a symbol for each array of an element, in the element's structure."""
         return self._structure.unflatten(self._leaves)
-
-    def is_all_of(self, returned: PyTree) -> bool:
-        """Returns whether a value is exactly the result of `get_next`."""
-        leaves, structure = flatten(returned)
-        return structure == self._structure and all(a is b for a, b in zip(leaves, self._leaves, strict=True))
 
 
 class Pending:
@@ -160,34 +153,25 @@ for _name in (
 def dataset_of(returned: PyTree, repeat: bool = False) -> Dataset:
     """Returns the dataset that an input_fn's result stands for; its elements are (features, labels) or features.
 
-    Args:
-        returned: A dataset, or features, or (features, labels): structures of arrays, which are one batch; or of what
-            `get_next` of an iterator returned.
-        repeat: Whether a batch of arrays comes again and again.
-
-    Raises:
-        InputError: It is something else.
+    The result is a dataset; or features, or (features, labels): structures of arrays, which are one batch (again and
+    again with `repeat`), or of symbols of an iterator's `get_next`. For anything else it raises `InputError`.
     """
     if isinstance(returned, Dataset):
         return returned
-    result = _check_result(returned)
+    result: Any = returned
+    if isinstance(returned, (tuple, list)) and not hasattr(returned, "_fields"):
+        if len(returned) != 2:
+            raise InputError(
+                "input_fn should return (features, labels) as a len 2 tuple. Received: a "
+                f"{type(returned).__name__} of {len(returned)}. Put several features into a dict."
+            )
+        result = tuple(returned)
+    elif returned is None or isinstance(returned, Iterator) or not jax.tree.leaves(returned):
+        raise InputError(f"input_fn must return a dataset, or features. Received: {returned!r}. {_EXAMPLE}")
     if any(isinstance(leaf, Pending) for leaf in jax.tree.leaves(result)):
         return _rearrange(result)
     batch = Dataset.from_tensors(map_structure(_check_array, result))
     return batch.repeat() if repeat else batch
-
-
-def _check_result(returned: PyTree) -> Any:
-    if not isinstance(returned, (tuple, list)) or hasattr(returned, "_fields"):
-        if returned is None or isinstance(returned, Iterator) or not jax.tree.leaves(returned):
-            raise InputError(f"input_fn must return a dataset, or features. Received: {returned!r}. {_EXAMPLE}")
-        return returned
-    if len(returned) != 2:
-        raise InputError(
-            "input_fn should return (features, labels) as a len 2 tuple. Received: a "
-            f"{type(returned).__name__} of {len(returned)}. Put several features into a dict."
-        )
-    return tuple(returned)
 
 
 def _check_array(leaf: Array) -> Any:
@@ -210,7 +194,8 @@ def _rearrange(result: PyTree) -> Dataset:
         )
     iterator: OneShotIterator = leaves[0].iterator
     # No map, which would cost a copy of each element, for what almost all programs return.
-    if iterator.is_all_of(result):
+    own_leaves, own_structure = flatten(iterator.get_next())
+    if structure == own_structure and all(a is b for a, b in zip(leaves, own_leaves, strict=True)):
         return iterator.dataset
     numbers = [leaf.number for leaf in leaves]
 

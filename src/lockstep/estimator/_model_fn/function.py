@@ -16,7 +16,7 @@ from lockstep._engine.step.shares import Shares
 from lockstep._engine.step.tracing import is_traced
 from lockstep._nest import opened
 from lockstep._text import Text
-from lockstep._types import Array, PyTree
+from lockstep._types import Array
 from lockstep.estimator._model_fn.records import SummaryOp
 from lockstep.estimator._model_fn.scope import ModelScope
 from lockstep.estimator._model_fn.variables import Variables, impurity_error
@@ -55,11 +55,9 @@ jax.tree_util.register_dataclass(Data, ["features", "labels", "texts"], [])
 
 @dataclass(frozen=True)
 class ModelCall:
-    """A traced call of a model_fn.
+    """A traced call of a model_fn: the scope it ran in, and the EstimatorSpec it returned.
 
     Attributes:
-        scope: The scope it ran in.
-        spec: The EstimatorSpec it returned.
         assigned: The keys of the variables that it assigned itself; optimizers' updates come later.
     """
 
@@ -69,14 +67,7 @@ class ModelCall:
 
 
 class ModelFunction:
-    """Calls a model_fn as a pure function.
-
-    Args:
-        call: The model_fn as a function of features, labels and mode, which returns a checked EstimatorSpec.
-        mode: "train", "eval" or "infer".
-        variables: The registry of its variables.
-        replicas: Number of replicas.
-        text: The paths of the leaves of (features, labels) that are text.
+    """Calls a model_fn as a pure function; `text` has the paths of the leaves of (features, labels) that are text.
 
     Attributes:
         first: The first call, whose values are dead tracers, but whose records are the reference for later calls.
@@ -119,7 +110,12 @@ class ModelFunction:
         )
         # The same names and the same random numbers in each call: only then are retraced calls the same function.
         with _fresh_state(self.variables.random_state), scope:
-            features, labels = self._with_text(scope, (data.features, data.labels))
+
+            def replace_text(path: tuple[Any, ...], leaf: Array) -> Any:
+                name = jax.tree_util.keystr(path)
+                return Text(scope, name, tuple(leaf.shape)) if name in self._text else leaf
+
+            features, labels = jax.tree_util.tree_map_with_path(replace_text, (data.features, data.labels))
             spec = self._call(opened(features), opened(labels), self.mode)
             return ModelCall(scope, spec, frozenset(scope.assigned))
 
@@ -144,16 +140,6 @@ class ModelFunction:
         for kind, before in first.items():
             if now[kind] != before:
                 raise impurity_error(f"its {kind} were {before} in the first call, now they are {now[kind]}")
-
-    def _with_text(self, scope: ModelScope, tree: PyTree) -> Any:
-        if not self._text:
-            return tree
-
-        def replace_text(path: tuple[Any, ...], leaf: Array) -> Any:
-            name = jax.tree_util.keystr(path)
-            return Text(scope, name, tuple(leaf.shape)) if name in self._text else leaf
-
-        return jax.tree_util.tree_map_with_path(replace_text, tree)
 
 
 def _records_of(call: ModelCall) -> dict[str, Any]:
@@ -184,12 +170,7 @@ def _fresh_state(random_state: dict[str, Any]) -> Generator[None]:
 
 @dataclass(frozen=True)
 class Selection:
-    """Selection of a step's outputs.
-
-    Attributes:
-        names: Names of recorded arrays to return; scalars are always returned.
-        hooks: Returns the hooks of a spec.
-    """
+    """Selection of a step's outputs: recorded arrays by name, and the traced values of a spec's hooks."""
 
     names: frozenset[str]
     hooks: Callable[[Any], list[Any]]

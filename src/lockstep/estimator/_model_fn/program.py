@@ -29,12 +29,7 @@ _ADVICE = (
 class ModelProgram(CompiledProgram):
     """A compiled step of a model_fn, for batches that may hold text.
 
-    Args:
-        mode: "train", "eval" or "infer".
-        steps: The step functions to compile.
-        replicas: The replicas it runs on.
-        needs: Integers that the model_fn computes from text.
-        slots: Returns the indices of the state's leaves that are optimizer slots.
+    `slots` returns the indices of the state's leaves that are optimizer slots, which ZeRO-1 shards.
     """
 
     def __init__(

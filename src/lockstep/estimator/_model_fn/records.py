@@ -14,14 +14,7 @@ SummaryKind = Literal["scalar", "histogram", "image", "text"]
 
 @dataclass(frozen=True)
 class SummaryOp:
-    """A value for TensorBoard.
-
-    Attributes:
-        kind: The kind of summary.
-        tag: The summary's name.
-        value: The array; a tracer while the model_fn is traced.
-        max_outputs: The maximum number of images of a batch.
-    """
+    """A value for TensorBoard, a tracer while the model_fn is traced; of images the first `max_outputs` of a batch."""
 
     kind: SummaryKind
     tag: str
@@ -51,8 +44,6 @@ class TrainOp:
     """A training operation: an update of variables, run by the step program.
 
     Attributes:
-        rule: The update rule.
-        variables: The variables to update.
         counts: Whether it increments the global step.
         loss: The loss to differentiate; `None` if gradients are given.
         gradients: A gradient or `None` for each variable; empty if the loss is differentiated.
@@ -132,7 +123,6 @@ class HostNeed:
     Attributes:
         leaf: The path of the text in the data.
         function: Maps an object array of bytes to integers of the same shape.
-        dtype: The dtype of the integers.
     """
 
     leaf: str

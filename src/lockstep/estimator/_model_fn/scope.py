@@ -28,12 +28,7 @@ _running = threading.local()
 
 
 class ReachedGradient(Exception):
-    """Control flow: the call has reached the gradients it was traced for.
-
-    Attributes:
-        loss: The loss to differentiate.
-        keys: The keys of the variables.
-    """
+    """Control flow: the call has reached the gradients it was traced for, of this loss by these variables."""
 
     def __init__(self, loss: Tensor, keys: tuple[str, ...]) -> None:
         super().__init__()
@@ -133,7 +128,8 @@ class ModelScope(keras.StatelessScope):
 
     def key_of(self, variable: Variable) -> str:
         """Returns the name of a variable in checkpoints, such as "dense/kernel"."""
-        return self._key(variable)
+        registered = self._registered.get(id(variable))
+        return registered[1] if registered else self._register_existing(variable)
 
     def known_key_of(self, variable: Variable) -> str | None:
         """Returns the name of a variable in checkpoints; `None` if it is not registered so far."""
@@ -161,14 +157,10 @@ class ModelScope(keras.StatelessScope):
         dtype: DType,
         local: bool = False,
     ) -> Any:
-        """Returns a non-trainable variable whose first value depends on those of earlier variables.
+        """Returns a non-trainable variable, of the key `name`, created on first use.
 
-        Args:
-            name: The key.
-            initial: Computes the first value from those of earlier variables, by key.
-            shape: The shape.
-            dtype: The dtype.
-            local: Whether it starts anew in each run and is in no checkpoint.
+        `initial` computes the first value from those of earlier variables, by key. A `local` one starts anew in each
+        run and is in no checkpoint.
         """
         if name not in self._own:
             # Keras' constructor calls `register`, which takes the pending entry; its own "zeros" is never used.
@@ -223,7 +215,7 @@ class ModelScope(keras.StatelessScope):
 
     def get_current_value(self, variable: Variable) -> Any:
         """Returns a variable's value; Keras' stateless scope calls it."""
-        key = self._key(variable)
+        key = self.key_of(variable)
         # In the first call, which is traced for shapes alone.
         if key not in self._values:
             entry = self._variables.entries[key]
@@ -233,13 +225,9 @@ class ModelScope(keras.StatelessScope):
     def add_update(self, update: tuple[Any, Any]) -> None:
         """Assigns a variable's value; Keras' stateless scope calls it."""
         variable, value = update
-        key = self._key(variable)
+        key = self.key_of(variable)
         self.assigned.add(key)
         self._values[key] = value
-
-    def _key(self, variable: Variable) -> str:
-        registered = self._registered.get(id(variable))
-        return registered[1] if registered else self._register_existing(variable)
 
     def _register_existing(self, variable: Variable) -> str:
         """Registers a variable that this call uses and has not created."""
@@ -273,14 +261,7 @@ def current() -> ModelScope | None:
 
 
 def demand(caller: str) -> ModelScope:
-    """Returns the scope of the current model_fn call.
-
-    Args:
-        caller: Name of the function that needs it, for the error.
-
-    Raises:
-        StartupOrderError: Outside of a model_fn.
-    """
+    """Returns the scope of the current model_fn call; raises `StartupOrderError` outside of one, for `caller`."""
     scope = current()
     if scope is None:
         raise StartupOrderError(

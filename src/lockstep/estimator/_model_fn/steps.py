@@ -38,7 +38,6 @@ class Steps:
 
     Args:
         compute: Computes one step on shards: `(state, shards) -> (outputs, state)`.
-        replicas: The replicas the step runs on.
         roles: Returns the role of each variable in local SGD.
         begin: Returns a step on shards that is split before the update; `None` if the step has no update.
     """

@@ -35,8 +35,6 @@ class Entry:
 
     Attributes:
         key: Name in checkpoints.
-        shape: Shape.
-        dtype: Name of the dtype.
         trainable: Whether optimizers update it.
         local: Whether it starts anew in each run and is in no checkpoint.
         aggregation: The replicas' aggregation, see `keras.Variable.aggregation`.
@@ -61,11 +59,7 @@ class Entry:
 
 
 class Variables:
-    """The registry of a model_fn's variables.
-
-    Args:
-        seed: The seed of random numbers in each call; `None` for one drawn from Python's generator.
-    """
+    """The registry of a model_fn's variables; `seed` is that of random numbers in each call."""
 
     def __init__(self, seed: int | None = None) -> None:
         self.entries: dict[str, Entry] = {}
@@ -98,9 +92,6 @@ class Variables:
 
     def complete(self, registered: Mapping[str, Any]) -> None:
         """Ends a call: the first one fixes the registry, later ones must have registered the same variables.
-
-        Args:
-            registered: The call's variables, by key.
 
         Raises:
             ArgumentError: If a later call lacks variables, or others are trainable.

@@ -1,4 +1,4 @@
-"""Signatures of an export: receiver functions as functions of the callers' inputs, and the programs they feed.
+"""Export of a checkpoint: its signatures, and receiver functions as functions of the callers' inputs.
 
 Source: receiver functions and names of signatures as tf.estimator.Estimator.export_saved_model has them.
 """
@@ -6,6 +6,7 @@ Source: receiver functions and names of signatures as tf.estimator.Estimator.exp
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,15 +14,21 @@ from typing import Any
 import jax
 from jax import export
 
+from lockstep import checkpoint
+from lockstep._types import PyTree
 from lockstep.data.internal import TEXT, TensorSpec
-from lockstep.errors import ArgumentError
-from lockstep.estimator._export.outputs import ExportOutput
+from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.estimator._core import EstimatorCore, restore
+from lockstep.estimator._export.outputs import EvalOutput, ExportOutput, export_outputs_of
 from lockstep.estimator._export.placeholders import Collecting, Feeding, ParsedText, running
 from lockstep.estimator._export.receivers import (
     ServingInputReceiver,
     SupervisedInputReceiver,
     TensorServingInputReceiver,
 )
+from lockstep.estimator._mode_keys import ModeKeys
+from lockstep.estimator._model_fn.function import Data, ModelFunction
+from lockstep.estimator._model_fn.variables import Variables
 from lockstep.saved_model import (
     CLASSIFY_METHOD_NAME,
     DEFAULT_SERVING_SIGNATURE_DEF_KEY,
@@ -29,9 +36,13 @@ from lockstep.saved_model import (
     REGRESS_METHOD_NAME,
     SERVING,
     SignatureFunction,
+    write_version,
 )
+from lockstep.saved_model.internal import Range, traced
 
 _log = logging.getLogger("lockstep")
+# TensorFlow's tags of the graphs of each mode.
+_TAGS = {ModeKeys.PREDICT: (SERVING,), ModeKeys.EVAL: ("eval",)}
 # Variables, features (and labels) to what is exported, by name.
 Call = Callable[..., Mapping[str, ExportOutput]]
 _FRIENDLY = {
@@ -49,14 +60,69 @@ _EXAMPLE_SIZE = 2
 _Origin = tuple[str, str | None] | None
 
 
+def export_checkpoint(
+    core: EstimatorCore,
+    base: str | os.PathLike[str],
+    receiver_fns: Mapping[str, Callable[[], Any]],
+    assets: Mapping[str, Any] | None,
+    as_text: bool,
+    checkpoint_path: str | None,
+) -> bytes:
+    """Exports a checkpoint to a new directory in `base`; see `Estimator.export_saved_model`."""
+    path = checkpoint_path or core.latest_checkpoint()
+    if path is None:
+        raise ArgumentError(f"Couldn't find trained model at {core.model_dir}. Train first, or give checkpoint_path.")
+    functions: dict[str, SignatureFunction] = {}
+    variables: dict[str, Any] = {}
+    # A training that goes on must not delete the checkpoint meanwhile.
+    with checkpoint.pinned(path):
+        for mode, receiver_fn in receiver_fns.items():
+            if mode not in _TAGS:
+                raise UnsupportedError(
+                    f"An export predicts or evaluates; it does not train. Received: mode {mode!r}. Continue training "
+                    "from the checkpoints in model_dir, or start from them with WarmStartSettings."
+                )
+            exported = _Exported(core, mode, receiver_of(receiver_fn))
+            variables.update(restore(exported.variables, path))
+            functions.update(exported.signatures())
+    return os.fsencode(write_version(base, functions, variables, assets, as_text))
+
+
+class _Exported:
+    """A model_fn in one mode, traced for the inputs of a receiver function."""
+
+    def __init__(self, core: EstimatorCore, mode: str, receiver: Receiver) -> None:
+        self.variables = Variables(core.config.tf_random_seed)
+        self._mode = mode
+        self._receiver = receiver
+        self._function = ModelFunction(core.call_model_fn, mode, self.variables, 1, frozenset())
+        self._outputs: dict[str, ExportOutput] = {}
+
+        def look(variables: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+            self._outputs = self._call(variables, *receiver.feed.data(inputs))
+            return next(iter(self._outputs.values())).tensors()
+
+        # Traced once, abstractly, for the names of variables and outputs: only then are there values to restore.
+        traced(SignatureFunction(look, receiver.inputs, receiver.parse), {}, Range(2, 2))
+
+    def signatures(self) -> dict[str, SignatureFunction]:
+        """Returns the signatures, by name."""
+        return signatures_of(self._outputs, self._receiver, self._call, _TAGS[self._mode])
+
+    def _call(
+        self, variables: dict[str, Any], features: PyTree, labels: PyTree | None = None
+    ) -> dict[str, ExportOutput]:
+        call = self._function(variables, Data(features, labels))
+        self._function.finish(call)
+        spec = call.spec
+        if self._mode == ModeKeys.PREDICT:
+            return export_outputs_of(spec.export_outputs, spec.predictions)
+        return {self._mode: EvalOutput(spec.loss, spec.predictions, spec.eval_metric_ops)}
+
+
 @dataclass(frozen=True)
 class Feed:
-    """A way to give a receiver function its inputs.
-
-    Attributes:
-        inputs: Specs of the callers' inputs, by name.
-        parse: Features of inputs that are serialized examples, by name.
-    """
+    """A way to give a receiver function its inputs: their specs, and the features of serialized examples, by name."""
 
     inputs: dict[str, TensorSpec]
     parse: dict[str, Mapping[str, Any]]
@@ -64,11 +130,7 @@ class Feed:
     _origins: dict[int, _Origin]
 
     def features(self, inputs: Mapping[str, Any]) -> Any:
-        """Computes the features of inputs; inside of a trace these may be traced, outside they are arrays.
-
-        Args:
-            inputs: Values by name; for serialized examples, a dict of their features.
-        """
+        """Computes the features of inputs, values by name; for serialized examples, a dict of their features."""
         return self._receive(inputs).features
 
     def data(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -92,11 +154,9 @@ class Feed:
 
 @dataclass(frozen=True)
 class Receiver:
-    """A receiver function, traced: its inputs, features and labels.
+    """A receiver function, traced: its inputs, and alternative ones by name.
 
     Attributes:
-        feed: The callers' inputs.
-        alternatives: Alternative inputs, by name.
         excluded: Reasons why further alternatives are unusable, by name.
     """
 
@@ -122,13 +182,8 @@ class Receiver:
 def receiver_of(receiver_fn: Callable[[], Any]) -> Receiver:
     """Runs a receiver function once to collect its inputs.
 
-    Args:
-        receiver_fn: A serving_input_receiver_fn, or a receiver function for training or evaluation.
-
     Raises:
-        ArgumentError: If it is no function, or returns no receiver, or needs inputs that callers cannot
-            give.
-        Exception: The function's own exceptions.
+        ArgumentError: If it is no function, or returns no receiver, or needs inputs that callers cannot give.
     """
     if not callable(receiver_fn):
         raise ArgumentError(
@@ -259,14 +314,10 @@ def _plans_of(export_outputs: Mapping[str, ExportOutput], receiver: Receiver) ->
 def signatures_of(
     export_outputs: Mapping[str, ExportOutput], receiver: Receiver, call: Call, tags: tuple[str, ...] = (SERVING,)
 ) -> dict[str, SignatureFunction]:
-    """Returns the signatures for a model's export outputs, for `lockstep.saved_model.write`.
+    """Returns the signatures for a model's export outputs, of which only kinds and names are used.
 
-    Args:
-        export_outputs: `ExportOutput`s by name, from a call of the model_fn; only their kinds and names are used.
-        receiver: The traced receiver function.
-        call: The model: a pure function of the variables by name, the features and, if the receiver has them, the
-            labels, which returns the `ExportOutput`s by name.
-        tags: Tags of the exported graph.
+    `call` is the model: a pure function of the variables by name, the features and, if the receiver has them, the
+    labels, which returns the `ExportOutput`s by name.
     """
     functions: dict[tuple[int, str, int], Any] = {}
     signatures: dict[str, SignatureFunction] = {}
