@@ -50,6 +50,7 @@ _STEPS: dict[str, Callable[[ModelFunction, Replicas, Selection], Steps]] = {
     "infer": predict_step,
 }
 _HOOKS = {
+    # The order is that of the outputs; all workers must have the same, so the chief's hooks are traced everywhere.
     "train": ("training_hooks", "training_chief_hooks"),
     "eval": ("evaluation_hooks",),
     "infer": ("prediction_hooks",),
@@ -102,12 +103,14 @@ class EstimatorCore:
 
     def first_device_replicas(self) -> Replicas:
         """Returns this process' first device as replicas."""
+        # The same object for all calls: cached programs are known by the replicas they were compiled for.
         if self._first_device is None:
             self._first_device = Replicas(Runtime(), default_devices()[:1])
         return self._first_device
 
     def compile(self, mode: str, replicas: Replicas, input: Input) -> CompiledModelFn:
         """Traces and compiles the model_fn for a mode and the batches of an input."""
+        # The first batch stays in the source: the run begins with it.
         example = input.source.peek()
         # By shapes without the batch size: programs are compiled per batch size, but variables do not depend on it.
         leaves, treedef = jax.tree.flatten(example)
@@ -135,6 +138,7 @@ class EstimatorCore:
 
     def call_model_fn(self, features: PyTree, labels: PyTree, mode: str) -> EstimatorSpec:
         """Calls the model_fn; raises `ArgumentError` if it returns anything but an EstimatorSpec of this mode."""
+        # Copies, as in TensorFlow: a model_fn may change its params, and is called again for each mode.
         spec = call_model_fn(self.model_fn, features, labels, mode, self.params, copy.copy(self.config))
         if not isinstance(spec, EstimatorSpec):
             raise ArgumentError(f"model_fn should return an EstimatorSpec. Received: {spec!r} in mode {mode!r}.")
@@ -172,6 +176,7 @@ class CompiledModelFn:
         self.replicas = replicas
         self.variables = Variables(seed)
         self._function = ModelFunction(call, mode, self.variables, replicas.count, text_leaves(example))
+        # Names of arrays that hooks fetch, besides scalars, which are outputs anyway.
         self._wanted: frozenset[str] = frozenset()
         steps = self._steps()
         # Abstract evaluation: learns variables, hooks and metrics without compiling or allocating anything.

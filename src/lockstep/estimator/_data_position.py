@@ -19,6 +19,7 @@ from lockstep.errors import LockstepError
 _log = logging.getLogger("lockstep")
 
 _KEY = "training"
+# Of the entry in a checkpoint; another one is not understood, and the data begin anew.
 _VERSION = 1
 _RESIDUALS = "lockstep/residuals/"
 
@@ -32,6 +33,7 @@ class RestoredPosition:
         self._message = None
         if loaded is not None:
             arrays = {k: v for k, v in loaded.arrays.items() if k.startswith(_RESIDUALS)}
+            # Bytes, as only their number goes through the agreement at the start; the rest is broadcast.
             self._message = sending.to_bytes(loaded.extra.get(_KEY), arrays)
         self.training: dict[str, Any] | None = None
         self.residuals: dict[str, Any] = {}
@@ -89,6 +91,7 @@ class InputState:
         if training.get("version") != _VERSION:
             self._log_on_chief("The checkpoint does not say how far the data were used: they begin at their beginning.")
             return
+        # A complete call: as in TensorFlow, the next one begins with the beginning of its data.
         if training["ended"]:
             return
         if training.get("data") is None:

@@ -203,6 +203,7 @@ def make_stop_at_checkpoint_step_hook(
             "All workers stop after the same step, and none waits for a file: received "
             f"wait_after_file_check_secs={wait_after_file_check_secs!r}. Leave it out."
         )
+    # TensorFlow's hook polls for the chief's file, as its workers stop at steps of their own.
     return StopAtStepHook(last_step=last_step)
 
 
@@ -309,6 +310,7 @@ def _make_hook(
 def _history(eval_dir: str | os.PathLike[str], metric: str, min_steps: int) -> Iterator[tuple[int, float]]:
     """Yields the steps of evaluations, from `min_steps` on, and the metric there."""
     evaluated = {step: metrics for step, metrics in read_eval_metrics(eval_dir).items() if step >= min_steps}
+    # An evaluation may lack it, such as one of another name in the same directory; all of them may not.
     if evaluated and not any(metric in metrics for metrics in evaluated.values()):
         names = sorted({name for metrics in evaluated.values() for name in metrics})
         raise ArgumentError(

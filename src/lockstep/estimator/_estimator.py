@@ -210,6 +210,7 @@ class Estimator:
 
         Source: tf.estimator.Estimator.predict.
         """
+        # A generator, as in TensorFlow: nothing is read before the first prediction is asked for.
         path = checkpoint_path or self.latest_checkpoint()
         if path is None:
             _log.info(
@@ -300,6 +301,7 @@ class Estimator:
 
     def eval_dir(self, name: str | None = None) -> str:
         """Returns the directory of an evaluation's event files."""
+        # TensorFlow's names: early stopping and BestExporter look for event files there.
         return os.path.join(self.model_dir, "eval" if not name else f"eval_{name}")
 
     def _evaluate_in_memory(
@@ -335,12 +337,14 @@ def _config_with(config: RunConfig | None, model_dir: str | os.PathLike[str] | N
         _log.info("Using default config.")
         config = RunConfig()
     given = None if model_dir is None else os.fspath(model_dir)
+    # TensorFlow's rule: twice the same is fine.
     if given is not None and config.model_dir is not None and given != config.model_dir:
         raise ArgumentError(
             "model_dir are set both in constructor and RunConfig, but with different values. In constructor: "
             f"{given!r}, in RunConfig: {config.model_dir!r}. Give it once."
         )
     if given is None and config.model_dir is None:
+        # As in TensorFlow, with the same warning: checkpoints there are lost with the machine's temporary files.
         given = tempfile.mkdtemp()
         _log.warning("Using temporary folder as model directory: %s", given)
     return config if given is None else config.replace(model_dir=given)

@@ -16,6 +16,7 @@ from lockstep.estimator._arguments import check_hooks
 from lockstep.estimator._mode_keys import MODES, ModeKeys
 from lockstep.estimator._model_fn.records import GroupOp, MetricOp, group
 
+# tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY.
 DEFAULT_SIGNATURE = "serving_default"
 # Names that evaluate() gives results of its own.
 _RESERVED = ("loss", "global_step")
@@ -194,6 +195,7 @@ class EstimatorSpec(_EstimatorSpec):
                 f"An EstimatorSpec of mode {self.mode!r} has {', '.join(self._fields)}, and keeps its mode. Received: "
                 f"{kwargs!r}."
             )
+        # Checked again, unlike a NamedTuple's own.
         return EstimatorSpec(**{**self._asdict(), **kwargs})
 
 
@@ -208,6 +210,7 @@ def _check_loss(loss: Tensor, mode: str) -> Any:
             f"Loss must be scalar. Received: shape {tuple(array.shape)}. Take tf.reduce_mean of it, or divide its sum "
             "by the size of the batch."
         )
+    # TensorFlow takes (1,), too; hooks and averages expect a scalar.
     return array.reshape(()) if array.shape else array
 
 

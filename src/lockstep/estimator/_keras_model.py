@@ -82,6 +82,7 @@ def _model_fn(model: Model, names: dict[str, str], export_outputs: Mapping[str, 
         with _fresh_loss_averages(this):
             loss = this.compute_loss(x=inputs, y=labels, y_pred=outputs, training=mode == ModeKeys.TRAIN)
         if mode == ModeKeys.TRAIN:
+            # The optimizer's rule is used, with slots of the Estimator's.
             train_op = minimize(loss, model.optimizer, var_list=this.trainable_variables)
             return EstimatorSpec(mode, predictions=predictions, loss=loss, train_op=train_op)
         metrics = _metrics(compiled, this, labels, outputs, names)
@@ -92,6 +93,7 @@ def _model_fn(model: Model, names: dict[str, str], export_outputs: Mapping[str, 
 
 def _model_of_call(model: Model, compiled: dict[str, Any]) -> Any:
     """Returns the model itself if it is built, else this call's copy, whose variables the call creates."""
+    # Its weights are the first values: the scope registers variables from outside with the values that they have.
     if model.built and model.weights:
         return model
     try:
@@ -135,6 +137,7 @@ def _metrics(
     compiled: dict[str, Any], model: Model, labels: PyTree, outputs: PyTree, names: dict[str, str]
 ) -> dict[str, Any]:
     """Returns new copies of the compiled metrics, whose counts belong to this evaluation."""
+    # Deserialized anew: those of the model were compiled with variables of its own.
     metric_lists = [
         keras.saving.deserialize_keras_object(compiled.get(kind)) for kind in ("metrics", "weighted_metrics")
     ]

@@ -87,6 +87,7 @@ def examples_of(batches: Iterator[Any]) -> Iterator[Any]:
     """
     for batch in batches:
         leaves = jax.tree.leaves(batch)
+        # A value without rows, such as a scalar, fits no example.
         lengths = {np.shape(leaf)[:1] for leaf in leaves}
         if len(lengths) != 1 or lengths == {()}:
             raise ArgumentError(

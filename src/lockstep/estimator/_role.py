@@ -25,6 +25,7 @@ from lockstep.cluster_resolver.internal import (
 
 _CHIEF_EXAMPLE = '{"chief": ["host0:2222"], "worker": ["host1:2222", "host2:2222"]}'
 _TASK_EXAMPLE = '"task": {"type": "worker", "index": 0}'
+# TensorFlow calls int() on an index. At most 9 digits: no cluster is larger, and int() of a long text is slow.
 _INTEGER = re.compile(r"\s*[+-]?[0-9]{1,9}\s*")
 
 
@@ -173,6 +174,7 @@ def _index(field: Field) -> Field:
 
 def _global_id(cluster: ClusterSpec, task: Task) -> int:
     """Returns the global id: chief first, then the other jobs in alphabetical order, and `ps` last."""
+    # TensorFlow's _get_global_id_in_cluster.
     jobs = sorted(cluster.jobs, key=lambda job: (job not in ("chief", "master"), job == "ps", job))
     return sum(len(cluster.job_tasks(job)) for job in jobs[: jobs.index(task.type)]) + task.index
 

@@ -42,6 +42,7 @@ REPLACEABLE = (
 
 _OF_THE_ROLE = tuple(field.name for field in fields(Role))
 _STRATEGIES = ("train_distribute", "eval_distribute")
+# TensorFlow's default.
 _DEFAULT_SECS = 600
 _BOTH = (
     "Checkpoints are saved by steps or by seconds. Received: save_checkpoints_steps={} and save_checkpoints_secs={}. "
@@ -192,6 +193,7 @@ class RunConfig:
     ) -> None:
         # Before any other local: all arguments by name, as `replace` takes them.
         values = {name: value for name, value in locals().items() if name in REPLACEABLE}
+        # Once: `replace` must give the same role, whatever the program does to the environment meanwhile.
         self._environment = read_environment()
         config = self._environment.config
         if config.values:
@@ -262,6 +264,7 @@ class RunConfig:
         return f"{type(self).__name__}({self})"
 
     def __str__(self) -> str:
+        # TensorFlow logs vars(config), whose names have underscores.
         return str({f"_{name}": getattr(self, name) for name in (*REPLACEABLE, *_OF_THE_ROLE)})
 
 

@@ -24,6 +24,7 @@ from lockstep.estimator._model_fn.variables import GLOBAL_STEP
 from lockstep.estimator._state import VariableState
 from lockstep.estimator._types import Hook
 
+# Where no hook limits how many steps a dispatch runs, the program and the input do.
 _UNLIMITED_STEPS = 1 << 30
 
 
@@ -193,6 +194,7 @@ class Session:
 
     def values(self) -> dict[str, np.ndarray]:
         """Returns the variables of checkpoints, on the host."""
+        # Without local ones, such as metrics, which each evaluation starts anew.
         return {key: self._state.value(key) for key in self._compiled.variables.checkpoint_keys()}
 
     def _fetch_named(self, name: str, raw: bool) -> Any:
@@ -212,6 +214,7 @@ class Session:
         if name in self._state:
             return self._state.value(name)
         known = ["loss", GLOBAL_STEP, *self._compiled.names, *self._compiled.variables.entries]
+        # The likely ones, or the first few: a model has hundreds of variables.
         close = difflib.get_close_matches(name, known, 3) or known[:8]
         raise ArgumentError(
             f"A hook asks for values by the names that the model_fn has given. Received: {name!r}; there are "
@@ -236,6 +239,7 @@ class Session:
         # Raw values stay on devices: a hook that reads them later does not wait for the step.
         if raw:
             return value
+        # Text is integers and a vocabulary on the device.
         array = value.on_host() if isinstance(value, Words) else np.asarray(value)
         # A dispatch of several steps has a row for each: a hook sees the last step's, as if it were called after it.
         places = self._outputs.places if self._outputs is not None else None
@@ -255,6 +259,7 @@ class HookRunner:
         self._called: list[tuple[Any, SessionRunContext, SessionRunArgs | None]] = []
         self._wants_stop = False
         # The global step after which to call each hook; in the past for hooks that are called after every dispatch.
+        # All of them after the first step: a hook's own interval counts from a step that it has seen.
         self._due: list[float] = [session.global_step + 1 for _ in self._hooks]
 
     def create(self) -> None:

@@ -134,6 +134,7 @@ class ConfigProto(_Settings):
 
     def __setattr__(self, name: str, value: object) -> None:
         """Checks a setting."""
+        # The usual way to keep TensorFlow off GPUs changes nothing where there are none.
         if name == "device_count" and value == {"GPU": 0} and not gpus.count():
             object.__setattr__(self, name, value)
         elif name != "gpu_options":

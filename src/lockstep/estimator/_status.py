@@ -49,6 +49,7 @@ class StatusFile:
         with self._lock:
             if self._published is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
+                # Of processes that were killed while they wrote.
                 remove_leftovers(str(self._path.parent))
             # The generation tells a restarted run from the one before it under the same id.
             self._published = json.dumps({**self._identity, **status}).encode()
@@ -117,6 +118,7 @@ class StatusWatch:
     def may_be_of_this_run(self) -> bool:
         """Returns whether neither id nor generation of the latest status names another run."""
         run_id, number = self.latest.get("run_id"), self.latest.get("generation")
+        # One without an id may be started by hand beside a launched job.
         if run_id and self._run_id and run_id != self._run_id:
             return False
         return bool(self.latest) and not (isinstance(number, int) and number < self._generation)
@@ -153,6 +155,7 @@ def _read(path: Path) -> tuple[Any, Status] | None:
     except OSError:
         return None
     try:
+        # Replaced atomically, so a file that is no JSON was written by something else.
         status = json.loads(content)
     except ValueError:
         status = None

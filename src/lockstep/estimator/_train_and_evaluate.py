@@ -200,6 +200,7 @@ class _Trainer:
         self._train_spec = train_spec
         self._eval_spec = eval_spec
         self._config: Any = estimator.config
+        # Before the first message to the evaluator: `former` must be the status of an earlier run.
         self._status = StatusFile(estimator.model_dir, "trainer")
         self._evaluator = StatusWatch(estimator.model_dir, "evaluator")
         self._is_distributed = bool(self._config.cluster_spec)
@@ -253,6 +254,7 @@ class _Trainer:
         evaluations = Evaluations(self._estimator, self._eval_spec, spec.max_steps, strategy, runtime.is_chief)
         listener = EvaluationListener(evaluations, runtime, self._eval_spec.throttle_secs, self._is_evaluator_alive)
         with self._publishing(runtime):
+            # Each evaluation between two steps would compile the same program again.
             with core_of(self._estimator).cache_programs():
                 self._train(runtime, (listener,))
             if listener.is_left_to_evaluator:
@@ -286,8 +288,10 @@ class _Trainer:
             self._publish(runtime, state="preempted")  # The evaluator waits for the restarted trainer.
             raise
         except BaseException as error:
+            # Of any kind, also SystemExit: an evaluator would wait for LOCKSTEP_PEER_TIMEOUT otherwise.
             self._publish(runtime, state="failed", error=f"{type(error).__name__}: {error}")
             raise
+        # For messages: the evaluator itself goes by the checkpoints.
         step = global_step_of(self._estimator.latest_checkpoint()) if runtime.is_chief else None
         self._publish(runtime, state="ended", step=step)
 
@@ -323,6 +327,7 @@ class _EvaluatorWait:
     def look(self) -> dict[str, Any]:
         """Returns whether the wait is over, and the result."""
         status = self._watch.look() or self._early_evaluator_status()
+        # An earlier step is of a run before: the evaluator has not seen this end yet.
         if status.get("is_final") and int(status.get("step") or 0) >= self._step:
             return {"is_over": True, "result": status["result"]}
         if "error" in status and not status.get("is_restarted"):

@@ -76,6 +76,7 @@ class Training:
         self._all_save = True
         self._waits = False
         self._last: Outputs | None = None
+        # The input_fn is called now, before the model_fn, in TensorFlow's order.
         self._input = Input(request.input_fn, "train", replicas, is_distributed, core.params, core.config)
 
     def run(self) -> int:
@@ -97,6 +98,7 @@ class Training:
         session = self._session = Session(compiled, state, start, runtime.is_chief, signals, save, self._flush)
         init_fn = compiled.spec.scaffold.init_fn
         # TensorFlow's Scaffold runs init_fn only where no checkpoint is restored.
+        # What it assigns on the chief counts.
         if init_fn is not None and session.global_step == 0:
             init_fn(session)
             if not runtime.is_alone:
@@ -150,6 +152,7 @@ class Training:
             if loaded is not None:
                 progress_file.mark("restored")
         position = RestoredPosition(compiled.program, runtime.is_chief, loaded)
+        # Variables by name, shape and dtype: their values come from the chief.
         settings = {"variables": compiled.digest(), "steps": [self._request.steps, self._request.max_steps]}
         # One message says both: who differs must be told before values of other shapes are broadcast.
         answers = runtime.agree("Estimator.train", [settings, position.message_size()], timeout)
@@ -168,6 +171,7 @@ class Training:
 
     def _step_limit(self, compiled: CompiledModelFn, hooks: Sequence[Any], start: int) -> int | None:
         """Returns the maximum number of steps, StopAtStepHooks included, so that all workers stop exactly there."""
+        # A hook with num_steps has no last_step yet: it stops by a signal, with workers some steps later.
         ends = [hook.last_step for hook in hooks if isinstance(hook, StopAtStepHook) and hook.last_step is not None]
         if self._request.steps is not None:
             ends.append(start + self._request.steps)
@@ -263,6 +267,7 @@ class Training:
         store = self._stores[key]
         with self._defer_save_errors():
             store.save(step, {**values, **arrays}, extra)
+            # Else it is written in the background, and its error comes with a later step.
             if self._waits:
                 store.wait()
         return store.prefix_of(step)

@@ -197,6 +197,7 @@ def _matching_names(names: list[str], pattern: str) -> list[str]:
 
 
 def _check_used(setting: str, given: Mapping[str, Any], names: list[str]) -> None:
+    # TensorFlow raises an error as well: a misspelled name would silently train from new values.
     unused = [name for name in given if name not in names]
     if unused:
         raise ArgumentError(
@@ -245,6 +246,7 @@ def _misfit_error(name: str, difference: str) -> ArgumentError:
 def _words(name: str, vocabulary: str | os.PathLike[str], size: int | None) -> list[bytes]:
     """Returns the first `size` words of a vocabulary, or all."""
     try:
+        # Bytes: TensorFlow does not decode them, and files need not be UTF-8.
         words = Path(os.fsdecode(vocabulary)).read_bytes().splitlines()
     except OSError as error:
         raise DataNotFoundError(
@@ -253,6 +255,7 @@ def _words(name: str, vocabulary: str | os.PathLike[str], size: int | None) -> l
     selected = words if size is None else words[:size]
     if size is not None and len(selected) < size:
         raise _misfit_error(name, f"it speaks of {size} words, and {vocabulary} has {len(words)}")
+    # Which of its rows were meant would be a guess.
     if len(set(selected)) < len(selected):
         raise _misfit_error(name, f"{vocabulary} has a word twice")
     return selected

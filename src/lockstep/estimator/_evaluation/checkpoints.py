@@ -82,6 +82,7 @@ def as_json(result: Result) -> JSON:
     metrics, exports = result
     if metrics is None:
         return None
+    # Metrics may be arrays, whose dtypes JSON does not have.
     encoded = {name: [v.dtype.name, v.tolist()] if isinstance(v, np.ndarray) else v for name, v in metrics.items()}
     return [encoded, [e if e is None else os.fsdecode(e) for e in exports or ()]]
 
@@ -146,6 +147,7 @@ class EvaluationListener(CheckpointSaverListener):
     def _agree(self, is_due: bool) -> bool:
         """Broadcasts the chief's decision, by its clock and its view of an evaluator task."""
         if not self.is_left_to_evaluator:
+            # One message for both: each agreement is a round trip between two steps.
             mine = [is_due, self._has_evaluator()]
             is_due, self.is_left_to_evaluator = self._runtime.agree("whether to evaluate this checkpoint", mine)[0]
         return is_due and not self.is_left_to_evaluator

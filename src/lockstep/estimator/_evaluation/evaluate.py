@@ -112,6 +112,7 @@ def _run(
         runtime.demand_same("settings of evaluation", [compiled.digest(), steps], "Evaluate alike on every worker.")
         state.broadcast_from_chief()
     step = state.global_step
+    # Signals of a process alone: nothing stops an evaluation but its data and `steps`, alike on all workers.
     session = Session(compiled, state, step, runtime.is_chief, AloneSignals())
     # Metrics are running totals in the state, so the last outputs hold those of all batches.
     last: deque[Outputs] = deque(maxlen=1)
@@ -172,6 +173,7 @@ def _write(directory: str, metrics: Metrics, path: str | None) -> None:
             file.scalar(name, value, step)
     if path is not None:
         _log.info("Saving 'checkpoint_path' summary for global step %d: %s", step, path)
+        # TensorFlow writes it too: TensorBoard shows which checkpoint the numbers are of.
         file.text_of_plugin("checkpoint_path", "text", path, step)
     file.close()
 
@@ -239,6 +241,7 @@ class InMemoryEvaluatorHook(SessionRunHook):
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         """Evaluates, if it is time to."""
+        # TensorFlow counts iterations of this run, not global steps.
         done = int(run_context.session.run(GLOBAL_STEP)) - self._first_step
         if self._timer.should_trigger_for_step(done):
             self._evaluate(run_context.session, done)

@@ -78,6 +78,7 @@ class Evaluator:
                         _log.info("Waiting %f secs before starting next eval run.", left)
                     self._wait(self._round_began + max(self._spec.throttle_secs, _POLL_SECONDS))
             except BaseException as error:
+                # The chief waits for the last evaluation unless it learns that there will be none.
                 self._publish(error=f"{type(error).__name__}: {error}", is_restarted=_is_restarted(error))
                 raise
         return self._evaluations.result
@@ -108,6 +109,7 @@ class Evaluator:
     def _new_checkpoints(self) -> list[str]:
         """Returns checkpoints to evaluate, in order; the latest one also if an earlier process has evaluated it."""
         paths = checkpoint.all_checkpoints(self._estimator.model_dir)
+        # Without one there is no result to return, and no end to recognize by `max_steps`.
         is_known = self._evaluations.step is not None
         return [p for i, p in enumerate(paths) if p not in self._done or (i == len(paths) - 1 and not is_known)]
 
@@ -115,6 +117,7 @@ class Evaluator:
         # A process that is killed before the exports are made leaves this to the next one.
         self._publish(evaluating=checkpoint.step_of(path))
         try:
+            # Pinned: the training deletes old checkpoints meanwhile.
             with checkpoint.pinned(path):
                 self._evaluations.run(path)
         except CheckpointError:

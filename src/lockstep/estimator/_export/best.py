@@ -80,12 +80,14 @@ def read(export_path: str) -> Record:
             None if result is None else {n: np.asarray(v) if isinstance(v, list) else v for n, v in result.items()}
             for result in (document["best"], document["before"])
         )
+        # The export that the record announced is there: it was completed.
         if _newest(export_path) > document["newer_than"]:
             return Record(best)
         return Record(before, best, document.get("checkpoint"))
     except FileNotFoundError:
         return Record()
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        # Never an error: a job must not end for a file beside its exports.
         _log.warning("%s is not understood, and left out: %r", path, error)
         return Record()
 

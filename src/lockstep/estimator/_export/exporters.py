@@ -185,6 +185,7 @@ def _loss_smaller(best_eval_result: Mapping[str, Any], current_eval_result: Mapp
                 f"{name} cannot be empty or no loss is found in it. Received: {result!r}. Give BestExporter a "
                 "compare_fn for your metrics."
             )
+        # Metrics may be arrays of no dimensions.
         losses.append(float(result[_LOSS]))
     return losses[0] > losses[1] or (math.isnan(losses[0]) and not math.isnan(losses[1]))
 
@@ -241,6 +242,7 @@ class BestExporter(_SavedModelExporter):
         is_the_final_export: bool,
     ) -> str | None:
         """Exports a checkpoint if its evaluation is the best, and removes old exports."""
+        # The first export of this process, or an exporter that two Estimators share.
         if self._model_dir != estimator.model_dir:
             self._remember(estimator, export_path, eval_result, checkpoint_path)
         if self._has_best and not self._compare(best_eval_result=self._best, current_eval_result=eval_result):

@@ -196,6 +196,7 @@ class _SupervisedOutput(ExportOutput):
 class TrainOutput(_SupervisedOutput):
     """The output of a training signature. Source: tf.estimator.export's TrainOutput."""
 
+    # TensorFlow's SUPERVISED_TRAIN_METHOD_NAME; no server serves it.
     method_name = "tensorflow/supervised/training"
 
 
@@ -241,6 +242,7 @@ def _name_tensors(tensors: PyTree, default: str, label: str | None = None) -> di
 
 
 def _key(key: object, label: str) -> str:
+    # TensorFlow's heads name outputs by tuples, such as (head, key).
     name = _SEPARATOR.join(map(str, key)) if isinstance(key, tuple) else key
     if not isinstance(name, str):
         raise ArgumentError(f"{label} output key must be a string; got {key!r}. Rename it.")

@@ -120,6 +120,7 @@ class Collecting:
                 "An input of an export needs a number of dimensions. Received: a placeholder without a shape. Give it "
                 "one, with None for sizes that may differ, such as [None, 28, 28]."
             )
+        # Open sizes differ between the runs: symbols, or an example.
         shape = tuple(self._size(axis) if size is None else size for axis, size in enumerate(spec.shape))
         value = TextPlaceholder(shape) if spec.dtype == TEXT else _zeros(shape, spec.dtype)
         self.sources.append(Source(spec, value, examples, name))
@@ -146,6 +147,7 @@ class Feeding:
         return {name: self._next() for name in features}
 
     def _next(self) -> Any:
+        # By their order: a receiver function makes the same placeholders in each run.
         self._count += 1
         if self._count - 1 not in self._values:
             raise ArgumentError(
@@ -205,6 +207,7 @@ def parse_example(serialized: Tensor, features: Mapping[str, Any]) -> dict[str, 
 
     Source: tf.io.parse_example.
     """
+    # Raises an error for features that a loaded export could not parse.
     _parsing.as_json(features)
     run = getattr(_running, "run", None)
     if run is None:

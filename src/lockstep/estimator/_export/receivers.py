@@ -88,6 +88,7 @@ class TensorServingInputReceiver(_Serving):
         cls, features: PyTree, receiver_tensors: PyTree, receiver_tensors_alternatives: Mapping[str, Any] | None = None
     ) -> TensorServingInputReceiver:
         """Checks the arguments."""
+        # As they are: the model_fn expects one tensor. TensorFlow wraps and unwraps it.
         _check_tensor(features, "feature", "feature")
         return super().__new__(
             cls,
@@ -247,6 +248,7 @@ def _raw_specs(given: PyTree, what: str, default_batch_size: int | None) -> dict
                 f"{what} {name!r} is an array, or a specification with a shape and a dtype. Received: {value!r}. "
                 "Example: tf.compat.v1.placeholder(tf.float32, [None, 4])"
             )
+        # An array stands for its shape and dtype; its values are not used.
         spec = value if isinstance(value, TensorSpec) else spec_of_leaf(value)
         # The first size of an example's array is its batch's, and says nothing of those to come.
         shape = None if spec.shape is None else (default_batch_size, *spec.shape[1:])

@@ -165,11 +165,13 @@ class SessionRunHook:
         """
 
 
+# The methods that make a hook one that looks at steps.
 _AROUND_STEPS = frozenset({"before_run", "after_run"})
 
 
 def next_call(hook: Hook, step: int) -> int | None:
     """Returns the step after which a hook must be called next, or None for never; `step` for after the next run."""
+    # An object may carry its own, such as a mock, or a function that a program has put there.
     replaced = _AROUND_STEPS & getattr(hook, "__dict__", {}).keys()
     # A hook without `before_run` and `after_run` of its own does not limit how many steps one dispatch runs.
     if not replaced and not _looks_at_steps(type(hook)):
@@ -178,6 +180,7 @@ def next_call(hook: Hook, step: int) -> int | None:
     if replaced or not _has_valid_next_step(type(hook)):
         return step + 1
     following = hook.next_step(step)
+    # A hook that names a past step, as after a restart, is called after the next run.
     return None if following is None else max(int(following), step)
 
 

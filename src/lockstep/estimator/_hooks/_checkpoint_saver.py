@@ -141,6 +141,8 @@ class CheckpointSaverHook(SessionRunHook):
         # Steps are the same on all workers; clocks are not, so by seconds the chief decides.
         if self._chief_signal.should_act(session, is_due) if self._by_clock else is_due():
             self._timer.update_last_triggered_step(step)
+            # TensorFlow stops only for listeners that are called after a step, not for the first and the last
+            # checkpoint.
             if self._save(session, step):
                 run_context.request_stop()
 
@@ -182,6 +184,7 @@ class CheckpointSaverHook(SessionRunHook):
             log = event_files.SessionLog(status=event_files.SessionLog.CHECKPOINT, checkpoint_path=self._save_path)
             summary.FileWriterCache.get(self._directory).add_session_log(log, step)
         _log.info("Calling checkpoint listeners after saving checkpoint %d...", step)
+        # All of them are called, also behind one that stops.
         stopping = [listener for listener in self.listeners if listener.after_save(session, step)]
         for listener in stopping:
             _log.info("A CheckpointSaverListener requested that training be stopped. listener: %s", listener)

@@ -24,6 +24,7 @@ from lockstep.estimator._types import Session
 from lockstep.summary.internal import goes_on_without
 
 _log = logging.getLogger("lockstep")
+# Where TensorBoard's profile plugin looks below a log directory.
 _RUNS = Path("plugins") / "profile"
 
 
@@ -54,6 +55,7 @@ class ProfilerHook(SessionRunHook):
         show_dataflow: bool = True,
         show_memory: bool = False,
     ) -> None:
+        # They choose what TensorFlow's timeline file shows; XLA's profile has both.
         if not show_dataflow or show_memory:
             raise ArgumentError(
                 "What a profile shows is chosen in TensorBoard: received "
@@ -99,6 +101,7 @@ class ProfilerHook(SessionRunHook):
     def next_step(self, step: int) -> int:
         """Returns the step before the one that is profiled, so that this one runs by itself; or that one."""
         due = self._timer.next_trigger(step)
+        # `before_run` starts the profile, so the run before must end just there.
         return due - 1 if due > step + 1 else due
 
     def _start(self) -> None:

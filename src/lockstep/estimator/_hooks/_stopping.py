@@ -61,6 +61,7 @@ class NanTensorHook(SessionRunHook):
         """Clears losses of an earlier session."""
         self._unread.clear()
         self._diverged = False
+        # Not before `begin`: a hook may be made before a strategy joins the cluster.
         self._is_alone = jax.process_count() == 1
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
@@ -84,6 +85,7 @@ class NanTensorHook(SessionRunHook):
         Raises:
             NanLossDuringTrainingError: If one is NaN, and the hook is to fail.
         """
+        # Saving a checkpoint calls it, so that NaN weights do not replace good ones.
         while self._unread:
             self._read()
 
@@ -190,6 +192,7 @@ class GlobalStepWaiterHook(SessionRunHook):
         Raises:
             ArgumentError: If it would have to wait.
         """
+        # Asked once, as in TensorFlow: a later step is never below.
         if self._is_started:
             return
         step = 0 if self._wait_until_step <= 0 else int(run_context.session.run(GLOBAL_STEP))

@@ -28,6 +28,7 @@ from lockstep.estimator._model_fn.records import SummaryOp
 from lockstep.estimator._types import Session
 
 _log = logging.getLogger("lockstep")
+# The session's name for the loss and all summaries of the model_fn.
 _ALL = "summaries"
 
 
@@ -77,6 +78,7 @@ class SummarySaverHook(SessionRunHook):
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
         """Requests the summaries, if they will be written."""
+        # TensorFlow writes summaries of the first step always.
         self._requested = self._is_first or self._timer.should_trigger_for_step(step_after(run_context))
         if not self._requested:
             return SessionRunArgs({GLOBAL_STEP: GLOBAL_STEP})
@@ -113,6 +115,7 @@ class SummarySaverHook(SessionRunHook):
 
 
 def _check_ops(summary_op: object) -> str | list[SummaryOp]:
+    # By name they are taken from the session, which adds the loss.
     if summary_op is None or (isinstance(summary_op, str) and summary_op == _ALL):
         return _ALL
     ops: list[Any] = list(summary_op) if isinstance(summary_op, (list, tuple)) else [summary_op]
@@ -137,6 +140,7 @@ def _compute_values(ops: str | list[SummaryOp], results: PyTree) -> list[Summary
 
 
 _TAG = f"{GLOBAL_STEP}/sec"
+# TensorFlow warns at every 20th step that stands still, for ever.
 _WARNINGS = 5
 
 

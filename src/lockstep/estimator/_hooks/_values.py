@@ -97,16 +97,19 @@ class LoggingTensorHook(SessionRunHook):
         return None if due is None else step + 1 + due - done
 
     def _write(self, values: dict[str, Any]) -> None:
+        # The step of this run, from 0, not the global one: TensorFlow's intervals begin with the run.
         seconds, _ = self._timer.update_last_triggered_step(self._iterations - 1)
         with np.printoptions(suppress=True):
             if self._formatter is not None:
                 _log.info("%s", self._formatter(values))
                 return
             line = ", ".join(f"{tag} = {values[tag]!s}" for tag in self._tags)
+        # The first line has no time: there is no line before it to count from.
         _log.info("%s", line) if seconds is None else _log.info("%s (%.3f sec)", line, seconds)
 
 
 def _timer(every_n_iter: int | None, every_n_secs: float | None, at_end: bool) -> Timer:
+    # TensorFlow's rule: at_end alone, or exactly one interval.
     if at_end and every_n_iter is None and every_n_secs is None:
         return NeverTriggerTimer()
     if (every_n_iter is None) == (every_n_secs is None):

@@ -67,6 +67,7 @@ def _arrays(value: PyTree, name: str) -> Any:
     if isinstance(value, Mapping):
         if not value:
             raise ArgumentError(f"{name} must not be an empty dict. Received: {value!r}.")
+        # Sorted, as TensorFlow's are: features reach the model_fn in this order.
         return {key: _array(value[key], f"{name}[{key!r}]") for key in sorted(value)}
     array = _array(value, name)
     if array.size == 0:
@@ -166,6 +167,7 @@ def _input_fn_of(
         # repeat before shuffle and batch: TensorFlow's queue mixes epochs in batches and in the shuffle buffer.
         dataset = Dataset.from_tensor_slices(rows).repeat(epochs)
         dataset = dataset.shuffle(capacity) if shuffle else dataset
+        # An endless one has no last batch: a static batch size compiles once.
         return dataset.batch(size, drop_remainder=epochs is None).with_options(options)
 
     return input_fn

@@ -81,6 +81,7 @@ def with_labels(element: Element) -> Data:
 
 def features_only(element: Element) -> Data:
     """Returns the features of an element; predictions need no labels."""
+    # Labels are dropped here, not refused: TensorFlow lets the input_fn of an evaluation predict.
     return Data(with_labels(element).features)
 
 
@@ -103,6 +104,7 @@ class OneShotIterator:
             raise InputError(f"An iterator needs a dataset. Received: {type(dataset).__name__}. {_EXAMPLE}")
         self.dataset = dataset
         leaves, self._structure = flatten(dataset.element_spec)
+        # The same symbols in each call: there is one next element in a step.
         self._leaves = [Pending(self, number, spec) for number, spec in enumerate(leaves)]
 
     @property

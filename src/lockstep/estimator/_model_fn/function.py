@@ -47,6 +47,7 @@ class Data:
 
     features: Any
     labels: Any = None
+    # Beside the features, not in them: one text may be asked for several times, with different functions.
     texts: tuple[Any, ...] = ()
 
 
@@ -121,6 +122,7 @@ class ModelFunction:
 
     def resume(self, call: ModelCall, values: Mapping[str, Any], then: Callable[[], Any]) -> Any:
         """Runs `then` in the scope of an earlier call, with new values of the variables."""
+        # The same scope: rules hold its variables, and look them up there by identity.
         call.scope.replace_values(values)
         with _fresh_state(self.variables.random_state), call.scope:
             return then()
@@ -148,6 +150,7 @@ def _records_of(call: ModelCall) -> dict[str, Any]:
         "gradients as values": [site.keys for site in recorded.sites],
         "uses of text": [need.leaf for need in recorded.needs],
         "summaries": [(s.kind, s.tag) for s in recorded.summaries],
+        # Their order does not matter: results are a dict.
         "metrics": sorted(call.spec.eval_metric_ops or {}),
     }
 

@@ -40,6 +40,7 @@ class ModelProgram(CompiledProgram):
         needs: Sequence[HostNeed],
         slots: Callable[[], Collection[int]] | None = None,
     ) -> None:
+        # With ZeRO-1 the update runs outside of the replicas' view, on shards of the slots.
         split = steps.split_step()
         # Outputs of all training steps: hooks may read the loss of each. No repeats in prediction, which yields batch
         # by batch, nor with several processes: all must dispatch alike, but hooks, which limit repeats, run on the
@@ -100,6 +101,7 @@ def to_abstract(data: Data) -> Data:
     """Returns the shapes and dtypes that the arrays will have on devices."""
 
     def to_struct(leaf: Array) -> jax.ShapeDtypeStruct:
+        # Numbers of Python, which input_fns may yield among arrays.
         array = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
         return jax.ShapeDtypeStruct(array.shape, jax.dtypes.canonicalize_dtype(array.dtype))
 

@@ -52,6 +52,7 @@ class TrainOp:
     rule: Rule
     variables: tuple[Any, ...]
     counts: bool
+    # Differentiated by the step program and not in the model_fn, so that one trace gives loss, outputs and gradients.
     loss: Any = None
     gradients: tuple[Any, ...] = ()
 
@@ -104,6 +105,7 @@ class MetricOp(tuple[Any, Any]):
 
     def __new__(cls, value: Tensor, update: Tensor, metric: Metric) -> MetricOp:
         """Creates the pair."""
+        # A pair, as TensorFlow's programs unpack it.
         pair = super().__new__(cls, (value, update))
         pair.metric = metric
         return pair

@@ -24,6 +24,7 @@ from lockstep.estimator._model_fn.variables import (
     wrap_keras,
 )
 
+# Per thread: a writer or a reader in the background must not see the scope of a trace.
 _running = threading.local()
 
 
@@ -68,6 +69,7 @@ class ModelScope(keras.StatelessScope):
         replicas: int = 1,
     ) -> None:
         wrap_keras(current)
+        # Keras would compute first values when the scope closes; here they are needed in a new training only.
         super().__init__(initialize_variables=False)
         self.mode = mode
         self.replicas = replicas
@@ -187,6 +189,7 @@ class ModelScope(keras.StatelessScope):
 
     def record(self, name: str, value: Tensor) -> None:
         """Names a value, for hooks to fetch; a second value of the name becomes "<name>_1"."""
+        # Also a TensorFlow program's tf.identity(value, name=name) ends here.
         values = self.recorded.values
         values[_unique(name.removesuffix(":0"), values)] = value
 
@@ -226,6 +229,7 @@ class ModelScope(keras.StatelessScope):
         """Assigns a variable's value; Keras' stateless scope calls it."""
         variable, value = update
         key = self.key_of(variable)
+        # Variables that only an optimizer changes are its slots.
         self.assigned.add(key)
         self._values[key] = value
 

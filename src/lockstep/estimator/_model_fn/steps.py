@@ -157,6 +157,7 @@ def _role(function: ModelFunction, key: str) -> Role:
     """Returns a variable's role in local SGD; variables that the model_fn does not assign are optimizers'."""
     entry, first = function.variables.entries[key], function.first
     assert first is not None
+    # Parameters are averaged at the end of a round; counts and random states are common or a replica's own.
     if entry.trainable:
         return PARAMETER
     if key == GLOBAL_STEP or key in first.assigned:
@@ -313,6 +314,7 @@ def _results(call: ModelCall, loss: Tensor, is_one: bool) -> tuple[dict[str, Any
     """Returns the metrics over all batches so far, and the state."""
     # TensorFlow's evaluation loss is the plain mean over batches, whatever their sizes.
     metrics = {name: _result(name, metric, is_one) for name, metric in (call.spec.eval_metric_ops or {}).items()}
+    # Local: an evaluation starts anew, and no checkpoint holds them.
     total = call.scope.variable("loss/total", lambda: np.zeros(()), (), loss.dtype, local=True)
     count = call.scope.variable("loss/count", lambda: np.zeros(()), (), loss.dtype, local=True)
     total.assign(total.value + loss)
@@ -321,6 +323,7 @@ def _results(call: ModelCall, loss: Tensor, is_one: bool) -> tuple[dict[str, Any
 
 
 def _result(name: str, metric: Metric, is_one: bool) -> Any:
+    # The result over the whole shards: the op's own value was computed in the trace of one.
     if isinstance(metric, MetricOp):
         return metric.metric.result()
     if hasattr(metric, "result"):
@@ -348,6 +351,7 @@ def predict_step(function: ModelFunction, replicas: Replicas, selection: Selecti
 
 def _cut(data: Data, replicas: int) -> tuple[list[Data], list[float]]:
     """Cuts a batch into shards of about equal size; data without a common first axis stays one shard."""
+    # Without a common first axis nothing says which rows belong together.
     lengths = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(data)}
     rows = lengths.pop() if len(lengths) == 1 else None
     if replicas == 1 or not rows or rows == 1:

@@ -81,6 +81,7 @@ class Variables:
         Raises:
             ArgumentError: If the first call did not register it, or with another shape or dtype.
         """
+        # Compared by dtype and shape, as printed: first values are functions, and new ones in each call.
         known = self.entries.get(entry.key)
         if known is None and self.is_complete:
             raise impurity_error(f"it made {entry.key} ({entry}), which the first call did not")
@@ -88,6 +89,7 @@ class Variables:
             raise impurity_error(f"{entry.key} was {known} in the first call, now it is {entry}")
         if known is None:
             self.entries[entry.key] = entry
+            # A layer that is kept outside of the model_fn has these variables in the next call, too.
             self._known[id(variable)] = (variable, entry.key)
 
     def complete(self, registered: Mapping[str, Any]) -> None:
@@ -197,6 +199,7 @@ def _from_value(value: ArrayLike, dtype: DType) -> tuple[Callable[..., Any], tup
     """Returns an initializer that returns `value`, and its shape and dtype."""
     if isinstance(value, keras.Variable):
         value = value.value
+    # A first value is computed once, before there is any batch.
     if is_traced(value):
         raise ArgumentError(
             "The first value of a variable must not depend on features, labels or the global step. Received: a traced "
