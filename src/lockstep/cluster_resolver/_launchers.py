@@ -13,15 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from lockstep.cluster_resolver._field import MISSING, check_number, check_rank, first_variable, variable
+from lockstep.cluster_resolver._resolver import ClusterResolver
+from lockstep.cluster_resolver._slurm import TASK_TOTALS, SlurmClusterResolver
+from lockstep.cluster_resolver._tf_config import TFConfigClusterResolver
+from lockstep.cluster_resolver._torchrun_mpi import MPIClusterResolver, TorchrunClusterResolver
 from lockstep.errors import ClusterSpecError
-
-from ._environ import check_number, check_rank, first_variable, variable
-from ._field import MISSING
-from ._mpi import MPIClusterResolver
-from ._resolver import ClusterResolver
-from ._slurm import TASK_TOTALS, SlurmClusterResolver
-from ._tfconfig_resolver import TFConfigClusterResolver
-from ._torchrun import TorchrunClusterResolver
 
 _log = logging.getLogger("lockstep")
 
@@ -37,7 +34,7 @@ _CHOICE = (
 
 @dataclass(frozen=True)
 class Launcher:
-    """The place that a launcher's variables give this process.
+    """A launcher of this process, and the rank that its variables give.
 
     Attributes:
         name: Of the launcher.
@@ -59,9 +56,8 @@ class Launcher:
 
     def fits(self, outer: Launcher) -> bool:
         """Returns whether this launcher's processes are all those that run in the tasks of `outer`."""
-        if outer.size == 1:
-            return True
-        if self.agents == outer.size:
+        # Around it one process, or one for each of its agents: `srun torchrun` on every node.
+        if outer.size == 1 or self.agents == outer.size:
             return True
         if not self.is_evident:
             return (self.size, self.rank) == (outer.size, outer.rank)
@@ -118,7 +114,9 @@ def launcher_resolver(for_training: bool = True) -> ClusterResolver | None:
 
 def _innermost(for_training: bool) -> Launcher | None:
     """Returns the launcher that has started this process as one of several."""
+    # From the innermost out, in the only order in which they are nested in practice.
     seen = [each for each in (_torchrun(), _open_mpi(), _slurm(for_training)) if each is not None]
+    # WORLD_SIZE without RANK does not number this process: it counts only where nothing else does.
     if any(each.size > 1 and each.rank is not None for each in seen):
         seen = [each for each in seen if each.rank is not None]
     if not seen:
@@ -126,7 +124,10 @@ def _innermost(for_training: bool) -> Launcher | None:
     if all(each.size == 1 for each in seen):
         return None
     if any(not inner.fits(outer) for inner, outer in pairwise(seen)):
-        raise _contradiction(seen)
+        raise ClusterSpecError(
+            "Where TF_CONFIG is not set, the variables of all launchers must describe one cluster. Received: "
+            f"{'; '.join(each.describe() for each in seen)}. {_CHOICE}"
+        )
     return seen[0]
 
 
@@ -139,6 +140,7 @@ def _torchrun() -> Launcher | None:
     if groups.value is not MISSING:
         agents = check_number(groups, lowest=1)
     else:
+        # Older releases of torchrun do not tell how many agents there are; all have as many workers.
         agents = None if local.value is MISSING else -(-count // check_number(local, lowest=1))
     return Launcher(
         "torchrun's variables",
@@ -163,7 +165,8 @@ def _open_mpi() -> Launcher | None:
 def _slurm(for_training: bool) -> Launcher | None:
     rank, size = variable("SLURM_PROCID"), first_variable(*TASK_TOTALS)
     if rank.value is MISSING or size.value is MISSING:
-        return None  # The shell of salloc, for one.
+        # In the shell of salloc, for one.
+        return None
     if _is_batch_script():
         return None
     count = check_number(size, lowest=1)
@@ -206,13 +209,6 @@ def _check_indexed_job() -> None:
             f"cluster_resolver=KubernetesClusterResolver(...) with its task. If each pod trains alone, set {_ALONE}",
             "RANK=$(JOB_COMPLETION_INDEX) WORLD_SIZE=4 MASTER_ADDR=myjob-0.myservice MASTER_PORT=2222",
         )
-
-
-def _contradiction(seen: list[Launcher]) -> ClusterSpecError:
-    return ClusterSpecError(
-        "Where TF_CONFIG is not set, the variables of all launchers must describe one cluster. Received: "
-        f"{'; '.join(each.describe() for each in seen)}. {_CHOICE}"
-    )
 
 
 def _values(*names: str) -> dict[str, str]:
