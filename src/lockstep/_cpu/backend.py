@@ -9,7 +9,7 @@ from jax.extend.core import ClosedJaxpr
 
 from lockstep._cpu import compiler_options, setting
 from lockstep._cpu.lowerings.rewrite import rewritten
-from lockstep._cpu.shared_memory.target import NAME
+from lockstep._cpu.shared_memory.custom_call import NAME
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.step import backends
 from lockstep._engine.step.protocol import Step
@@ -36,9 +36,9 @@ class CpuBackend:
     ) -> backends.AllReduce | None:
         """Returns the all-reduce through shared memory, if all processes are on this machine."""
         # Only a job of several processes needs it.
-        from lockstep._cpu.shared_memory.sharing import share
+        from lockstep._cpu.shared_memory import all_reduce
 
-        return share(runtime, devices, axis, peer_seconds)
+        return all_reduce.connect(runtime, devices, axis, peer_seconds)
 
     def rewrite(self, jaxpr: ClosedJaxpr) -> ClosedJaxpr:
         """Returns a program with the lowerings."""

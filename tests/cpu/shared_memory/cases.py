@@ -16,7 +16,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 import lockstep as ls
-from lockstep._cpu.shared_memory import sharing
+from lockstep._cpu.shared_memory import all_reduce
 from lockstep._engine.step import backends, wire
 from lockstep._engine.step.reduction import Reduction
 from lockstep._engine.step.replicas import AXIS
@@ -108,9 +108,9 @@ def narrow(strategy: Strategy) -> dict[str, Any]:
         return wire.summed(Reduction(wire="bfloat16"), own, [jnp.zeros_like(v) for v in own], AXIS, count)
 
     def bytes_of(step: Callable[..., Any]) -> tuple[Any, int]:
-        before = sharing.bytes_written()
+        before = all_reduce.bytes_written()
         found = jax.block_until_ready(_program(strategy, step)(values))
-        return found, sharing.bytes_written() - before
+        return found, all_reduce.bytes_written() - before
 
     (sums, kept), narrow = bytes_of(narrowed)
     _, wide = bytes_of(lambda replica, values: _sum(strategy, [v[replica] for v in values]))

@@ -1,4 +1,4 @@
-"""Memory that one process writes and the others read.
+"""Shared memory segments: one process writes them, and the others read them.
 
 It has no name in any directory: it is handed over an open socket, and goes when the last process that maps it does.
 """
@@ -14,21 +14,21 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-# A process writes its next contribution while others may read its last three: it has heard of the round before the last
-# from all, which they tell of when they have read the round two before that one.
+# A process writes its next contribution while others may read its last three: it has received the chunk before the last
+# from all, which they send when they have read the chunk two before that one.
 _CONTRIBUTIONS = 4
-# One more for parts that are added up.
+# One more for the shards of a scattered sum.
 _AREAS = _CONTRIBUTIONS + 1
 _SEALS = ("F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL")
 
 
 def is_supported() -> bool:
-    """Whether this platform has such memory."""
+    """Returns whether this platform has such memory."""
     return hasattr(os, "memfd_create") and all(hasattr(fcntl, name) for name in ("F_ADD_SEALS", *_SEALS))
 
 
 def create(capacity: int) -> int:
-    """Returns a descriptor of memory for rounds of `capacity` bytes; its size can no longer change."""
+    """Returns a descriptor of memory for chunks of `capacity` bytes; its size can no longer change."""
     descriptor = os.memfd_create("lockstep", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         # Where there is too little of it, this fails; touching it later would end the process.
@@ -42,12 +42,12 @@ def create(capacity: int) -> int:
     return descriptor
 
 
-class Arena:
-    """What one process has written: contributions to a few rounds, and its part of the sums of one.
+class Segment:
+    """One process's memory: its contributions to a few chunks, and its shard of the sums of one.
 
     Args:
         descriptor: From `create`; it is closed.
-        capacity: Bytes of a round.
+        capacity: Bytes of a chunk.
         writable: Whether it is this process' own.
     """
 
@@ -62,9 +62,9 @@ class Arena:
         self._areas = [whole[i * capacity : (i + 1) * capacity] for i in range(_AREAS)]
 
     def contribution(self, number: int, offset: int, count: int, dtype: np.dtype[Any]) -> Array:
-        """Elements of what the process adds in round `number`."""
+        """Returns elements of what the process adds in chunk `number`."""
         return self._areas[number % _CONTRIBUTIONS][offset : offset + count * dtype.itemsize].view(dtype)
 
     def sums(self, offset: int, count: int, dtype: np.dtype[Any]) -> Array:
-        """Elements of what the process has added up for all."""
+        """Returns elements of the shard that the process has reduced for all."""
         return self._areas[_CONTRIBUTIONS][offset : offset + count * dtype.itemsize].view(dtype)

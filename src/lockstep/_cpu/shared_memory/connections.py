@@ -1,4 +1,4 @@
-"""Sockets between the processes of a machine: one says to all others that its part of a round is written.
+"""Sockets between the processes of a machine: one says to all others that its chunk is written.
 
 The kernel tells at once when a process at the other end has ended, however it has.
 """
@@ -13,13 +13,15 @@ from collections.abc import Mapping, Sequence
 
 from lockstep.errors import MismatchError, MissingTaskError, PeerError
 
+# Number of the chunk, id of the call.
 _MESSAGE = struct.Struct("=qq")
-_GIVEN_UP = _MESSAGE.pack(-1, -1)
+_ABORTED = _MESSAGE.pack(-1, -1)
+# Bytes of a message: of an abort's reason what is beyond is cut off.
 _LONGEST = 4096
 _SLICE_SECONDS = 1
 
 
-class Links:
+class Connections:
     """The connections of this process to the others.
 
     Args:
@@ -42,70 +44,67 @@ class Links:
             # A time limit of Python's would cost a second system call for each message.
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _SLICE_SECONDS, 0))
 
-    def tell(self, number: int, site: int) -> None:
-        """Says to all others that this process' part of round `number`, of a sum at `site`, is there to be read."""
-        message = _MESSAGE.pack(number, site)
+    def send(self, number: int, call_id: int) -> None:
+        """Says to all others that this process' chunk `number`, of the sum `call_id`, is there to be read."""
+        message = _MESSAGE.pack(number, call_id)
         for other, s in self._sockets.items():
             try:
                 s.send(message)
             except OSError:
-                # What it has sent before it ended can still be read.
-                self._demand_open(other)
+                # What it has sent before it ended can still be read; raises where there is nothing.
+                self._read(other, socket.MSG_PEEK)
 
-    def hear(self, other: int, number: int) -> int:
-        """Returns the site of which `other` has written its part of round `number`.
+    def receive(self, other: int, number: int) -> int:
+        """Returns the id of the sum of which `other` has written chunk `number`.
 
         Raises:
-            PeerError: If its process has ended, or has given up.
+            PeerError: If its process has ended, or has aborted.
             MissingTaskError: If it does not get there in time.
             MismatchError: If it is somewhere else.
         """
         deadline = time.monotonic() + self.seconds
-        while not (message := self._receive(other)):
-            if time.monotonic() > deadline:
-                raise self.late([self.process], other)
-        told, site = _MESSAGE.unpack(message)
-        if told != number:
+        while True:
+            try:
+                message = self._read(other)
+                break
+            # Nothing for a second: time to look at the clock.
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise self.late_error([self.process], other) from None
+        if message.startswith(_ABORTED):
+            raise PeerError(message[_MESSAGE.size :].decode(errors="replace"))
+        reached, call_id = _MESSAGE.unpack(message)
+        if reached != number:
             raise MismatchError(
-                f"All tasks must add up the same values in the same order. {self.names[other]} is at sum {told}, "
+                f"All tasks must add up the same values in the same order. {self.names[other]} is at sum {reached}, "
                 f"{self.names[self.process]} at {number}. Look for a condition in the program that depends on the task."
             )
-        return site
+        return call_id
 
-    def give_up(self, reason: str) -> None:
+    def abort(self, reason: str) -> None:
         """Closes all sockets, and lets the others know why: they would take this process for the one that failed."""
-        message = _GIVEN_UP + reason.encode()[: _LONGEST - _MESSAGE.size]
+        message = _ABORTED + reason.encode()[: _LONGEST - _MESSAGE.size]
         for s in self._sockets.values():
-            with contextlib.suppress(OSError):  # It has gone, or has not read for long.
+            # It may have gone, or not have read for long.
+            with contextlib.suppress(OSError):
                 s.send(message, socket.MSG_DONTWAIT)
         self.close()
 
     def close(self) -> None:
         """Closes all sockets; a thread that waits for one is woken."""
         for s in self._sockets.values():
-            with contextlib.suppress(OSError):  # The other end has gone.
+            # The other end may have gone.
+            with contextlib.suppress(OSError):
                 s.shutdown(socket.SHUT_RDWR)
             s.close()
 
-    def forget(self) -> None:
-        """Gives the sockets up, in a process that has inherited them; the connections stay."""
+    def close_in_child(self) -> None:
+        """Closes the sockets of a process that has inherited them; the connections stay."""
         for s in self._sockets.values():
             s.close()
 
-    def _receive(self, other: int) -> bytes | None:
-        """The next message, or `None` if none comes for a while."""
-        try:
-            message = self._read(other)
-        except BlockingIOError:
-            return None
-        if message.startswith(_GIVEN_UP):
-            raise PeerError(message[_MESSAGE.size :].decode(errors="replace"))
-        return message
-
-    def _demand_open(self, other: int) -> None:
-        self._read(other, socket.MSG_PEEK)
-
     def _read(self, other: int, flags: int = 0) -> bytes:
+        """Returns the next message; raises `BlockingIOError` after a second without one, `PeerError` at the end."""
         s = self._sockets[other]
         try:
             try:
@@ -116,19 +115,19 @@ class Links:
         except BlockingIOError:
             raise
         except OSError as error:
-            raise self._gone(other) from error
+            raise self._gone_error(other) from error
         if not message:
-            raise self._gone(other)
+            raise self._gone_error(other)
         return message
 
-    def _gone(self, other: int) -> PeerError:
+    def _gone_error(self, other: int) -> PeerError:
         return PeerError(
             f"{self.names[other]} has gone: its process ended while {self.names[self.process]} waited for its part of "
             "a sum. Look at what it has printed."
         )
 
-    def late(self, here: Sequence[int], missing: int) -> MissingTaskError:
-        """The error of a process that is waited for in vain."""
+    def late_error(self, here: Sequence[int], missing: int) -> MissingTaskError:
+        """Returns the error that names a process which did not come in time."""
         return MissingTaskError(
             f"Every task must reach the same sum within {self.seconds:g} s of the first (LOCKSTEP_PEER_TIMEOUT). "
             f"Here: {', '.join(self.names[i] for i in here)}. Missing: {self.names[missing]}. If it only needs longer, "

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep._cpu.shared_memory import memory, neighbours, sharing, target
+from lockstep._cpu.shared_memory import all_reduce, bootstrap, custom_call, shm
 from lockstep.errors import ArgumentError
 
 _CAPACITY = 4096
@@ -43,7 +43,7 @@ def _connect(count: int, wanted: Callable[[int], bool] = lambda _: True) -> list
     barrier = threading.Barrier(count)
     runtimes: list[Any] = [_Runtime(i, count, said, barrier) for i in range(count)]
     with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(lambda r: neighbours.connect(r, _CAPACITY, 30.0, wanted(r.process)), runtimes))
+        return list(pool.map(lambda r: bootstrap.connect(r, _CAPACITY, 30.0, wanted(r.process)), runtimes))
 
 
 @pytest.fixture(autouse=True)
@@ -58,17 +58,17 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_what_one_writes_the_others_read(count: int) -> None:
     found = _connect(count)
-    for process, (_, arenas) in enumerate(found):
-        arenas[process].contribution(0, 0, 4, np.dtype("int8"))[:] = process + 1
-    for links, arenas in found:
-        assert [int(a.contribution(0, 0, 4, np.dtype("int8"))[3]) for a in arenas] == list(range(1, count + 1))
-        for other in links.others:
+    for process, (_, segments) in enumerate(found):
+        segments[process].contribution(0, 0, 4, np.dtype("int8"))[:] = process + 1
+    for connections, segments in found:
+        assert [int(a.contribution(0, 0, 4, np.dtype("int8"))[3]) for a in segments] == list(range(1, count + 1))
+        for other in connections.others:
             with pytest.raises(ValueError, match="read-only"):
-                arenas[other].contribution(0, 0, 4, np.dtype("int8"))[:] = 0
-        links.tell(0, 7)
-    assert {links.hear(other, 0) for links, _ in found for other in links.others} == {7}
-    for links, _ in found:
-        links.close()
+                segments[other].contribution(0, 0, 4, np.dtype("int8"))[:] = 0
+        connections.send(0, 7)
+    assert {connections.receive(other, 0) for connections, _ in found for other in connections.others} == {7}
+    for connections, _ in found:
+        connections.close()
 
 
 def test_if_one_does_not_want_to_none_does() -> None:
@@ -85,7 +85,7 @@ def test_processes_of_different_machines_do_not_try(monkeypatch: pytest.MonkeyPa
         def read_text(self) -> str:
             return str(next(boots))
 
-    monkeypatch.setattr(neighbours, "_BOOT", Boot())
+    monkeypatch.setattr(bootstrap, "_BOOT", Boot())
     assert _connect(2) == [None] * 2
 
 
@@ -98,8 +98,8 @@ def test_they_meet_in_a_directory_of_any_name(name: str, monkeypatch: pytest.Mon
             patch.setattr(tempfile, "tempdir", odd)
             found = _connect(2)
         assert os.listdir(odd) == []
-    for links, _ in found:
-        links.close()
+    for connections, _ in found:
+        connections.close()
 
 
 def test_without_a_place_to_meet_none_is_needed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -109,19 +109,19 @@ def test_without_a_place_to_meet_none_is_needed(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_stranger_is_not_let_in(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    reach = neighbours._reach
+    dial = bootstrap._dial
 
     def forged(offer: Any, process: int, deadline: float) -> socket.socket:
-        return reach({**offer, "token": "00" * 16}, process, deadline)
+        return dial({**offer, "token": "00" * 16}, process, deadline)
 
-    monkeypatch.setattr(neighbours, "_reach", forged)
+    monkeypatch.setattr(bootstrap, "_dial", forged)
     with caplog.at_level(logging.DEBUG, "lockstep"):
         assert _connect(2) == [None] * 2
     assert "a stranger has connected" in caplog.text
 
 
 def test_shared_memory_keeps_its_size() -> None:
-    descriptor = memory.create(_CAPACITY)
+    descriptor = shm.create(_CAPACITY)
     try:
         with pytest.raises(PermissionError):
             os.ftruncate(descriptor, 0)
@@ -131,19 +131,19 @@ def test_shared_memory_keeps_its_size() -> None:
 
 @pytest.mark.parametrize(("value", "expected"), [("0", False), ("1", True), ("", True)])
 def test_the_environment_turns_it_off(monkeypatch: pytest.MonkeyPatch, value: str, expected: bool) -> None:
-    monkeypatch.setenv(sharing.VARIABLE, value)
-    assert sharing.is_wanted() is expected
+    monkeypatch.setenv(all_reduce.VARIABLE, value)
+    assert all_reduce.is_wanted() is expected
 
 
 def test_other_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(sharing.VARIABLE, "yes")
+    monkeypatch.setenv(all_reduce.VARIABLE, "yes")
     with pytest.raises(ArgumentError, match="must be 1"):
-        sharing.is_wanted()
+        all_reduce.is_wanted()
 
 
 def test_a_jax_without_foreign_functions_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     import jax
 
-    assert target.is_supported()
+    assert custom_call.is_supported()
     monkeypatch.delattr(jax.ffi, "pycapsule")
-    assert not target.is_supported()
+    assert not custom_call.is_supported()
