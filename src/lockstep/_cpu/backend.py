@@ -8,7 +8,7 @@ from typing import Any
 from jax.extend.core import ClosedJaxpr
 
 from lockstep._cpu import compiler_options, setting
-from lockstep._cpu.lowerings.rewrite import rewritten
+from lockstep._cpu.lowerings.rewrite import rewrite
 from lockstep._cpu.shared_memory.custom_call import NAME
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.step import backends
@@ -42,7 +42,7 @@ class CpuBackend:
 
     def rewrite(self, jaxpr: ClosedJaxpr) -> ClosedJaxpr:
         """Returns a program with the lowerings."""
-        return rewritten(jaxpr) if setting.enabled() else jaxpr
+        return rewrite(jaxpr) if setting.enabled() else jaxpr
 
     def compiler_options(self) -> dict[str, bool | str]:
         """Returns the option for loops."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from jax import lax
 
-from lockstep._cpu.lowerings.canonical import FLOATS, is_free
+from lockstep._cpu.lowerings.convolution import FLOATS, has_free_sharding
 from lockstep._cpu.lowerings.loop_body import Body, is_number, nbytes, variables
 
 # Rows of a round with which it is faster: a product that is made later, a matrix that is transposed. More rows make
@@ -218,4 +218,6 @@ def _is_product(equation: Any) -> bool:
     left, right = (v.aval for v in equation.invars)
     (contracted, _), (batched, _) = equation.params["dimension_numbers"]
     is_float = left.dtype == right.dtype and left.dtype.name in FLOATS
-    return is_float and bool(contracted) and not batched and is_free(left, equation.params.get("out_sharding"))
+    return (
+        is_float and bool(contracted) and not batched and has_free_sharding(left, equation.params.get("out_sharding"))
+    )

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lockstep._cpu.lowerings.canonical import is_each_replicas
+from lockstep._cpu.lowerings.convolution import is_varying
 from lockstep._cpu.lowerings.loop_body import Body, body_of
 from lockstep._cpu.lowerings.loop_plan import Plan, Term, planned
 
@@ -36,7 +36,7 @@ _LEAST_ROUNDS = 4
 def loop_products(*operands: Any, **params: Any) -> Any:
     """Rule: a `scan` with products that are better made before or after it, or with another matrix."""
     body = body_of(params)
-    if body is None or any(map(is_each_replicas, operands)):
+    if body is None or any(map(is_varying, operands)):
         return None
     if type(body.length) is not int or body.length < _LEAST_ROUNDS:  # An export may leave it open.
         return None

@@ -8,7 +8,7 @@ differentiation writes for the kernel's gradient stays as it is and runs as a na
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,14 +17,18 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType
 
+# Computes a convolution of operands in canonical form.
+Compute = Callable[[jax.Array, jax.Array], jax.Array]
+
 FLOATS = ("float32", "float64", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution as it looks in canonical form.
+    """A convolution in canonical form.
 
     Attributes:
+        dtype: Of both operands and the output.
         lhs: (n, *space, ci), the input's shape.
         rhs: (*taps, ci / feature_groups, co), the kernel's.
         out: (n / batch_groups, *space, co), the output's.
@@ -33,6 +37,7 @@ class Convolution:
         out_order: The permutation that brings the output back.
     """
 
+    dtype: np.dtype[Any]
     lhs: tuple[int, ...]
     rhs: tuple[int, ...]
     out: tuple[int, ...]
@@ -59,33 +64,41 @@ class Convolution:
 
     @property
     def is_canonical(self) -> bool:
-        """Whether the operands and the output have this form already."""
-        same = tuple(range(self.rank + 2))
-        return self.lhs_order == self.rhs_order == self.out_order == same
+        """True if the operands and the output have this form already."""
+        return self.lhs_order == self.rhs_order == self.out_order == tuple(range(self.rank + 2))
 
     @property
     def is_plain(self) -> bool:
-        """Whether it has neither groups nor a dilated input."""
+        """True if it has neither groups nor a dilated input."""
         return self.feature_groups == self.batch_groups == 1 and set(self.lhs_dilation) <= {1}
 
     @property
+    def has_margins_only(self) -> bool:
+        """True if no padding is negative, which would cut the input."""
+        return all(low >= 0 and high >= 0 for low, high in self.padding)
+
+    @property
     def is_empty(self) -> bool:
-        """Whether an operand or the output has no elements."""
+        """True if an operand or the output has no elements."""
         return 0 in (*self.lhs, *self.rhs, *self.out)
 
-    def enter(self, lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Brings the operands into this form."""
-        return lax.transpose(lhs, self.lhs_order), lax.transpose(rhs, self.rhs_order)
+    @property
+    def numbers(self) -> lax.ConvDimensionNumbers:
+        """The numbers of the dimensions of canonical operands."""
+        last, space = self.rank + 1, tuple(range(1, self.rank + 1))
+        return lax.ConvDimensionNumbers((0, last, *space), (last, self.rank, *range(self.rank)), (0, last, *space))
 
-    def leave(self, out: jax.Array) -> jax.Array:
-        """Brings the output back into the form that was asked for."""
-        return lax.transpose(out, self.out_order)
+    def from_canonical(self, compute: Compute) -> Compute:
+        """Returns `compute` for operands and an output in the form that was asked for."""
 
-    def compute(self, lhs: jax.Array, rhs: jax.Array) -> jax.Array:
+        def transposed(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
+            out = compute(lax.transpose(lhs, self.lhs_order), lax.transpose(rhs, self.rhs_order))
+            return lax.transpose(out, self.out_order)
+
+        return transposed
+
+    def convolve(self, lhs: jax.Array, rhs: jax.Array) -> jax.Array:
         """Convolves operands of this form."""
-        last = self.rank + 1
-        space = tuple(range(1, last))
-        kernel_space = tuple(range(self.rank))
         return lax.conv_general_dilated(
             lhs,
             rhs,
@@ -93,19 +106,19 @@ class Convolution:
             self.padding,
             self.lhs_dilation,
             self.rhs_dilation,
-            lax.ConvDimensionNumbers((0, last, *space), (last, self.rank, *kernel_space), (0, last, *space)),
+            self.numbers,
             self.feature_groups,
             self.batch_groups,
             self.precision,
         )
 
 
-def canonical(lhs: Any, rhs: Any, **params: Any) -> Convolution | None:
+def canonical(lhs: Any, rhs: Any, params: Mapping[str, Any]) -> Convolution | None:
     """Returns the convolution of two operands, given their shapes and the primitive's parameters.
 
     `None` if the types are not one floating-point type throughout, or the result's sharding is given.
     """
-    if lhs.dtype != rhs.dtype or lhs.dtype.name not in FLOATS or not is_free(lhs, params.get("out_sharding")):
+    if lhs.dtype != rhs.dtype or lhs.dtype.name not in FLOATS or not has_free_sharding(lhs, params.get("out_sharding")):
         return None
     if params["preferred_element_type"] not in (None, lhs.dtype):
         return None
@@ -113,11 +126,13 @@ def canonical(lhs: Any, rhs: Any, **params: Any) -> Convolution | None:
     rhs_spec = numbers.rhs_spec
     lhs_order = _channels_last(numbers.lhs_spec)
     rhs_order = (*rhs_spec[2:], rhs_spec[1], rhs_spec[0])
-    lhs_shape, rhs_shape = _permuted(lhs.shape, lhs_order), _permuted(rhs.shape, rhs_order)
+    lhs_shape = tuple(lhs.shape[i] for i in lhs_order)
+    rhs_shape = tuple(rhs.shape[i] for i in rhs_order)
     return Convolution(
+        lhs.dtype,
         lhs_shape,
         rhs_shape,
-        _output(lhs_shape, rhs_shape, params),
+        _output_shape(lhs_shape, rhs_shape, params),
         tuple(params["window_strides"]),
         tuple((int(low), int(high)) for low, high in params["padding"]),
         tuple(params["lhs_dilation"]),
@@ -131,33 +146,24 @@ def canonical(lhs: Any, rhs: Any, **params: Any) -> Convolution | None:
     )
 
 
-def canonicalised(lhs: Any, rhs: Any, **params: Any) -> Any:
+def canonicalize(convolution: Convolution) -> Compute | None:
     """Rule: brings a convolution into canonical form, as XLA does outside of loops."""
-    convolution = canonical(lhs, rhs, **params)
-    if convolution is None or convolution.is_canonical:
-        return None
-
-    def compute(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
-        return convolution.leave(convolution.compute(*convolution.enter(lhs, rhs)))
-
-    return compute
+    return None if convolution.is_canonical else convolution.convolve
 
 
-def is_free(operand: Any, sharding: Any) -> bool:
-    """Whether a result's sharding says nothing: inside of `shard_map` differentiation gives one that is all manual.
-
-    Where jax keeps account of what varies between replicas (`check_vma`), a rule's own loops would have to as well.
-    """
+def has_free_sharding(operand: Any, sharding: Any) -> bool:
+    """Returns whether a result's sharding says nothing."""
     if sharding is None:
         return True
-    if is_each_replicas(operand):
+    if is_varying(operand):
         return False
+    # Inside of `shard_map` differentiation gives one that is all manual.
     kinds = getattr(sharding.mesh, "axis_types", ())
     return all(kind is AxisType.Manual for kind in kinds) and all(part is None for part in sharding.spec)
 
 
-def is_each_replicas(operand: Any) -> bool:
-    """Whether jax keeps account of what varies between replicas (`check_vma`); then a rule's loops have to, too."""
+def is_varying(operand: Any) -> bool:
+    """Returns whether jax tracks that it varies between replicas (`check_vma`); a rule's loops would have to, too."""
     return bool(getattr(getattr(operand, "manual_axis_type", None), "varying", ()) or getattr(operand, "vma", ()))
 
 
@@ -165,11 +171,7 @@ def _channels_last(spec: Sequence[int]) -> tuple[int, ...]:
     return (spec[0], *spec[2:], spec[1])
 
 
-def _permuted(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    return tuple(shape[i] for i in order)
-
-
-def _output(lhs: tuple[int, ...], rhs: tuple[int, ...], params: dict[str, Any]) -> tuple[int, ...]:
+def _output_shape(lhs: tuple[int, ...], rhs: tuple[int, ...], params: Mapping[str, Any]) -> tuple[int, ...]:
     space = tuple(
         (_dilated(size, spread) + low + high - _dilated(taps, dilation)) // stride + 1
         for size, spread, (low, high), taps, dilation, stride in zip(
