@@ -22,22 +22,17 @@ _BITS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
 
 
 def as_variables(variables: Mapping[str, Any]) -> dict[str, _Array]:
-    """Returns variables as programs take them: with 64 bits only where JAX is set to them.
-
-    Raises:
-        ArgumentError: If one is no array of numbers.
-    """
-    return {name: _as_variable(name, value) for name, value in variables.items()}
-
-
-def _as_variable(name: str, value: Any) -> _Array:
-    array = np.asarray(value)
-    if array.dtype.kind in "OSUMm" or "int4" in array.dtype.name or "int2" in array.dtype.name:
-        raise ArgumentError(
-            f"A variable of an export is an array of numbers of whole bytes. Received: {name!r} of type {array.dtype}. "
-            "Keep text in a vocabulary or in a file of assets, and cast numbers of less than a byte."
-        )
-    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+    """Returns variables as programs take them; raises `ArgumentError` if one is no array of numbers."""
+    arrays = {name: np.asarray(value) for name, value in variables.items()}
+    for name, array in arrays.items():
+        if array.dtype.kind in "OSUMm" or "int4" in array.dtype.name or "int2" in array.dtype.name:
+            raise ArgumentError(
+                "A variable of an export is an array of numbers of whole bytes. Received: "
+                f"{name!r} of type {array.dtype}. Keep text in a vocabulary or in a file of assets, and cast numbers "
+                "of less than a byte."
+            )
+    # With 64 bits only where JAX is set to them: a program would narrow them anyway.
+    return {n: a.astype(jax.dtypes.canonicalize_dtype(a.dtype), copy=False) for n, a in arrays.items()}
 
 
 def stored_dtype(dtype: Any) -> np.dtype[Any]:
@@ -46,7 +41,7 @@ def stored_dtype(dtype: Any) -> np.dtype[Any]:
     return _BITS[dtype.itemsize] if dtype.kind == "V" else dtype
 
 
-def meaning(stored: Any, dtype: str) -> Any:
+def from_stored(stored: Any, dtype: str) -> Any:
     """Returns the values that stored ones mean, inside of a program."""
     return stored if stored.dtype.name == dtype else jax.lax.bitcast_convert_type(stored, jnp.dtype(dtype))
 
@@ -56,12 +51,9 @@ def write(file: IO[bytes], arrays: Mapping[str, _Array]) -> None:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, _bits(array), allow_pickle=False)
-
-
-def _bits(array: _Array) -> _Array:
-    # A view keeps the shape of an array of no dimensions, which ascontiguousarray does not.
-    return np.array(array, order="C", copy=None).view(stored_dtype(array.dtype))
+                # A view keeps the shape of an array of no dimensions, which ascontiguousarray does not.
+                bits = np.array(array, order="C", copy=None).view(stored_dtype(array.dtype))
+                np.lib.format.write_array(member, bits, allow_pickle=False)
 
 
 def read(data: bytes, looks: Mapping[str, tuple[tuple[int, ...], Any]]) -> dict[str, _Array]:

@@ -26,11 +26,8 @@ def create(directory: str | os.PathLike[str], fill: Callable[[Path], Any]) -> st
     """Creates a directory that others see only when it is complete.
 
     Args:
-        directory: Its path.
+        directory: Its path, which is returned.
         fill: Writes into the directory it is given.
-
-    Returns:
-        Its path.
 
     Raises:
         ArgumentError: If there is something at that path.
@@ -44,7 +41,7 @@ def create(directory: str | os.PathLike[str], fill: Callable[[Path], Any]) -> st
         )
     with naming(str(final)), _unfinished(final.parent) as made:
         fill(made)
-        _to_disk(made)
+        _flush_to_disk(made)
         made.rename(final)
     return str(final)
 
@@ -69,8 +66,15 @@ def create_version(base: str | os.PathLike[str], fill: Callable[[Path], Any]) ->
     """
     with naming(f"An export in {base}"), _unfinished(Path(base)) as made:
         fill(made)
-        _to_disk(made)
-        return str(_renamed_to_version(made, Path(base)))
+        _flush_to_disk(made)
+        newest = max((int(path.name) for path in versions(base)), default=0)
+        # Another process may take a name between the look and the renaming; then the next second is as good.
+        stamp = max(int(time.time()), newest + 1 if newest < 9_999_999_999 else 0)
+        while True:
+            final = Path(base) / f"{stamp:010}"
+            with contextlib.suppress(FileExistsError):
+                return str(_rename(made, final))
+            stamp += 1
 
 
 def versions(base: str | os.PathLike[str]) -> list[Path]:
@@ -90,17 +94,7 @@ def remove(directory: Path) -> None:
         directory.rename(made / directory.name)
 
 
-def _renamed_to_version(made: Path, base: Path) -> Path:
-    newest = max((int(path.name) for path in versions(base)), default=0)
-    stamp = max(int(time.time()), newest + 1 if newest < 9_999_999_999 else 0)
-    while True:
-        final = base / f"{stamp:010}"
-        with contextlib.suppress(FileExistsError):
-            return _renamed(made, final)
-        stamp += 1
-
-
-def _renamed(made: Path, final: Path) -> Path:
+def _rename(made: Path, final: Path) -> Path:
     """Renames; unlike the system, never over an empty directory."""
     if final.exists():
         raise FileExistsError(final)
@@ -118,7 +112,7 @@ def _unfinished(parent: Path) -> Generator[Path]:
     """Makes a directory that is locked while it is being written, and removed unless it is renamed."""
     parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(parent)
-    made, lock = _locked(parent)
+    made, lock = _make_locked(parent)
     try:
         yield made
     finally:
@@ -126,31 +120,29 @@ def _unfinished(parent: Path) -> Generator[Path]:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def _locked(parent: Path) -> tuple[Path, int]:
+def _make_locked(parent: Path) -> tuple[Path, int]:
     while True:
         made = parent / f"{_UNFINISHED}{uuid.uuid4().hex}"
         made.mkdir()
         # Until it is locked, another process may take it for abandoned.
         with contextlib.suppress(FileNotFoundError):
             lock = os.open(made, os.O_RDONLY)
-            if _is_ours(lock) and made.exists():
+            is_locked = True
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                # Somebody is removing it.
+                is_locked = False
+            except OSError:
+                # The file system has no locks, so nobody else has one either.
+                pass
+            if is_locked and made.exists():
                 return made, lock
             os.close(lock)
 
 
-def _is_ours(lock: int) -> bool:
-    """Locks a directory; where the file system has no locks, nobody else has it either."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:  # Somebody is removing it.
-        return False
-    except OSError:
-        return True
-    return True
-
-
 def _remove_abandoned(parent: Path) -> None:
-    """Removes what processes have left that were killed while they wrote."""
+    """Removes directories of processes that were killed while they wrote: the system gives up a dead one's lock."""
     for path in parent.glob(f"{_UNFINISHED}*"):
         with contextlib.suppress(OSError):
             lock = os.open(path, os.O_RDONLY)
@@ -161,17 +153,17 @@ def _remove_abandoned(parent: Path) -> None:
                 os.close(lock)
 
 
-def _to_disk(directory: Path) -> None:
+def _flush_to_disk(directory: Path) -> None:
     """Waits until files are on the disk, so that a name never stands for half of them after a power failure."""
     for root, _, names in os.walk(directory):
         for name in names:
-            _sync(os.path.join(root, name))
+            _fsync(os.path.join(root, name))
         # Some file systems cannot do it for directories, or need not.
         with contextlib.suppress(OSError):
-            _sync(root)
+            _fsync(root)
 
 
-def _sync(path: str) -> None:
+def _fsync(path: str) -> None:
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

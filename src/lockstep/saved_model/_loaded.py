@@ -16,10 +16,10 @@ from jax import export
 from lockstep.errors import ArgumentError, LockstepError, UnsupportedError
 from lockstep.saved_model import _host_functions, _names, _parsing
 from lockstep.saved_model._description import OutputInfo, ProgramInfo, SignatureInfo, TensorInfo
-from lockstep.saved_model._function import leaves
-from lockstep.saved_model._read import Files, read, unusable
-from lockstep.saved_model._tracing import lookup_path
-from lockstep.saved_model._values import as_inputs, check_ties, count_of, described, fits
+from lockstep.saved_model._function import program_infos_by_path
+from lockstep.saved_model._programs import lookup_path
+from lockstep.saved_model._read import Files, read, unusable_error
+from lockstep.saved_model._values import check_ties, count_examples, describe, fits, to_inputs
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -29,15 +29,15 @@ class Signature:
 
     Args:
         name: Its name.
-        info: What it looks like.
+        info: Its description.
         programs: Its programs.
         variables: Returns the variables on the device.
 
     Attributes:
         name: Its name.
         method_name: TensorFlow's name for its kind.
-        inputs: What it takes, by name: shapes (`None` where any number will do) and dtypes.
-        outputs: What it returns, by name.
+        inputs: Shapes (`None` where any number will do) and dtypes of its inputs, by name.
+        outputs: The same of its outputs.
     """
 
     def __init__(
@@ -74,14 +74,14 @@ class Signature:
         if inputs is not None and not isinstance(inputs, Mapping):
             inputs = self._only_input(inputs, named)
         given = {**(inputs or {}), **named}
-        arrays = as_inputs(self.name, self.inputs, given)
-        count = count_of(self.name, self.inputs, arrays)
+        arrays = to_inputs(self.name, self.inputs, given)
+        count = count_examples(self.name, self.inputs, arrays)
         return self._outputs_of_none() if count == 0 else self._outputs_of(arrays, count)
 
     def _only_input(self, value: Any, named: Mapping[str, Any]) -> dict[str, Any]:
         if len(self.inputs) != 1 or named:
             raise ArgumentError(
-                f"Inputs are given by name: {described(self.inputs)}. Received: {type(value).__name__} without a name, "
+                f"Inputs are given by name: {describe(self.inputs)}. Received: {type(value).__name__} without a name, "
                 "which only the value of the one input may be. Example: "
                 f"model({next(iter(self.inputs), 'x')}=...)"
             )
@@ -122,19 +122,19 @@ class Signature:
         return {name: np.zeros((0, *(s or 0 for s in o.shape[1:])), _dtype(o)) for name, o in self.outputs.items()}
 
     def __repr__(self) -> str:
-        return f"Signature({self.name!r}: {described(self.inputs)} -> {described(self.outputs)})"
+        return f"Signature({self.name!r}: {describe(self.inputs)} -> {describe(self.outputs)})"
 
 
 class _Host:
-    """What is done on the host ahead of a program.
+    """Work on the host ahead of a program: examples are parsed, and words looked up.
 
     Attributes:
-        infos: What the values look like that it starts with, by path.
+        infos: Shapes and types of the values that it starts with, by path.
     """
 
     def __init__(self, info: SignatureInfo) -> None:
         self._parse = {name: _parsing.from_json(spec) for name, spec in info.parse.items()}
-        self.infos = leaves(info.inputs, self._parse)
+        self.infos = program_infos_by_path(info.inputs, self._parse)
         self._lookups = [(k.source, _host_functions.from_json(k.function), k.dtype) for k in info.lookups]
         for source, _, _ in self._lookups:
             if source not in self.infos or not self.infos[source].is_text:
@@ -201,7 +201,7 @@ class LoadedModel:
     def __init__(self, directory: Path, files: Files, tags: tuple[str, ...]) -> None:
         self.directory = str(directory)
         self.tags = tags
-        self.variables: dict[str, _Array] = _meant(files)
+        self.variables: dict[str, _Array] = _from_stored(files)
         self.assets = _assets(directory / _names.ASSETS_DIRECTORY)
         self._stored = files.variables
         self._on_device: dict[str, jax.Array] | None = None
@@ -261,7 +261,7 @@ def load(
     try:
         return LoadedModel(directory, files, _chosen(files, tags))
     except LockstepError as error:
-        raise unusable(directory, str(error).removesuffix(".")) from error
+        raise unusable_error(directory, str(error).removesuffix(".")) from error
 
 
 def _chosen(files: Files, tags: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -275,7 +275,7 @@ def _chosen(files: Files, tags: str | Iterable[str] | None) -> tuple[str, ...]:
     return chosen
 
 
-def _meant(files: Files) -> dict[str, _Array]:
+def _from_stored(files: Files) -> dict[str, _Array]:
     infos = files.description.variables
     return {name: array.view(jnp.dtype(infos[name].dtype)) for name, array in files.variables.items()}
 

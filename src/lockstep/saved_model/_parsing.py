@@ -1,4 +1,4 @@
-"""Inputs that are serialised examples: what a program gets of them, and their descriptions as JSON.
+"""Inputs that are serialised examples: their features as arrays, and their descriptions as JSON.
 
 Examples are parsed on the host, by lockstep.data, which is imported for signatures that need it only. What is of
 different length in each example reaches a program as one array, as the columns of lockstep.estimator.feature_column
@@ -27,13 +27,13 @@ def kinds() -> Any:
 
 
 def looks(spec: Mapping[str, Any]) -> dict[str, TensorInfo]:
-    """Returns what parsed examples look like, by name."""
-    return {name: _look(feature) for name, feature in spec.items()}
-
-
-def _look(feature: Any) -> TensorInfo:
-    longest = () if type(feature).__name__ == "FixedLenFeature" else (None,)
-    return TensorInfo((None, *longest, *getattr(feature, "shape", ())), dtype_name(feature.dtype))
+    """Returns shapes and types of parsed examples, by name."""
+    # Besides the number of examples, what has different lengths has an open size of its own.
+    longest = {name: () if type(f).__name__ == "FixedLenFeature" else (None,) for name, f in spec.items()}
+    return {
+        name: TensorInfo((None, *longest[name], *getattr(feature, "shape", ())), dtype_name(feature.dtype))
+        for name, feature in spec.items()
+    }
 
 
 def parsed(serialized: Any, spec: Mapping[str, Any]) -> dict[str, _Array]:

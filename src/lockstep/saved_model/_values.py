@@ -1,4 +1,4 @@
-"""What callers give to a signature, checked, as arrays."""
+"""Conversion of a caller's inputs to arrays of a signature's types and shapes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,11 @@ from lockstep.saved_model._description import TensorInfo
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def as_inputs(signature: str, infos: Mapping[str, TensorInfo], given: Mapping[str, Any]) -> dict[str, _Array]:
-    """Returns what a caller gives, as arrays of the right types and shapes.
-
-    Args:
-        signature: Its name.
-        infos: What its inputs look like.
-        given: What the caller gives.
-
-    Raises:
-        ArgumentError: If it is not what the signature takes.
-    """
+def to_inputs(signature: str, infos: Mapping[str, TensorInfo], given: Mapping[str, Any]) -> dict[str, _Array]:
+    """Returns a caller's inputs as arrays; raises `ArgumentError` if the signature does not take them."""
     if set(given) != set(infos):
         raise ArgumentError(
-            f"The signature {signature!r} takes {described(infos)}. Received: "
+            f"The signature {signature!r} takes {describe(infos)}. Received: "
             f"{', '.join(sorted(map(str, given))) or 'nothing'}. Give each of its inputs, by name."
         )
     return {
@@ -35,17 +26,13 @@ def as_inputs(signature: str, infos: Mapping[str, TensorInfo], given: Mapping[st
     }
 
 
-def described(infos: Mapping[str, TensorInfo]) -> str:
+def describe(infos: Mapping[str, TensorInfo]) -> str:
     """Returns inputs or outputs for a message."""
     return ", ".join(f"{name}: {info}" for name, info in infos.items()) or "no inputs"
 
 
-def count_of(signature: str, infos: Mapping[str, TensorInfo], arrays: Mapping[str, _Array]) -> int | None:
-    """Returns the number of examples, or `None` if the inputs have none.
-
-    Raises:
-        ArgumentError: If inputs differ in it.
-    """
+def count_examples(signature: str, infos: Mapping[str, TensorInfo], arrays: Mapping[str, _Array]) -> int | None:
+    """Returns the number of examples, `None` if the inputs have none; raises `ArgumentError` if they differ in it."""
     counts = {name: len(arrays[name]) for name, info in infos.items() if info.shape and info.shape[0] is None}
     if len(set(counts.values())) > 1:
         raise ArgumentError(
@@ -56,11 +43,7 @@ def count_of(signature: str, infos: Mapping[str, TensorInfo], arrays: Mapping[st
 
 
 def check_ties(signature: str, infos: Mapping[str, TensorInfo], arrays: Mapping[str, _Array]) -> None:
-    """Checks that open sizes at the same place of different inputs are equal.
-
-    Raises:
-        ArgumentError: If not.
-    """
+    """Raises `ArgumentError` unless open sizes at the same place of different inputs are equal."""
     met: dict[int, tuple[str, int]] = {}
     for name, info in infos.items():
         for axis in (axis for axis, size in enumerate(info.shape) if axis and size is None):
@@ -83,13 +66,14 @@ def _as_numbers(where: str, dtype: str, value: Any) -> _Array:
     wanted = jnp.dtype(dtype)
     if array.dtype == wanted:
         return array
-    if array.dtype.kind not in "OSU" and _may_become(array, wanted, is_python=not hasattr(value, "dtype")):
+    if array.dtype.kind not in "OSU" and _is_lossless(array, wanted, is_python=not hasattr(value, "dtype")):
         return array.astype(wanted)
-    raise ArgumentError(f"{where} is of type {dtype}. Received: {_kind(array)}. Convert it: np.asarray(x, {dtype!r}).")
+    kind = "text or mixed values" if array.dtype.kind in "OSU" else array.dtype.name
+    raise ArgumentError(f"{where} is of type {dtype}. Received: {kind}. Convert it: np.asarray(x, {dtype!r}).")
 
 
-def _may_become(array: _Array, wanted: Any, is_python: bool) -> bool:
-    """Whether numbers are the same in another type; Python's numbers only have to fit into it."""
+def _is_lossless(array: _Array, wanted: Any, is_python: bool) -> bool:
+    """Returns whether numbers are the same in another type; Python's numbers only have to fit into it."""
     if np.can_cast(array.dtype, wanted, "safe"):
         return True
     if not is_python:
@@ -100,12 +84,8 @@ def _may_become(array: _Array, wanted: Any, is_python: bool) -> bool:
 
 
 def fits(array: _Array, wanted: Any) -> bool:
-    """Whether all integers of an array are there in another type."""
+    """Returns whether all integers of an array are there in another type."""
     return bool(np.array_equal(array.astype(wanted), array)) if wanted.kind in "iu" else False
-
-
-def _kind(array: _Array) -> str:
-    return "text or mixed values" if array.dtype.kind in "OSU" else array.dtype.name
 
 
 def _as_array(where: str, value: Any) -> _Array:
@@ -132,5 +112,6 @@ def _check_shape(where: str, info: TensorInfo, shape: tuple[int, ...]) -> None:
     is_right = len(shape) == len(wanted) and all(w is None or w == s for w, s in zip(wanted, shape, strict=True))
     if not is_right:
         raise ArgumentError(f"{where} is {info}. Received: shape {list(shape)}.")
+    # A symbol of jax.export stands for 1 or more, so no program takes it.
     if 0 in [s for s, w in zip(shape[1:], wanted[1:], strict=True) if w is None]:
         raise ArgumentError(f"{where} is {info}, where ? is at least 1. Received: shape {list(shape)}.")

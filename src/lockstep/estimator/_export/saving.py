@@ -15,7 +15,7 @@ from lockstep.estimator._mode_keys import ModeKeys
 from lockstep.estimator._model_fn.function import Data, ModelFunction
 from lockstep.estimator._model_fn.variables import Variables
 from lockstep.saved_model import SERVING, SignatureFunction, write_version
-from lockstep.saved_model.internal import Range, traced
+from lockstep.saved_model.internal import Range, trace_signature
 
 if TYPE_CHECKING:
     from lockstep.estimator._core import EstimatorCore
@@ -55,7 +55,7 @@ class _Exported:
         self._receiver = receiver
         self._function = ModelFunction(core.call_model_fn, mode, self.variables, 1, frozenset())
         self._outputs: dict[str, ExportOutput] = {}
-        traced(SignatureFunction(self._learn, receiver.inputs, receiver.parse), {}, Range(2, 2))
+        trace_signature(SignatureFunction(self._learn, receiver.inputs, receiver.parse), {}, Range(2, 2))
 
     def signatures(self) -> dict[str, SignatureFunction]:
         """Returns the signatures, by name."""
