@@ -53,6 +53,6 @@ class CpuBackend:
     ) -> Step | None:
         """Returns the step of one replica; `None` if a part of it has no sound rule."""
         # Only a job of several processes needs it.
-        from lockstep._cpu.partitioner import partitioned_jaxpr
+        from lockstep._cpu.partitioner import partition_jaxpr
 
-        return partitioned_jaxpr(recorded.jaxpr, recorded.structure, state, batch, replicas, axes)
+        return partition_jaxpr(recorded.jaxpr, recorded.structure, state, batch, replicas, axes)

@@ -43,8 +43,8 @@ class Field:
 
     def item(self, key: object, value: object) -> Field:
         """Returns what stands under `key` in this field: `cluster["worker"]`, `cluster["worker"][1]`."""
-        is_short = isinstance(key, str) and len(key) <= _LONGEST
-        return Field(f"{self.name}[{quoted(key) if is_short else shown(key)}]", value)
+        label = quoted(key) if isinstance(key, str) and len(key) <= _LONGEST else shown(key)
+        return Field(f"{self.name}[{label}]", value)
 
     def error(self, rule: str, example: object) -> ClusterSpecError:
         """Returns the error that says what this field must be.

@@ -1,4 +1,4 @@
-"""Reading event files."""
+"""Reader of event files."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from lockstep.summary._protos import messages
 
 _log = logging.getLogger("lockstep")
 _PATTERN = "events.out.tfevents.*"
+# Records read at a time.
 _AT_ONCE = 4096
 
 
@@ -71,11 +72,7 @@ def _events(file: Path) -> Iterator[Any]:
 
 
 def _records(file: Path) -> Iterator[bytes]:
-    """Yields the records of a file as far as it is written.
-
-    Raises:
-        InputError: If it is damaged.
-    """
+    """Yields the records of a file as far as it is written; raises `InputError` if it is damaged."""
     position, broken_at = 0, -1
     while True:
         with contextlib.closing(open_tfrecord(file)) as reader:
@@ -95,7 +92,7 @@ def _records(file: Path) -> Iterator[bytes]:
 
 
 def _is_cut_short(file: Path, position: int) -> bool:
-    """Whether the record at a position continues after the end of the file."""
+    """Returns whether the record at a position continues after the end of the file."""
     with file.open("rb") as opened:
         opened.seek(position)
         header = opened.read(12)

@@ -20,7 +20,7 @@ from lockstep.errors import ArgumentError, LockstepError
 from lockstep.testing import _values
 from lockstep.testing._process import TaskProcess
 
-# The task writes its stack before the test gives up.
+# The task writes its stack so many seconds before the test gives up.
 _STACK_SECONDS = 3.0
 # When a task has failed the others are told within seconds; a busy machine takes longer.
 _GRACE_SECONDS = 60.0
@@ -179,7 +179,8 @@ class LocalCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        if kind:  # The error of the test is the one to report.
+        # The error of the test is the one to report, not that of a task which it has left behind.
+        if kind:
             self._discard()
         else:
             self.close()
@@ -235,7 +236,7 @@ class LocalCluster:
         errors: dict[str, str] = {}
         going = {} if self._running else {t: p for t, p in self._processes.items() if p.is_awaited}
         for process in going.values():
-            process.let_go()
+            process.close_requests()
         deadline = time.monotonic() + _END_SECONDS
         for task, process in going.items():
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -23,7 +23,7 @@ def save(path: Path, value: object, what: str) -> None:
         ArgumentError: If it holds something that does not travel between processes.
     """
     arrays: list[np.ndarray] = []
-    structure = _encoded(value, what, arrays)
+    structure = _encode(value, what, arrays)
     text = np.frombuffer(json.dumps(structure).encode(), np.uint8)
     with path.open("wb") as file:
         np.savez(file, allow_pickle=False, **{_STRUCTURE: text}, **{str(i): array for i, array in enumerate(arrays)})
@@ -32,30 +32,30 @@ def save(path: Path, value: object, what: str) -> None:
 def load(path: Path) -> Any:
     """Reads what `save` has written. Arrays are numpy's, whatever they were."""
     with np.load(path, allow_pickle=False) as file:
-        return _decoded(json.loads(file[_STRUCTURE].tobytes()), file)
+        return _decode(json.loads(file[_STRUCTURE].tobytes()), file)
 
 
-def _encoded(value: object, what: str, arrays: list[np.ndarray]) -> Any:
+def _encode(value: object, what: str, arrays: list[np.ndarray]) -> Any:
     if value is None or type(value) in _PLAIN:
         return value
     if isinstance(value, Path):
         return {"path": str(value)}
     if isinstance(value, dict):
-        return {"dict": [[_key(k, what), _encoded(v, f"{what}[{k!r}]", arrays)] for k, v in value.items()]}
+        return {"dict": [[_key(k, what), _encode(v, f"{what}[{k!r}]", arrays)] for k, v in value.items()]}
     if type(value) in (list, tuple) and isinstance(value, Sequence):
         kind = "tuple" if isinstance(value, tuple) else "list"
-        return {kind: [_encoded(v, f"{what}[{i}]", arrays) for i, v in enumerate(value)]}
+        return {kind: [_encode(v, f"{what}[{i}]", arrays) for i, v in enumerate(value)]}
     if isinstance(value, bytes):
         return {"bytes": _add_array(np.frombuffer(value, np.uint8), arrays)}
     if hasattr(value, "__array__"):
-        return _encoded_array(value, what, arrays)
-    raise _untravelled(what, type(value).__name__)
+        return _encode_array(value, what, arrays)
+    raise _travel_error(what, type(value).__name__)
 
 
-def _encoded_array(value: Any, what: str, arrays: list[np.ndarray]) -> Any:
+def _encode_array(value: Any, what: str, arrays: list[np.ndarray]) -> Any:
     found = np.asarray(value)
     if found.dtype.hasobject:
-        raise _untravelled(what, "an array of Python objects")
+        raise _travel_error(what, "an array of Python objects")
     kind = "scalar" if isinstance(value, np.generic) else "array"
     # npz writes bfloat16 as two bytes without a name: the name and the shape go beside the bytes.
     raw = np.frombuffer(found.tobytes(), np.uint8) if hasattr(ml_dtypes, found.dtype.name) else found
@@ -70,28 +70,28 @@ def _add_array(array: np.ndarray, arrays: list[np.ndarray]) -> int:
 def _key(key: object, what: str) -> str | int:
     if isinstance(key, str | int):
         return key
-    raise _untravelled(f"the key {key!r} of {what}", type(key).__name__)
+    raise _travel_error(f"the key {key!r} of {what}", type(key).__name__)
 
 
-def _untravelled(what: str, found: str) -> ArgumentError:
+def _travel_error(what: str, found: str) -> ArgumentError:
     return ArgumentError(
         "Between the test and its tasks travel None, numbers, text, bytes, paths, arrays, and lists, tuples and "
         f"dictionaries of them. Here {what} is {found}. Pass what it is made from, or return what the test compares."
     )
 
 
-def _decoded(value: Any, file: Any) -> Any:
+def _decode(value: Any, file: Any) -> Any:
     if not isinstance(value, dict):
         return value
     kind, inner = next(iter(value.items()))
     if kind == "path":
         return Path(inner)
     if kind == "dict":
-        return {k: _decoded(v, file) for k, v in inner}
+        return {k: _decode(v, file) for k, v in inner}
     if kind == "bytes":
         return file[str(inner)].tobytes()
     if kind in ("list", "tuple"):
-        return (list if kind == "list" else tuple)(_decoded(v, file) for v in inner)
+        return (list if kind == "list" else tuple)(_decode(v, file) for v in inner)
     found = file[str(inner)]
     if found.dtype.name != value["dtype"]:
         found = np.frombuffer(found.tobytes(), getattr(ml_dtypes, value["dtype"])).reshape(value["shape"])

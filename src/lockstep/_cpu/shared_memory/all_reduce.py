@@ -18,6 +18,7 @@ from lockstep._cpu.shared_memory.engine import Engine
 from lockstep._engine.runtime import switch
 from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.runtime.runtime import Runtime
+from lockstep._engine.step.replicas import Device
 
 _log = logging.getLogger("lockstep")
 
@@ -84,7 +85,7 @@ class AllReduce:
 
 
 def connect(
-    runtime: Runtime, devices: Sequence[jax.Device], axis: str, peer_seconds: float | None = None
+    runtime: Runtime, devices: Sequence[Device], axis: str, peer_seconds: float | None = None
 ) -> AllReduce | None:
     """Turns it on if all processes of the job are on this machine; called once by each of them, in the same place.
 

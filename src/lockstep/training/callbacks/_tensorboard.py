@@ -13,7 +13,7 @@ import numpy as np
 
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.summary import EventFile
-from lockstep.summary.internal import unwritten as _unwritten
+from lockstep.summary.internal import goes_on_without
 from lockstep.training.callbacks._batch_range import batch_range
 from lockstep.training.callbacks._weight_images import pictures
 
@@ -120,7 +120,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
         """Starts the profile, if this is its first batch."""
         self._batch_start = time.perf_counter()
         if self._profiled and not self._is_tracing and self._number(batch) == self._profiled[0]:
-            with _unwritten.goes_on_without(self._traces):
+            with goes_on_without(self._traces):
                 jax.profiler.start_trace(self._traces)
                 self._is_tracing = True
 
@@ -198,7 +198,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
     def _end_trace(self) -> None:
         if self._is_tracing:
             self._is_tracing = False
-            with _unwritten.goes_on_without(self._traces):
+            with goes_on_without(self._traces):
                 jax.profiler.stop_trace()
 
     def _close(self) -> None:

@@ -1,4 +1,4 @@
-"""Rules for what is computed element by element."""
+"""Rules for what is computed element by element, or for each index of the first axes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,7 @@ from lockstep._cpu.partitioner.rules.base import Call, Decision, does_not_grow, 
 _UNARY = (
     *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i0e", "bessel_i1e", "cbrt", "ceil", "clz"),
     *("conj", "convert_element_type", "copy", "cos", "cosh", "digamma", "erf", "erf_inv", "erfc", "exp"),
-    *(
-        "exp2",
-        "expm1",
-        "floor",
-        "imag",
-        "integer_pow",
-        "is_finite",
-        "lgamma",
-        "log",
-        "log1p",
-        "log2",
-        "logistic",
-        "neg",
-    ),
+    *("exp2", "expm1", "floor", "imag", "integer_pow", "is_finite", "lgamma", "log", "log1p", "log2", "logistic"),
     *("not", "population_count", "real", "reduce_precision", "round", "rsqrt", "sign", "sin", "sinh", "sqrt"),
     *("neg", "one_minus_square", "square", "stop_gradient", "tan", "tanh", "device_put", "name"),
 )
@@ -37,12 +24,19 @@ _BINARY = (
     *("xor", "zeta"),
 )
 _MORE = ("clamp", "polynomial", "regularized_incomplete_beta", "select_n", "threefry2x32")
+# How many of the last axes belong to one element.
+_LAST_AXES = {
+    **dict.fromkeys(("cholesky", "eigh", "lu", "qr", "svd", "schur", "geqrf", "eig", "triangular_solve"), 2),
+    **dict.fromkeys(("lu_pivots_to_permutation", "random_wrap"), 1),
+    **dict.fromkeys(("random_unwrap", "random_split", "random_bits", "random_fold_in", "random_seed"), 0),
+    **dict.fromkeys(("random_gamma", "random_clone"), 0),
+}
 
 
-@rule(*_UNARY, *_BINARY, *_MORE, pulls=True)
+@rule(*_UNARY, *_BINARY, *_MORE, sliceable=True)
 def elementwise(call: Call) -> Decision | None:
     """All inputs lie alike; what has one element along the axis, or no axes, is there for all replicas."""
-    axis = _axis(call) if call.wish is None else call.wish
+    axis = _axis(call) if call.wanted_axis is None else call.wanted_axis
     size = call.out_shape()[axis]
     divided = sharded(axis)
     needs: list[Layout] = []
@@ -60,20 +54,15 @@ def _axis(call: Call) -> int:
     return max(sorted(axes), key=lambda a: sum(call.size(i) for i, lies in enumerate(call.layouts) if lies.axis == a))
 
 
-@rule("bitcast_convert_type", pulls=True)
+@rule("bitcast_convert_type", sliceable=True)
 def bitcast(call: Call) -> Decision | None:
     """As long as elements keep their width."""
     return elementwise(call) if call.shape(0) == call.out_shape() else None
 
 
 @rule("optimization_barrier")
-def barrier(call: Call) -> Decision | None:
-    """Passes each input on as it is."""
-    return Decision(call.layouts, call.layouts)
-
-
 @linear("optimization_barrier")
-def barrier_of_sums(call: Call) -> Decision | None:
+def barrier(call: Call) -> Decision | None:
     """Passes each input on as it is."""
     return Decision(call.layouts, call.layouts)
 
@@ -120,3 +109,29 @@ def chosen_sums(call: Call) -> Decision | None:
     if call.layouts[0] != REPLICATED or not all(is_summand(call, i) for i in cases):
         return None
     return Decision([REPLICATED, *[PARTIAL] * len(cases)], [PARTIAL])
+
+
+@rule(*_LAST_AXES)
+def batched(call: Call) -> Decision | None:
+    """The divided axis is in front of those that belong to one element."""
+    return _in_front(call, _LAST_AXES[call.equation.primitive.name])
+
+
+@rule("fft")
+def fft(call: Call) -> Decision | None:
+    """Over other axes."""
+    return _in_front(call, len(call.params["fft_lengths"]))
+
+
+def _in_front(call: Call, last_axes: int) -> Decision | None:
+    first = call.sharded_input()
+    if first is None:
+        return None
+    layout, shape = call.layouts[first], call.shape(first)
+    if layout.axis >= len(shape) - last_axes or any(len(v.aval.shape) != len(shape) for v in call.equation.inputs):
+        return None
+    inside = [call.shape(i)[layout.axis] == shape[layout.axis] for i in range(len(call.layouts))]
+    outside = [o.aval.shape[layout.axis] == shape[layout.axis] for o in call.equation.outputs]
+    if not all(inside) or not all(outside):
+        return None
+    return Decision([sharded(layout.axis)] * len(call.layouts), [layout] * len(call.equation.outputs))

@@ -14,10 +14,10 @@ def gather(call: Call) -> Decision | None:
     """Lookups are divided where their indices are, or the array that is looked up along an axis taken in full."""
     operand, indices = call.layouts
     if operand.is_sharded and operand.axis in call.params["dimension_numbers"].operand_batching_dims:
-        return _looked_up(call, _index_axis(call, operand.axis))
+        return _look_up(call, _index_axis(call, operand.axis))
     if operand.is_sharded:
         return None if indices.is_sharded else _from_slices(call)
-    return _looked_up(call, indices.axis)
+    return _look_up(call, indices.axis)
 
 
 def _index_axis(call: Call, operand_axis: int) -> int:
@@ -39,7 +39,7 @@ def _operand_need(call: Call, index_axis: int) -> Any:
     return sharded(tuple(numbers.operand_batching_dims)[batching.index(index_axis)])
 
 
-def _looked_up(call: Call, index_axis: int) -> Decision | None:
+def _look_up(call: Call, index_axis: int) -> Decision | None:
     numbers = call.params["dimension_numbers"]
     if index_axis >= len(call.shape(1)) - 1:
         return None
@@ -113,10 +113,10 @@ def _to_slices(call: Call, axis: int) -> Decision | None:
 
 
 def _update_axis(call: Call, index_axis: int) -> int:
-    return _scattered(call)[index_axis]
+    return _scatter_axes(call)[index_axis]
 
 
-def _scattered(call: Call) -> Sequence[int]:
+def _scatter_axes(call: Call) -> Sequence[int]:
     """The axes of the updates that go with those of the indices."""
     window = call.params["dimension_numbers"].update_window_dims
     return [a for a in range(len(call.shape(2))) if a not in window]
@@ -127,8 +127,8 @@ def _index_axis_of_updates(call: Call) -> int | None:
     _, indices, updates = call.layouts
     if indices.is_sharded:
         return indices.axis if indices.axis < len(call.shape(1)) - 1 else None
-    if updates.is_sharded and updates.axis in _scattered(call):
-        return list(_scattered(call)).index(updates.axis)
+    if updates.is_sharded and updates.axis in _scatter_axes(call):
+        return list(_scatter_axes(call)).index(updates.axis)
     return None
 
 

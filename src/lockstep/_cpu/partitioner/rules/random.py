@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from lockstep._cpu.partitioner.communication import replica_number
-from lockstep._cpu.partitioner.layout import sharded
+from lockstep._cpu.partitioner.layout import replica_number, sharded
 from lockstep._cpu.partitioner.rules.base import Call, Decision, rule
 
 try:
@@ -54,10 +53,10 @@ def _bits(key: Any, bit_width: int, shape: tuple[int, ...], partitionable: bool)
     return jax.make_jaxpr(draw)(jax.ShapeDtypeStruct((), key))
 
 
-@rule("iota_2x32_shape", pulls=True)
+@rule("iota_2x32_shape", sliceable=True)
 def element_numbers(call: Call) -> Decision | None:
     """The number of each element of an array, as two halves of 64 bits."""
-    axis, shape = call.wish, tuple(call.params["shape"])
+    axis, shape = call.wanted_axis, tuple(call.params["shape"])
     if axis is None or math.prod(shape) >= 2**32:
         return None
     own = call.local(shape, axis)

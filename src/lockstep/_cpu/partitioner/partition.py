@@ -58,7 +58,7 @@ class Partitioned:
         return jax.tree.unflatten(self._treedef, self._plan.run(jax.tree.leaves((state, data))))
 
 
-def partitioned(step: Callable[[Any, Any], Any], state: Any, data: Any, replicas: Replicas) -> Partitioned | None:
+def partition(step: Callable[[Any, Any], Any], state: Any, data: Any, replicas: Replicas) -> Partitioned | None:
     """Returns `step` divided over `replicas`, or `None` if part of it has no sound rule.
 
     Args:
@@ -69,10 +69,10 @@ def partitioned(step: Callable[[Any, Any], Any], state: Any, data: Any, replicas
     """
     whole = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), (state, data))
     jaxpr, shapes = jax.make_jaxpr(step, return_shape=True)(*whole)
-    return partitioned_jaxpr(jaxpr, jax.tree.structure(shapes), state, data, replicas)
+    return partition_jaxpr(jaxpr, jax.tree.structure(shapes), state, data, replicas)
 
 
-def partitioned_jaxpr(
+def partition_jaxpr(
     jaxpr: Any,
     structure: Any,
     state: Any,
@@ -80,22 +80,24 @@ def partitioned_jaxpr(
     replicas: Replicas,
     axes: Sequence[int | None] | None = None,
 ) -> Partitioned | None:
-    """Returns a step that has been traced already, divided over `replicas`; see `partitioned`.
+    """Returns a step that has been traced already, divided over `replicas`; see `partition`.
 
     Args:
         jaxpr: The step as `jax.make_jaxpr` traced it for arguments without a place on devices.
         structure: The `jax.tree.structure` of its results.
-        state: As for `partitioned`.
-        data: As for `partitioned`.
-        replicas: As for `partitioned`.
+        state: As for `partition`.
+        data: As for `partition`.
+        replicas: As for `partition`.
         axes: Along which axis each array of the state is divided; `None` for one that is replicated, or for all.
     """
     count = replicas.count
     if count < 2:
         return None
     try:
-        lies = [REPLICATED if axis is None else sharded(axis) for axis in axes or [None] * len(jax.tree.leaves(state))]
-        plan = _planned(jaxpr, lies, data, Planner(count, replicas.reduction or Reduction()))
+        layouts = [
+            REPLICATED if axis is None else sharded(axis) for axis in axes or [None] * len(jax.tree.leaves(state))
+        ]
+        plan = _plan(jaxpr, layouts, data, Planner(count, replicas.reduction or Reduction()))
     except NoRule as reason:
         _log.debug("The step runs in the global view: %s.", reason)
         return None
@@ -103,10 +105,10 @@ def partitioned_jaxpr(
     return Partitioned(plan, structure)
 
 
-def _planned(traced: Any, state: Sequence[Layout], data: Any, planner: Planner) -> Plan:
+def _plan(traced: Any, state: Sequence[Layout], data: Any, planner: Planner) -> Plan:
     flat = flatten(traced)
-    layouts = [*state, *(_lies(a, planner.count) for a in jax.tree.leaves(data))]
-    plan = planner.planned(flat, layouts, [REPLICATED] * (len(flat.outputs) - len(state)) + list(state))
+    layouts = [*state, *(_data_layout(a, planner.count) for a in jax.tree.leaves(data))]
+    plan = planner.plan_program(flat, layouts, [REPLICATED] * (len(flat.outputs) - len(state)) + list(state))
     batch = sum(size_of(a) for a in jax.tree.leaves(data))
     if plan.gathered > max(_GATHERED_BATCHES * batch, _GATHERED_FLOOR):
         raise NoRule(f"{plan.gathered} bytes would be collected, of a batch of {batch}")
@@ -115,8 +117,9 @@ def _planned(traced: Any, state: Sequence[Layout], data: Any, planner: Planner) 
     return plan
 
 
-def _lies(array: Any, count: int) -> Layout:
+def _data_layout(array: Any, count: int) -> Layout:
     if not array.shape:
         return REPLICATED
+    # For its error: a batch that does not divide is no matter of this step's program.
     local_shape(array.shape, 0, count)
     return sharded(0)
