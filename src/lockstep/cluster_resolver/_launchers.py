@@ -196,10 +196,8 @@ def _warn_of_batch_script() -> None:
 
 
 def _check_indexed_job() -> None:
-    """Raises `ClusterSpecError` in a pod of an indexed Job, which knows its number but not how many there are.
-
-    The variables that every pod has, such as KUBERNETES_SERVICE_HOST, say nothing of a job.
-    """
+    """Raises `ClusterSpecError` in a pod of an indexed Job, which knows its number but not how many there are."""
+    # The variables that every pod has, such as KUBERNETES_SERVICE_HOST, say nothing of a job.
     index = variable("JOB_COMPLETION_INDEX")
     if index.value is not MISSING:
         raise index.error(

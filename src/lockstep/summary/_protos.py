@@ -55,7 +55,7 @@ def image_value(tag: str, picture: np.ndarray) -> Any:
 
 
 def text_value(tag: str, texts: Sequence[bytes], plugin: str, shape: Sequence[int] | None = None) -> Any:
-    """Returns a `Summary` of texts for one of TensorBoard's plugins; `shape` is that of their array, if there is one."""
+    """Returns a `Summary` of texts for one of TensorBoard's plugins; `shape` is that of their array, if any."""
     summaries, shapes = messages("summary"), messages("tensor_shape")
     sizes = None if shape is None else [shapes.TensorShapeProto.Dim(size=size) for size in shape]
     about = summaries.SummaryMetadata.PluginData(plugin_name=plugin, content=_CONTENTS.get(plugin, b""))

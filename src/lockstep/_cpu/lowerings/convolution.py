@@ -114,10 +114,8 @@ class Convolution:
 
 
 def canonical(lhs: Any, rhs: Any, params: Mapping[str, Any]) -> Convolution | None:
-    """Returns the convolution of two operands, given their shapes and the primitive's parameters.
-
-    `None` if the types are not one floating-point type throughout, or the result's sharding is given.
-    """
+    """Returns the convolution of two operands, given their shapes and the primitive's parameters."""
+    # `None` if the types are not one floating-point type throughout, or the result's sharding is given.
     if lhs.dtype != rhs.dtype or lhs.dtype.name not in FLOATS or not has_free_sharding(lhs, params.get("out_sharding")):
         return None
     if params["preferred_element_type"] not in (None, lhs.dtype):

@@ -81,10 +81,8 @@ def depthwise(convolution: Convolution) -> Compute | None:
 
 
 def _is_quick_as_written(convolution: Convolution) -> bool:
-    """Returns whether XLA's naive loop is quick: over channels that lie side by side, for an input's gradient.
-
-    With strides or large windows the sum is quicker. With few channels it is not: there one vector holds few of them.
-    """
+    """Returns whether XLA's naive loop is quick: over channels that lie side by side, for an input's gradient."""
+    # With strides or large windows the sum is quicker. With few channels it is not: there one vector holds few of them.
     per_group = convolution.rhs[-2] * convolution.rhs[-1] // convolution.feature_groups
     steps = {*convolution.strides, *convolution.lhs_dilation}
     return (
@@ -170,11 +168,9 @@ def _sum_phase(axes: list[_Axis], phase: Shape, images: list[jax.Array], kernel:
 
 
 def _interleave(phases: dict[Shape, jax.Array], dilation: Shape) -> jax.Array:
-    """Puts phases in turn along each dimension.
-
-    As one stack that is then transposed: 34 ms for the input gradient of 16x113x113x96, stride 2, where concatenating
-    the phases dimension by dimension took 269 (the fastest of 9, float32, 2-core EPYC).
-    """
+    """Puts phases in turn along each dimension."""
+    # As one stack that is then transposed: 34 ms for the input gradient of 16x113x113x96, stride 2, where concatenating
+    # the phases dimension by dimension took 269 (the fastest of 9, float32, 2-core EPYC).
     if len(phases) == 1:
         return next(iter(phases.values()))
     rank = len(dilation)

@@ -20,17 +20,15 @@ _MOST_TRANSPOSED_DIMENSIONS = 2
 
 
 def kernel_gradient(convolution: Convolution) -> Compute | None:
-    """Rule: the gradient of a small kernel over images with few channels, as a matrix product.
-
-    For each place of the kernel the image is laid out as a row of the left matrix; the output's gradient is the right
-    one.
-
-    XLA's own, canonical, against this (ms, float32, 2-core EPYC, 2 threads). 3x3 over 64x28x28x1: 16 kernels 2.5 and
-    0.84, 32 kernels 1.6 and 0.57, 64 kernels 15 and 1.4; over 32x32x32x3: 32 kernels 1.5 and 0.93, 64 kernels 2.3 and
-    1.8, 16 kernels 0.65 and 0.94 (not taken); 8x32x32x3, 32 kernels: bfloat16 0.38 and 0.48, float64 0.50 and 0.56;
-    4x112x112x3, 32 kernels, stride 2: 0.50 and 0.66 (not taken). 5x5 over 64x28x28x1: 16 kernels 0.92 and 1.55 (not
-    taken).
-    """
+    """Rule: the gradient of a small kernel over images with few channels, as a matrix product."""
+    # For each place of the kernel the image is laid out as a row of the left matrix; the output's gradient is the right
+    # one.
+    #
+    # XLA's own, canonical, against this (ms, float32, 2-core EPYC, 2 threads). 3x3 over 64x28x28x1: 16 kernels 2.5 and
+    # 0.84, 32 kernels 1.6 and 0.57, 64 kernels 15 and 1.4; over 32x32x32x3: 32 kernels 1.5 and 0.93, 64 kernels 2.3 and
+    # 1.8, 16 kernels 0.65 and 0.94 (not taken); 8x32x32x3, 32 kernels: bfloat16 0.38 and 0.48, float64 0.50 and 0.56;
+    # 4x112x112x3, 32 kernels, stride 2: 0.50 and 0.66 (not taken). 5x5 over 64x28x28x1: 16 kernels 0.92 and 1.55 (not
+    # taken).
     inputs, *places, outputs = convolution.out
     rank, count = convolution.rank, math.prod(places)
     rows = inputs * count
@@ -65,14 +63,12 @@ def kernel_gradient(convolution: Convolution) -> Compute | None:
 
 
 def pointwise_kernel_gradient(convolution: Convolution) -> Compute | None:
-    """Rule: the gradient of a 1x1 kernel, as one matrix product over all places of all images.
-
-    XLA transposes both operands of the convolution; the matrix product reads both as they lie.
-
-    XLA's own against this product (ms, medians of one run, float32, batch 16, 2-core EPYC, 2 threads): 112x112, 16 to
-    96 channels 95 and 8; 56x56, 144 to 24, 21 and 4.1; 28x28, 192 to 32, 5.9 and 2.7; 14x14, 96 to 576, 5.7 and 2.5;
-    7x7, 320 to 1280, 7.1 and 3.5.
-    """
+    """Rule: the gradient of a 1x1 kernel, as one matrix product over all places of all images."""
+    # XLA transposes both operands of the convolution; the matrix product reads both as they lie.
+    #
+    # XLA's own against this product (ms, medians of one run, float32, batch 16, 2-core EPYC, 2 threads): 112x112, 16 to
+    # 96 channels 95 and 8; 56x56, 144 to 24, 21 and 4.1; 28x28, 192 to 32, 5.9 and 2.7; 14x14, 96 to 576, 5.7 and 2.5;
+    # 7x7, 320 to 1280, 7.1 and 3.5.
     sizes = zip(convolution.window, convolution.rhs_dilation, convolution.lhs[1:-1], strict=True)
     sees_whole_image = (
         convolution.is_plain
@@ -101,18 +97,16 @@ def pointwise_kernel_gradient(convolution: Convolution) -> Compute | None:
 
 
 def transposed_kernel_gradient(convolution: Convolution) -> Compute | None:
-    """Rule: the kernel gradient of a transposed convolution, as decoders, GANs and U-Nets have them.
-
-    Automatic differentiation writes it as a convolution of the dilated input with the output's gradient as its kernel.
-    XLA exchanges the two, because that kernel is the larger one, and marks the other as read backwards; for that it has
-    a naive loop only. Exchanged here, with the small result reversed instead, it is the kernel gradient of an ordinary
-    convolution with strides, which all is fast for.
-
-    XLA's own against this (ms, float32, 2-core EPYC, 2 threads), stride 2: 64x7x7x32, 32 kernels of 3x3 11.8 and 2.1;
-    64x14x14x32, 16 of 3x3 25 and 4.8; 16x32x32x64, 64 of 4x4 760 and 27; 32x14x14x64, 3 of 4x4 10.9 and 1.3; 32x100x64,
-    64 of 4 31 and 1.9; alike in loops. It is not taken for volumes (2x8x8x8x16, 8 of 3x3x3: 2.2 and 3.8), nor for a
-    single image (1x8x8x16, 16 of 3x3: 0.1 and 0.2).
-    """
+    """Rule: the kernel gradient of a transposed convolution, as decoders, GANs and U-Nets have them."""
+    # Automatic differentiation writes it as a convolution of the dilated input with the output's gradient as its
+    # kernel. XLA exchanges the two, because that kernel is the larger one, and marks the other as read backwards; for
+    # that it has a naive loop only. Exchanged here, with the small result reversed instead, it is the kernel gradient
+    # of an ordinary convolution with strides, which all is fast for.
+    #
+    # XLA's own against this (ms, float32, 2-core EPYC, 2 threads), stride 2: 64x7x7x32, 32 kernels of 3x3 11.8 and 2.1;
+    # 64x14x14x32, 16 of 3x3 25 and 4.8; 16x32x32x64, 64 of 4x4 760 and 27; 32x14x14x64, 3 of 4x4 10.9 and 1.3;
+    # 32x100x64, 64 of 4 31 and 1.9; alike in loops. It is not taken for volumes (2x8x8x8x16, 8 of 3x3x3: 2.2 and 3.8),
+    # nor for a single image (1x8x8x16, 16 of 3x3: 0.1 and 0.2).
     padding = _exchanged_padding(convolution)
     is_gradient = (
         convolution.rank <= _MOST_TRANSPOSED_DIMENSIONS

@@ -1,4 +1,4 @@
-"""What a `lax.scan` does in a round, as jax has recorded it: which equation makes what, who uses it, what it needs."""
+"""The body of a `lax.scan`: its equations by what they make and take."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lockstep._engine.step.jaxprs import scan_counts
+from lockstep._engine.step.jaxprs import bind, scan_counts
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,17 @@ class Body:
 
     @property
     def length(self) -> int:
-        """How many rounds there are."""
+        """The number of rounds."""
         return self.options["length"]
 
     @cached_property
     def maker(self) -> dict[Any, Any]:
-        """The equation that makes a variable, unless it is an input."""
+        """The equation of each variable that is no input."""
         return {variable: equation for equation in self.equations for variable in equation.outvars}
 
     @cached_property
     def users(self) -> dict[Any, list[Any]]:
-        """The equations that use a variable, once for each time."""
+        """The equations that use a variable, each as often as it does."""
         users: dict[Any, list[Any]] = {}
         for equation in self.equations:
             for variable in variables(equation.invars):
@@ -58,12 +58,12 @@ class Body:
 
     @cached_property
     def late(self) -> frozenset[Any]:
-        """What depends on the last round."""
+        """The variables that depend on the round before."""
         return self._dependents(self.carried)
 
     @cached_property
     def varying(self) -> frozenset[Any]:
-        """What is not the same in each round."""
+        """The variables that are not the same in each round."""
         return self._dependents((*self.carried, *self.rows))
 
     def _dependents(self, inputs: Iterable[Any]) -> frozenset[Any]:
@@ -74,7 +74,7 @@ class Body:
         return frozenset(found)
 
     def uses(self, variable: Any) -> int:
-        """How often a variable is used, by equations and as an output."""
+        """Returns how often a variable is used, by equations and as an output."""
         return len(self.users.get(variable, ())) + self._handed_out[variable]
 
     @cached_property
@@ -86,14 +86,13 @@ class Body:
         values = dict(known)
         for equation in reversed(list(self._needed(wanted, known))):
             arguments = [_read(v, values) for v in equation.invars]
-            primitive = equation.primitive
             with equation.ctx.manager:
-                made = primitive.bind(*arguments, **primitive.get_bind_params(equation.params))
-            values.update(zip(equation.outvars, made if primitive.multiple_results else [made], strict=True))
+                results = bind(equation.primitive, arguments, equation.params)
+            values.update(zip(equation.outvars, results, strict=True))
         return [jnp.asarray(_read(v, values), v.aval.dtype) if is_number(v) else values[v] for v in wanted]
 
     def _needed(self, wanted: Sequence[Any], known: Mapping[Any, Any]) -> Iterator[Any]:
-        """The equations for that, from the last to the first."""
+        """Yields the equations for that, from the last to the first."""
         needed = set(variables(wanted)).difference(known)
         for equation in reversed(self.equations):
             if not needed.isdisjoint(equation.outvars):
@@ -128,17 +127,17 @@ def body_of(params: Mapping[str, Any]) -> Body | None:
 
 
 def variables(atoms: Iterable[Any]) -> Iterator[Any]:
-    """Those that are no numbers."""
+    """Returns the atoms that are no numbers."""
     return (atom for atom in atoms if not is_number(atom))
 
 
 def is_number(atom: Any) -> bool:
-    """Whether what an equation takes stands in it as a number."""
+    """Returns whether an atom is a literal."""
     return hasattr(atom, "val")
 
 
 def nbytes(variable: Any) -> int:
-    """Of one round's value."""
+    """Returns the bytes of one round's value."""
     return math.prod(variable.aval.shape) * variable.aval.dtype.itemsize
 
 

@@ -77,11 +77,9 @@ def max_gradient(
 
 
 def _winners(x: jax.Array, window: Shape, strides: Shape, out: Shape) -> jax.Array:
-    """Returns the number of the tap that each window of the padded input selects.
-
-    As XLA does it, from the first tap to the last: what is there stays if it is greater or equal. So the first of
-    equals wins, a NaN loses to whatever comes next, and padding (-inf) in front wins over -inf.
-    """
+    """Returns the number of the tap that each window of the padded input selects."""
+    # As XLA does it, from the first tap to the last: what is there stays if it is greater or equal. So the first of
+    # equals wins, a NaN loses to whatever comes next, and padding (-inf) in front wins over -inf.
     best, winners = None, jnp.zeros(out, jnp.int32)
     for number, tap in enumerate(taps(window)):
         value = tap_slice(x, tap, strides, out)
@@ -94,10 +92,8 @@ def _winners(x: jax.Array, window: Shape, strides: Shape, out: Shape) -> jax.Arr
 
 
 def _collect(source: jax.Array, winners: jax.Array, window: Shape, strides: Shape, blocks: Shape) -> jax.Array:
-    """Gives each place of the padded input, in whole blocks, the gradients of the windows that selected it.
-
-    `source` and `winners` have margins.
-    """
+    """Gives each place of the padded input, in whole blocks, the gradients of the windows that selected it."""
+    # `source` and `winners` have margins.
     reach = tuple(-(-size // stride) for size, stride in zip(window, strides, strict=True))
     total = None
     # The windows in row-major order, so that gradients are added up in the order in which XLA does it.
@@ -119,10 +115,8 @@ def _add_block_axes(x: jax.Array, strides: Shape) -> jax.Array:
 
 
 def _tap_numbers(back: Shape, window: Shape, strides: Shape) -> np.ndarray:
-    """Returns the number of the tap that the places of a block are for the window `back` blocks earlier.
-
-    A place that such a window does not reach gets -2, which no window has selected.
-    """
+    """Returns the number of the tap that the places of a block are for the window `back` blocks earlier."""
+    # A place that such a window does not reach gets -2, which no window has selected.
     shape = [n for stride in strides for n in ((1, stride) if stride > 1 else (1,))]
     numbers = np.empty(strides, np.int32)
     for place in taps(strides):
@@ -138,11 +132,9 @@ def window_max(operand: Any, **params: Any) -> Any:
 
 
 def window_sum(operand: Any, **params: Any) -> Any:
-    """Rule: `reduce_window` with `add`, in the order in which XLA adds.
-
-    Windows of stride 1 without padding are left alone: they may be the gradient of average pooling, whose operand is
-    mostly zeros, and XLA sees through that (0.3 ms for 2x2 over 64x26x26x32, where the chain takes 0.9).
-    """
+    """Rule: `reduce_window` with `add`, in the order in which XLA adds."""
+    # Windows of stride 1 without padding are left alone: they may be the gradient of average pooling, whose operand is
+    # mostly zeros, and XLA sees through that (0.3 ms for 2x2 over 64x26x26x32, where the chain takes 0.9).
     if all(stride == 1 for stride in params["window_strides"]) and not np.any(params["padding"]):
         return None
     # XLA adds narrower types up in float32 and rounds once.

@@ -127,11 +127,9 @@ def _trace(compute: Callable[..., Any], eqn: JaxprEqn) -> ClosedJaxpr:
 
 
 def _is_plain(eqn: JaxprEqn) -> bool:
-    """Returns whether shapes are known, and XLA divides the operation, if anybody does.
-
-    Shapes that `jax.export` left open, and operands whose types say how they are divided (explicit sharding), go the
-    way that jax knows.
-    """
+    """Returns whether shapes are known, and XLA divides the operation, if anybody does."""
+    # Shapes that `jax.export` left open, and operands whose types say how they are divided (explicit sharding), go the
+    # way that jax knows.
     inputs: list[Any] = [v.aval for v in eqn.invars]
     outputs: list[Any] = [v.aval for v in eqn.outvars]
     # Of an operation with one result: a `preferred_element_type` of its own.

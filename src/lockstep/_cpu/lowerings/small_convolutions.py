@@ -32,15 +32,13 @@ _FEW_ROWS = 48
 
 
 def few_inputs(convolution: Convolution) -> Compute | None:
-    """Rule: a convolution of one to four input channels with a small kernel, as a sum over its places.
-
-    The sum is one vector loop over the output channels.
-
-    XLA's own against this (ms, float32, 2-core EPYC, 2 threads), stride 1 unless said otherwise: 64x28x28x1, 3x3: 6
-    kernels 3.8 and 0.26, 32 kernels 0.45 and 0.32, 64 kernels 2.2 and 0.8; 64x28x28x1, 5x5: 6 kernels 1.5 and 0.28, 16
-    kernels 2.7 and 0.4, 32 kernels 0.75 and 1.1 (not taken); 32x32x32x3, 3x3: 6 kernels 2.2 and 0.32, 32 kernels 2.8
-    and 1.05; 16x64x64x3, 3x3, stride 2, 32 kernels: 4.8 and 0.9.
-    """
+    """Rule: a convolution of one to four input channels with a small kernel, as a sum over its places."""
+    # The sum is one vector loop over the output channels.
+    #
+    # XLA's own against this (ms, float32, 2-core EPYC, 2 threads), stride 1 unless said otherwise: 64x28x28x1, 3x3: 6
+    # kernels 3.8 and 0.26, 32 kernels 0.45 and 0.32, 64 kernels 2.2 and 0.8; 64x28x28x1, 5x5: 6 kernels 1.5 and 0.28,
+    # 16 kernels 2.7 and 0.4, 32 kernels 0.75 and 1.1 (not taken); 32x32x32x3, 3x3: 6 kernels 2.2 and 0.32, 32 kernels
+    # 2.8 and 1.05; 16x64x64x3, 3x3, stride 2, 32 kernels: 4.8 and 0.9.
     *places, inputs, outputs = convolution.rhs
     terms = inputs * math.prod(places)
     is_small = (
@@ -78,15 +76,13 @@ def _sum_places(convolution: Convolution, image: jax.Array, kernel: jax.Array) -
 
 
 def one_output(convolution: Convolution) -> Compute | None:
-    """Rule: a convolution of stride 1 into one channel, as a matrix product and a sum of shifted results.
-
-    It is what a decoder of images may end with, and the input gradient of a convolution of images with one channel.
-    Each input place first meets all places of the kernel.
-
-    XLA's own against this (ms, float32, 2-core EPYC, 2 threads): 64x28x28x32, 3x3: 3.2 and 1.0, in a loop 7.7 and 1.0;
-    64x24x24x64, 5x5: 10.8 and 2.4, in a loop 6.7 and 2.6; 64x28x28x6, 3x3: 3.5 and 0.6, in a loop 0.8 and 0.3;
-    2x16x16x16x16, 3x3x3: 7.3 and 0.6. With three or four outputs it was slower as often as faster, and is not taken.
-    """
+    """Rule: a convolution of stride 1 into one channel, as a matrix product and a sum of shifted results."""
+    # It is what a decoder of images may end with, and the input gradient of a convolution of images with one channel.
+    # Each input place first meets all places of the kernel.
+    #
+    # XLA's own against this (ms, float32, 2-core EPYC, 2 threads): 64x28x28x32, 3x3: 3.2 and 1.0, in a loop 7.7 and
+    # 1.0; 64x24x24x64, 5x5: 10.8 and 2.4, in a loop 6.7 and 2.6; 64x28x28x6, 3x3: 3.5 and 0.6, in a loop 0.8 and 0.3;
+    # 2x16x16x16x16, 3x3x3: 7.3 and 0.6. With three or four outputs it was slower as often as faster, and is not taken.
     *places, inputs, outputs = convolution.rhs
     is_small = (
         convolution.is_plain
@@ -124,13 +120,11 @@ def _sum_products(convolution: Convolution, products: jax.Array) -> jax.Array:
 
 
 def pointwise(convolution: Convolution) -> Compute | None:
-    """Rule: a convolution of stride 1 whose kernel has one place (1x1), as a matrix product.
-
-    XLA's own, canonical, against this (ms, float32, batch 16, 2-core EPYC, 2 threads): 56x56, 64 to 256 channels:
-    forward 52.0 and 46.8, input gradient (the same operation) 48.5 and 19.1; 56x56, 64 to 64: 16.8 and 12.6, 6.8 and
-    5.4; 7x7, 512 to 512: 5.2 and 4.2, 5.8 and 4.5. 14x14, 64 to 128, batch 4: float64 0.34 and 0.24, bfloat16 0.26 and
-    0.24.
-    """
+    """Rule: a convolution of stride 1 whose kernel has one place (1x1), as a matrix product."""
+    # XLA's own, canonical, against this (ms, float32, batch 16, 2-core EPYC, 2 threads): 56x56, 64 to 256 channels:
+    # forward 52.0 and 46.8, input gradient (the same operation) 48.5 and 19.1; 56x56, 64 to 64: 16.8 and 12.6, 6.8 and
+    # 5.4; 7x7, 512 to 512: 5.2 and 4.2, 5.8 and 4.5. 14x14, 64 to 128, batch 4: float64 0.34 and 0.24, bfloat16 0.26
+    # and 0.24.
     is_product = (
         convolution.is_plain
         and set(convolution.window) <= {1}

@@ -144,10 +144,8 @@ class _Pass:
         return [*pairs, *zip(self._flat.outputs, self._outs, strict=True)]
 
     def _sums(self) -> set[Value]:
-        """Returns the sums that somebody needs, each as early as it is no larger.
-
-        What is computed of a sum then is computed as on one device, once and not of each summand.
-        """
+        """Returns the sums that somebody needs, each as early as it is no larger."""
+        # What is computed of a sum then is computed as on one device, once and not of each summand.
         made = self._made
         due = {v for v, need in self._needed() if need != PARTIAL and made.get(v) == PARTIAL}
         for step in reversed(self._steps):

@@ -39,12 +39,9 @@ Needs = Sequence[tuple[Value, Layout]]
 
 
 def make_stages(steps: Sequence[Step], outputs: Needs, layouts: Mapping[Value, Layout]) -> list[Stage]:
-    """Puts steps into stages.
-
-    The number of stages is how often a sum depends on an earlier one, so it cannot be smaller. A sum is taken as late
-    as it may be without making that longer: all gradients, losses and metrics together, before the optimizer.
-
-    """
+    """Puts steps into stages."""
+    # The number of stages is how often a sum depends on an earlier one, so it cannot be smaller. A sum is taken as late
+    # as it may be without making that longer: all gradients, losses and metrics together, before the optimizer.
     order = _Order(layouts)
     last = order.earliest(steps, outputs)
     order.latest(steps, outputs, last)

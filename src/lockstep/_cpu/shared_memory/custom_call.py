@@ -100,11 +100,9 @@ def register(submit: Callable[[Call], None]) -> None:
 
 
 def defer_interrupts(function: Callable[..., Any]) -> None:
-    """Has SIGINT wait until `function` has returned, when it comes while the main thread runs it.
-
-    A KeyboardInterrupt cannot pass XLA, and would be lost. The handler that is installed now is called then. From
-    another thread than the main one nothing changes.
-    """
+    """Has SIGINT wait until `function` has returned, when it comes while the main thread runs it."""
+    # A KeyboardInterrupt cannot pass XLA, and would be lost. The handler that is installed now is called then. From
+    # another thread than the main one nothing changes.
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         return

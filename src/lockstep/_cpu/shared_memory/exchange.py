@@ -200,11 +200,9 @@ def shard_bounds(count: int, number: int, shards: int) -> tuple[int, int]:
 
 
 def reduce(terms: Sequence[Array], out: Array) -> None:
-    """Writes the sum of `terms`, in their order, to `out`, which may be one of them only if there are two.
-
-    The order is that of the processes, on all of them: so all get the same bits. Terms of type bfloat16 may have a sum
-    of type float32.
-    """
+    """Writes the sum of `terms`, in their order, to `out`, which may be one of them only if there are two."""
+    # The order is that of the processes, on all of them: so all get the same bits. Terms of type bfloat16 may have a
+    # sum of type float32.
     if terms[0].dtype != out.dtype:
         _sum_bfloat16(terms, out)
     elif len(terms) == 1:

@@ -24,11 +24,9 @@ _THREEFRY = "key<fry>"
 
 
 def bits_as_jaxpr(key: Any, params: dict[str, Any]) -> Any:
-    """What `random_bits` consists of, or `None` where it is better taken as one.
-
-    jax's usual generator hashes the number of each element, so a block of its output can be computed alone. Its own
-    definition is traced here, so that what is divided is what jax would compute.
-    """
+    """What `random_bits` consists of, or `None` where it is better taken as one."""
+    # jax's usual generator hashes the number of each element, so a block of its output can be computed alone. Its own
+    # definition is traced here, so that what is divided is what jax would compute.
     shape = tuple(params["shape"])
     if _threefry is None or str(key.dtype) != _THREEFRY or key.shape or not shape:
         return None
