@@ -37,7 +37,7 @@ from benchmarks.grids.pooling import pooling_cases  # noqa: E402
 from benchmarks.grids.recurrent import recurrent_cases  # noqa: E402
 from benchmarks.grids.transposed import transposed_cases  # noqa: E402
 from lockstep import _cpu  # noqa: E402
-from lockstep._cpu.setting import VARIABLE  # noqa: E402
+from lockstep._cpu.backend import VARIABLE  # noqa: E402
 from lockstep._engine.step import backends  # noqa: E402
 
 GRIDS: tuple[Callable[[], Iterator[Case]], ...] = (

@@ -65,6 +65,7 @@ class KubernetesClusterResolver(ClusterResolver):
         return self._task_master(task_type, task_id, rpc_layer)
 
     def _pods(self, selector: str) -> list[Any]:
+        # Over all namespaces, as TensorFlow asks: a label that is not the job's own finds foreign pods.
         pods = self._client.list_pod_for_all_namespaces(label_selector=selector).items
         if not pods:
             rule = "must select at least one pod, and selects none"

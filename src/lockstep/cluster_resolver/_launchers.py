@@ -24,6 +24,7 @@ _log = logging.getLogger("lockstep")
 
 # Set in each task of a step, and not in a batch script, to which Slurm also gives SLURM_PROCID=0 and SLURM_NTASKS.
 _STEP_VARIABLES = ("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS")
+# All that tell of torchrun, for messages.
 _TORCH_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
 _ALONE = "TF_CONFIG='{}'"
 _CHOICE = (
@@ -93,6 +94,7 @@ def launcher_resolver(for_training: bool = True) -> ClusterResolver | None:
     Raises:
         ClusterSpecError: As `default_resolver`.
     """
+    # Whoever sets it has decided: TF_CONFIG='{}' is how a program in a launcher's job trains alone.
     if os.environ.get("TF_CONFIG", "").strip():
         return None
     launcher = _innermost(for_training)
@@ -132,6 +134,7 @@ def _innermost(for_training: bool) -> Launcher | None:
 
 
 def _torchrun() -> Launcher | None:
+    # By its variables and not by torchrun's own: Kubeflow's PyTorchJob and others set the same ones.
     size = variable("WORLD_SIZE")
     if size.value is MISSING:
         return None
@@ -186,6 +189,7 @@ def _is_batch_script() -> bool:
 
 
 def _warn_of_batch_script() -> None:
+    # `sbatch --ntasks=4` with the program in the script is the usual mistake, and trains one model on one task.
     size = variable("SLURM_NTASKS")
     if _is_batch_script() and size.value not in (MISSING, "1"):
         _log.warning(

@@ -231,6 +231,7 @@ class UnionResolver(ClusterResolver):
         Raises:
             ClusterSpecError: Two resolvers put different tasks at one index, or the union breaks a rule.
         """
+        # Anew each time: pods come and go.
         merged: dict[str, Tasks] = {}
         for resolver in self._resolvers:
             for job, tasks in resolver.cluster_spec().as_dict().items():

@@ -38,6 +38,7 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 # What was visible before this module narrowed it: a second resolver, or a child process, must not narrow it again.
 _NODE_GPUS = "LOCKSTEP_SLURM_NODE_GPUS"
 _NOT_DEVICES = ("", "-1", "NoDevFiles")  # Slurm writes the last where a job has no GPUs.
+# nvidia-smi takes seconds where persistence mode is off, and hangs where a driver does.
 _QUERY_SECONDS = 30
 TASK_TOTALS = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 
@@ -117,6 +118,7 @@ class Layout:
 
     def addresses(self, port_base: int) -> list[str]:
         """Returns the address of each rank: consecutive ports on each node, from `port_base`."""
+        # Every node has as many ports, whether or not it needs them: one rule for all, told before anything starts.
         check_port(Field("port_base", port_base))
         check_port(Field("port_base + tasks per node - 1", port_base + self.tasks_on_node - 1))
         return [join_address(node, port_base + position) for node, position in self.places]
@@ -175,6 +177,7 @@ class GpuPlan:
         """Makes only the GPUs of one task visible to this process and its children."""
         if self.per_task is None or not self.ids:
             return
+        # "mine|all": as long as the variable is as it was left here, the second part is what the node has.
         before = ",".join(self.ids)
         mine = ",".join(self.ids[local_rank * self.per_task : (local_rank + 1) * self.per_task])
         os.environ[_NODE_GPUS], os.environ[_VISIBLE] = f"{mine}|{before}", mine

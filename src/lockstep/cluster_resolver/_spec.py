@@ -18,6 +18,7 @@ Jobs = dict[str, dict[int, str]]
 
 _CLUSTER_EXAMPLE = '{"worker": ["host1:2222", "host2:2222"]}'
 _TASKS_EXAMPLE = '["host1:2222", "host2:2222"]'
+# TensorFlow's rule too (multi_worker_util).
 _SINGLE_JOBS = ("chief", "master", "evaluator")
 # A launcher asked for zero of them may write an empty list (Kubeflow with `replicas: 0`); nothing is lost by
 # leaving them out, since they take no part in synchronous training. Without workers or chief there is none.
@@ -181,6 +182,7 @@ class ClusterSpec:
 
     def __init__(self, cluster: ClusterDict | ClusterSpec) -> None:
         jobs = cluster._jobs if isinstance(cluster, ClusterSpec) else check_jobs(Field("cluster", cluster))
+        # Frozen, so that a cluster can be a key, and that nobody changes what tasks have compared.
         object.__setattr__(self, "_jobs", jobs)
 
     def as_dict(self) -> dict[str, list[str] | dict[int, str]]:

@@ -18,6 +18,7 @@ import numpy as np
 from lockstep.errors import ArgumentError
 
 _Array = np.ndarray[Any, np.dtype[Any]]
+# Types that numpy does not know are of kind "V" and one or two bytes: float8 and bfloat16.
 _BITS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
 
 
@@ -84,7 +85,7 @@ def read(data: bytes, looks: Mapping[str, tuple[tuple[int, ...], Any]]) -> dict[
 
 
 def _values(name: str, data: bytes, shape: tuple[int, ...], dtype: Any) -> _Array:
-    # What the header says is compared, before memory is taken for it.
+    # What the header says is compared, before memory is taken for it: 100 bytes can announce an array of any size.
     stream = io.BytesIO(data)
     version = np.lib.format.read_magic(stream)
     found = np.lib.format.read_array_header_1_0(stream) if version == (1, 0) else None

@@ -17,6 +17,7 @@ TEXT = "string"
 Shape = tuple[int | None, ...]
 Json = Mapping[str, Any]
 _T = TypeVar("_T")
+# The only paths that are ever opened: no "..", no absolute ones, no files of assets.
 _FILE = re.compile(rf"{re.escape(names.VARIABLES_FILE)}|{names.PROGRAMS_DIRECTORY}/[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -156,6 +157,7 @@ def decode(data: bytes) -> Description:
     """Returns the description that some JSON holds; raises `InvalidDescription` if it holds none."""
     try:
         document = _Place(json.loads(data), "the document")
+    # json.loads raises RecursionError for brackets without end.
     except (ValueError, RecursionError) as error:
         raise InvalidDescription(f"it is no JSON: {error}") from None
     _check_version(document)
@@ -299,6 +301,7 @@ def _word(place: _Place) -> bytes:
     try:
         return place.a(str).encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
+        # A lone surrogate that stands for no byte.
         raise InvalidDescription(f"{place.where} is no text") from None
 
 

@@ -51,6 +51,7 @@ class VocabularyIds:
 
     def to_json(self) -> dict[str, Any]:
         """Returns what it is made of."""
+        # Words need not be UTF-8: other bytes become lone surrogates, which JSON keeps as escapes.
         words = [word.decode("utf-8", "surrogateescape") for word in self._words]
         return {"kind": "vocabulary", "words": words, "default": self._default}
 
@@ -75,6 +76,7 @@ def as_json(function: Any) -> dict[str, Any]:
             f"the host. Received: {function!r}. Use a column of lockstep.estimator.feature_column (vocabulary list, "
             "hash bucket) or lockstep.saved_model.VocabularyIds, or let callers give the numbers."
         )
+    # Through text, so that it holds nothing but what comes back from a file.
     return json.loads(json.dumps(document))
 
 
@@ -87,6 +89,7 @@ def from_json(document: Mapping[str, Any]) -> HostFunction:
     kind = document.get("kind")
     if kind not in _KINDS:
         raise ArgumentError(f"There is no function of the kind {kind!r:.60} here. It takes a newer lockstep.")
+    # Imported only now: what looks words up must not need feature columns.
     module, _, name = _KINDS[kind].partition(":")
     try:
         return getattr(importlib.import_module(module), name)(document)

@@ -91,11 +91,12 @@ class Signature:
         values = self._host.values(arrays)
         if self._info.tied:
             check_ties(self.name, self._host.infos, values)
+        # Otherwise JAX narrows 64-bit inputs, and refuses to call a program that was exported for wider ones.
         with jax.enable_x64(self._info.x64):
             program = self._program(count)
             results = program(self._variables(), self._host.program_inputs(values))
-        found = {name: np.asarray(result) for name, result in results.items()}
-        return {name: _output(name, o, found, values) for name, o in self._info.outputs.items()}
+        arrays = {name: np.asarray(result) for name, result in results.items()}
+        return {name: _output(name, o, arrays, values) for name, o in self._info.outputs.items()}
 
     def _program(self, count: int | None) -> Callable[..., Any]:
         platform = export.default_export_platform()
@@ -114,6 +115,7 @@ class Signature:
             )
 
     def _outputs_of_none(self) -> dict[str, _Array]:
+        # A symbol of jax.export stands for at least one example, so no program takes none.
         single = next((name for name, output in self._info.outputs.items() if not output.batched), None)
         if single is not None:
             raise ArgumentError(
@@ -149,15 +151,17 @@ class _Host:
 
     def program_inputs(self, values: Mapping[str, _Array]) -> dict[str, _Array]:
         """Returns what a program takes: numbers, and integers for text."""
-        numbers = {path: _narrowed(path, values[path]) for path, info in self.infos.items() if not info.is_text}
+        numbers = {path: _narrow(path, values[path]) for path, info in self.infos.items() if not info.is_text}
+        # Numbered, because a function may look the same text up in several ways.
         for number, (source, function, dtype) in enumerate(self._lookups):
             numbers[lookup_path(number, source)] = np.asarray(function(values[source])).astype(dtype)
         return numbers
 
 
-def _narrowed(path: str, array: _Array) -> _Array:
+def _narrow(path: str, array: _Array) -> _Array:
     """Returns an array as JAX takes it: with 64 bits only where programs compute with them."""
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+    # Floats are rounded, which is what a narrower program means; integers would become others.
     if dtype != array.dtype and array.dtype.kind in "iu" and not fits(array, dtype):
         raise ArgumentError(
             f"The program computes with {dtype.name}. Received in {path!r}: integers that are larger. Export the model "
@@ -166,13 +170,14 @@ def _narrowed(path: str, array: _Array) -> _Array:
     return array.astype(dtype, copy=False)
 
 
-def _output(name: str, output: OutputInfo, found: Mapping[str, _Array], values: Mapping[str, _Array]) -> _Array:
+def _output(name: str, output: OutputInfo, arrays: Mapping[str, _Array], values: Mapping[str, _Array]) -> _Array:
     if output.source is not None:
         return values[output.source]
     if output.vocabulary is None:
-        return found[name]
-    words, ids = np.empty(len(output.vocabulary), object), found[name]
+        return arrays[name]
+    words, ids = np.empty(len(output.vocabulary), object), arrays[name]
     words[:] = output.vocabulary
+    # numpy's own error would name neither the output nor the function that gave the ids.
     if ids.size and not (-len(words) <= ids.min() and ids.max() < len(words)):
         raise ArgumentError(
             f"The output {name!r} is words of a vocabulary of {len(words)}. Received from the program: positions from "
@@ -229,6 +234,7 @@ class LoadedModel:
         return self.signatures[_names.DEFAULT_SERVING_SIGNATURE_DEF_KEY](inputs, **named)
 
     def _placed(self) -> dict[str, jax.Array]:
+        # At the first call: a model that is only looked at takes no memory of a device. Servers call from any thread.
         with self._lock:
             if self._on_device is None:
                 self._on_device = {name: jnp.asarray(array) for name, array in self._stored.items()}
@@ -265,6 +271,7 @@ def load(
 
 
 def _chosen(files: Files, tags: str | Iterable[str] | None) -> tuple[str, ...]:
+    # TensorFlow wants the set of tags; an export of one part is unambiguous without.
     known = list(dict.fromkeys(signature.tags for signature in files.description.signatures.values()))
     if tags is None:
         tags = known[0] if len(known) == 1 else _names.SERVING

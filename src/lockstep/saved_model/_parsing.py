@@ -17,12 +17,14 @@ from lockstep.errors import ArgumentError
 from lockstep.saved_model._description import TEXT, TensorInfo
 
 _Array = np.ndarray[Any, np.dtype[Any]]
+# Only these are made again from JSON: nothing that it says is looked up elsewhere.
 _KINDS = ("FixedLenFeature", "FixedLenSequenceFeature", "VarLenFeature", "RaggedFeature")
 _NO_VALUE = {TEXT: b"", "int64": -1, "float32": 0.0}
 
 
 def kinds() -> Any:
     """Returns the module of descriptions of features."""
+    # By name, so that lockstep.data is imported for signatures that need it only.
     return importlib.import_module("lockstep.data._example.features")
 
 

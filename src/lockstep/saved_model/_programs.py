@@ -131,6 +131,7 @@ def _to_words(value: Any) -> Any:
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "OSU":
         return value
     text = [one.encode() if isinstance(one, str) else bytes(one) for one in value.reshape(-1).tolist()]
+    # Sorted, so that two exports of one function have equal programs.
     vocabulary = sorted(set(text))
     ids = np.array([vocabulary.index(one) for one in text], np.int32).reshape(value.shape)
     return words(ids, vocabulary)
@@ -183,6 +184,7 @@ def trace_signature(
     def program(stored: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         call = _Call([given[path] for path in extra])
         outputs = run(stored, {path: given[path] for path in numbers}, call)
+        # Requests are answered by their number, so another order would mix texts up without a word.
         if [a.path for a in call.asked] != [a.path for a in first.asked]:
             raise _impure_error()
         notes.update(call.notes)
@@ -205,6 +207,7 @@ def _struct(shape: tuple[Any, ...], dtype: str) -> jax.ShapeDtypeStruct:
 
 def _shapes(infos: Mapping[str, TensorInfo], wanted: Range, tied: bool) -> dict[str, tuple[Any, ...]]:
     """Returns shapes in which open sizes are symbols, and the number of examples as wanted."""
+    # The constraint lets a function compare the number with 1: for 2 or more the answer is known.
     scope = export.SymbolicScope([f"{BATCH} >= {wanted.least}"])
     symbol: Callable[[str], Any] = lambda name: export.symbolic_shape(name, scope=scope)[0]  # noqa: E731
     batch = wanted.most or symbol(BATCH)
@@ -245,6 +248,7 @@ def lower_signature(
             traces = [trace_signature(signature, variables, wanted, tied) for wanted in ranges]
             programs = [_program(trace, wanted) for trace, wanted in zip(traces, ranges, strict=True)]
         except Exception as error:
+            # The first attempt's error is the one about the function as it was written.
             problem = problem or error
         else:
             return traces[-1], programs

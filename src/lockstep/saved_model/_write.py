@@ -119,6 +119,7 @@ class _Content:
 
     def fill(self, directory: Path) -> None:
         """Writes all files."""
+        # The description comes last; the directory appears after that, and so has all it names.
         for name, data in self._programs.items():
             _file(directory, name).write_bytes(data)
         with _file(directory, _names.VARIABLES_FILE).open("wb") as file:
@@ -137,7 +138,8 @@ class _Content:
     def _signature(self, name: str, signature: SignatureFunction) -> SignatureInfo:
         inputs = input_infos(signature)
         infos = program_infos_by_path(inputs, signature.parse)
-        # The same function of the same inputs under another name is the same program.
+        # The same function of the same inputs under another name is the same program: Estimators export one head as
+        # "serving_default" and "predict". An id is good while the function lives, which the caller's mapping sees to.
         key = (id(signature.function), str(infos))
         if key not in self._made:
             trace, programs = lower_signature(name, signature, self._variables)
@@ -192,6 +194,7 @@ def _file(directory: Path, name: str) -> Path:
 
 
 def _file_info(path: Path) -> FileInfo:
+    # Of the file as it was written: a short write shows when the export is read, not when it is served.
     with path.open("rb") as file:
         return FileInfo(path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
 

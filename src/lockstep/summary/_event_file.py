@@ -24,6 +24,7 @@ from lockstep.summary._protos import messages
 
 _log = logging.getLogger("lockstep")
 _count = itertools.count()
+# The first record of every file, by which TensorBoard knows its format.
 _VERSION = "brain.Event:2"
 
 
@@ -98,6 +99,7 @@ class EventFile:
         """Writes an `Event`."""
         record = event.SerializeToString()
         with self._lock, self._dropping_on_error():
+            # The warning has been given once.
             if self._is_lost:
                 return
             self._writer().write(record)

@@ -35,6 +35,7 @@ def histogram_value(tag: str, values: np.ndarray) -> Any:
     """Returns a `Summary` of how values of any shape are distributed; where some are not finite, of the others."""
     from tensorboardX.summary import make_histogram
 
+    # make_histogram raises for NaN and infinities, and a histogram must not end a training.
     finite = values[np.isfinite(values)].astype("float64").ravel()
     summaries = messages("summary")
     if not finite.size:

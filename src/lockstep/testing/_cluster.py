@@ -24,6 +24,7 @@ from lockstep.testing._process import TaskProcess
 _STACK_SECONDS = 3.0
 # When a task has failed the others are told within seconds; a busy machine takes longer.
 _GRACE_SECONDS = 60.0
+# Leaving in order is a barrier of all tasks, then the end of the interpreter.
 _END_SECONDS = 60.0
 
 
@@ -130,6 +131,7 @@ class LocalCluster:
         self._runs += 1
         arguments = self._directory / f"{self._runs}-arguments.npz"
         _values.save(arguments, (list(args), kwargs), "the arguments")
+        # Processes that still run something, or of which one has gone, cannot serve another run.
         if self._running or not self._processes or not all(p.is_alive for p in self._processes.values()):
             self._end()
             self._start_processes()
@@ -187,6 +189,7 @@ class LocalCluster:
 
     def _start_processes(self) -> None:
         cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(self._workers)]}
+        # On CPUs, also where there are GPUs: several processes cannot share one without a word from the test.
         settings = {"JAX_PLATFORMS": "cpu", "PYTHONUNBUFFERED": "1"}
         if self._devices > 1:
             settings["JAX_NUM_CPU_DEVICES"] = str(self._devices)
@@ -271,6 +274,7 @@ class LocalCluster:
 
 def free_ports(count: int) -> list[int]:
     """Returns free ports of the loopback interface."""
+    # All are held until all are found, or the system would give one twice.
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -67,6 +67,7 @@ class TaskProcess:
     def ask(self, request: Mapping[str, Any]) -> None:
         """Sends a request. A process that has gone does not hear it; `answer` says so."""
         assert self.process.stdin is not None
+        # In one write: the task reads lines.
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
 

@@ -13,6 +13,7 @@ import numpy as np
 from lockstep.errors import ArgumentError
 
 _STRUCTURE = "structure"
+# By exact type: a subclass, such as an enum or numpy's float64, would come back as another type.
 _PLAIN = (bool, int, float, str)
 
 
@@ -93,6 +94,7 @@ def _decode(value: Any, file: Any) -> Any:
     if kind in ("list", "tuple"):
         return (list if kind == "list" else tuple)(_decode(v, file) for v in inner)
     found = file[str(inner)]
+    # Kept as bytes: a type of ml_dtypes.
     if found.dtype.name != value["dtype"]:
         found = np.frombuffer(found.tobytes(), getattr(ml_dtypes, value["dtype"])).reshape(value["shape"])
     return found[()] if kind == "scalar" else found

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 import lockstep._cpu
-from lockstep._cpu.setting import VARIABLE
+from lockstep._cpu.backend import VARIABLE
 from lockstep._engine.step import backends
 
 lockstep._cpu.register()

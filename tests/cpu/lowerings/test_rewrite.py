@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from jax import lax
 
+from lockstep._cpu.backend import VARIABLE, are_lowerings_enabled
 from lockstep._cpu.lowerings.rewrite import RULES, rewrite
-from lockstep._cpu.setting import VARIABLE, enabled
 from lockstep.errors import ArgumentError
 from tests.cpu.lowerings.both import differs, random
 
@@ -26,14 +26,14 @@ def _pooled(x: Any) -> Any:
 def test_the_setting(monkeypatch: pytest.MonkeyPatch, value: str | None, expected: bool) -> None:
     if value is not None:
         monkeypatch.setenv(VARIABLE, value)
-    assert enabled() is expected
+    assert are_lowerings_enabled() is expected
 
 
 @pytest.mark.parametrize("value", ["off", "true", "2", " 1"])
 def test_any_other_setting_is_an_error(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv(VARIABLE, value)
     with pytest.raises(ArgumentError, match="must be 1") as caught:
-        enabled()
+        are_lowerings_enabled()
     assert repr(value) in str(caught.value)
 
 

@@ -184,6 +184,7 @@ def _read(known: dict[Any, Value], atom: Any) -> Value:
 
 def _refuse(eqn: Any) -> None:
     """Raises `NoRule` for an equation, or one inside of it, that must not run once per replica."""
+    # A callback with effects would be called once per replica.
     name = eqn.primitive.name
     if name in _REFUSED or eqn.effects:
         raise NoRule(f"{name} says itself where it runs, or has side effects")
@@ -206,10 +207,12 @@ def _context(eqn: Any) -> Any:
 
 
 def _is_scalar_zero(value: Any) -> bool:
+    # Not of an array of jax: to look at it would wait for the device.
     return np.ndim(value) == 0 and not isinstance(value, jax.Array) and bool(value == 0)
 
 
 def _drop_unneeded(equations: Sequence[Equation], outputs: Sequence[Value]) -> list[Equation]:
+    # Gradients of unused values, among others: their sums would be taken for nothing.
     needed = set(outputs)
     kept: list[Equation] = []
     for equation in reversed(equations):

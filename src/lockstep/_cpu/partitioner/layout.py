@@ -79,7 +79,6 @@ def own_block(value: Any, axis: int, count: int) -> Any:
 
 def gather_blocks(block: Any, axis: int) -> Any:
     """Returns the whole value of which each replica holds a block."""
-    # XLA's all-gather between CPU processes takes no booleans.
     if block.dtype == bool:
         return lax.all_gather(block.astype(jnp.uint8), AXIS, axis=axis, tiled=True).astype(bool)
     return lax.all_gather(block, AXIS, axis=axis, tiled=True)

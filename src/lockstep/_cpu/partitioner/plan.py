@@ -98,6 +98,7 @@ class Planner:
         Raises:
             NoRule: If it cannot be divided.
         """
+        # Each pass plans the whole program anew: where a sum is taken decides how all that follows lies.
         hints = _Hints()
         for last in range(_PASSES - 1, -1, -1):
             attempt = _Pass(self, flat, layouts, wanted, hints)
@@ -231,6 +232,7 @@ class _Pass:
         moved = {v for v, _ in divided}
         for value in moved:
             _check_collectable(value)
+        # What a step returns is wanted whole by its caller: that is no sign of a step that is divided wrongly.
         moved -= set(self._flat.outputs)
         return sum(size_of(value.aval) for value in moved)
 
@@ -241,6 +243,7 @@ def _want(wanted: dict[Value, Layout], value: Value, need: Layout) -> None:
 
 
 def _check_collectable(value: Value) -> None:
+    # Keys of random generators, whose bits jax hides.
     if jnp.issubdtype(value.aval.dtype, jax.dtypes.extended):
         raise NoRule(f"values of {value.aval.dtype} cannot be collected")
 
@@ -248,18 +251,19 @@ def _check_collectable(value: Value) -> None:
 def decide(call: Call) -> Decision:
     """Returns how an equation runs on each replica; raises `NoRule` if that would not be sound."""
     name = call.equation.primitive.name
+    # A linear operation is done to the summands: the sum can wait, and be taken together with others.
     if PARTIAL in call.layouts:
-        found = LINEAR[name](call) if name in LINEAR else None
-        if found is not None:
-            return found
+        decision = LINEAR[name](call) if name in LINEAR else None
+        if decision is not None:
+            return decision
         call.layouts = [REPLICATED if layout == PARTIAL else layout for layout in call.layouts]
     if all(layout == REPLICATED for layout in call.layouts):
         sliced = RULES[name](call) if call.wanted_axis is not None else None
         return sliced or Decision(call.layouts, [REPLICATED] * len(call.equation.outputs))
     # A wanted axis is for equations whose inputs are all replicated.
     call.wanted_axis = None
-    found = RULES[name](call) if name in RULES else None
-    return found or _repeat_on_all(call)
+    decision = RULES[name](call) if name in RULES else None
+    return decision or _repeat_on_all(call)
 
 
 def _repeat_on_all(call: Call) -> Decision:

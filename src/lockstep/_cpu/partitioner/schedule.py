@@ -87,6 +87,7 @@ class _Order:
             self._note(value, need, last)
         for step in reversed(steps):
             outs = step.equation.outputs
+            # In time for the results, and a stage before those of them that are sums themselves.
             by = min((min(self._needed.get(o, last), self.due.get(o, last + 1) - 1) for o in outs), default=last)
             for value, need in _needs(step):
                 self._note(value, need, by)
@@ -135,6 +136,7 @@ def run_plan(
 def _run_step(frame: _Frame, step: Step) -> None:
     equation, decision = step.equation, step.decision
     values = [frame.get(v, need) for v, need in zip(equation.inputs, decision.needs, strict=True)]
+    # Under the settings of its trace: `with jax.default_matmul_precision(...)` in a step must hold here too.
     with equation.settings:
         if decision.run is not None:
             made = decision.run(values)
@@ -176,6 +178,7 @@ class _Frame:
             return gather_blocks(self._held[value, made.axis], made.axis)
         else:
             whole = self.get(value, REPLICATED)
+        # To slice costs nothing, so a block is cut from the whole, and never sent.
         if layout.is_sharded:
             return own_block(whole if isinstance(whole, jax.Array) else jnp.asarray(whole), layout.axis, self._count)
         return whole if layout == REPLICATED or value.is_zero else as_summand(whole)

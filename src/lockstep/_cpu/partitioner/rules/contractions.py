@@ -118,6 +118,7 @@ def argument(call: Call) -> Decision | None:
     if len(axes) != 1:
         return None
 
+    # Replicas are in the order of their blocks, so the first of equals is that of the whole array.
     def run(values: Sequence[Any]) -> Sequence[Any]:
         (place,) = bind(equation.primitive, values, equation.params)
         best = jnp.take_along_axis(values[0], jnp.expand_dims(place, axis), axis).squeeze(axis)

@@ -26,6 +26,7 @@ def _index_axis(call: Call, operand_axis: int) -> int:
 
 
 def _indices_batching(numbers: Any) -> tuple[int, ...]:
+    # Gather and scatter have different names for it.
     found = getattr(numbers, "start_indices_batching_dims", None)
     return tuple(numbers.scatter_indices_batching_dims if found is None else found)
 
@@ -68,7 +69,8 @@ def scatter_add(call: Call) -> Decision | None:
     index_axis = _index_axis_of_updates(call)
     if index_axis is None:
         return None
-    update = sharded(_update_axis(call, index_axis))
+    # The array itself counts once: as a summand it is the first replica's, and zeros on the others.
+    update = sharded(_scatter_axes(call)[index_axis])
     return Decision([PARTIAL, sharded(index_axis), update], [PARTIAL])
 
 
@@ -84,7 +86,7 @@ def scatter(call: Call) -> Decision | None:
     index_axis = _index_axis(call, operand.axis) if operand.is_sharded else _index_axis_of_updates(call)
     if index_axis in _indices_batching(numbers):
         block = _operand_need(call, index_axis)
-        return Decision([block, sharded(index_axis), sharded(_update_axis(call, index_axis))], [block])
+        return Decision([block, sharded(index_axis), sharded(_scatter_axes(call)[index_axis])], [block])
     if operand == REPLICATED and updates.is_sharded and updates.axis in numbers.update_window_dims:
         return None if indices.is_sharded else _to_slices(call, _window_axis(call, updates.axis))
     return None
@@ -110,10 +112,6 @@ def _to_slices(call: Call, axis: int) -> Decision | None:
     if call.shape(2)[update] != call.shape(0)[axis]:
         return None
     return Decision([sharded(axis), REPLICATED, sharded(update)], [sharded(axis)])
-
-
-def _update_axis(call: Call, index_axis: int) -> int:
-    return _scatter_axes(call)[index_axis]
 
 
 def _scatter_axes(call: Call) -> Sequence[int]:

@@ -22,6 +22,7 @@ def scan(call: Call) -> Decision | None:
     except LookupError as error:
         raise NoRule(str(error)) from None
     slices = call.layouts[consts + carries :]
+    # The axis that is looped over: a replica would have to wait for the rounds of another.
     if any(layout.axis == 0 for layout in slices):
         return None
     rows = [sharded(s.axis - 1) if s.is_sharded else s for s in slices]
@@ -31,8 +32,9 @@ def scan(call: Call) -> Decision | None:
         return call.planner.plan_body(call.equation, "jaxpr", [*call.layouts[:consts], *carried, *rows], wanted)
 
     first = list(call.layouts[consts : consts + carries])
-    hopes = _is_accumulated(body, range(consts, consts + carries))
-    first = [PARTIAL if hope and c == REPLICATED else c for c, hope in zip(first, hopes, strict=True)]
+    # The gradient of a weight starts as a summand: so it is reduced once, after the loop, and not in every round.
+    accumulated = _is_accumulated(body, range(consts, consts + carries))
+    first = [PARTIAL if adds and c == REPLICATED else c for c, adds in zip(first, accumulated, strict=True)]
     carried = _find_fixed_point(lambda c: plan(c, [None] * len(body.outputs)).outs[:carries], first)
     final = plan(carried, [*carried, *[None] * (len(body.outputs) - carries)])
     stacked = [sharded(o.axis + 1) if o.is_sharded else o for o in final.outs[carries:]]
@@ -113,6 +115,7 @@ def while_loop(call: Call) -> Decision | None:
     carried = _find_fixed_point(lambda c: plan(c, [None] * len(first)).outs, first)
     body = plan(carried, carried)
     test = call.planner.plan_body(call.equation, "cond_jaxpr", [*cond_consts, *carried], [REPLICATED])
+    # Nobody knows how many turns there will be, nor so how much would be gathered.
     if body.gathered or body.repeated or test.repeated:
         return None
     needs = [*cond_consts, *body_consts, *carried]
@@ -137,13 +140,15 @@ def cond(call: Call) -> Decision | None:
     def plans(wanted: Wanted) -> list[Any]:
         return [call.planner.plan_body(call.equation, ("branches", b), operands, wanted) for b in branches]
 
-    found = zip(*(plan.outs for plan in plans([None] * len(call.equation.outputs))), strict=True)
-    outs = [_common(layouts) for layouts in found]
+    # First each branch as it comes; then all with the layouts that they can have in common.
+    by_output = zip(*(plan.outs for plan in plans([None] * len(call.equation.outputs))), strict=True)
+    outs = [_common(layouts) for layouts in by_output]
     final = plans(outs)
     return Decision(
         [REPLICATED, *operands],
         outs,
         run=lambda values: lax.switch(values[0], [plan.run for plan in final], values[1:]),
+        # Of the dearest branch: which one is taken is known at run time only.
         gathered=max(plan.gathered for plan in final),
         repeated=max(plan.repeated for plan in final),
         calls=max(plan.calls for plan in final),
