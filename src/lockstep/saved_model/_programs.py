@@ -26,7 +26,6 @@ from lockstep.saved_model._function import SignatureFunction, input_infos, nest,
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 BATCH = "batch"
-_Array = np.ndarray[Any, np.dtype[Any]]
 _PLATFORMS = ("cpu", "cuda", "tpu")
 
 
