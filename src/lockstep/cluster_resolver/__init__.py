@@ -1,4 +1,4 @@
-"""Who takes part: clusters, tasks, and resolvers that read them from TF_CONFIG, Slurm, Kubernetes, torchrun or MPI.
+"""Clusters, tasks, and resolvers that read them from TF_CONFIG, Slurm, Kubernetes, torchrun or MPI.
 
 Everything here is a plain value, checked when it is made; nothing opens a socket or starts a device. Corresponds to
 `tf.distribute.cluster_resolver` and `tf.train.ClusterSpec`.

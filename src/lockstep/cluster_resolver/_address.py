@@ -76,27 +76,27 @@ def is_unknown(address: str) -> bool:
 def _flaw(address: str) -> _Flaw | None:
     """Returns the first rule that an address breaks, each with what the user probably meant."""
     if any(character.isspace() for character in address):
-        return _Flaw("must not contain spaces or other whitespace", _corrected("".join(address.split())))
+        return _Flaw("must not contain spaces or other whitespace", _correct_example("".join(address.split())))
     if "://" in address:
         rest = address.partition("://")[2].rstrip("/")
-        return _Flaw('must be "host:port" alone: drop the scheme and everything up to "://"', _corrected(rest))
+        return _Flaw('must be "host:port" alone: drop the scheme and everything up to "://"', _correct_example(rest))
     host, colon, port = address.rpartition(":")
     # Before the port is looked at: the last group of a bare IPv6 address looks like one.
     if _is_ipv6(host):
-        return _Flaw("must have an IPv6 host in brackets", _corrected(f"[{host}]:{port}"))
+        return _Flaw("must have an IPv6 host in brackets", _correct_example(f"[{host}]:{port}"))
     bare = address.strip("[]")
     if _is_ipv6(bare):
         return _Flaw("must have an IPv6 host in brackets, then a port", quoted(f"[{bare}]:2222"))
     if not colon:
-        return _Flaw('must have a port: "host:port"', _corrected(f"{address}:2222"))
+        return _Flaw('must have a port: "host:port"', _correct_example(f"{address}:2222"))
     if not _PORT.fullmatch(port) or int(port) > HIGHEST_PORT:
-        return _Flaw("must end in a port, a decimal number from 1 to 65535", _corrected(f"{host}:2222"))
+        return _Flaw("must end in a port, a decimal number from 1 to 65535", _correct_example(f"{host}:2222"))
     return _host_flaw(host, address)
 
 
 def _host_flaw(host: str, address: str) -> _Flaw | None:
     if not host:
-        return _Flaw("must have a host before the port", _corrected(f"localhost{address}"))
+        return _Flaw("must have a host before the port", _correct_example(f"localhost{address}"))
     if host.startswith("[") and host.endswith("]"):
         return None if _is_ipv6(host[1:-1]) else _Flaw("has no IPv6 address in its brackets", '"[::1]:2222"')
     if _DOTTED_QUAD.fullmatch(host):
@@ -107,7 +107,7 @@ def _host_flaw(host: str, address: str) -> _Flaw | None:
     return _Flaw('must have a host made of letters, digits, "-", "_" and "."')
 
 
-def _corrected(address: str) -> str:
+def _correct_example(address: str) -> str:
     """Returns an example: what the user probably meant, if that is an address; else any correct one."""
     return _EXAMPLE if _flaw(address) else quoted(address)
 

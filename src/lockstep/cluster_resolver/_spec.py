@@ -29,7 +29,7 @@ ClusterDict: TypeAlias = Mapping[str, Sequence[str] | Mapping[int, str]]
 @functools.total_ordering
 @dataclass(frozen=True)
 class Task:
-    """One process of a cluster; sorts by job (chief, worker, ps, evaluator), then by index.
+    """A process of a cluster; sorts by job (chief, worker, ps, evaluator), then by index.
 
     Corresponds to the `task` entry of TF_CONFIG, and to the job and task of a `tf.DeviceSpec`.
 

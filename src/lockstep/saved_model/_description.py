@@ -93,7 +93,7 @@ class ProgramInfo:
 
 @dataclass(frozen=True)
 class SignatureInfo:
-    """One way to call a model.
+    """Description of a signature.
 
     Attributes:
         tags: Of what it is a part: "serve", "train" or "eval".

@@ -39,7 +39,7 @@ def create(directory: str | os.PathLike[str], fill: Callable[[Path], Any]) -> st
             f"An export needs a directory of its own. Received: {final}, which exists. Give a new one; and where "
             "several workers run the program, export on one of them: if strategy.is_chief."
         )
-    with naming(str(final)), _unfinished(final.parent) as made:
+    with naming(str(final)), _temporary_directory(final.parent) as made:
         fill(made)
         _flush_to_disk(made)
         made.rename(final)
@@ -64,7 +64,7 @@ def create_version(base: str | os.PathLike[str], fill: Callable[[Path], Any]) ->
     Source: what tf.estimator.Estimator.export_saved_model names its directories; it waits for the next second if a name
     is taken.
     """
-    with naming(f"An export in {base}"), _unfinished(Path(base)) as made:
+    with naming(f"An export in {base}"), _temporary_directory(Path(base)) as made:
         fill(made)
         _flush_to_disk(made)
         newest = max((int(path.name) for path in versions(base)), default=0)
@@ -90,7 +90,7 @@ def remove(directory: Path) -> None:
     Raises:
         OSError: If it is gone already, or cannot be removed.
     """
-    with _unfinished(directory.parent) as made:
+    with _temporary_directory(directory.parent) as made:
         directory.rename(made / directory.name)
 
 
@@ -108,7 +108,7 @@ def _rename(made: Path, final: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _unfinished(parent: Path) -> Generator[Path]:
+def _temporary_directory(parent: Path) -> Generator[Path]:
     """Makes a directory that is locked while it is being written, and removed unless it is renamed."""
     parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(parent)

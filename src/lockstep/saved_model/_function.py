@@ -17,7 +17,7 @@ Function = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class SignatureFunction:
-    """One way to call a model, to be exported.
+    """A signature of a model, to be exported.
 
     Args:
         function: A pure function of the variables, by name, and the inputs, by name, that JAX can trace. Text among the

@@ -25,7 +25,7 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Signature:
-    """One way to call a loaded model.
+    """A signature of a loaded model; call it.
 
     Args:
         name: Its name.
@@ -212,7 +212,7 @@ class LoadedModel:
         self._on_device: dict[str, jax.Array] | None = None
         self._lock = threading.Lock()
         signatures = {n: s for n, s in files.description.signatures.items() if s.tags == tags}
-        self.signatures = {n: Signature(n, s, files.programs, self._placed) for n, s in signatures.items()}
+        self.signatures = {n: Signature(n, s, files.programs, self._on_device_once) for n, s in signatures.items()}
 
     def __call__(self, inputs: Any = None, /, **named: Any) -> dict[str, _Array]:
         """Calls the signature "serving_default", or the only one.
@@ -233,7 +233,7 @@ class LoadedModel:
             )
         return self.signatures[_names.DEFAULT_SERVING_SIGNATURE_DEF_KEY](inputs, **named)
 
-    def _placed(self) -> dict[str, jax.Array]:
+    def _on_device_once(self) -> dict[str, jax.Array]:
         # At the first call: a model that is only looked at takes no memory of a device. Servers call from any thread.
         with self._lock:
             if self._on_device is None:
@@ -265,12 +265,12 @@ def load(
     directory = Path(os.fsdecode(export_dir))
     files = read(directory, safe_mode)
     try:
-        return LoadedModel(directory, files, _chosen(files, tags))
+        return LoadedModel(directory, files, _choose_tags(files, tags))
     except LockstepError as error:
         raise unusable_error(directory, str(error).removesuffix(".")) from error
 
 
-def _chosen(files: Files, tags: str | Iterable[str] | None) -> tuple[str, ...]:
+def _choose_tags(files: Files, tags: str | Iterable[str] | None) -> tuple[str, ...]:
     # TensorFlow wants the set of tags; an export of one part is unambiguous without.
     known = list(dict.fromkeys(signature.tags for signature in files.description.signatures.values()))
     if tags is None:

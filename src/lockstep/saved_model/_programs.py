@@ -91,7 +91,7 @@ class TextInput(Text):
 
 
 class _Call:
-    """One call of a function: its requests for integers of text, and the answers, if there are any yet."""
+    """A call of a function: its requests for integers of text, and the answers, if there are any yet."""
 
     def __init__(self, given: Sequence[Any] | None) -> None:
         self._given = given

@@ -49,7 +49,7 @@ def goes_on_without(path: str | os.PathLike[str]) -> Generator[None]:
 
 
 class EventFile:
-    """One new event file in a directory, created by the first thing that is written.
+    """A new event file in a directory, created by the first thing that is written.
 
     Writing copies into memory; the file follows when there is much of it, after some time, and with `flush` and
     `close`. What is left is written when the object or the process ends. Several may write to one directory, from any

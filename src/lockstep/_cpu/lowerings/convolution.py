@@ -91,15 +91,15 @@ class Convolution:
     def from_canonical(self, compute: Compute) -> Compute:
         """Returns `compute` for operands and an output in the form that was asked for."""
 
-        def transposed(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
+        def compute_transposed(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
             out = compute(lax.transpose(lhs, self.lhs_order), lax.transpose(rhs, self.rhs_order))
             return lax.transpose(out, self.out_order)
 
-        return transposed
+        return compute_transposed
 
     def convolve(self, lhs: jax.Array, rhs: jax.Array) -> jax.Array:
         """Convolves operands of this form."""
-        return lax.conv_general_dilated(
+        return lax.conv_general_dilated_size(
             lhs,
             rhs,
             self.strides,
@@ -171,7 +171,7 @@ def _channels_last(spec: Sequence[int]) -> tuple[int, ...]:
 
 def _output_shape(lhs: tuple[int, ...], rhs: tuple[int, ...], params: Mapping[str, Any]) -> tuple[int, ...]:
     space = tuple(
-        (_dilated(size, spread) + low + high - _dilated(taps, dilation)) // stride + 1
+        (_dilated_size(size, spread) + low + high - _dilated_size(taps, dilation)) // stride + 1
         for size, spread, (low, high), taps, dilation, stride in zip(
             lhs[1:-1],
             params["lhs_dilation"],
@@ -185,5 +185,5 @@ def _output_shape(lhs: tuple[int, ...], rhs: tuple[int, ...], params: Mapping[st
     return (lhs[0] // params["batch_group_count"], *(max(0, s) for s in space), rhs[-1])
 
 
-def _dilated(size: int, dilation: int) -> int:
+def _dilated_size(size: int, dilation: int) -> int:
     return 0 if size == 0 else (size - 1) * dilation + 1

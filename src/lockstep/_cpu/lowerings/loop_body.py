@@ -84,14 +84,14 @@ class Body:
     def compute(self, wanted: Sequence[Any], known: Mapping[Any, Any]) -> list[Any]:
         """Computes variables from those that are known."""
         values = dict(known)
-        for equation in reversed(list(self._needed(wanted, known))):
+        for equation in reversed(list(self._needed_equations(wanted, known))):
             arguments = [_read(v, values) for v in equation.invars]
             with equation.ctx.manager:
                 results = bind(equation.primitive, arguments, equation.params)
             values.update(zip(equation.outvars, results, strict=True))
         return [jnp.asarray(_read(v, values), v.aval.dtype) if is_number(v) else values[v] for v in wanted]
 
-    def _needed(self, wanted: Sequence[Any], known: Mapping[Any, Any]) -> Iterator[Any]:
+    def _needed_equations(self, wanted: Sequence[Any], known: Mapping[Any, Any]) -> Iterator[Any]:
         """Yields the equations for that, from the last to the first."""
         needed = set(variables(wanted)).difference(known)
         for equation in reversed(self.equations):

@@ -43,7 +43,7 @@ class Constant(Value):
 
 @dataclass(slots=True, eq=False)
 class Equation:
-    """One application of a primitive.
+    """An application of a primitive.
 
     Attributes:
         context: Settings of jax under which it was traced, or `None` if they are those of now.

@@ -110,7 +110,7 @@ class Planner:
 
 
 class _Pass:
-    """One pass over a program, in its order."""
+    """A pass over a program, in its order."""
 
     def __init__(
         self, planner: Planner, flat: Flat, layouts: Sequence[Layout], wanted: Sequence[Layout | None], hints: _Hints
@@ -140,7 +140,7 @@ class _Pass:
         """Returns hints for the next pass."""
         return _Hints(self._sums(), self._slices())
 
-    def _needed(self) -> list[tuple[Value, Layout]]:
+    def _all_needs(self) -> list[tuple[Value, Layout]]:
         pairs = [p for s in self._steps for p in zip(s.equation.inputs, s.decision.needs, strict=True)]
         return [*pairs, *zip(self._flat.outputs, self._outs, strict=True)]
 
@@ -148,7 +148,7 @@ class _Pass:
         """Returns the sums that somebody needs, each as early as it is no larger."""
         # What is computed of a sum then is computed as on one device, once and not of each summand.
         made = self._made
-        due = {v for v, need in self._needed() if need != PARTIAL and made.get(v) == PARTIAL}
+        due = {v for v, need in self._all_needs() if need != PARTIAL and made.get(v) == PARTIAL}
         for step in reversed(self._steps):
             outputs = step.equation.outputs
             if len(outputs) == 1 and outputs[0] in due and step.equation.primitive.name not in CONTROL:
@@ -219,13 +219,13 @@ class _Pass:
             self._made,
             self._outs,
             stages,
-            gathered=self._gathered() + sum(d.gathered for d in inner),
+            gathered=self._gathered_bytes() + sum(d.gathered for d in inner),
             repeated=sum(d.repeated for d in inner),
             calls=sum(bool(s.sums) for s in stages) + sum(d.calls for d in inner),
         )
 
-    def _gathered(self) -> int:
-        changed = [(v, need) for v, need in self._needed() if v in self._made and self._made[v] != need]
+    def _gathered_bytes(self) -> int:
+        changed = [(v, need) for v, need in self._all_needs() if v in self._made and self._made[v] != need]
         divided = [(v, need) for v, need in changed if self._made[v].is_sharded]
         if any(need == PARTIAL for _, need in divided):
             raise NoRule("a divided value would have to be a sum")

@@ -162,7 +162,7 @@ class _Frame:
         """Returns a value in a layout; constants that are scalars stay what they are."""
         found = self._held.get((value, layout.axis))
         if found is None:
-            found = self._held[value, layout.axis] = self._converted(value, layout)
+            found = self._held[value, layout.axis] = self._convert(value, layout)
         return found
 
     def array(self, value: Value, layout: Layout) -> Any:
@@ -170,7 +170,7 @@ class _Frame:
         found = self.get(value, layout)
         return jnp.asarray(found, value.aval.dtype) if isinstance(value, Constant) else found
 
-    def _converted(self, value: Value, layout: Layout) -> Any:
+    def _convert(self, value: Value, layout: Layout) -> Any:
         if isinstance(value, Constant):
             whole: Any = value.value
         elif layout == REPLICATED:

@@ -39,7 +39,7 @@ _handlers: list[Any] = []
 
 
 class Call:
-    """One replica's part of a sum.
+    """The part of one replica in a sum.
 
     Attributes:
         call_id: Which call of the program: the same number on all processes.

@@ -43,7 +43,7 @@ def create(capacity: int) -> int:
 
 
 class Segment:
-    """One process's memory: its contributions to a few chunks, and its shard of the sums of one.
+    """The memory of a process: its contributions to a few chunks, and its shard of the sums of one.
 
     Args:
         descriptor: From `create`; it is closed.

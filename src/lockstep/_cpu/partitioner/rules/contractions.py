@@ -24,7 +24,7 @@ from lockstep._engine.step.jaxprs import bind
 
 @rule("dot_general")
 def dot_general(call: Call) -> Decision | None:
-    """The divided axis may be one of the batch, one of either operand alone, or one that is summed over."""
+    """Shards a batch axis, an axis of either operand alone, or one that is summed over."""
     left, right = call.layouts
     if left.is_sharded and right.is_sharded and _partner(call, 0, left.axis) != right.axis:
         # Only one axis of the product can be divided. The smaller operand is cheaper to have whole.
@@ -59,7 +59,7 @@ def _with_layout_of(call: Call, side: int) -> Decision:
 
 @rule("conv_general_dilated")
 def convolution(call: Call) -> Decision | None:
-    """The examples are divided: the batch of the forward pass, what is summed over in the gradient of a kernel."""
+    """Shards the examples: the batch of the forward pass, what is summed over in the gradient of a kernel."""
     params = call.params
     numbers = params["dimension_numbers"]
     image, kernel = call.layouts
@@ -82,20 +82,20 @@ def _remaining_axis(axis: int, axes: Sequence[int]) -> Layout:
 
 @rule("reduce_sum")
 def reduce_sum(call: Call) -> Decision | None:
-    """Over the divided axis, each replica has a summand."""
+    """Makes a summand on each replica, over the sharded axis."""
     axis, axes = call.layouts[0].axis, call.params["axes"]
     return Decision(call.layouts, [PARTIAL if axis in axes else _remaining_axis(axis, axes)])
 
 
 @linear("reduce_sum")
 def sum_of_sum(call: Call) -> Decision | None:
-    """The order of sums does not matter."""
+    """Sums summands: the order of sums does not matter."""
     return passes_sums(call) if does_not_grow(call, [0]) else None
 
 
 @rule("reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor")
 def reduce_other(call: Call) -> Decision | None:
-    """Over the divided axis: what each replica found is collected, and reduced once more."""
+    """Gathers what each replica has, over the sharded axis, and reduces once more."""
     axis, axes = call.layouts[0].axis, call.params["axes"]
     if axis not in axes:
         return Decision(call.layouts, [_remaining_axis(axis, axes)])
@@ -110,7 +110,7 @@ def reduce_other(call: Call) -> Decision | None:
 
 @rule("argmax", "argmin")
 def argument(call: Call) -> Decision | None:
-    """Over the divided axis: the best of the replicas' best ones, the first of equals."""
+    """Takes the best of the replicas' best ones, over the sharded axis; the first of equals."""
     axis, axes = call.layouts[0].axis, tuple(call.params["axes"])
     if axis not in axes:
         return Decision(call.layouts, [_remaining_axis(axis, axes)])
@@ -132,7 +132,7 @@ def argument(call: Call) -> Decision | None:
 
 @rule("reduce")
 def reduce(call: Call) -> Decision | None:
-    """With a function of the user's, over other axes."""
+    """Reduces with a function of the user's, over other axes."""
     axes, arrays = call.params["dimensions"], len(call.layouts) // 2
     divided = [layout for layout in call.layouts[:arrays] if layout.is_sharded]
     if not divided or any(layout.is_sharded for layout in call.layouts[arrays:]) or divided[0].axis in axes:
@@ -154,7 +154,7 @@ def _is_alone(params: dict[str, Any], axis: int) -> bool:
 @rule("reduce_window_sum", "reduce_window_max", "reduce_window_min", "reduce_window")
 @rule("select_and_scatter_add", "select_and_gather_add", "select_and_scatter")
 def window(call: Call) -> Decision | None:
-    """All arrays have the same axes; those without are values that reductions start from."""
+    """Shards arrays of the same axes; those without axes are values that reductions start from."""
     first = call.sharded_input()
     if first is None or not _is_alone(call.params, call.layouts[first].axis):
         return None
@@ -165,5 +165,5 @@ def window(call: Call) -> Decision | None:
 
 @linear("reduce_window_sum")
 def window_of_sums(call: Call) -> Decision | None:
-    """The order of sums does not matter."""
+    """Sums summands: the order of sums does not matter."""
     return passes_sums(call) if does_not_grow(call, [0]) else None

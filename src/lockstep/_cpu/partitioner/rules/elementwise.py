@@ -35,7 +35,7 @@ _LAST_AXES = {
 
 @rule(*_UNARY, *_BINARY, *_MORE, sliceable=True)
 def elementwise(call: Call) -> Decision | None:
-    """All inputs lie alike; what has one element along the axis, or no axes, is there for all replicas."""
+    """Shards all inputs alike; what has one element along the axis, or no axes, is replicated."""
     axis = _axis(call) if call.wanted_axis is None else call.wanted_axis
     size = call.out_shape()[axis]
     divided = sharded(axis)
@@ -47,7 +47,7 @@ def elementwise(call: Call) -> Decision | None:
 
 
 def _axis(call: Call) -> int:
-    """The axis that most bytes are divided along already, the first of equals."""
+    """Returns the axis that most bytes are sharded along already, the first of equals."""
     axes = {layout.axis for layout in call.layouts if layout.is_sharded}
     if len(axes) == 1:
         return axes.pop()
@@ -56,7 +56,7 @@ def _axis(call: Call) -> int:
 
 @rule("bitcast_convert_type", sliceable=True)
 def bitcast(call: Call) -> Decision | None:
-    """As long as elements keep their width."""
+    """Shards as other operations do, while elements keep their width."""
     return elementwise(call) if call.shape(0) == call.out_shape() else None
 
 
@@ -69,19 +69,19 @@ def barrier(call: Call) -> Decision | None:
 
 @linear("neg", "copy", "stop_gradient", "real", "imag", "conj", "name")
 def of_each_summand(call: Call) -> Decision | None:
-    """f(a + b) = f(a) + f(b)."""
+    """Applies f to each summand: f(a + b) = f(a) + f(b)."""
     return passes_sums(call)
 
 
 @linear("add", "add_any", "sub")
 def added_sums(call: Call) -> Decision | None:
-    """Sums of the same shape; a replicated value other than zero would be added once per replica."""
+    """Adds summands of one shape; a replicated value other than zero would be added once per replica."""
     return passes_sums(call) if does_not_grow(call, range(len(call.layouts))) else None
 
 
 @linear("mul")
 def scaled_sum(call: Call) -> Decision | None:
-    """A sum times a number; times an infinity that was computed, a summand that is zero would become NaN."""
+    """Scales a summand by a number; times an infinity that was computed, one that is zero would become NaN."""
     for number in range(2):
         if call.layouts[1 - number] == PARTIAL and _is_finite(call.equation.inputs[number]):
             return Decision(call.layouts, [PARTIAL])
@@ -90,7 +90,7 @@ def scaled_sum(call: Call) -> Decision | None:
 
 @linear("div")
 def divided_sum(call: Call) -> Decision | None:
-    """A sum by a number; division of integers is not linear."""
+    """Divides a summand by a number; division of integers is not linear."""
     divisor = call.equation.inputs[1]
     inexact = jnp.issubdtype(divisor.aval.dtype, jnp.inexact)
     usable = inexact and not divisor.is_zero and _is_finite(divisor)
@@ -104,7 +104,7 @@ def _is_finite(value: Any) -> bool:
 
 @linear("select_n")
 def chosen_sums(call: Call) -> Decision | None:
-    """Chosen alike on all replicas."""
+    """Chooses summands alike on all replicas."""
     cases = range(1, len(call.layouts))
     if call.layouts[0] != REPLICATED or not all(is_summand(call, i) for i in cases):
         return None
@@ -112,14 +112,14 @@ def chosen_sums(call: Call) -> Decision | None:
 
 
 @rule(*_LAST_AXES)
-def batched(call: Call) -> Decision | None:
-    """The divided axis is in front of those that belong to one element."""
+def shard_batch_axis(call: Call) -> Decision | None:
+    """Shards an axis in front of those that belong to one element."""
     return _in_front(call, _LAST_AXES[call.equation.primitive.name])
 
 
 @rule("fft")
 def fft(call: Call) -> Decision | None:
-    """Over other axes."""
+    """Shards other axes than those transformed."""
     return _in_front(call, len(call.params["fft_lengths"]))
 
 

@@ -16,7 +16,7 @@ Wanted = Sequence[Layout | None]
 
 @rule("scan")
 def scan(call: Call) -> Decision | None:
-    """Over another axis than the divided one: recurrent layers over time, gradients of their kernels as summands."""
+    """Loops over another axis than the sharded one: recurrent layers over time, kernel gradients as summands."""
     try:
         consts, carries = scan_counts(call.params, len(call.layouts))
     except LookupError as error:
@@ -103,7 +103,7 @@ def _join(was: Layout, now: Layout) -> Layout:
 
 @rule("while")
 def while_loop(call: Call) -> Decision | None:
-    """All replicas take the same number of turns: the condition is replicated."""
+    """Has all replicas take the same number of turns: the condition is replicated."""
     params = call.params
     tested, fixed = params["cond_nconsts"], params["body_nconsts"]
     cond_consts, body_consts = call.layouts[:tested], call.layouts[tested : tested + fixed]
@@ -133,7 +133,7 @@ def while_loop(call: Call) -> Decision | None:
 
 @rule("cond")
 def cond(call: Call) -> Decision | None:
-    """All replicas take the same branch: what is chosen by is replicated."""
+    """Has all replicas take the same branch: the index is replicated."""
     operands = call.layouts[1:]
     branches = range(len(call.params["branches"]))
 

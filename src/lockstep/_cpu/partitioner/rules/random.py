@@ -24,7 +24,7 @@ _THREEFRY = "key<fry>"
 
 
 def bits_as_jaxpr(key: Any, params: dict[str, Any]) -> Any:
-    """What `random_bits` consists of, or `None` where it is better taken as one."""
+    """Returns the operations of `random_bits`, or `None` where it is better taken as one."""
     # jax's usual generator hashes the number of each element, so a block of its output can be computed alone. Its own
     # definition is traced here, so that what is divided is what jax would compute.
     shape = tuple(params["shape"])
@@ -34,7 +34,7 @@ def bits_as_jaxpr(key: Any, params: dict[str, Any]) -> Any:
 
 
 def numbers_elements() -> bool:
-    """Whether jax now hashes the number of each element, or halves of the whole array."""
+    """Returns whether jax now hashes the number of each element, or halves of the whole array."""
     config: Any = jax.config
     return bool(config.jax_threefry_partitionable)
 
@@ -53,7 +53,7 @@ def _bits(key: Any, bit_width: int, shape: tuple[int, ...], partitionable: bool)
 
 @rule("iota_2x32_shape", sliceable=True)
 def element_numbers(call: Call) -> Decision | None:
-    """The number of each element of an array, as two halves of 64 bits."""
+    """Numbers each element of an array, as two halves of 64 bits."""
     axis, shape = call.wanted_axis, tuple(call.params["shape"])
     if axis is None or math.prod(shape) >= 2**32:
         return None

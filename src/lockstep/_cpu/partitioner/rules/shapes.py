@@ -19,7 +19,7 @@ def _axis(call: Call) -> int:
 
 @rule("broadcast_in_dim", sliceable=True)
 def broadcast_in_dim(call: Call) -> Decision | None:
-    """The axis goes where it is sent; an axis that is new is there for each replica's block alone."""
+    """Moves the sharded axis; an axis that is new is made for each replica's block alone."""
     shape, dims = call.params["shape"], tuple(call.params["broadcast_dimensions"])
     if len(call.layouts) != 1:
         return None
@@ -61,7 +61,7 @@ def reshape(call: Call) -> Decision | None:
 
 @rule("transpose", sliceable=True)
 def transpose(call: Call) -> Decision | None:
-    """The axis goes where it is sent."""
+    """Moves the sharded axis."""
     order = tuple(call.params["permutation"])
     axis = order.index(_axis(call)) if call.wanted_axis is None else call.wanted_axis
     return Decision([sharded(order[axis])], [sharded(axis)])
@@ -69,7 +69,7 @@ def transpose(call: Call) -> Decision | None:
 
 @rule("squeeze")
 def squeeze(call: Call) -> Decision | None:
-    """Axes of one element go."""
+    """Drops axes of one element."""
     gone = call.params["dimensions"]
     if _axis(call) in gone:
         return None
@@ -87,25 +87,25 @@ def _same_axis(call: Call, *axes: int) -> Decision | None:
 
 @rule("concatenate", "sort")
 def along_dimension(call: Call) -> Decision | None:
-    """Along other axes."""
+    """Shards other axes."""
     return _same_axis(call, call.params["dimension"])
 
 
 @rule("split", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
 def along_axis(call: Call) -> Decision | None:
-    """Along other axes."""
+    """Shards other axes."""
     return _same_axis(call, call.params["axis"])
 
 
 @rule("rev")
 def rev(call: Call) -> Decision | None:
-    """Along other axes."""
+    """Shards other axes."""
     return _same_axis(call, *call.params["dimensions"])
 
 
 @rule("stack")
 def stack(call: Call) -> Decision | None:
-    """An axis that is new comes in before the divided one, or after it."""
+    """Inserts an axis before the sharded one, or after it."""
     first = call.sharded_input()
     if first is None:
         return None
@@ -115,7 +115,7 @@ def stack(call: Call) -> Decision | None:
 
 @rule("unstack")
 def unstack(call: Call) -> Decision | None:
-    """Another axis goes."""
+    """Drops another axis."""
     axis, gone = _axis(call), call.params["axis"] % len(call.shape(0))
     if axis == gone:
         return None
@@ -124,20 +124,20 @@ def unstack(call: Call) -> Decision | None:
 
 @rule("top_k")
 def top_k(call: Call) -> Decision | None:
-    """Along other axes."""
+    """Shards other axes."""
     return _same_axis(call, call.params.get("axis", len(call.shape(0)) - 1) % len(call.shape(0)))
 
 
 @rule("tile")
 def tile(call: Call) -> Decision | None:
-    """Along other axes."""
+    """Shards other axes."""
     reps = call.params["reps"]
     return _same_axis(call) if len(reps) == len(call.shape(0)) and reps[_axis(call)] == 1 else None
 
 
 @rule("pad")
 def pad(call: Call) -> Decision | None:
-    """Along other axes."""
+    """Shards other axes."""
     axis = _axis(call)
     if axis < 0 or tuple(call.params["padding_config"][axis]) != (0, 0, 0):
         return None
@@ -146,7 +146,7 @@ def pad(call: Call) -> Decision | None:
 
 @rule("slice")
 def slice_(call: Call) -> Decision | None:
-    """Along other axes."""
+    """Shards other axes."""
     axis, params = _axis(call), call.params
     start, limit, strides = params["start_indices"], params["limit_indices"], params["strides"]
     size = call.shape(0)[axis]
@@ -158,7 +158,7 @@ def slice_(call: Call) -> Decision | None:
 
 @rule("dynamic_slice")
 def dynamic_slice(call: Call) -> Decision | None:
-    """Along other axes: a slice of an axis' full length starts at 0, whatever it is told."""
+    """Shards other axes: a slice of an axis' full length starts at 0, whatever it is told."""
     axis, sizes = _axis(call), call.params["slice_sizes"]
     if axis < 0 or sizes[axis] != call.shape(0)[axis]:
         return None
@@ -168,7 +168,7 @@ def dynamic_slice(call: Call) -> Decision | None:
 
 @rule("dynamic_update_slice")
 def dynamic_update_slice(call: Call) -> Decision | None:
-    """Along other axes."""
+    """Shards other axes."""
     first = call.sharded_input()
     if first is None or first > 1:
         return None
@@ -181,7 +181,7 @@ def dynamic_update_slice(call: Call) -> Decision | None:
 
 @rule("iota", sliceable=True)
 def iota(call: Call) -> Decision | None:
-    """Each replica numbers its own block."""
+    """Numbers each replica's own block."""
     axis, params = call.wanted_axis, call.params
     if axis is None or call.layouts:
         return None
@@ -195,7 +195,7 @@ def iota(call: Call) -> Decision | None:
 
 
 def block_start(length: int, dtype: Any) -> Any:
-    """The number of the first index of this replica's block, of `length` indices."""
+    """Returns the number of the first index of this replica's block, of `length` indices."""
     return lax.convert_element_type(replica_number() * length, dtype)
 
 
@@ -203,24 +203,24 @@ def block_start(length: int, dtype: Any) -> Any:
     "broadcast_in_dim", "reshape", "transpose", "squeeze", "rev", "slice", "split", "unstack", "cumsum", "dynamic_slice"
 )
 def moved_sum(call: Call) -> Decision | None:
-    """The summands are moved alike, unless that makes them larger."""
+    """Moves the summands alike, unless that makes them larger."""
     return passes_sums(call, 1) if does_not_grow(call, [0]) else None
 
 
 @linear("concatenate", "stack")
 def joined_sums(call: Call) -> Decision | None:
-    """Summands are put after each other alike."""
+    """Puts summands after each other alike."""
     return passes_sums(call)
 
 
 @linear("pad")
 def padded_sum(call: Call) -> Decision | None:
-    """With zeros. The sum grows, but it is one of several that are added up: the gradient of a slice."""
+    """Pads a summand with zeros: it grows, but is one of several that are added up, as the gradient of a slice."""
     value = call.equation.inputs[1]
     return Decision([PARTIAL, REPLICATED], [PARTIAL]) if value.is_zero and _axis(call) == PARTIAL.axis else None
 
 
 @linear("dynamic_update_slice")
 def updated_sum(call: Call) -> Decision | None:
-    """Both are summands, or what is updated is zero."""
+    """Updates a summand, or zeros, with a summand."""
     return passes_sums(call, 2)
