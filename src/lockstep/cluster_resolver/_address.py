@@ -45,6 +45,7 @@ def check_port(field: Field) -> int:
 
 def split_address(address: str) -> tuple[str, int]:
     """Returns host and port of a valid address; an IPv6 host comes without its brackets."""
+    # From the right: an IPv6 host has colons of its own.
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 

@@ -87,6 +87,7 @@ def _check_selectors(labels: Field) -> dict[str, list[str]]:
 
 
 def _selector_list(selectors: Field) -> list[str]:
+    # A string is a sequence of strings too, and each of its letters would be a selector.
     given = selectors.value
     if not isinstance(given, list | tuple) or not given or not all(isinstance(each, str) for each in given):
         raise selectors.error("must be a list of label selectors", '["job-name=training"]')

@@ -121,6 +121,7 @@ def _innermost(for_training: bool) -> Launcher | None:
     # WORLD_SIZE without RANK does not number this process: it counts only where nothing else does.
     if any(each.size > 1 and each.rank is not None for each in seen):
         seen = [each for each in seen if each.rank is not None]
+    # Only where no launcher has told more.
     if not seen:
         _check_indexed_job()
     if all(each.size == 1 for each in seen):

@@ -77,6 +77,7 @@ def is_chief(spec: ClusterSpec | ClusterDict, task_type: str | None, task_id: in
         ClusterSpecError: The cluster has no such task.
     """
     spec = ClusterSpec(spec)
+    # A process alone does what a chief does.
     if not spec:
         return True
     task = _member(spec, task_type, task_id)

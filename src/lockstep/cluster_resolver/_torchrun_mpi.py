@@ -54,6 +54,7 @@ class TorchrunClusterResolver(RankedClusterResolver):
     def __init__(self, port: int | None = None, rpc_layer: str | None = "grpc") -> None:
         size = check_number(variable("WORLD_SIZE"), lowest=1)
         rank = check_rank(variable("RANK"), size, "WORLD_SIZE")
+        # No default, as torch has none: a guess of localhost would make each node a cluster of its own.
         host = check_set(variable("MASTER_ADDR"), "host1")
         if port is not None:
             check_port(Field("port", port))

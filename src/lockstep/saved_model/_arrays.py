@@ -58,19 +58,8 @@ def write(file: IO[bytes], arrays: Mapping[str, _Array]) -> None:
 
 
 def read(data: bytes, looks: Mapping[str, tuple[tuple[int, ...], Any]]) -> dict[str, _Array]:
-    """Reads what `write` has written.
-
-    Args:
-        data: The bytes of the file.
-        looks: The shape and the type of the values of each array, by name.
-
-    Returns:
-        Stored values by name; they cannot be changed.
-
-    Raises:
-        ValueError: If it is not that.
-        Exception: Whatever Python's reader of zip files raises about bytes that are none.
-    """
+    """Reads arrays of the given shapes and types, by name; raises any exception about bytes that are something else."""
+    # The arrays are views of `data`, and so cannot be changed.
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = {info.filename: info for info in archive.infolist()}
         for name in members.keys() ^ {f"{name}.npy" for name in looks}:

@@ -207,6 +207,7 @@ class _Place:
 def _check_version(document: _Place) -> None:
     if document.get("format").value != names.FORMAT:
         raise InvalidDescription(f"its format is {document.get('format').value!r:.60}, not {names.FORMAT!r}")
+    # Equal, and not at most: an older lockstep must not guess what a newer one means.
     version = document.get("version").a(int)
     if version != names.VERSION:
         made_by = document.get("made_by").value

@@ -49,21 +49,11 @@ def create(directory: str | os.PathLike[str], fill: Callable[[Path], Any]) -> st
 def create_version(base: str | os.PathLike[str], fill: Callable[[Path], Any]) -> str:
     """Creates a directory whose name is the time, in seconds since 1970, that others see only when it is complete.
 
-    No name is given twice, and each is larger than those before.
-
-    Args:
-        base: Where.
-        fill: Writes into the directory it is given.
-
-    Returns:
-        Its path.
-
-    Raises:
-        CheckpointError: If it cannot be written.
-
-    Source: what tf.estimator.Estimator.export_saved_model names its directories; it waits for the next second if a name
-    is taken.
+    No name is given twice, and each is larger than those before. Returns its path; `fill` writes into the directory it
+    is given. Raises `CheckpointError` if it cannot be written.
     """
+    # As tf.estimator.Estimator.export_saved_model names its directories; TensorFlow's waits for the next second if a
+    # name is taken.
     with naming(f"An export in {base}"), _temporary_directory(Path(base)) as made:
         fill(made)
         _flush_to_disk(made)
@@ -85,11 +75,8 @@ def versions(base: str | os.PathLike[str]) -> list[Path]:
 
 
 def remove(directory: Path) -> None:
-    """Removes a directory; others see it whole or not at all.
-
-    Raises:
-        OSError: If it is gone already, or cannot be removed.
-    """
+    """Removes a directory, which others see whole or not at all; raises `OSError` if it is gone already."""
+    # Renamed first: rmtree alone would leave half an export under its name for a while.
     with _temporary_directory(directory.parent) as made:
         directory.rename(made / directory.name)
 

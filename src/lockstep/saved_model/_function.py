@@ -11,7 +11,8 @@ from lockstep.errors import ArgumentError
 from lockstep.saved_model import _names, _parsing
 from lockstep.saved_model._description import TensorInfo
 
-# Variables by name and inputs by name to outputs by name.
+# Variables by name and inputs by name to outputs by name: variables are arguments and not constants, so that a program
+# holds no copy of them, and several signatures share one file.
 Function = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 
 

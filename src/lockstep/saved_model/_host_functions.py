@@ -63,11 +63,7 @@ def vocabulary_from_json(document: Mapping[str, Any]) -> VocabularyIds:
 
 
 def as_json(function: Any) -> dict[str, Any]:
-    """Returns a function as JSON.
-
-    Raises:
-        UnsupportedError: If it cannot be made again from JSON.
-    """
+    """Returns a function as JSON; raises `UnsupportedError` if it cannot be made again from that."""
     to_json = getattr(function, "to_json", None)
     document = to_json() if callable(to_json) else None
     if not isinstance(document, dict) or document.get("kind") not in _KINDS:
@@ -81,11 +77,7 @@ def as_json(function: Any) -> dict[str, Any]:
 
 
 def from_json(document: Mapping[str, Any]) -> HostFunction:
-    """Returns the function that some JSON came of.
-
-    Raises:
-        ArgumentError: If it is of an unknown kind, or lacks something.
-    """
+    """Returns the function that some JSON came of; raises `ArgumentError` if it is unknown, or lacks something."""
     kind = document.get("kind")
     if kind not in _KINDS:
         raise ArgumentError(f"There is no function of the kind {kind!r:.60} here. It takes a newer lockstep.")

@@ -53,6 +53,7 @@ class Signature:
         self.outputs: dict[str, TensorInfo] = {name: output.info for name, output in info.outputs.items()}
         self._info = info
         self._host = _Host(info)
+        # jit keeps one compiled program for each number of examples that has been seen.
         self._programs = [(p, jax.jit(programs[p.file].call)) for p in info.programs]
         self._variables = variables
 
@@ -71,6 +72,7 @@ class Signature:
             UnsupportedError: If the export has no program for this kind of device.
             InputError: If a serialised example is none, or does not hold what is described.
         """
+        # TensorFlow's signatures take names only; Keras' models, which users know better, take a value.
         if inputs is not None and not isinstance(inputs, Mapping):
             inputs = self._only_input(inputs, named)
         given = {**(inputs or {}), **named}
@@ -100,6 +102,7 @@ class Signature:
 
     def _program(self, count: int | None) -> Callable[..., Any]:
         platform = export.default_export_platform()
+        # The first that fits: one for any number, or one for a single example and one for more.
         for info, program in self._programs:
             if info.takes(count):
                 self._check_platform(info, platform)

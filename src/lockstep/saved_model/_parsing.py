@@ -39,11 +39,7 @@ def looks(spec: Mapping[str, Any]) -> dict[str, TensorInfo]:
 
 
 def parsed(serialized: Any, spec: Mapping[str, Any]) -> dict[str, _Array]:
-    """Parses a batch of serialised examples.
-
-    Raises:
-        InputError: If one is no example, or does not hold what is described.
-    """
+    """Parses a batch of serialised examples; raises `InputError` if one is none, or lacks what is described."""
     features = importlib.import_module("lockstep.data._example.parse").parse_example(serialized, spec)
     return {name: _dense(value, spec[name]) for name, value in features.items()}
 
@@ -56,7 +52,7 @@ def _dense(value: Any, feature: Any) -> _Array:
         kinds().fill_value(feature.dtype, feature.default_value) if is_padded else _NO_VALUE[dtype_name(feature.dtype)]
     )
     dense = value if is_padded else value.to_dense(no_value)
-    # A program takes one column at least.
+    # A program takes one column at least: a symbol of jax.export stands for 1 or more.
     return dense if dense.shape[1] else np.full((len(dense), 1, *dense.shape[2:]), no_value, dense.dtype)
 
 
@@ -66,11 +62,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def as_json(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the description of examples as JSON.
-
-    Raises:
-        ArgumentError: If a feature's is none of those that `tf.io.parse_example` takes.
-    """
+    """Returns the description of examples as JSON; raises `ArgumentError` for what is no description."""
     return {str(name): _feature_json(name, feature) for name, feature in spec.items()}
 
 
@@ -101,11 +93,7 @@ def _plain(default: Any) -> Any:
 
 
 def from_json(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the description of examples that some JSON holds.
-
-    Raises:
-        ArgumentError: If it holds none.
-    """
+    """Returns the description of examples that some JSON holds; raises `ArgumentError` if it holds none."""
     try:
         return {name: _feature(dict(feature)) for name, feature in document.items()}
     except (TypeError, ValueError, AttributeError, KeyError) as error:

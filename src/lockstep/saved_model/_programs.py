@@ -25,6 +25,7 @@ from lockstep.saved_model._description import TensorInfo
 from lockstep.saved_model._function import SignatureFunction, input_infos, nest, program_infos_by_path
 
 _Array = np.ndarray[Any, np.dtype[Any]]
+# The symbol's name in programs, by which `_write` knows outputs that have one row for each example.
 BATCH = "batch"
 _PLATFORMS = ("cpu", "cuda", "tpu")
 

@@ -16,6 +16,7 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 
 def to_inputs(signature: str, infos: Mapping[str, TensorInfo], given: Mapping[str, Any]) -> dict[str, _Array]:
     """Returns a caller's inputs as arrays; raises `ArgumentError` if the signature does not take them."""
+    # All at once, so that a caller sees everything that is missing or too much.
     if set(given) != set(infos):
         raise ArgumentError(
             f"The signature {signature!r} takes {describe(infos)}. Received: "
@@ -78,6 +79,7 @@ def _is_lossless(array: _Array, wanted: Any, is_python: bool) -> bool:
         return True
     if not is_python:
         return False
+    # 1.5 has no type of its own in Python, so it becomes whatever float is wanted; 1.5 is never an integer.
     if jnp.issubdtype(wanted, jnp.inexact):
         return array.dtype.kind in "iuf" or jnp.issubdtype(wanted, jnp.complexfloating)
     return array.size == 0 or (array.dtype.kind in "iu" and fits(array, wanted))

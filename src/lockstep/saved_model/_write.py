@@ -162,6 +162,7 @@ class _Content:
         self._programs[file + _names.PROGRAM_SUFFIX] = bytes(program.exported.serialize())
         if self._as_text:
             self._programs[file + _names.TEXT_SUFFIX] = program.exported.mlir_module().encode()
+        # The text is for people; what is loaded is the serialised form, which jax promises to read for six months.
         wanted = program.range
         platforms = tuple(program.exported.platforms)
         return ProgramInfo(file + _names.PROGRAM_SUFFIX, platforms, program.left_out, wanted.least, wanted.most)
@@ -178,6 +179,7 @@ class _Content:
 
 def _check_asset(name: str, source: Path) -> None:
     path = PurePosixPath(name)
+    # Nothing may land outside of the export, whoever chose the name.
     if not name or path.is_absolute() or ".." in path.parts:
         raise ArgumentError(
             f"A file of assets gets a relative path inside of the export. Received: {name!r}. Example: "

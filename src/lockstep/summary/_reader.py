@@ -52,6 +52,7 @@ def scalars(directory: str | os.PathLike[str]) -> dict[int, dict[str, float]]:
     """
     found: dict[int, dict[str, float]] = {}
     for event in read_events(directory) if os.path.exists(directory) else ():
+        # Written by `EventFile.scalar` and by TensorFlow 1; TensorFlow 2 keeps them as tensors.
         numbers = {v.tag: v.simple_value for v in event.summary.value if v.WhichOneof("value") == "simple_value"}
         if numbers:
             found.setdefault(event.step, {}).update(numbers)
@@ -59,6 +60,7 @@ def scalars(directory: str | os.PathLike[str]) -> dict[int, dict[str, float]]:
 
 
 def _events(file: Path) -> Iterator[Any]:
+    # TensorFlow's summary_iterator raises at damage; what is before it is what a reader wants after a crash.
     parse = messages("event").Event.FromString
     try:
         for record in _records(file):

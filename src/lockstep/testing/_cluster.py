@@ -251,6 +251,7 @@ class LocalCluster:
         return errors
 
     def _end(self) -> None:
+        # At once: nothing that a task may still do counts any more.
         for process in self._processes.values():
             process.close()
         self._running = None
@@ -285,10 +286,11 @@ def free_ports(count: int) -> list[int]:
 def _importable(function: Any) -> tuple[str, str]:
     """Returns the module and the name by which the tasks import a function."""
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-    found = sys.modules.get(module)
+    attribute = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    if module == "__main__" or found is not function:
+        attribute = getattr(attribute, part, None)
+    # Lambdas and closures are in no module; the program itself would run again where it is imported.
+    if module == "__main__" or attribute is not function:
         raise ArgumentError(
             "The tasks import the function by its name: it must be a function of a module, and that module not the "
             f"program itself. Here it is {function!r}. Move it to the top level of a module, such as the test's file, "

@@ -18,11 +18,7 @@ _PLAIN = (bool, int, float, str)
 
 
 def save(path: Path, value: object, what: str) -> None:
-    """Writes a value; `what` names it in errors.
-
-    Raises:
-        ArgumentError: If it holds something that does not travel between processes.
-    """
+    """Writes a value; raises `ArgumentError`, in which `what` names it, if something in it cannot travel."""
     arrays: list[np.ndarray] = []
     structure = _encode(value, what, arrays)
     text = np.frombuffer(json.dumps(structure).encode(), np.uint8)
@@ -42,7 +38,10 @@ def _encode(value: object, what: str, arrays: list[np.ndarray]) -> Any:
     if isinstance(value, Path):
         return {"path": str(value)}
     if isinstance(value, dict):
-        return {"dict": [[_key(k, what), _encode(v, f"{what}[{k!r}]", arrays)] for k, v in value.items()]}
+        for key in value:
+            if not isinstance(key, str | int):
+                raise _travel_error(f"the key {key!r} of {what}", type(key).__name__)
+        return {"dict": [[k, _encode(v, f"{what}[{k!r}]", arrays)] for k, v in value.items()]}
     if type(value) in (list, tuple) and isinstance(value, Sequence):
         kind = "tuple" if isinstance(value, tuple) else "list"
         return {kind: [_encode(v, f"{what}[{i}]", arrays) for i, v in enumerate(value)]}
@@ -66,12 +65,6 @@ def _encode_array(value: Any, what: str, arrays: list[np.ndarray]) -> Any:
 def _add_array(array: np.ndarray, arrays: list[np.ndarray]) -> int:
     arrays.append(array)
     return len(arrays) - 1
-
-
-def _key(key: object, what: str) -> str | int:
-    if isinstance(key, str | int):
-        return key
-    raise _travel_error(f"the key {key!r} of {what}", type(key).__name__)
 
 
 def _travel_error(what: str, found: str) -> ArgumentError:
