@@ -109,6 +109,7 @@ class ClusterResolver(abc.ABC):
         """Returns what most resolvers mean by `master`: the address of the task asked for, else of this one."""
         task_type = self.task_type if task_type is None else task_type
         task_id = self.task_id if task_id is None else task_id
+        # TensorFlow's answer too, where a resolver cannot know its task.
         if task_type is None or task_id is None:
             return ""
         address = self.cluster_spec().task_address(task_type, task_id)

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._types import Array, DType
 from lockstep.errors import ArgumentError
 
 _Array = np.ndarray[Any, np.dtype[Any]]
@@ -36,13 +37,13 @@ def as_variables(variables: Mapping[str, Any]) -> dict[str, _Array]:
     return {n: a.astype(jax.dtypes.canonicalize_dtype(a.dtype), copy=False) for n, a in arrays.items()}
 
 
-def stored_dtype(dtype: Any) -> np.dtype[Any]:
+def stored_dtype(dtype: DType) -> np.dtype[Any]:
     """Returns the type in which values of a type are kept."""
     dtype = np.dtype(dtype)
     return _BITS[dtype.itemsize] if dtype.kind == "V" else dtype
 
 
-def from_stored(stored: Any, dtype: str) -> Any:
+def from_stored(stored: Array, dtype: str) -> Any:
     """Returns the values that stored ones mean, inside of a program."""
     return stored if stored.dtype.name == dtype else jax.lax.bitcast_convert_type(stored, jnp.dtype(dtype))
 
@@ -73,7 +74,7 @@ def read(data: bytes, looks: Mapping[str, tuple[tuple[int, ...], Any]]) -> dict[
         return {name: _values(name, archive.read(f"{name}.npy"), *look) for name, look in looks.items()}
 
 
-def _values(name: str, data: bytes, shape: tuple[int, ...], dtype: Any) -> _Array:
+def _values(name: str, data: bytes, shape: tuple[int, ...], dtype: DType) -> _Array:
     # What the header says is compared, before memory is taken for it: 100 bytes can announce an array of any size.
     stream = io.BytesIO(data)
     version = np.lib.format.read_magic(stream)

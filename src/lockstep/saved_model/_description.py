@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 import jax.numpy as jnp
 
+from lockstep._types import ArrayLike
 from lockstep.saved_model import _names as names
 
 TEXT = "string"
@@ -178,7 +179,7 @@ def check_file(name: str) -> None:
 class _Place:
     """A value of a JSON document, and where it is."""
 
-    def __init__(self, value: Any, where: str) -> None:
+    def __init__(self, value: ArrayLike, where: str) -> None:
         self.value = value
         self.where = where
 

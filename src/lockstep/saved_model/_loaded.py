@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 
+from lockstep._types import ArrayLike
 from lockstep.errors import ArgumentError, LockstepError, UnsupportedError
 from lockstep.saved_model import _host_functions, _names, _parsing
-from lockstep.saved_model._description import OutputInfo, ProgramInfo, SignatureInfo, TensorInfo
+from lockstep.saved_model._description import OutputInfo, SignatureInfo, TensorInfo
 from lockstep.saved_model._function import program_infos_by_path
 from lockstep.saved_model._programs import lookup_path
 from lockstep.saved_model._read import Files, read, unusable_error
@@ -80,7 +81,7 @@ class Signature:
         count = count_examples(self.name, self.inputs, arrays)
         return self._outputs_of_none() if count == 0 else self._outputs_of(arrays, count)
 
-    def _only_input(self, value: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+    def _only_input(self, value: ArrayLike, named: Mapping[str, Any]) -> dict[str, Any]:
         if len(self.inputs) != 1 or named:
             raise ArgumentError(
                 f"Inputs are given by name: {describe(self.inputs)}. Received: {type(value).__name__} without a name, "
@@ -104,18 +105,16 @@ class Signature:
         platform = export.default_export_platform()
         # The first that fits: one for any number, or one for a single example and one for more.
         for info, program in self._programs:
-            if info.takes(count):
-                self._check_platform(info, platform)
+            if not info.takes(count):
+                continue
+            if platform in info.platforms:
                 return program
-        raise ArgumentError(f"The signature {self.name!r} has no program for {count} examples. Export the model again.")
-
-    def _check_platform(self, info: ProgramInfo, platform: str) -> None:
-        if platform not in info.platforms:
             why = info.left_out.get(platform, "it was not asked for")
             raise UnsupportedError(
                 f"The signature {self.name!r} was exported for {', '.join(info.platforms)}. Received: a call on "
                 f"{platform} ({why}). Export it on such a machine, or set JAX_PLATFORMS={info.platforms[0]}."
             )
+        raise ArgumentError(f"The signature {self.name!r} has no program for {count} examples. Export the model again.")
 
     def _outputs_of_none(self) -> dict[str, _Array]:
         # A symbol of jax.export stands for at least one example, so no program takes none.
@@ -124,7 +123,8 @@ class Signature:
             raise ArgumentError(
                 f"The signature {self.name!r} needs at least one example, for its output {single!r}. Received: none."
             )
-        return {name: np.zeros((0, *(s or 0 for s in o.shape[1:])), _dtype(o)) for name, o in self.outputs.items()}
+        dtypes = {name: object if o.is_text else jnp.dtype(o.dtype) for name, o in self.outputs.items()}
+        return {name: np.zeros((0, *(s or 0 for s in o.shape[1:])), dtypes[name]) for name, o in self.outputs.items()}
 
     def __repr__(self) -> str:
         return f"Signature({self.name!r}: {describe(self.inputs)} -> {describe(self.outputs)})"
@@ -189,10 +189,6 @@ def _output(name: str, output: OutputInfo, arrays: Mapping[str, _Array], values:
     return words[ids]
 
 
-def _dtype(info: TensorInfo) -> Any:
-    return object if info.is_text else jnp.dtype(info.dtype)
-
-
 class LoadedModel:
     """An export, loaded: call it, or one of its signatures.
 
@@ -209,8 +205,11 @@ class LoadedModel:
     def __init__(self, directory: Path, files: Files, tags: tuple[str, ...]) -> None:
         self.directory = str(directory)
         self.tags = tags
-        self.variables: dict[str, _Array] = _from_stored(files)
-        self.assets = _assets(directory / _names.ASSETS_DIRECTORY)
+        infos = files.description.variables
+        # Views of the stored bits: bfloat16, which numpy's files do not know, is kept as integers.
+        self.variables = {name: array.view(jnp.dtype(infos[name].dtype)) for name, array in files.variables.items()}
+        assets = directory / _names.ASSETS_DIRECTORY
+        self.assets = {str(p.relative_to(assets)): str(p) for p in sorted(assets.rglob("*")) if p.is_file()}
         self._stored = files.variables
         self._on_device: dict[str, jax.Array] | None = None
         self._lock = threading.Lock()
@@ -283,12 +282,3 @@ def _choose_tags(files: Files, tags: str | Iterable[str] | None) -> tuple[str, .
     if chosen is None:
         raise ArgumentError(f"it has parts with the tags {known}, and none with {sorted(wanted)}")
     return chosen
-
-
-def _from_stored(files: Files) -> dict[str, _Array]:
-    infos = files.description.variables
-    return {name: array.view(jnp.dtype(infos[name].dtype)) for name, array in files.variables.items()}
-
-
-def _assets(directory: Path) -> dict[str, str]:
-    return {str(path.relative_to(directory)): str(path) for path in sorted(directory.rglob("*")) if path.is_file()}

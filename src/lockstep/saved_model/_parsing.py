@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep._types import JSON, ArrayLike, DType
 from lockstep.errors import ArgumentError
 from lockstep.saved_model._description import TEXT, TensorInfo
 
@@ -44,7 +45,7 @@ def parsed(serialized: Any, spec: Mapping[str, Any]) -> dict[str, _Array]:
     return {name: _dense(value, spec[name]) for name, value in features.items()}
 
 
-def _dense(value: Any, feature: Any) -> _Array:
+def _dense(value: ArrayLike, feature: Any) -> _Array:
     if type(feature).__name__ == "FixedLenFeature":
         return value
     is_padded = type(feature).__name__ == "FixedLenSequenceFeature"
@@ -56,7 +57,7 @@ def _dense(value: Any, feature: Any) -> _Array:
     return dense if dense.shape[1] else np.full((len(dense), 1, *dense.shape[2:]), no_value, dense.dtype)
 
 
-def dtype_name(dtype: Any) -> str:
+def dtype_name(dtype: DType) -> str:
     """Returns the name of a type; of text, "string"."""
     return TEXT if np.dtype(dtype) == object else np.dtype(dtype).name
 
@@ -73,6 +74,7 @@ def _feature_json(name: str, feature: Any) -> dict[str, Any]:
             "What examples hold is described by FixedLenFeature, FixedLenSequenceFeature, VarLenFeature and "
             f"RaggedFeature. Received for {name!r}: {feature!r}."
         )
+    # Fields by what a feature has, as its constructor takes them: `from_json` calls that.
     document: dict[str, Any] = {"kind": kind, "dtype": dtype_name(feature.dtype)}
     if hasattr(feature, "shape"):
         document |= {"shape": list(feature.shape), "default_value": _plain(feature.default_value)}
@@ -83,7 +85,7 @@ def _feature_json(name: str, feature: Any) -> dict[str, Any]:
     return document
 
 
-def _plain(default: Any) -> Any:
+def _plain(default: JSON) -> Any:
     """Returns a default value as JSON; bytes that are no UTF-8 become lone surrogates."""
     if isinstance(default, bytes):
         return default.decode("utf-8", "surrogateescape")
@@ -109,7 +111,7 @@ def _feature(document: dict[str, Any]) -> Any:
     return getattr(kinds(), kind)(**document)
 
 
-def _unplain(default: Any) -> Any:
+def _unplain(default: JSON) -> Any:
     if isinstance(default, list):
         return [_unplain(one) for one in default]
     return default.encode("utf-8", "surrogateescape") if isinstance(default, str) else default

@@ -19,6 +19,7 @@ import numpy as np
 from jax import export
 
 from lockstep._text import Text, Words, words
+from lockstep._types import ArrayLike, DType
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.saved_model import _arrays
 from lockstep.saved_model._description import TensorInfo
@@ -86,7 +87,7 @@ class TextInput(Text):
         self.shape = shape
         self._call = call
 
-    def ids(self, function: Callable[[Any], Any], dtype: Any = np.int32) -> jax.Array:
+    def ids(self, function: Callable[[Any], Any], dtype: DType = np.int32) -> jax.Array:
         """Returns integers for the text; see `Text.ids`."""
         return self._call.ids(self, function, dtype)
 
@@ -99,7 +100,7 @@ class _Call:
         self.asked: list[TextRequest] = []
         self.notes: dict[str, OutputNote] = {}
 
-    def ids(self, text: TextInput, function: Callable[[Any], Any], dtype: Any) -> Any:
+    def ids(self, text: TextInput, function: Callable[[Any], Any], dtype: DType) -> Any:
         number = len(self.asked)
         name = jax.dtypes.canonicalize_dtype(dtype).name
         self.asked.append(TextRequest(text.path, function, name))
@@ -126,7 +127,7 @@ class _Call:
         return {name: jnp.asarray(v.ids if isinstance(v, Words) else v) for name, v in arrays.items()}
 
 
-def _to_words(value: Any) -> Any:
+def _to_words(value: ArrayLike) -> Any:
     """Returns text that is always the same as words; anything else as it is."""
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "OSU":
         return value

@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._types import ArrayLike, DType
 from lockstep.errors import ArgumentError
 from lockstep.saved_model._description import TensorInfo
 
@@ -56,13 +57,13 @@ def check_ties(signature: str, infos: Mapping[str, TensorInfo], arrays: Mapping[
                 )
 
 
-def _as_input(where: str, info: TensorInfo, value: Any) -> _Array:
+def _as_input(where: str, info: TensorInfo, value: ArrayLike) -> _Array:
     array = _as_text(where, value) if info.is_text else _as_numbers(where, info.dtype, value)
     _check_shape(where, info, array.shape)
     return array
 
 
-def _as_numbers(where: str, dtype: str, value: Any) -> _Array:
+def _as_numbers(where: str, dtype: str, value: ArrayLike) -> _Array:
     array = _as_array(where, value)
     wanted = jnp.dtype(dtype)
     if array.dtype == wanted:
@@ -73,7 +74,7 @@ def _as_numbers(where: str, dtype: str, value: Any) -> _Array:
     raise ArgumentError(f"{where} is of type {dtype}. Received: {kind}. Convert it: np.asarray(x, {dtype!r}).")
 
 
-def _is_lossless(array: _Array, wanted: Any, is_python: bool) -> bool:
+def _is_lossless(array: _Array, wanted: DType, is_python: bool) -> bool:
     """Returns whether numbers are the same in another type; Python's numbers only have to fit into it."""
     if np.can_cast(array.dtype, wanted, "safe"):
         return True
@@ -85,19 +86,19 @@ def _is_lossless(array: _Array, wanted: Any, is_python: bool) -> bool:
     return array.size == 0 or (array.dtype.kind in "iu" and fits(array, wanted))
 
 
-def fits(array: _Array, wanted: Any) -> bool:
+def fits(array: _Array, wanted: DType) -> bool:
     """Returns whether all integers of an array are there in another type."""
     return bool(np.array_equal(array.astype(wanted), array)) if wanted.kind in "iu" else False
 
 
-def _as_array(where: str, value: Any) -> _Array:
+def _as_array(where: str, value: ArrayLike) -> _Array:
     try:
         return np.asarray(value)
     except ValueError as error:
         raise ArgumentError(f"{where} is an array: all its rows have the same length. {error}.") from error
 
 
-def _as_text(where: str, value: Any) -> _Array:
+def _as_text(where: str, value: ArrayLike) -> _Array:
     # As objects, because numpy would cut zero bytes off the end of text, and turn numbers among text into text.
     array = _as_array(where, value if hasattr(value, "dtype") else np.array(value, object))
     flat = array.reshape(-1).tolist()

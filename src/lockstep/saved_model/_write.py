@@ -110,6 +110,7 @@ class _Content:
                     raise ArgumentError(f"The name of a {kind} is text. Received: {name!r}.")
         self._variables = _arrays.as_variables(variables)
         self._assets = {name: Path(source) for name, source in (assets or {}).items()}
+        # Before anything is traced, which may take minutes.
         for name, source in self._assets.items():
             _check_asset(name, source)
         self._programs: dict[str, bytes] = {}
@@ -190,6 +191,7 @@ def _check_asset(name: str, source: Path) -> None:
 
 
 def _file(directory: Path, name: str) -> Path:
+    # Names of assets may have directories of their own.
     path = directory / name
     path.parent.mkdir(parents=True, exist_ok=True)
     return path

@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
 
 _STRUCTURE = "structure"
@@ -52,7 +53,7 @@ def _encode(value: object, what: str, arrays: list[np.ndarray]) -> Any:
     raise _travel_error(what, type(value).__name__)
 
 
-def _encode_array(value: Any, what: str, arrays: list[np.ndarray]) -> Any:
+def _encode_array(value: PyTree, what: str, arrays: list[np.ndarray]) -> Any:
     found = np.asarray(value)
     if found.dtype.hasobject:
         raise _travel_error(what, "an array of Python objects")
@@ -74,7 +75,7 @@ def _travel_error(what: str, found: str) -> ArgumentError:
     )
 
 
-def _decode(value: Any, file: Any) -> Any:
+def _decode(value: PyTree, file: Any) -> Any:
     if not isinstance(value, dict):
         return value
     kind, inner = next(iter(value.items()))

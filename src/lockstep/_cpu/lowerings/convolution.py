@@ -17,6 +17,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType
 
+from lockstep._types import Aval
+
 # Computes a convolution of operands in canonical form.
 Compute = Callable[[jax.Array, jax.Array], jax.Array]
 
@@ -99,7 +101,7 @@ class Convolution:
 
     def convolve(self, lhs: jax.Array, rhs: jax.Array) -> jax.Array:
         """Convolves operands of this form."""
-        return lax.conv_general_dilated_size(
+        return lax.conv_general_dilated(
             lhs,
             rhs,
             self.strides,
@@ -113,7 +115,7 @@ class Convolution:
         )
 
 
-def canonical(lhs: Any, rhs: Any, params: Mapping[str, Any]) -> Convolution | None:
+def canonical(lhs: Aval, rhs: Aval, params: Mapping[str, Any]) -> Convolution | None:
     """Returns the convolution of two operands, given their shapes and the primitive's parameters."""
     # `None` if the types are not one floating-point type throughout, or the result's sharding is given.
     if lhs.dtype != rhs.dtype or lhs.dtype.name not in FLOATS or not has_free_sharding(lhs, params.get("out_sharding")):
@@ -149,7 +151,7 @@ def canonicalize(convolution: Convolution) -> Compute | None:
     return None if convolution.is_canonical else convolution.convolve
 
 
-def has_free_sharding(operand: Any, sharding: Any) -> bool:
+def has_free_sharding(operand: Aval, sharding: Any) -> bool:
     """Returns whether a result's sharding says nothing."""
     if sharding is None:
         return True
@@ -160,7 +162,7 @@ def has_free_sharding(operand: Any, sharding: Any) -> bool:
     return all(kind is AxisType.Manual for kind in kinds) and all(part is None for part in sharding.spec)
 
 
-def is_varying(operand: Any) -> bool:
+def is_varying(operand: Aval) -> bool:
     """Returns whether jax tracks that it varies between replicas (`check_vma`); a rule's loops would have to, too."""
     return bool(getattr(getattr(operand, "manual_axis_type", None), "varying", ()) or getattr(operand, "vma", ()))
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from lockstep._engine.step.jaxprs import bind, scan_counts
+from lockstep._types import JaxprAtom
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Body:
                 found.update(equation.outvars)
         return frozenset(found)
 
-    def uses(self, variable: Any) -> int:
+    def uses(self, variable: JaxprAtom) -> int:
         """Returns how often a variable is used, by equations and as an output."""
         return len(self.users.get(variable, ())) + self._handed_out[variable]
 
@@ -131,15 +132,15 @@ def variables(atoms: Iterable[Any]) -> Iterator[Any]:
     return (atom for atom in atoms if not is_number(atom))
 
 
-def is_number(atom: Any) -> bool:
+def is_number(atom: JaxprAtom) -> bool:
     """Returns whether an atom is a literal."""
     return hasattr(atom, "val")
 
 
-def nbytes(variable: Any) -> int:
+def nbytes(variable: JaxprAtom) -> int:
     """Returns the bytes of one round's value."""
     return math.prod(variable.aval.shape) * variable.aval.dtype.itemsize
 
 
-def _read(atom: Any, values: Mapping[Any, Any]) -> Any:
+def _read(atom: JaxprAtom, values: Mapping[Any, Any]) -> Any:
     return atom.val if is_number(atom) else values[atom]

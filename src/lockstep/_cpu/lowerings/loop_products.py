@@ -30,6 +30,7 @@ from jax import lax
 
 from lockstep._cpu.lowerings.convolution import FLOATS, has_free_sharding, is_varying
 from lockstep._cpu.lowerings.loop_body import Body, body_of, is_number, nbytes, variables
+from lockstep._types import JaxprAtom, JaxprEquation
 
 # Rows of a round with which it is faster: a product that is made later, a matrix that is transposed. More rows make
 # good use of the machine by themselves, and one alone is read against columns.
@@ -142,7 +143,7 @@ def _inputs_of(body: Body, moved: set[Any]) -> Iterator[Any]:
 def _transposable(body: Body, moved: set[Any]) -> list[Any]:
     """Returns fixed matrices that all products left in the loop read by their columns."""
 
-    def is_read_by_columns(matrix: Any) -> bool:
+    def is_read_by_columns(matrix: JaxprAtom) -> bool:
         left = [e for e in body.users.get(matrix, ()) if moved.isdisjoint(e.outvars)]
         return bool(left) and all(
             _rows(body, e) in _TRANSPOSE_ROWS
@@ -167,7 +168,7 @@ def _terms(body: Body, number: int) -> list[Term]:
     return found if len(found) == len(leaves) - 1 else []
 
 
-def _summands(body: Body, variable: Any) -> Iterator[Any]:
+def _summands(body: Body, variable: JaxprAtom) -> Iterator[Any]:
     operands = []
     if variable in body.maker and body.uses(variable) == 1:
         maker = body.maker[variable]
@@ -179,7 +180,7 @@ def _summands(body: Body, variable: Any) -> Iterator[Any]:
         yield from _summands(body, operand)
 
 
-def _term(body: Body, end: Any) -> Term | None:
+def _term(body: Body, end: JaxprAtom) -> Term | None:
     """Returns a summand with its sources, if all of them are products or none is."""
     sources = dict(_sources(body, end))
     products = [product for product in sources.values() if product is not None]
@@ -187,7 +188,7 @@ def _term(body: Body, end: Any) -> Term | None:
     return Term(sources, end) if all_or_none and all(_adds_up(body, product) for product in products) else None
 
 
-def _sources(body: Body, variable: Any) -> Iterator[tuple[Any, Any]]:
+def _sources(body: Body, variable: JaxprAtom) -> Iterator[tuple[Any, Any]]:
     maker = body.maker.get(variable) if body.uses(variable) == 1 else None
     if maker is not None and _is_linear(maker):
         for operand in variables(maker.invars):
@@ -196,14 +197,14 @@ def _sources(body: Body, variable: Any) -> Iterator[tuple[Any, Any]]:
         yield variable, maker if maker is not None and _is_product(maker) else None
 
 
-def _adds_up(body: Body, product: Any) -> bool:
+def _adds_up(body: Body, product: JaxprEquation) -> bool:
     """Returns whether one product of all rounds' rows is better than a sum of products."""
     (left, _), _ = product.params["dimension_numbers"]
     rows = math.prod(product.invars[0].aval.shape[i] for i in left)
     return rows in _LATE_ROWS and all(v in body.varying for v in product.invars)
 
 
-def _is_linear(equation: Any) -> bool:
+def _is_linear(equation: JaxprEquation) -> bool:
     """Returns whether an operation is linear."""
     if equation.primitive.name == "pad":
         padded, margin = equation.invars
@@ -215,11 +216,11 @@ def _is_linear(equation: Any) -> bool:
     return before == after or (before.name in FLOATS and after.name in FLOATS and before.itemsize < after.itemsize)
 
 
-def _is_cheap(equation: Any) -> bool:
+def _is_cheap(equation: JaxprEquation) -> bool:
     return equation.primitive.name in _CHEAP and all(equation.params.get(name) is None for name in _SHARDINGS)
 
 
-def _rows(body: Body, equation: Any) -> int:
+def _rows(body: Body, equation: JaxprEquation) -> int:
     """Returns how many rows a product has with a matrix that stays the same; 0 if it is something else."""
     if not _is_product(equation):
         return 0
@@ -231,7 +232,7 @@ def _rows(body: Body, equation: Any) -> int:
     return math.prod(size for i, size in enumerate(shape) if i not in contracted)
 
 
-def _is_product(equation: Any) -> bool:
+def _is_product(equation: JaxprEquation) -> bool:
     """Returns whether it is a product of matrices of floating-point numbers."""
     if equation.primitive is not lax.dot_general_p or any(map(is_number, equation.invars)):
         return False
@@ -295,7 +296,7 @@ def _total(body: Body, term: Term, rows: Mapping[Any, Any]) -> jax.Array:
     return body.compute([term.end], totals)[0]
 
 
-def _product(product: Any, rows: Mapping[Any, Any]) -> jax.Array:
+def _product(product: JaxprEquation, rows: Mapping[Any, Any]) -> jax.Array:
     """Returns the sum of a product over all rounds."""
     params = product.params
     summed, _ = params["dimension_numbers"]

@@ -28,6 +28,7 @@ from jax import lax
 
 from lockstep._cpu.lowerings.convolution import FLOATS
 from lockstep._cpu.lowerings.windows import Padding, Shape, isolate, pad, tap_number, tap_slice, taps
+from lockstep._types import Aval
 
 # XLA visits every place of a window once, as the gradient does; beyond so many the expression is slow to compile.
 _MOST_GRADIENT_TAPS = 49
@@ -39,8 +40,8 @@ _LEAST_WITH_MARGINS = 4
 
 
 def max_gradient(
-    source: Any,
-    operand: Any,
+    source: Aval,
+    operand: Aval,
     *,
     select_prim: Any,
     window_dimensions: Shape,
@@ -126,12 +127,12 @@ def _tap_numbers(back: Shape, window: Shape, strides: Shape) -> np.ndarray:
     return numbers.reshape(shape)
 
 
-def window_max(operand: Any, **params: Any) -> Any:
+def window_max(operand: Aval, **params: Any) -> Any:
     """Rule: `reduce_window` with `max`."""
     return _chain(operand, lax.max, -np.inf, **params)
 
 
-def window_sum(operand: Any, **params: Any) -> Any:
+def window_sum(operand: Aval, **params: Any) -> Any:
     """Rule: `reduce_window` with `add`, in the order in which XLA adds."""
     # Windows of stride 1 without padding are left alone: they may be the gradient of average pooling, whose operand is
     # mostly zeros, and XLA sees through that (0.3 ms for 2x2 over 64x26x26x32, where the chain takes 0.9).
@@ -144,7 +145,7 @@ def window_sum(operand: Any, **params: Any) -> Any:
 
 
 def _chain(
-    operand: Any,
+    operand: Aval,
     combine: Callable[[jax.Array, jax.Array], jax.Array],
     start: float,
     *,

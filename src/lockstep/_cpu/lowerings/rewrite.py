@@ -29,6 +29,7 @@ from lockstep._cpu.lowerings.pooling import max_gradient, window_max, window_sum
 from lockstep._cpu.lowerings.small_convolutions import few_inputs, one_output, pointwise
 from lockstep._cpu.lowerings.windows import ISOLATE_ORIGINAL, isolate
 from lockstep._engine.step.jaxprs import is_jaxpr, opened
+from lockstep._types import Aval, Jaxpr
 
 # Their jaxprs are programs in another language than XLA's.
 _CLOSED = frozenset(("pallas_call", "core_map"))
@@ -46,7 +47,7 @@ _CONVOLUTION_RULES: tuple[Callable[[Convolution], Compute | None], ...] = (
 )
 
 
-def convolution_rule(lhs: Any, rhs: Any, **params: Any) -> Callable[..., Any] | None:
+def convolution_rule(lhs: Aval, rhs: Aval, **params: Any) -> Callable[..., Any] | None:
     """Rule: a convolution, for which the rules of convolutions are asked in their order."""
     convolution = canonical(lhs, rhs, params)
     if convolution is None:
@@ -76,7 +77,7 @@ class _Rewriter:
         # With the jaxpr itself: an identity is good only as long as its object lives.
         self._known: dict[int, tuple[Any, Any]] = {}
 
-    def rewrite(self, jaxpr: Any) -> Any:
+    def rewrite(self, jaxpr: Jaxpr) -> Any:
         """Returns a jaxpr, closed or not, as it is to be run; the same object if nothing changes."""
         if id(jaxpr) not in self._known:
             inner = opened(jaxpr)
@@ -138,7 +139,7 @@ def _is_plain(eqn: JaxprEqn) -> bool:
     return all(map(_is_known, (*inputs, *outputs)))
 
 
-def _is_known(aval: Any) -> bool:
+def _is_known(aval: Aval) -> bool:
     sharding = getattr(aval, "sharding", None)
     is_divided = sharding is not None and any(part is not None for part in sharding.spec)
     return not is_divided and all(type(size) is int for size in aval.shape)

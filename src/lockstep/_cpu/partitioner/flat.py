@@ -14,6 +14,7 @@ from jax import lax
 from lockstep._cpu.partitioner.layout import NoRule
 from lockstep._cpu.partitioner.rules.random import bits_as_jaxpr, numbers_elements
 from lockstep._engine.step.jaxprs import opened, subjaxprs
+from lockstep._types import Array, Aval, Jaxpr, JaxprEquation
 
 
 class Value:
@@ -26,7 +27,7 @@ class Value:
 
     __slots__ = ("aval", "is_zero")
 
-    def __init__(self, aval: Any, is_zero: bool = False) -> None:
+    def __init__(self, aval: Aval, is_zero: bool = False) -> None:
         self.aval = aval
         self.is_zero = is_zero
 
@@ -36,7 +37,7 @@ class Constant(Value):
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Any, aval: Any) -> None:
+    def __init__(self, value: Array, aval: Aval) -> None:
         super().__init__(aval, _is_scalar_zero(value))
         self.value = value
 
@@ -104,7 +105,7 @@ _SHARDINGS = ("sharding", "out_sharding", "dst_sharding")
 _KEEPS_ZERO = ("broadcast_in_dim", "convert_element_type", "reshape", "copy", "neg", "transpose", "squeeze")
 
 
-def flatten(jaxpr: Any) -> Flat:
+def flatten(jaxpr: Jaxpr) -> Flat:
     """Returns a closed jaxpr as one list of equations; raises `NoRule` if one must not run per replica."""
     inside = opened(jaxpr)
     inputs = [Value(v.aval) for v in inside.invars]
@@ -113,7 +114,7 @@ def flatten(jaxpr: Any) -> Flat:
     return Flat(inputs, _drop_unneeded(builder.equations, outputs), outputs)
 
 
-def consts_of(jaxpr: Any) -> list[Any]:
+def consts_of(jaxpr: Jaxpr) -> list[Any]:
     """Returns the constants of a closed jaxpr; an open one must not have any."""
     consts = list(getattr(jaxpr, "consts", ()))
     if len(consts) != len(opened(jaxpr).constvars):
@@ -128,7 +129,7 @@ class _Builder:
         self.equations: list[Equation] = []
         self._sums: dict[tuple[int, tuple[int, ...]], Value] = {}
 
-    def inline(self, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Value]) -> list[Value]:
+    def inline(self, jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[Value]) -> list[Value]:
         """Adds the equations of `jaxpr`; returns its outputs."""
         known: dict[Any, Value] = dict(zip(jaxpr.invars, arguments, strict=True))
         for variable, const in zip(jaxpr.constvars, consts, strict=True):
@@ -139,7 +140,7 @@ class _Builder:
                 known[variable] = value
         return [_read(known, atom) for atom in jaxpr.outvars]
 
-    def _add_equation(self, eqn: Any, inputs: list[Value]) -> list[Value]:
+    def _add_equation(self, eqn: JaxprEquation, inputs: list[Value]) -> list[Value]:
         name = eqn.primitive.name
         inner = _inner(name, eqn, inputs)
         if inner is not None:
@@ -155,7 +156,7 @@ class _Builder:
             return [self._sums[key]]
         return self._append(eqn, inputs, name in _KEEPS_ZERO and inputs[0].is_zero)
 
-    def _append(self, eqn: Any, inputs: list[Value], zero: bool = False) -> list[Value]:
+    def _append(self, eqn: JaxprEquation, inputs: list[Value], zero: bool = False) -> list[Value]:
         outputs = [Value(v.aval, zero) for v in eqn.outvars]
         self.equations.append(Equation(eqn.primitive, eqn.params, inputs, outputs, _context(eqn)))
         return outputs
@@ -168,7 +169,7 @@ class _Builder:
         return self._append(traced.jaxpr.eqns[0], inputs) if inputs else inputs
 
 
-def _inner(name: str, eqn: Any, inputs: Sequence[Value]) -> Any:
+def _inner(name: str, eqn: JaxprEquation, inputs: Sequence[Value]) -> Any:
     """Returns the jaxpr that an equation does nothing but call, or `None`."""
     if name in _CALLS:
         return eqn.params[_CALLS[name]]
@@ -182,7 +183,7 @@ def _read(known: dict[Any, Value], atom: Any) -> Value:
     return Constant(atom.val, atom.aval) if hasattr(atom, "val") else known[atom]
 
 
-def _refuse(eqn: Any) -> None:
+def _refuse(eqn: JaxprEquation) -> None:
     """Raises `NoRule` for an equation, or one inside of it, that must not run once per replica."""
     # A callback with effects would be called once per replica.
     name = eqn.primitive.name
@@ -198,7 +199,7 @@ def _refuse(eqn: Any) -> None:
             _refuse(nested)
 
 
-def _context(eqn: Any) -> Any:
+def _context(eqn: JaxprEquation) -> Any:
     """Returns the settings under which an equation has to run, where they are not those that hold anyway."""
     context = eqn.ctx
     usual = getattr(context, "compute_type", None) is None and getattr(context, "xla_metadata", None) is None
@@ -206,7 +207,7 @@ def _context(eqn: Any) -> Any:
     return None if usual and same else context
 
 
-def _is_scalar_zero(value: Any) -> bool:
+def _is_scalar_zero(value: Array) -> bool:
     # Not of an array of jax: to look at it would wait for the device.
     return np.ndim(value) == 0 and not isinstance(value, jax.Array) and bool(value == 0)
 

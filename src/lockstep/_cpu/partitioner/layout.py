@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from lockstep._engine.step.replicas import AXIS
+from lockstep._types import Array, Aval
 
 
 class NoRule(Exception):
@@ -61,7 +62,7 @@ def local_shape(shape: Sequence[int], axis: int, count: int) -> tuple[int, ...]:
     return (*shape[:axis], shape[axis] // count, *shape[axis + 1 :])
 
 
-def size_of(aval: Any) -> int:
+def size_of(aval: Aval) -> int:
     """Returns the bytes of a whole value."""
     return math.prod(aval.shape) * aval.dtype.itemsize
 
@@ -71,24 +72,24 @@ def replica_number() -> Any:
     return lax.axis_index(AXIS)
 
 
-def own_block(value: Any, axis: int, count: int) -> Any:
+def own_block(value: Array, axis: int, count: int) -> Any:
     """Returns this replica's block of a value that it holds whole."""
     length = value.shape[axis] // count
     return lax.dynamic_slice_in_dim(value, replica_number() * length, length, axis)
 
 
-def gather_blocks(block: Any, axis: int) -> Any:
+def gather_blocks(block: Array, axis: int) -> Any:
     """Returns the whole value of which each replica holds a block."""
     if block.dtype == bool:
         return lax.all_gather(block.astype(jnp.uint8), AXIS, axis=axis, tiled=True).astype(bool)
     return lax.all_gather(block, AXIS, axis=axis, tiled=True)
 
 
-def gather_replicas(value: Any) -> Any:
+def gather_replicas(value: Array) -> Any:
     """Returns each replica's value, along a new first axis."""
     return gather_blocks(jnp.expand_dims(value, 0), 0)
 
 
-def as_summand(value: Any) -> Any:
+def as_summand(value: Array) -> Any:
     """Returns a value that all replicas hold as a sum over them: the first one's, and zeros."""
     return jnp.where(replica_number() == 0, value, jnp.zeros_like(value))

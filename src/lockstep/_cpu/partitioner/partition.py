@@ -22,6 +22,7 @@ from lockstep._cpu.partitioner.layout import REPLICATED, Layout, NoRule, local_s
 from lockstep._cpu.partitioner.plan import Plan, Planner
 from lockstep._engine.step.reduction import Reduction
 from lockstep._engine.step.replicas import Replicas
+from lockstep._types import Array, Batch, Jaxpr, PyTreeDef, State
 
 _log = logging.getLogger(__name__)
 
@@ -46,19 +47,19 @@ class Partitioned:
         gathered: Bytes that a step collects from all replicas otherwise, its outputs aside.
     """
 
-    def __init__(self, plan: Plan, treedef: Any) -> None:
+    def __init__(self, plan: Plan, treedef: PyTreeDef) -> None:
         self._plan = plan
         self._treedef = treedef
         self.calls = plan.calls
         self.sums = tuple(len(stage.sums) for stage in plan.stages if stage.sums)
         self.gathered = plan.gathered
 
-    def __call__(self, state: Any, data: Any) -> tuple[Any, Any]:
+    def __call__(self, state: State, data: Batch) -> tuple[Any, Any]:
         """Computes `(outputs, state)` from the state and this replica's share of the data."""
         return jax.tree.unflatten(self._treedef, self._plan.run(jax.tree.leaves((state, data))))
 
 
-def partition(step: Callable[[Any, Any], Any], state: Any, data: Any, replicas: Replicas) -> Partitioned | None:
+def partition(step: Callable[[Any, Any], Any], state: State, data: Batch, replicas: Replicas) -> Partitioned | None:
     """Returns `step` divided over `replicas`, or `None` if part of it has no sound rule.
 
     Args:
@@ -73,10 +74,10 @@ def partition(step: Callable[[Any, Any], Any], state: Any, data: Any, replicas: 
 
 
 def partition_jaxpr(
-    jaxpr: Any,
-    structure: Any,
-    state: Any,
-    data: Any,
+    jaxpr: Jaxpr,
+    structure: PyTreeDef,
+    state: State,
+    data: Batch,
     replicas: Replicas,
     axes: Sequence[int | None] | None = None,
 ) -> Partitioned | None:
@@ -105,7 +106,7 @@ def partition_jaxpr(
     return Partitioned(plan, structure)
 
 
-def _plan(traced: Any, state: Sequence[Layout], data: Any, planner: Planner) -> Plan:
+def _plan(traced: Jaxpr, state: Sequence[Layout], data: Batch, planner: Planner) -> Plan:
     flat = flatten(traced)
     layouts = [*state, *(_data_layout(a, planner.count) for a in jax.tree.leaves(data))]
     plan = planner.plan_program(flat, layouts, [REPLICATED] * (len(flat.outputs) - len(state)) + list(state))
@@ -117,7 +118,7 @@ def _plan(traced: Any, state: Sequence[Layout], data: Any, planner: Planner) -> 
     return plan
 
 
-def _data_layout(array: Any, count: int) -> Layout:
+def _data_layout(array: Array, count: int) -> Layout:
     if not array.shape:
         return REPLICATED
     # For its error: a batch that does not divide is no matter of this step's program.

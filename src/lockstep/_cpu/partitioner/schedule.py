@@ -17,6 +17,7 @@ from lockstep._cpu.partitioner.layout import PARTIAL, REPLICATED, Layout, as_sum
 from lockstep._engine.step.jaxprs import bind
 from lockstep._engine.step.reduction import Reduction
 from lockstep._engine.step.replicas import AXIS
+from lockstep._types import Array
 
 
 @dataclass(slots=True)
@@ -154,7 +155,7 @@ class _Frame:
         self._count = count
         self._held: dict[tuple[Value, int], Any] = {}
 
-    def put(self, value: Value, layout: Layout, array: Any) -> None:
+    def put(self, value: Value, layout: Layout, array: Array) -> None:
         """Notes a value."""
         self._held[value, layout.axis] = array
 

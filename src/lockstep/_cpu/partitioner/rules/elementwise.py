@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 
@@ -97,7 +95,7 @@ def divided_sum(call: Call) -> Decision | None:
     return Decision(call.layouts, [PARTIAL]) if usable else None
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite(value: object) -> bool:
     number = getattr(value, "value", None)
     return number is not None and np.ndim(number) == 0 and bool(np.isfinite(number))
 

@@ -14,6 +14,7 @@ from jax import lax
 
 from lockstep._cpu.partitioner.layout import replica_number, sharded
 from lockstep._cpu.partitioner.rules.base import Call, Decision, rule
+from lockstep._types import Aval
 
 try:
     from jax.extend.random import threefry_prng_impl as _threefry
@@ -23,7 +24,7 @@ except ImportError:  # Then numbers are drawn for the whole batch, and sliced.
 _THREEFRY = "key<fry>"
 
 
-def bits_as_jaxpr(key: Any, params: dict[str, Any]) -> Any:
+def bits_as_jaxpr(key: Aval, params: dict[str, Any]) -> Any:
     """Returns the operations of `random_bits`, or `None` where it is better taken as one."""
     # jax's usual generator hashes the number of each element, so a block of its output can be computed alone. Its own
     # definition is traced here, so that what is divided is what jax would compute.
@@ -40,12 +41,12 @@ def numbers_elements() -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _bits(key: Any, bit_width: int, shape: tuple[int, ...], partitionable: bool) -> Any:
+def _bits(key: Aval, bit_width: int, shape: tuple[int, ...], partitionable: bool) -> Any:
     del partitionable  # Part of the key of the cache.
     assert _threefry is not None
     implementation: Any = _threefry
 
-    def draw(key: Any) -> Any:
+    def draw(key: Aval) -> Any:
         return implementation.random_bits(jax.random.key_data(key), bit_width, shape)
 
     return jax.make_jaxpr(draw)(jax.ShapeDtypeStruct((), key))

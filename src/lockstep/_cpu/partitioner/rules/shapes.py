@@ -10,6 +10,7 @@ from jax import lax
 
 from lockstep._cpu.partitioner.layout import PARTIAL, REPLICATED, replica_number, sharded
 from lockstep._cpu.partitioner.rules.base import Call, Decision, does_not_grow, linear, passes_sums, rule
+from lockstep._types import DType
 
 
 def _axis(call: Call) -> int:
@@ -194,7 +195,7 @@ def iota(call: Call) -> Decision | None:
     return Decision([], [sharded(axis)], run=run)
 
 
-def block_start(length: int, dtype: Any) -> Any:
+def block_start(length: int, dtype: DType) -> Any:
     """Returns the number of the first index of this replica's block, of `length` indices."""
     return lax.convert_element_type(replica_number() * length, dtype)
 
