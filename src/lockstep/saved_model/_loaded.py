@@ -149,7 +149,7 @@ class _Host:
         """Returns all values by path: inputs, and what is in examples."""
         values = {name: array for name, array in arrays.items() if name not in self._parse}
         for name, spec in self._parse.items():
-            values.update({f"{name}/{k}": v for k, v in _parsing.parsed(arrays[name], spec).items()})
+            values.update({f"{name}/{k}": v for k, v in _parsing.parse(arrays[name], spec).items()})
         return values
 
     def program_inputs(self, values: Mapping[str, _Array]) -> dict[str, _Array]:

@@ -39,7 +39,7 @@ def looks(spec: Mapping[str, Any]) -> dict[str, TensorInfo]:
     }
 
 
-def parsed(serialized: Any, spec: Mapping[str, Any]) -> dict[str, _Array]:
+def parse(serialized: Any, spec: Mapping[str, Any]) -> dict[str, _Array]:
     """Parses a batch of serialised examples; raises `InputError` if one is none, or lacks what is described."""
     features = importlib.import_module("lockstep.data._example.parse").parse_example(serialized, spec)
     return {name: _dense(value, spec[name]) for name, value in features.items()}
