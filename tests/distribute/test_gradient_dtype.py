@@ -292,7 +292,7 @@ def test_workers_must_have_the_same_lowerings_and_options(monkeypatch: pytest.Mo
         def __init__(self) -> None:
             self.values: list[Any] = []
 
-        def demand_same(self, topic: str, value: Any, advice: str) -> None:
+        def check_same(self, topic: str, value: Any, advice: str) -> None:
             assert topic == "strategy options" and "settings in the environment" in advice
             self.values.append(value)
 

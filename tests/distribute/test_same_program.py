@@ -137,7 +137,7 @@ def test_the_first_difference_of_long_programs_is_found(odd: int) -> None:
         def __init__(self, number: int) -> None:
             self.number = number
 
-        def agree(self, topic: str, value: Any) -> list[Any]:
+        def all_gather_object(self, topic: str, value: Any) -> list[Any]:
             answers[self.number] = value
             barrier.wait(10)
             found = list(answers)

@@ -38,7 +38,7 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
         },
     ),
     (
-        "The cache of compiled programs is written by the first process alone: see `cache_writes`.",
+        "The cache of compiled programs is written by the first process alone: see `compile_cache`.",
         {
             "jax._src.compilation_cache.put_executable_and_time": (
                 "function (cache_key, module_name, executable, backend, compile_time)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep._engine.runtime import switch
+from lockstep._engine.runtime import environment
 
 VARIABLE = "LOCKSTEP_XLA_LOWERINGS"
 
@@ -13,4 +13,4 @@ def enabled() -> bool:
     Raises:
         ArgumentError: If the variable is neither 0 nor 1, nor empty.
     """
-    return switch.is_on(VARIABLE, "lockstep's lowerings are used where they are faster than XLA's own")
+    return environment.env_flag(VARIABLE, "lockstep's lowerings are used where they are faster than XLA's own")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
+import sys
+import termios
 import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from lockstep._launch.kinship import reap
 from lockstep._launch.task import PREEMPTED, Task
+from lockstep._launch.warden import Warden
+from lockstep.errors import LockstepError
 
 _NEVER = float("inf")
 _PREEMPTED = (PREEMPTED, -signal.SIGTERM)
@@ -124,3 +130,104 @@ class Child:
         except (ProcessLookupError, PermissionError):
             return False
         return True
+
+
+# MERGED spawn
+# """Starts the process of a task, in a session of its own, with its output in pipes or on a pseudo-terminal."""
+
+
+def spawn(
+    command: Sequence[str], environment: Mapping[str, str], warden: Warden, columns: int | None
+) -> tuple[subprocess.Popen[bytes], int, int]:
+    """Start `command` and return its process and the reading ends of its stdout and stderr.
+
+    With `columns`, stdout is a terminal of that width, on which programs animate their progress.
+    """
+    out, out_writer = os.pipe() if columns is None else _terminal(columns)
+    err, err_writer = os.pipe()
+    try:
+        process = _start(command, environment, out_writer, err_writer, _preparation(warden))
+    except (OSError, subprocess.SubprocessError) as error:
+        os.close(out)
+        os.close(err)
+        raise LockstepError(f"A task could not be started: {error}. Start fewer tasks, or free resources.") from error
+    finally:
+        os.close(out_writer)
+        os.close(err_writer)
+    return process, out, err
+
+
+def _start(
+    command: Sequence[str], environment: Mapping[str, str], out: int, err: int, prepare: Callable[[], None]
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=err,
+        start_new_session=True,
+        preexec_fn=prepare,
+    )
+
+
+def _preparation(warden: Warden) -> Callable[[], None]:
+    """Return what the forked process does before it runs the command, when it leads its group already."""
+    launcher = os.getpid()
+
+    def prepare() -> None:
+        warden.enlist()
+        die_with(launcher)
+
+    return prepare
+
+
+def _terminal(columns: int) -> tuple[int, int]:
+    """Open a pseudo-terminal that passes bytes on unchanged."""
+    reader, writer = os.openpty()
+    attributes = termios.tcgetattr(writer)
+    attributes[1] &= ~termios.OPOST
+    attributes[3] &= ~termios.ECHO
+    termios.tcsetattr(writer, termios.TCSANOW, attributes)
+    termios.tcsetwinsize(writer, (24, columns))
+    return reader, writer
+
+
+# MERGED kinship
+# """How processes are tied to the launcher by the kernel (Linux; elsewhere the warden alone watches over them)."""
+
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None)
+
+
+def die_with(launcher: int) -> None:
+    """Have the calling process, a fork of the process `launcher`, killed when that ends; end if it has already."""
+    _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != launcher:
+        os._exit(128 + signal.SIGKILL)
+
+
+@contextmanager
+def adopting_orphans() -> Generator[None]:
+    """Inherit what tasks leave running, to see it end: the first process of a container may never reap it."""
+    _control(_PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        _control(_PR_SET_CHILD_SUBREAPER, 0)
+
+
+def reap(group: int) -> None:
+    """Take note of the end of every adopted process of the group."""
+    try:
+        while os.waitpid(-group, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
+def _control(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        _LIBC.prctl(option, value, 0, 0, 0)

@@ -7,7 +7,7 @@ import os
 from lockstep._launch.child import Child
 from lockstep._launch.console import Console
 from lockstep._launch.options import Options
-from lockstep._launch.progress_file import ProgressRecord
+from lockstep._launch.task_files import ProgressRecord
 
 _LONGEST_DELAY = 60.0
 _SHORTEST_DELAY = 1.0

@@ -6,18 +6,15 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from lockstep._launch.child import adopting_orphans
 from lockstep._launch.console import Console
-from lockstep._launch.gang import Equipment
-from lockstep._launch.generations import Generations
-from lockstep._launch.interrupts import Interrupts
-from lockstep._launch.kinship import adopting_orphans
-from lockstep._launch.log_files import open_logs
-from lockstep._launch.options import Options
-from lockstep._launch.ports import Reservation
-from lockstep._launch.program import command_of
-from lockstep._launch.task import tasks_of
+from lockstep._launch.options import Options, command_of
+from lockstep._launch.output import open_logs
+from lockstep._launch.restarts import Generations
+from lockstep._launch.supervisor import Equipment, Interrupts
+from lockstep._launch.task import Reservation, tasks_of
+from lockstep._launch.task_files import Workspace
 from lockstep._launch.warden import Warden
-from lockstep._launch.workspace import Workspace
 
 
 def launch(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep._launch.console import Console
-from lockstep._launch.progress_file import ProgressRecord
+from lockstep._launch.task_files import ProgressRecord
 
 _LOOK_SECONDS = 0.2
 # From what the tasks do first to what they do then; "restored" is not there without a checkpoint.

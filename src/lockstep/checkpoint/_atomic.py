@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from lockstep.checkpoint import _exchange, _owners
+from lockstep.checkpoint import _owners
 from lockstep.checkpoint._owners import Life
+from lockstep.errors import CheckpointError
 
 _TEMPORARY = ".tmp"
 # After so many seconds without a change, what a process of another machine was writing is taken for left behind.
@@ -76,8 +79,8 @@ def staged(path: str) -> Generator[str]:
     try:
         yield str(directory / os.path.basename(path))
         _sync_all(directory)
-        for name in _exchange.in_order(entry.name for entry in directory.iterdir()):
-            _exchange.merge(directory / name, directory.parent / name, directory / f"{name}.previous")
+        for name in in_order(entry.name for entry in directory.iterdir()):
+            merge(directory / name, directory.parent / name, directory / f"{name}.previous")
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     _sync(str(directory.parent))
@@ -95,7 +98,7 @@ def remove_leftovers(directory: str, ending: str = "") -> None:
         for entry in [e for e in entries if e.name.startswith(".") and e.name.endswith(last)]:
             with suppress(OSError):
                 if _is_leftover(entry, last):
-                    _exchange.remove(Path(entry.path))
+                    remove(Path(entry.path))
 
 
 def age(path: str) -> float:
@@ -143,3 +146,110 @@ def _sync(directory: str) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+# MERGED _exchange
+# """Puts new files and directories in the place of old ones."""
+
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+# How often to try again because another process has put its own directory in the same place meanwhile.
+_ATTEMPTS = 10
+
+
+def merge(new: Path, target: Path, aside: Path) -> None:
+    """Moves `new` to `target`, and removes what was there of the same names.
+
+    A directory at `target` that holds other entries, too, keeps them: then the entries are moved, each in one step.
+
+    Args:
+        new: A file or a directory, on the file system of `target`.
+        target: Its place.
+        aside: A name, on the same file system, for what was there, if it cannot be exchanged in one step.
+
+    Raises:
+        OSError: If it cannot be moved.
+    """
+    if new.is_dir() and target.is_dir() and _names(target) - _names(new):
+        for name in in_order(_names(new)):
+            take_place(new / name, target / name, aside.with_name(f"{aside.name}.{name}"))
+    else:
+        take_place(new, target, aside)
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Returns names of files in the order in which they may be replaced one by one: those that list others last."""
+    return sorted(names, key=lambda name: (name.endswith((".json", ".pb")), name))
+
+
+def take_place(new: Path, target: Path, aside: Path) -> None:
+    """Moves `new` to `target`, and removes what was there.
+
+    At every moment the old content or the new one is complete on disk: in one step where the file system can exchange
+    two names, else with the old content lying at `aside` for an instant.
+    """
+    try:
+        for _ in range(_ATTEMPTS):
+            with suppress(OSError):
+                new.replace(target)  # Over nothing, a file, or an empty directory.
+                return
+            if not target.exists():
+                break
+            if _exchange(new, target):
+                remove(new)
+                return
+            remove(aside)
+            with suppress(FileNotFoundError):
+                target.replace(aside)
+        new.replace(target)
+    finally:
+        if target.exists():
+            remove(aside)
+        elif aside.exists():
+            aside.replace(target)
+
+
+def remove(path: Path) -> None:
+    """Removes a file or a directory, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _names(directory: Path) -> set[str]:
+    return {entry.name for entry in directory.iterdir()}
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swaps two names in one step (Linux' `renameat2`); returns whether this system could."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
+        return False
+    return rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0
+
+
+# MERGED _unwritable
+# """Errors of writing, with the path."""
+
+
+@contextmanager
+def naming(path: str) -> Generator[None]:
+    """Turns an error of writing to a disk into one that names `path`, which the system's own often does not.
+
+    Args:
+        path: The path, or words that hold it.
+
+    Raises:
+        CheckpointError: Instead of `OSError`, and of the plain `RuntimeError` that h5py raises on a full disk.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        if not isinstance(error, OSError) and type(error) is not RuntimeError:
+            raise
+        raise CheckpointError(
+            f"{path} could not be written: {str(error).removesuffix('.')}. What was saved before is intact. Free "
+            "space, or give a path in a directory that can be written to."
+        ) from error

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
 
-from lockstep.checkpoint import _atomic, _recovery, _writing
-from lockstep.checkpoint._names import file_of
+from lockstep.checkpoint import _archive, _atomic
+from lockstep.checkpoint._archive import Archive
+from lockstep.checkpoint._listing import on_disk
+from lockstep.checkpoint._names import file_of, step_in, step_of
 from lockstep.checkpoint._pins import remove_unless_pinned
-from lockstep.checkpoint._retention import Retention, Saved
-from lockstep.checkpoint._state import CheckpointState, state_file, write_state
+from lockstep.checkpoint._state import CheckpointState, read_state, state_file, write_state
 from lockstep.errors import CheckpointError
 
 _log = logging.getLogger("lockstep")
@@ -48,7 +51,7 @@ class Directory:
         name = f"{self._basename}-{step}"
         file = file_of(os.path.join(self._path, name))
         with _failing(file):
-            _writing.write(file, step, arrays, extra)
+            _archive.write(file, step, arrays, extra)
         with _failing(state_file(self._path)):
             self._list(Saved(name, time.time()))
 
@@ -56,7 +59,7 @@ class Directory:
         """Before the first checkpoint: what earlier writers left."""
         if not self._is_known:
             _atomic.remove_leftovers(self._path)
-            if found := _recovery.found_in(self._path, self._basename):
+            if found := found_in(self._path, self._basename):
                 self._retention.recover(found.listed, found.since)
             self._is_known = True
 
@@ -99,3 +102,143 @@ def _failing(file: str) -> Generator[None]:
             f"{file} could not be written: {error}. The checkpoints that were saved before are intact. Free space, or "
             "make the directory writable, and save again."
         ) from error
+
+
+# MERGED _recovery
+# """What an earlier writer left in a directory, for the next one to go on with."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found.
+
+    Attributes:
+        listed: The checkpoints that may have to go, from the oldest to the newest.
+        since: From when on the period counts for which one is kept for ever, if it is known.
+    """
+
+    listed: list[Saved]
+    since: float | None
+
+
+def found_in(directory: str, basename: str) -> Found | None:
+    """Returns what the file `checkpoint` says, or `None` if there is none that can be read."""
+    try:
+        state = read_state(directory)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        file = state_file(directory)
+        _log.warning("%s is damaged (%s): checkpoints from before are never removed.", file, error)
+        return None
+    return Found(
+        [*_still_there(directory, state), *_not_yet_listed(directory, basename, state)], state.last_preserved_timestamp
+    )
+
+
+def _still_there(directory: str, state: CheckpointState) -> list[Saved]:
+    """Returns what a state lists and is in this directory; what lies elsewhere is not this writer's to remove."""
+    found: dict[str, Saved] = {}
+    for path, saved_at in zip(state.all_model_checkpoint_paths, _times(state), strict=True):
+        if os.path.abspath(os.path.dirname(path)) == os.path.abspath(directory) and os.path.isfile(file_of(path)):
+            name = os.path.basename(path)
+            found[name] = Saved(name, os.stat(file_of(path)).st_mtime if saved_at is None else saved_at)
+    return list(found.values())
+
+
+def _times(state: CheckpointState) -> list[float | None]:
+    paths, times = state.all_model_checkpoint_paths, state.all_model_checkpoint_timestamps
+    return list(times) if len(times) == len(paths) else [None] * len(paths)
+
+
+def _not_yet_listed(directory: str, basename: str, state: CheckpointState) -> Iterator[Saved]:
+    """Yields what a writer had saved when it was killed before it could list it.
+
+    That is of a later step and a later time than everything in the list, by what is written in the files: nothing that
+    was kept for ever is, and nothing that a person left out of the list, which has no times then.
+    """
+    times = [time for time in _times(state) if time is not None]
+    steps = [step_in(path) or 0 for path in state.all_model_checkpoint_paths]
+    for prefix in on_disk(directory) if times else []:
+        name, step = os.path.basename(prefix), step_of(prefix)
+        if name == f"{basename}-{step}" and step > max(steps):
+            saved = _time_of(prefix)
+            if saved is not None and saved > max(times):
+                yield Saved(name, saved)
+
+
+def _time_of(prefix: str) -> float | None:
+    try:
+        with Archive(file_of(prefix)) as archive:
+            return archive.manifest.time
+    except CheckpointError:
+        return None
+
+
+# MERGED _retention
+# """Which checkpoints stay: the rules of `tf.compat.v1.train.Saver`.
+#
+# The newest `keep_max` stay. When one more is saved the oldest of them goes, unless it was saved after the time at which
+# the next one is to be kept for ever; that time then moves on by whole periods, past the one that is kept.
+#
+# Unlike there, the time counts on across restarts, and one that cannot be removed yet is tried again.
+# """
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that may have to go.
+
+    Attributes:
+        name: Its name in the directory.
+        time: When it was saved, in seconds since the epoch.
+    """
+
+    name: str
+    time: float
+
+
+@dataclass
+class Retention:
+    """What is there and may have to go.
+
+    Attributes:
+        keep_max: How many stay; 0 for all.
+        period: Seconds, for each of which one is kept for ever.
+        since: From when on the period counts, in seconds since the epoch.
+        listed: What is there, from the oldest to the newest.
+    """
+
+    keep_max: int
+    period: float
+    since: float
+    listed: list[Saved] = field(default_factory=list[Saved])
+
+    def recover(self, found: Sequence[Saved], since: float | None) -> None:
+        """Goes on with what an earlier writer listed, and with its time."""
+        if self.keep_max:
+            self.listed = list(found)
+        if since is not None and math.isfinite(since):
+            self.since = min(self.since, since)
+
+    def add(self, saved: Saved) -> None:
+        """Takes note of a checkpoint that was saved, perhaps anew."""
+        keep = [other for other in self.listed if other.name != saved.name] if self.keep_max else []
+        self.listed = [*keep, saved]
+
+    def excess(self) -> list[Saved]:
+        """Returns what goes, except what is kept for ever, which is forgotten here."""
+        excess = self.listed[: -self.keep_max] if self.keep_max else []
+        return [saved for saved in excess if not self._preserve(saved)]
+
+    def drop(self, saved: Saved) -> None:
+        """Forgets a checkpoint."""
+        self.listed.remove(saved)
+
+    def _preserve(self, saved: Saved) -> bool:
+        late = saved.time - self.since
+        if late <= self.period:
+            return False
+        self.since += self.period * max(1, math.ceil(late / self.period) - 1) if self.period else 0.0
+        self.drop(saved)
+        return True

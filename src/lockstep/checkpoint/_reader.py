@@ -5,14 +5,15 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
 from lockstep.checkpoint._archive import Archive
-from lockstep.checkpoint._dtypes import DType
-from lockstep.checkpoint._names import file_of, path_of
-from lockstep.checkpoint._newest import newest
+from lockstep.checkpoint._format import DType
+from lockstep.checkpoint._listing import newest
+from lockstep.checkpoint._names import file_of, path_of, prefix_of
 from lockstep.errors import ArgumentError
 
 _TENSOR = ":0"
@@ -129,3 +130,58 @@ def _unknown(name: str, names: Collection[str], file: str) -> ArgumentError:
     close = difflib.get_close_matches(name.removesuffix(_TENSOR), names, n=3)
     advice = f"Did you mean {' or '.join(map(repr, close))}?" if close else "list_variables lists them."
     return ArgumentError(f"{file} has no variable {name!r:.200}; it has {len(names)}. {advice}")
+
+
+# MERGED _loading
+# """Reading whole checkpoints."""
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """What was saved.
+
+    Attributes:
+        prefix: The checkpoint's name.
+        step: Its step.
+        arrays: numpy arrays by name, in the order in which they were saved.
+        extra: The JSON that was kept beside them.
+        time: When it was written, in seconds since the epoch.
+    """
+
+    prefix: str
+    step: int
+    arrays: dict[str, NDArray[Any]]
+    extra: dict[str, Any]
+    time: float
+
+
+def load(prefix: str | os.PathLike[str]) -> Checkpoint:
+    """Reads a checkpoint, and verifies the checksum of every part.
+
+    Args:
+        prefix: The checkpoint's name.
+
+    Raises:
+        CheckpointError: If it is not there, or is damaged; it names file, variable and cause.
+    """
+    with Archive(file_of(prefix)) as archive:
+        manifest = archive.manifest
+        arrays = {key: archive.read(key) for key in manifest.layouts}
+    return Checkpoint(prefix_of(prefix), manifest.step, arrays, manifest.extra, manifest.time)
+
+
+def load_newest(directory: str | os.PathLike[str], strict: bool = False) -> Checkpoint | None:
+    """Reads the newest checkpoint of a directory that is not damaged; the log warns of each one passed over.
+
+    Args:
+        directory: The directory.
+        strict: Whether none may be passed over.
+
+    Returns:
+        The checkpoint, or `None` if there is none.
+
+    Raises:
+        CheckpointError: If the directory cannot be read; or, if `strict`, the newest one is damaged, or the file that
+            lists them is.
+    """
+    return newest(directory, load, strict=strict)

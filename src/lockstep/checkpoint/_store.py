@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import logging
 import operator
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
-from lockstep.checkpoint import _host, _json, _of_tensorflow
-from lockstep.checkpoint._background import Background
-from lockstep.checkpoint._directory import Directory
+import numpy as np
+from numpy.typing import NDArray
+
+from lockstep.checkpoint import _of_tensorflow
+from lockstep.checkpoint._directory import Directory, Retention
+from lockstep.checkpoint._format import LONGEST, member_of, text_of
 from lockstep.checkpoint._names import SUFFIX, path_of
-from lockstep.checkpoint._retention import Retention
 from lockstep.errors import ArgumentError, CheckpointError
 
 _log = logging.getLogger("lockstep")
@@ -103,9 +108,9 @@ class CheckpointStore:
         if self._is_closed:
             raise CheckpointError(f"The store of {self._path} is closed. Make a new CheckpointStore to save in it.")
         step = _checked_count("step", step)
-        kept = _json.snapshot(extra or {})
+        kept = snapshot(extra or {})
         self._background.join()
-        copies = _host.copied(arrays)
+        copies = copied(arrays)
         self._background.start(lambda: self._directory.save(step, copies, kept))
         return self.prefix_of(step)
 
@@ -161,3 +166,143 @@ def _checked_hours(hours: Any) -> float:
     if isinstance(hours, bool) or not isinstance(hours, int | float) or not hours >= 0:
         raise ArgumentError(f"keep_every_n_hours is a number of hours, at least 0; got {hours!r}.")
     return float(hours)
+
+
+# MERGED _background
+# """Work that goes on while the caller does something else, one piece at a time."""
+
+
+class Background:
+    """Runs one piece of work on a thread; the interpreter does not end before it is done."""
+
+    def __init__(self) -> None:
+        # It stays: starting a thread for each piece costs the caller up to an interval of the interpreter's lock, 5 ms.
+        self._thread = ThreadPoolExecutor(1, "lockstep-checkpoint")
+        self._work: Future[None] | None = None
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Starts a piece of work; the one before is awaited first, and raises what it raised."""
+        self.join()
+        self._work = self._thread.submit(work)
+
+    def check(self) -> None:
+        """Raises once what the last piece of work raised, if it has ended; does not wait."""
+        if self._work is not None and self._work.done():
+            self.join()
+
+    def join(self) -> None:
+        """Waits for the work under way, and raises once what it raised."""
+        if (work := self._work) is None:
+            return
+        error = work.exception()
+        # Unless a signal's handler has saved in the meantime.
+        if self._work is work:
+            self._work = None
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """Waits likewise, and lets go of the thread."""
+        self._thread.shutdown()
+        self.join()
+
+
+# MERGED _host
+# """Arrays of any kind, copied to the host's memory."""
+
+
+_ALIGNMENT = 64
+
+
+def copied(arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Returns copies that nobody else changes; all transfers from devices are under way before the first is awaited.
+
+    Raises:
+        ArgumentError: If a key is not text, or a value not an array that can be kept in a file.
+    """
+    for key, value in arrays.items():
+        _check_key(key)
+        if start := getattr(value, "copy_to_host_async", None):
+            _attempt(key, start)
+    # On a CPU, jax hands out its own buffer, which a step may be given to write to: always copied.
+    found = {key: _on_host(key, value) for key, value in arrays.items()}
+    places = _places(list(found.values()))
+    for place, array in zip(places, found.values(), strict=True):
+        np.copyto(place, array)
+    return dict(zip(found, places, strict=True))
+
+
+def _places(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Returns new arrays of the same shapes, in one piece of memory: the system hands that out faster than many."""
+    starts = [0, *itertools.accumulate(-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays)]
+    memory = np.empty(starts[-1], np.uint8)
+    return [
+        np.ndarray(array.shape, array.dtype, buffer=memory.data, offset=start)
+        for array, start in zip(arrays, starts, strict=False)
+    ]
+
+
+def _on_host(key: str, value: Any) -> NDArray[Any]:
+    array: NDArray[Any] = _attempt(key, lambda: np.asarray(value))
+    if text_of(array.dtype) is None:
+        raise ArgumentError(
+            f"Checkpoints keep arrays of numbers, truth values, text of fixed length and times; variable {key!r} has "
+            f"dtype {array.dtype}. Convert it, or keep it in `extra` as JSON."
+        )
+    return array
+
+
+def _attempt(key: str, work: Any) -> Any:
+    try:
+        return work()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(
+            f"The value of variable {key!r} cannot be copied to the host ({error}). Pass a numpy array, or a jax array "
+            "of this process that is still alive (not donated to a step)."
+        ) from error
+
+
+def _check_key(key: Any) -> None:
+    if not isinstance(key, str):
+        raise ArgumentError(f"Variables are saved by names, which are text; {key!r:.80} is {type(key).__name__}.")
+    if (length := len(member_of(key).encode())) > LONGEST:
+        raise ArgumentError(f"A variable's name has at most {LONGEST} bytes; {key[:40]!r}... has {length}.")
+
+
+# MERGED _json
+# """What may be kept beside the arrays: JSON, checked before it is written."""
+
+
+def snapshot(extra: Any) -> dict[str, Any]:
+    """Returns a copy of `extra`, as it will be read again.
+
+    Raises:
+        ArgumentError: If something in it is not JSON.
+    """
+    if not isinstance(extra, Mapping):
+        raise ArgumentError(f"What is kept beside the arrays is a dict of JSON values; got {extra!r:.80}.")
+    try:
+        _check(dict(extra), "extra")
+        return json.loads(json.dumps(dict(extra)))
+    except RecursionError:
+        raise ArgumentError("extra is nested too deeply for JSON, or contains itself. Make it flatter.") from None
+
+
+def _check(value: Any, place: str) -> None:
+    if isinstance(value, dict):
+        for key, inner in cast("dict[Any, Any]", value).items():
+            _check_json_key(key, place)
+            _check(inner, f"{place}[{key!r}]")
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(cast("list[Any]", value)):
+            _check(inner, f"{place}[{index}]")
+    elif value is not None and type(value) not in (str, int, float, bool):
+        raise ArgumentError(
+            f"What is kept beside the arrays must be JSON (dict, list, str, int, float, bool, None); {place} is "
+            f"{value!r:.80} of type {type(value).__name__}. Convert it, or save it as an array."
+        )
+
+
+def _check_json_key(key: Any, place: str) -> None:
+    if not isinstance(key, str):
+        raise ArgumentError(f"JSON's keys are text; {place} has the key {key!r:.80}. Use str({key!r:.80}).")

@@ -129,7 +129,7 @@ def all_shapes(values: Sequence[PerReplica], replicas: Replicas) -> list[tuple[S
     if replicas.runtime.is_alone or all(v.shapes is not None for v in values):
         return [v.shapes or v.own_shapes for v in values]
     mine = [[list(shape) for shape in v.own_shapes] for v in values]
-    everyone = replicas.runtime.agree("the shapes of values of replicas", mine)
+    everyone = replicas.runtime.all_gather_object("the shapes of values of replicas", mine)
     return [tuple(tuple(s) for task in everyone for s in task[i]) for i in range(len(values))]
 
 

@@ -122,7 +122,7 @@ def _is_same(replicas: Replicas, values: Sequence[Any]) -> bool:
     """Whether all replicas have the same."""
     found = [zlib.crc32(f"{np.shape(v)}{np.asarray(v).dtype}".encode() + _bytes(v)) for v in values]
     runtime = replicas.runtime
-    everyone = [found] if runtime.is_alone else runtime.agree("values that may be equal", found)
+    everyone = [found] if runtime.is_alone else runtime.all_gather_object("values that may be equal", found)
     return len({one for task in everyone for one in task}) == 1
 
 

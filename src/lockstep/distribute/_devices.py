@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lockstep import _platforms
-from lockstep._engine.runtime import cpu
+from lockstep._engine.runtime import local_devices
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ def default_devices() -> list[Device]:
     """Returns this process' accelerators, or its CPU devices if it has none."""
     import jax
 
-    cpu.prepare_thread_pool()
+    local_devices.prepare_thread_pool()
     return _ready(jax.local_devices())
 
 
 def _ready(devices: list[Device]) -> list[Device]:
     """Returns devices of one kind, once replicas can run on them: every strategy gets its devices from here."""
     platform = devices[0].platform
-    cpu.check_thread_pool(len(devices) if platform == "cpu" else 1)
+    local_devices.check_thread_pool(len(devices) if platform == "cpu" else 1)
     _platforms.register(platform)
     return devices
 
@@ -63,7 +63,7 @@ def _ready(devices: list[Device]) -> list[Device]:
 def _of_kind(kind: str) -> list[Device]:
     import jax
 
-    cpu.prepare_thread_pool()
+    local_devices.prepare_thread_pool()
     try:
         return jax.local_devices(backend=kind)
     except RuntimeError:

@@ -40,8 +40,8 @@ def values_from_function(replicas: Replicas, function: Callable[[ValueContext], 
         )
     mine = [[list(np.shape(v)) for v in of_replica] for of_replica in leaves]
     runtime = replicas.runtime
-    with runtime.depending_on_others("strategy.experimental_distribute_values_from_function"):
-        everyone = runtime.agree("values of a function for each replica", mine)
+    with runtime.collective_region("strategy.experimental_distribute_values_from_function"):
+        everyone = runtime.all_gather_object("values of a function for each replica", mine)
     if len({len(one) for task in everyone for one in task}) > 1:
         raise ArgumentError(
             "A function that makes values for replicas must return the same structure for each. Received: different "

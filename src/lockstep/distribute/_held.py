@@ -145,7 +145,7 @@ class Held:
     def _demand_same(self, variables: Sequence[Any]) -> None:
         mine = {f"{i}, {v.path}": described(v.value) for i, v in enumerate(variables)}
         advice = "Every task must make the same model and optimizer, and use them alike."
-        self._replicas.runtime.demand_same("variables in strategy.run", mine, advice)
+        self._replicas.runtime.check_same("variables in strategy.run", mine, advice)
 
     def _placed(self, variable: Any) -> jax.Array:
         _, local, placed = self._held[id(variable)]

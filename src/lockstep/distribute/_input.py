@@ -121,7 +121,7 @@ class DistributedIterator:
         runtime = self._distribution.replicas.runtime
         if runtime.is_alone:
             return next(self._batches, None)
-        with runtime.depending_on_others("the next batch of a distributed dataset"):
+        with runtime.collective_region("the next batch of a distributed dataset"):
             return next(self._batches, None)
 
     def get_next(self) -> Any:

@@ -148,4 +148,4 @@ def _demand_same_settings(
         **backends.settings(platform),
     }
     advice = "Create the same strategy on every worker, and start all with the same settings in the environment."
-    runtime.demand_same("strategy options", settings, advice)
+    runtime.check_same("strategy options", settings, advice)

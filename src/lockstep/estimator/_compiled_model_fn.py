@@ -107,7 +107,9 @@ class CompiledModelFn:
         """
         texts = {text for hook in hooks for text in texts_in(hook)}
         mine = sorted(texts & set(self.names))
-        by_worker = self.replicas.runtime.agree(f"the values that hooks of {self.mode} ask for", mine, seconds)
+        by_worker = self.replicas.runtime.all_gather_object(
+            f"the values that hooks of {self.mode} ask for", mine, seconds
+        )
         self._wanted = frozenset(name for names in by_worker for name in names)
         # The cached program has other outputs.
         self.__dict__.pop("program", None)

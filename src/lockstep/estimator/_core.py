@@ -143,7 +143,7 @@ class EstimatorCore:
             return False
         # Only the chief's answer counts: other workers may see an older listing of a shared directory.
         mine = _restoring.global_step_of(self.latest_checkpoint()) if runtime.is_chief else 0
-        return runtime.agree("the global step", mine)[0] >= max_steps
+        return runtime.all_gather_object("the global step", mine)[0] >= max_steps
 
 
 def _signature(example: PyTree) -> str:

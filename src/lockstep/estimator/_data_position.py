@@ -118,7 +118,7 @@ class InputState:
             self._feed.resume(position)
         except LockstepError as error:
             why = str(error)
-        answers = self._runtime.agree("the position in the data", why)
+        answers = self._runtime.all_gather_object("the position in the data", why)
         if any(answers):
             self._feed.rewind()
             reason = next(filter(None, answers))

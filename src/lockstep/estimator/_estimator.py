@@ -128,7 +128,7 @@ class Estimator:
             remedy = "Give it RunConfig(train_distribute=strategy)."
             local_training.warn(f"The Estimator of {core.model_dir!r}", remedy)
         runtime = replicas.runtime
-        with runtime.depending_on_others("Estimator.train"), _logs.only_on(runtime.is_chief):
+        with runtime.collective_region("Estimator.train"), _logs.only_on(runtime.is_chief):
             if core.is_trained(runtime, max_steps):
                 _log.info("Skipping training since max_steps has already saved.")
                 return self

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from lockstep import checkpoint
-from lockstep._engine.runtime import progress_file, switch
+from lockstep._engine.runtime import environment, launcher_files
 from lockstep.errors import CheckpointError
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP, Variables
 
@@ -50,9 +50,9 @@ def load_newest(directory: str) -> checkpoint.Checkpoint | None:
     Raises:
         CheckpointError: If LOCKSTEP_STRICT_CHECKPOINTS is 1 and the newest one is damaged.
     """
-    loaded = checkpoint.load_newest(directory, strict=switch.is_on(_STRICT, _MEANING, default=False))
+    loaded = checkpoint.load_newest(directory, strict=environment.env_flag(_STRICT, _MEANING, default=False))
     if loaded is not None:
-        progress_file.mark("restored")
+        launcher_files.mark("restored")
     return loaded
 
 

@@ -7,7 +7,7 @@ import os
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from lockstep._engine.runtime import gpus
+from lockstep._engine.runtime import local_devices
 from lockstep.errors import ArgumentError, UnsupportedError
 
 _CORES = (
@@ -124,7 +124,7 @@ class ConfigProto(_Settings):
 
     def __setattr__(self, name: str, value: object) -> None:
         """Checks a setting."""
-        if name == "device_count" and value == {"GPU": 0} and not gpus.count():
+        if name == "device_count" and value == {"GPU": 0} and not local_devices.gpu_count():
             object.__setattr__(self, name, value)
         elif name != "gpu_options":
             super().__setattr__(name, value)

@@ -16,7 +16,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from lockstep._engine.runtime.generation import generation
+from lockstep._engine.runtime.environment import attempt
 from lockstep.checkpoint.internal import remove_leftovers, replacing
 
 _DIRECTORY = ".lockstep"
@@ -42,7 +42,7 @@ class StatusFile:
     def __init__(self, model_dir: str, name: str) -> None:
         self.run = uuid.uuid4().hex
         self._path = Path(model_dir) / _DIRECTORY / f"{name}.json"
-        self._identity: Status = {"run": self.run, "run_id": _run_id(), "generation": generation()}
+        self._identity: Status = {"run": self.run, "run_id": _run_id(), "generation": attempt()}
         self._lock = threading.Lock()
         self._published: bytes | None = None
         observed = _read(self._path)
@@ -112,7 +112,7 @@ class StatusWatch:
     def __init__(self, model_dir: str, name: str) -> None:
         self._path = Path(model_dir) / _DIRECTORY / f"{name}.json"
         self._run_id = _run_id()
-        self._generation = generation()
+        self._generation = attempt()
         self._fingerprint, self.latest = _read(self._path) or (None, {})
         self._changed_at = time.monotonic()
         self._has_changed = False

@@ -88,7 +88,7 @@ class _Trainer:
         # A status file may be of an evaluator that died: it is alive once it renews the file.
         if not listed and self._is_distributed and runtime.is_chief and _is_at_work(self._evaluator.latest):
             self._evaluator.wait_for_renewal()
-        return bool(runtime.agree("whether there is an evaluator", listed or self._is_evaluator_alive())[0])
+        return bool(runtime.all_gather_object("whether there is an evaluator", listed or self._is_evaluator_alive())[0])
 
     def _is_evaluator_alive(self) -> bool:
         """Returns whether an evaluator is alive and has not ended."""
@@ -162,7 +162,7 @@ class _Trainer:
         wait = self._evaluator_wait() if runtime.is_chief else None
         while True:
             mine = wait.look() if wait is not None else None
-            answer = runtime.agree("the result of the evaluator", mine)[0]
+            answer = runtime.all_gather_object("the result of the evaluator", mine)[0]
             if answer["is_over"]:
                 return from_json(answer["result"])
 
@@ -234,7 +234,7 @@ def _from_chief(runtime: Runtime, result: Result) -> Result:
     """Broadcasts the exports, which only the chief knows."""
     if runtime.is_alone:
         return result
-    return from_json(runtime.agree("the result of the evaluation", as_json(result))[0])
+    return from_json(runtime.all_gather_object("the result of the evaluation", as_json(result))[0])
 
 
 def _check(estimator: EstimatorLike, train_spec: object, eval_spec: object) -> None:

@@ -154,8 +154,8 @@ class Training:
         self._position = RestoredPosition(compiled.program, runtime.is_chief, loaded)
         mine = {"variables": compiled.digest(), "steps": [self._request.steps, self._request.max_steps]}
         signal = [mine, self._position.message_size()]
-        answers = runtime.agree("Estimator.train", signal, self._config.session_creation_timeout_secs)
-        runtime.demand_equal("settings of Estimator.train", [a[0] for a in answers], _ADVICE)
+        answers = runtime.all_gather_object("Estimator.train", signal, self._config.session_creation_timeout_secs)
+        runtime.check_equal("settings of Estimator.train", [a[0] for a in answers], _ADVICE)
         state = VariableState(compiled.program, self._first_values(compiled, loaded))
         if not runtime.is_alone:
             state.broadcast_from_chief()
@@ -273,7 +273,7 @@ class Training:
         elif together or self._runtime.is_alone:
             self._saved_at[directory, basename] = step
         # A process that was suspended, and given up by the others, must not overwrite their newer checkpoints.
-        self._runtime.demand_current()
+        self._runtime.check_current()
         # NaN weights must not replace good ones: hooks that check losses lazily do so now, on all workers alike.
         self._runner.settle()
         # Gathering sharded state is collective.
@@ -331,7 +331,7 @@ class Training:
         """Waits for the files, and raises a failed save's error on all workers; a collective call."""
         with self._defer_save_errors():
             self._flush()
-        text = self._runtime.agree(topic, None if self._failure is None else str(self._failure))[0]
+        text = self._runtime.all_gather_object(topic, None if self._failure is None else str(self._failure))[0]
         if text is not None:
             raise failure.mark_agreed(self._failure or CheckpointError(f"{self._runtime.tasks[0]}: {text}"))
 

@@ -171,7 +171,7 @@ class Program:
         """
         plan = Plan(epochs, steps_per_epoch, steps, checkpoint_dir, save_every, keep_max)
         runtime = self._replicas.runtime
-        with runtime.depending_on_others("lockstep.training.Program.fit"):
+        with runtime.collective_region("lockstep.training.Program.fit"):
             source = source_of(dataset, self._replicas, steps_per_epoch or steps)
             layout, program = self._program_for(state, source.peek)
             held = ProgramState(program, layout, layout.arrays(state))
@@ -202,7 +202,7 @@ class Program:
         """
         divided = [a for a in jax.tree.leaves(value) if _is_placed(a, self._replicas) and not a.is_fully_replicated]
         if divided:
-            self._replicas.runtime.agree("lockstep.training.Program.local", len(divided))
+            self._replicas.runtime.all_gather_object("lockstep.training.Program.local", len(divided))
         return map_structure(lambda a: local_of(self._replicas, a) if _is_placed(a, self._replicas) else a, value)
 
     def restore(self, state: Any, checkpoint_dir: str | os.PathLike[str]) -> Any:

@@ -46,7 +46,9 @@ class StepListener:
         self._bars = [c for c in callbacks.callbacks if isinstance(c, keras.callbacks.ProgbarLogger) and c.verbose == 1]
         self._shown = 0.0
         mine = sorted({every for _, every in looking})
-        self._rhythms = {n for found in runtime.agree("how often callbacks look at steps", mine) for n in found}
+        self._rhythms = {
+            n for found in runtime.all_gather_object("how often callbacks look at steps", mine) for n in found
+        }
         self._first = recovery.progress.batches
         self.logs: Any = recovery.progress.logs
 

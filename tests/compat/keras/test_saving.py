@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lockstep.compat.tensorflow.keras as tf_keras
-from lockstep.checkpoint import _exchange as exchange
+from lockstep.checkpoint import _atomic as exchange
 from lockstep.compat.tensorflow.keras._saves import directory
 from lockstep.errors import ArgumentError, CheckpointError, LockstepError, UnsupportedError
 from tests.compat.keras import small

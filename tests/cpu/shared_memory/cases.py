@@ -187,7 +187,7 @@ def dies(strategy: Strategy, how: str) -> dict[str, Any]:
     program = _program(strategy, lambda replica, value: _sum(strategy, [value])[0])
     value: Any = np.ones(MANY, "float32")
     try:
-        with runtime.depending_on_others("a test"):
+        with runtime.collective_region("a test"):
             for number in range(1000):
                 if number == 3 and is_last and how == "killed":
                     os.kill(os.getpid(), signal.SIGKILL)

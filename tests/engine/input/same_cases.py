@@ -196,7 +196,7 @@ def read(strategy: Any, kind: str, order: str, rows: int, size: int, odd: str, l
     program, state = _Records(), _NoState()
     error = ""
     try:
-        with warnings.catch_warnings(), runtime.depending_on_others("read"):
+        with warnings.catch_warnings(), runtime.collective_region("read"):
             warnings.simplefilter("ignore", UserWarning)
             random_state.follow_chief(runtime, "read")
             source = _source(strategy, kind, order, arrays, size, me)

@@ -43,7 +43,7 @@ class _Seat:
     def __init__(self, meeting: _Meeting, task: int) -> None:
         self._meeting, self._task, self._turn = meeting, task, 0
 
-    def agree(self, topic: str, value: Any) -> list[Any]:
+    def all_gather_object(self, topic: str, value: Any) -> list[Any]:
         self._turn += 1
         return self._meeting.agree(self._turn, self._task, value)
 

@@ -149,7 +149,7 @@ def alone(strategy: Any) -> dict[str, np.ndarray]:
         if runtime.is_chief:
             np.asarray(model.optimizer.variables[2])
         else:
-            runtime.agree("something else", None)
+            runtime.all_gather_object("something else", None)
     except ls.errors.MismatchError as error:
         return {"told": np.asarray(str(error))}
     return {"devices": np.asarray(len(jax.devices()))}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lockstep._engine.loop import loop
-from lockstep._engine.runtime import progress, progress_file
+from lockstep._engine.runtime import launcher_files, progress
 from lockstep._engine.runtime.preemption import Preemption
 from lockstep._engine.step.chunks import Pace
 from lockstep._engine.step.outputs import Outputs
@@ -80,7 +80,7 @@ def chunks(*sizes: int) -> Iterator[Placed]:
 def marks(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """What this process has done for the first time."""
     marks: dict[str, float] = {}
-    monkeypatch.setattr(progress_file, "_marks", marks)
+    monkeypatch.setattr(launcher_files, "_marks", marks)
     return marks
 
 
@@ -104,7 +104,7 @@ def test_it_is_known_where_the_main_thread_is(marks: dict[str, float]) -> None:
 
 def test_a_request_ends_it_between_two_dispatches() -> None:
     preemption, state = Preemption(), State()
-    listener = Listener(3, preemption.ask)
+    listener = Listener(3, preemption.request)
     with pytest.raises(Preempted):
         loop.run(chunks(8, 8), Program(preemption), state, listener)  # type: ignore[arg-type]
     assert listener.seen == [(0, 2), (2, 2)]
@@ -115,7 +115,7 @@ def test_a_request_ends_it_between_two_dispatches() -> None:
 def test_a_request_in_an_inner_loop_ends_the_outer_one() -> None:
     """As when a hook evaluates: the state of the training is that after the last of its steps."""
     preemption, state = Preemption(), State()
-    inner = Listener(1, preemption.ask)
+    inner = Listener(1, preemption.request)
 
     def evaluate() -> None:
         loop.run(chunks(8), Program(preemption), State(), inner)  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ def test_all_steps_are_complete_when_it_ends(monkeypatch: pytest.MonkeyPatch) ->
             (Placed(np.zeros(1), Split.WHOLE) for _ in range(9)),
             Program(preemption),  # type: ignore[arg-type]
             State(),
-            Listener(5, preemption.ask),
+            Listener(5, preemption.request),
         )
     assert sorted(set(waited)) == [1, 2, 3, 4, 5, 6]
 

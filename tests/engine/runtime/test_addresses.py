@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep._engine.runtime import addresses, listening
-from lockstep._engine.runtime import waiting as waits
-from lockstep._engine.runtime.report import Admission
-from lockstep._engine.runtime.waiting import Waiting
+from lockstep._engine.runtime import addresses
+from lockstep._engine.runtime import limits as waits
+from lockstep._engine.runtime.limits import Deadline
+from lockstep._engine.runtime.rendezvous_client import Admission
 from lockstep.errors import AddressError
 from tests.engine.runtime.properties import steady
 from tests.support.cluster import free_ports
@@ -37,8 +37,8 @@ def test_split(address: str, parts: tuple[str, int]) -> None:
     assert addresses.split(address) == parts
 
 
-def waiting(seconds: float = 10.0) -> Waiting:
-    return Waiting(seconds)
+def waiting(seconds: float = 10.0) -> Deadline:
+    return Deadline(seconds)
 
 
 def names(monkeypatch: pytest.MonkeyPatch, **hosts: list[str]) -> None:
@@ -57,7 +57,7 @@ REAL = socket.getaddrinfo
 
 
 def listen(address: str, *others: str) -> list[socket.socket]:
-    return listening.listen(address, "worker 0", others, waiting())
+    return addresses.listen(address, "worker 0", others, waiting())
 
 
 @contextlib.contextmanager
@@ -182,7 +182,7 @@ class Elsewhere:
         self.bound: list[str] = []
         monkeypatch.setattr(addresses, "is_own", lambda ip: ip == "10.0.0.1")
         monkeypatch.setattr(addresses, "facing", lambda endpoint: facing)
-        monkeypatch.setattr(listening, "_server", self._server)
+        monkeypatch.setattr(addresses, "_server", self._server)
 
     def _server(self, endpoint: addresses.Endpoint) -> socket.socket:
         self.bound.append(endpoint.ip)

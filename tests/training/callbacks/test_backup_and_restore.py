@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lockstep as ls
-from lockstep.checkpoint import CheckpointStore, _writing
+from lockstep.checkpoint import CheckpointStore, _archive
 from lockstep.errors import CheckpointError
 from lockstep.training.callbacks._backup_and_restore import BackupAndRestore
 from tests.checkpoint.support import other
@@ -122,14 +122,14 @@ def test_row_20_steps_and_not_times_order_backups(backups: Path, caplog: pytest.
 
 def failing(patch: pytest.MonkeyPatch, steps: range, code: int = errno.ENOSPC) -> None:
     """Has the backups of some steps fail."""
-    write = _writing.write
+    write = _archive.write
 
     def maybe(file: str, step: int, *rest: Any) -> None:
         if step in steps:
             raise OSError(code, os.strerror(code))
         write(file, step, *rest)
 
-    patch.setattr(_writing, "write", maybe)
+    patch.setattr(_archive, "write", maybe)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS])
@@ -250,9 +250,9 @@ from tests.support.dying import dying_at
 directory, dies = sys.argv[1], int(sys.argv[2])
 if dies:
     dying = dying_at(dies)
-    from lockstep.checkpoint import _atomic, _writing
+    from lockstep.checkpoint import _archive, _atomic
     _atomic.os = type("os", (), {**vars(os), "replace": dying(os.replace), "fsync": dying(os.fsync)})
-    _writing.zipfile._ZipWriteFile.write = dying(_writing.zipfile._ZipWriteFile.write)
+    _archive.zipfile._ZipWriteFile.write = dying(_archive.zipfile._ZipWriteFile.write)
 found = resuming.train(ls.distribute.OneDeviceStrategy("/cpu:0"), directory, source="dataset over epochs",
                        **({} if dies < 0 else {"save_freq": 1}))
 np.savez(os.path.join(directory, "result.npz"), **found)

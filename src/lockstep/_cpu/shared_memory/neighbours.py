@@ -45,7 +45,7 @@ def connect(runtime: Runtime, capacity: int, seconds: float, wanted: bool) -> tu
     """
     with contextlib.ExitStack() as stack:
         door = _open_door(stack) if wanted and _is_supported() else None
-        offers = runtime.agree("the memory shared with other tasks", door.offer if door else None)
+        offers = runtime.all_gather_object("the memory shared with other tasks", door.offer if door else None)
         if door is None or not _is_one_machine(offers):
             return None
         try:
@@ -53,7 +53,7 @@ def connect(runtime: Runtime, capacity: int, seconds: float, wanted: bool) -> tu
         except (OSError, ValueError) as error:
             _log.debug("no shared memory: %s", error)
             found = None
-        connected = runtime.agree("the connections to other tasks", found is not None)
+        connected = runtime.all_gather_object("the connections to other tasks", found is not None)
     if found is None:
         return None
     sockets, arenas = found

@@ -10,7 +10,7 @@ from typing import Any
 from lockstep._cpu.shared_memory import neighbours, target
 from lockstep._cpu.shared_memory.all_reduce import AllReduce
 from lockstep._cpu.shared_memory.engine import Engine
-from lockstep._engine.runtime import switch
+from lockstep._engine.runtime import environment
 from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.runtime.runtime import Runtime
 
@@ -66,4 +66,4 @@ def is_wanted() -> bool:
     Raises:
         ArgumentError: If the variable is neither 0 nor 1, nor empty.
     """
-    return switch.is_on(VARIABLE, "tasks of one machine add up through shared memory")
+    return environment.env_flag(VARIABLE, "tasks of one machine add up through shared memory")

@@ -70,13 +70,13 @@ class Distribution:
             return run
         sample, functions = self._compared(run)
         mine = [self._what, run.entropy, list(run.iteration), sample and sample.checksum, functions]
-        answers = runtime.agree("the data of the next pass", mine)
+        answers = runtime.all_gather_object("the data of the next pass", mine)
         advice = f"Build the dataset alike on every worker. {samples.ADVICE}"
-        runtime.demand_equal("dataset", [{"made by": " < ".join(a[0])} for a in answers], advice)
+        runtime.check_equal("dataset", [{"made by": " < ".join(a[0])} for a in answers], advice)
         if samples.differ([a[3] for a in answers]):
-            raise samples.mismatch("the arrays of a dataset", sample, runtime.agree, runtime.tasks)
+            raise samples.mismatch("the arrays of a dataset", sample, runtime.all_gather_object, runtime.tasks)
         if None not in (compared := [a[4] for a in answers]):
-            runtime.demand_equal("map functions of a dataset", compared, advice)
+            runtime.check_equal("map functions of a dataset", compared, advice)
         _, entropy, iteration, *_ = answers[0]
         inside.follow(self.dataset, entropy)
         return Run(entropy, tuple(iteration))
@@ -111,7 +111,7 @@ class Distribution:
         """Returns a position, the same on all tasks; a collective call where each has its own pipelines."""
         if isinstance(passing, Followed):
             return {"version": _VERSION, "combined": False, "pipelines": [passing.position(mark)]}
-        everyone = self.replicas.runtime.agree("the position in the data", passing.position(mark))
+        everyone = self.replicas.runtime.all_gather_object("the position in the data", passing.position(mark))
         return {"version": _VERSION, "combined": True, "pipelines": [p for task in everyone for p in task]}
 
 

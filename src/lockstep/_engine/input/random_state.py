@@ -34,7 +34,7 @@ def restore(state: dict[str, Any]) -> None:
 def follow_chief(runtime: Runtime, topic: str) -> None:
     """Makes the chief's random state everyone's; all tasks call it, with the same topic."""
     if not runtime.is_alone:
-        restore(runtime.agree(topic, snapshot() if runtime.is_chief else None)[0])
+        restore(runtime.all_gather_object(topic, snapshot() if runtime.is_chief else None)[0])
 
 
 def _of_keras() -> list[int] | None:

@@ -21,9 +21,9 @@ from typing import Any, Protocol
 from lockstep._engine.input import samples
 from lockstep._engine.input.batch import nbytes, rows_to_add, sample_of, signature, with_counts
 from lockstep._engine.input.samples import Sample
-from lockstep._engine.runtime import compare, failure, progress
+from lockstep._engine.runtime import failure, fingerprint, progress
 from lockstep._engine.runtime.control import ChannelClosed
-from lockstep._engine.runtime.runtime import Agreement, Runtime
+from lockstep._engine.runtime.runtime import ObjectChannel, Runtime
 from lockstep._engine.step.chunks import grouped
 from lockstep.errors import InputError, MismatchError
 
@@ -74,7 +74,7 @@ class Reader:
         limit: int | None,
         placer: Placer,
         runtime: Runtime,
-        channel: Agreement,
+        channel: ObjectChannel,
         first: int = 0,
     ) -> None:
         self._batches = batches
@@ -106,7 +106,7 @@ class Reader:
         while True:
             kind, value = self._next()
             if kind in ("chunk", "end"):  # What all tasks get alike; not an error of this one alone.
-                self._runtime.preemption.gate()
+                self._runtime.preemption.sync_point()
             if kind == "chunk":
                 yield value
             elif kind == "told":
@@ -172,7 +172,7 @@ class Reader:
         if self._stop.is_set():
             return False
         self._is_agreeing = True
-        reports = [_expanded(r) for r in self._channel.agree("the next batch of the data", self._report())]
+        reports = [_expanded(r) for r in self._channel.all_gather_object("the next batch of the data", self._report())]
         self._is_agreeing = False
         common = min(len(r["batches"]) for r in reports)
         self._compare(reports, common)
@@ -245,7 +245,7 @@ class Reader:
     def _compare(self, reports: list[dict[str, Any]], common: int) -> None:
         for i in range(common):
             texts = [r["batches"][i] for r in reports]
-            if len(set(texts)) > 1 and (found := compare.first_difference(texts, self._runtime.tasks)):
+            if len(set(texts)) > 1 and (found := fingerprint.first_difference(texts, self._runtime.tasks)):
                 raise failure.mark_agreed(
                     MismatchError(
                         "Every task must read the same global batches; each then trains its share. Batch "
@@ -254,7 +254,7 @@ class Reader:
                 )
             if samples.differ([r["checksums"][i] if r["checksums"] else None for r in reports]):
                 what = f"batch {self._number + i}"
-                raise samples.mismatch(what, self._samples[i], self._channel.agree, self._runtime.tasks)
+                raise samples.mismatch(what, self._samples[i], self._channel.all_gather_object, self._runtime.tasks)
 
     def _all_go_on(self, reports: list[dict[str, Any]], common: int) -> bool:
         """Whether no task has come to an end, or an error, after the common batches."""
@@ -302,7 +302,7 @@ def _expanded(report: dict[str, Any]) -> dict[str, Any]:
     return {**report, "batches": [text for text, _ in each], "rows": [rows for _, rows in each]}
 
 
-def _end(stop: threading.Event, channel: Agreement, thread: threading.Thread) -> None:
+def _end(stop: threading.Event, channel: ObjectChannel, thread: threading.Thread) -> None:
     stop.set()
     channel.close()
     thread.join(_CLOSE_SECONDS)

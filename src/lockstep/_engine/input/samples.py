@@ -9,7 +9,7 @@ import google_crc32c
 import jax
 import numpy as np
 
-from lockstep._engine.runtime import compare, failure, switch
+from lockstep._engine.runtime import environment, failure, fingerprint
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep.data.internal import Ragged
 from lockstep.errors import MismatchError
@@ -29,7 +29,7 @@ _ROWS, _VALUES = 64, 4
 def are_compared(runtime: Runtime) -> bool:
     """Returns whether tasks compare the values of their data."""
     meaning = "workers compare checksums of a few rows of the data that all of them read"
-    return switch.is_on(VARIABLE, meaning) and not runtime.is_alone
+    return environment.env_flag(VARIABLE, meaning) and not runtime.is_alone
 
 
 class Sample:
@@ -68,7 +68,7 @@ def mismatch(
         agree: Exchanges a value between the tasks, under a topic.
         tasks: The names of the tasks.
     """
-    found = compare.first_difference(agree(f"{what}, which differs", mine and mine.described()), tasks)
+    found = fingerprint.first_difference(agree(f"{what}, which differs", mine and mine.described()), tasks)
     error = MismatchError(
         f"Every task must read the same data. In {what}, {found or 'checksums differ'}. {ADVICE} {VARIABLE}=0 leaves "
         "values uncompared."

@@ -88,13 +88,13 @@ def begin_run(
     sample = None if data is None else data.sample(0)
     mine = {"facts": facts, "model": state.digest(), "compiled": state.compiled(), "changed": state.has_changed()}
     found = {"data": data and data.facts(), "checksum": sample and sample.checksum}
-    answers = runtime.agree(call, {**mine, **found, "first": first})
-    runtime.demand_equal(f"arguments of {call}", [a["facts"] for a in answers], _ADVICE)
+    answers = runtime.all_gather_object(call, {**mine, **found, "first": first})
+    runtime.check_equal(f"arguments of {call}", [a["facts"] for a in answers], _ADVICE)
     _demand_same_data(runtime, call, [a["data"] or {} for a in answers])
     _demand_same_values(runtime, call, sample, answers)
     if len({a["model"] for a in answers}) > 1:
-        runtime.demand_same("variables of the model", state.signature(), _ADVICE)
-    runtime.demand_equal(f"steps compiled for {call}", [a["compiled"] for a in answers], _COMPILED_ADVICE)
+        runtime.check_same("variables of the model", state.signature(), _ADVICE)
+    runtime.check_equal(f"steps compiled for {call}", [a["compiled"] for a in answers], _COMPILED_ADVICE)
     if any(a["changed"] for a in answers):
         state.follow_chief()
     random_state.restore(answers[0]["first"]["random"])
@@ -112,8 +112,8 @@ def begin_epoch(runtime: Runtime, epoch: int, state: Shared, data: Data) -> None
     random = random_state.snapshot() if runtime.is_chief else None
     sample = data.sample(epoch + 1)
     mine = {"changes": state.changes(), "random": random, "checksum": sample and sample.checksum}
-    answers = runtime.agree(f"epoch {epoch}", mine)
-    runtime.demand_equal(
+    answers = runtime.all_gather_object(f"epoch {epoch}", mine)
+    runtime.check_equal(
         "changes to variables by callbacks",
         [a["changes"] for a in answers],
         f"Seen at the start of epoch {epoch}. A callback that changes weights or the learning rate must do so on "
@@ -126,14 +126,14 @@ def begin_epoch(runtime: Runtime, epoch: int, state: Shared, data: Data) -> None
 def _demand_same_data(runtime: Runtime, call: str, facts: list[dict[str, Any]]) -> None:
     """Compares what data look like; arrays and a generator have nothing else in common to compare."""
     for compared in ([{"kind": f.get("kind")} for f in facts], facts):
-        runtime.demand_equal(f"data of {call}", compared, samples.ADVICE)
+        runtime.check_equal(f"data of {call}", compared, samples.ADVICE)
 
 
 def _demand_same_values(runtime: Runtime, call: str, sample: Sample | None, answers: list[dict[str, Any]]) -> None:
     if samples.differ([a["checksum"] for a in answers]):
-        raise samples.mismatch(f"the data of {call}", sample, runtime.agree, runtime.tasks)
+        raise samples.mismatch(f"the data of {call}", sample, runtime.all_gather_object, runtime.tasks)
 
 
 def anyone(runtime: Runtime, topic: str, vote: bool) -> bool:
     """Whether any task votes yes."""
-    return any(runtime.agree(topic, vote))
+    return any(runtime.all_gather_object(topic, vote))

@@ -43,7 +43,7 @@ class BatchListener:
         self._hears = type(callbacks) is not keras.callbacks.CallbackList or any(
             hears(one, kind) for one in callbacks.callbacks
         )
-        self._looks = any(runtime.agree("whether callbacks look at batches", wants))
+        self._looks = any(runtime.all_gather_object("whether callbacks look at batches", wants))
         self._when_told = told if self._looks else None
         # The first step of a stride that is under way.
         self._begun: int | None = None

@@ -203,7 +203,9 @@ class Reports:
 
     def _said(self, first: int, new: int, placed: Placed, start: int) -> str:
         where = self._where(first) + (f" (and {new - 1} after it)" if new > 1 else "")
-        found = self._runtime.agree("a step that is not finite", _not_finite(placed, placed.first + first - start))
+        found = self._runtime.all_gather_object(
+            "a step that is not finite", _not_finite(placed, placed.first + first - start)
+        )
         guilty = [f"{task}: {what}" for task, what in zip(self._runtime.tasks, found, strict=True) if what]
         cause = f"In its input: {'; '.join(guilty)}." if guilty else "The input of all tasks was finite."
         return f"The loss of {where}, or a gradient of it, is not finite. {cause}"

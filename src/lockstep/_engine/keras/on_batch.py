@@ -94,7 +94,7 @@ def _step(model: Any, owned: Ownership, call: str, program: Program, groups: Any
     """Runs one step program once."""
     state = ModelState(model, owned, program, groups)
     runtime = owned.replicas.runtime
-    with runtime.depending_on_others(call):
+    with runtime.collective_region(call):
         owned.pass_by()
         agreement.begin_run(runtime, call, state, {}, _Batch(batch, runtime))
         with state.attached():

@@ -20,7 +20,7 @@ from lockstep._engine.input import random_state, sending
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.keras import callback_states, packing
 from lockstep._engine.keras.agreement import Shared
-from lockstep._engine.runtime import failure, progress_file
+from lockstep._engine.runtime import failure, launcher_files
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.step.outputs import Outputs
 from lockstep._engine.step.protocol import Program
@@ -167,7 +167,7 @@ class Recovery:
             self._keeper.attach_run(self)
             self._found = self._keeper.load() if self.is_chief else None
             if self._found is not None:
-                progress_file.mark("restored")
+                launcher_files.mark("restored")
             _check_version(self._found)
         with callback_states.files_kept(self._callbacks.callbacks if self._found else ()):
             yield
@@ -323,7 +323,7 @@ class Recovery:
         The arrays may be changed by the next step.
         """
         # A process that was stopped, and given up by the others, must not write over what they have saved since.
-        self._runtime.demand_current()
+        self._runtime.check_current()
         arrays: Arrays = dict(self._state.arrays())
         arrays.update({f"{_RESIDUALS}{k}": v for k, v in self._program.residuals().items()})
         if self._trained is None:
@@ -352,7 +352,7 @@ class Recovery:
 
     def agree(self, topic: str, value: Any) -> list[Any]:
         """Exchanges JSON between the tasks."""
-        return self._runtime.agree(topic, value)
+        return self._runtime.all_gather_object(topic, value)
 
     def demand_saved(self, error: CheckpointError | None) -> None:
         """Raises the chief's error, if it has one, on all tasks; all call it."""

@@ -33,7 +33,7 @@ def _nothing() -> None:
 def guarded(owned: Ownership, call: str) -> Generator[None]:
     """A call that all tasks make, in which only the chief prints."""
     runtime = owned.replicas.runtime
-    with runtime.depending_on_others(call), only_chief_prints(runtime):
+    with runtime.collective_region(call), only_chief_prints(runtime):
         owned.pass_by()
         yield
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import jax
 
-from lockstep._engine.runtime import progress, progress_file
-from lockstep._engine.runtime.in_flight import is_done
+from lockstep._engine.runtime import launcher_files, progress
+from lockstep._engine.runtime.progress import is_done
 from lockstep._engine.step.chunks import Pace
 from lockstep._engine.step.outputs import Outputs
 from lockstep._engine.step.placement import Placed
@@ -86,7 +86,7 @@ class _Loop:
                 self._run(batches)
             except Preempted:
                 self._in_flight.settle()
-                self._preemption.ended()
+                self._preemption.mark_ended()
                 raise
         return self._steps
 
@@ -94,7 +94,7 @@ class _Loop:
         for chunk in batches:
             done = 0
             while done < chunk.steps:
-                self._preemption.gate()
+                self._preemption.sync_point()
                 room = self._listener.room(self._steps)
                 piece = chunk.piece(done, min(chunk.steps - done, room, self._program.room))
                 done += piece.steps
@@ -107,7 +107,7 @@ class _Loop:
         at(progress.CALLBACKS)
         self._listener.before(self._steps, piece.steps)
         at(progress.STEP)
-        progress_file.mark("called")
+        launcher_files.mark("called")
         outputs, after = self._program.run(state.take(), piece)
         state.give(after)
         self._note(piece, outputs)
@@ -121,11 +121,11 @@ class _Loop:
     def _note(self, piece: Placed, outputs: Outputs) -> None:
         """Notes how far this task is; the first step of all is waited for, to tell when training goes on."""
         self._progress.dispatched(piece.steps)
-        is_first = not progress_file.has("stepped")
+        is_first = not launcher_files.has_mark("stepped")
         if is_first:
             jax.block_until_ready(outputs.value)
-            progress_file.mark("stepped")
-        progress_file.write(self._progress, at_once=is_first)
+            launcher_files.mark("stepped")
+        launcher_files.write_progress(self._progress, at_once=is_first)
 
 
 class _InFlight:

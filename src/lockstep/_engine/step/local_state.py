@@ -206,7 +206,7 @@ class LocalState:
             CheckpointError: If they are something else.
         """
         mine = sorted(values) if self._replicas.runtime.is_chief else []
-        names = self._replicas.runtime.agree(_WHAT, mine)[0]
+        names = self._replicas.runtime.all_gather_object(_WHAT, mine)[0]
         arrays = self._rows.of_chief(_WHAT, [np.asarray(values[name]) for name in mine])
         self._restored = dict(zip(names, arrays, strict=True))
         self._now, self._handed_out = None, []

@@ -146,7 +146,7 @@ class CompiledProgram:
             runtime = self._replicas.runtime
             # The chief decides: all tasks must run the same program.
             mine = self._judged(state, batch) if runtime.is_chief and batch is not None else None
-            self._repeats, self._output_bytes = runtime.agree("the first batch", mine)[0] or (False, 0)
+            self._repeats, self._output_bytes = runtime.all_gather_object("the first batch", mine)[0] or (False, 0)
 
     def compiled(self) -> list[str]:
         """Returns a short digest of each step that was compiled, in their order: JSON, equal on all tasks."""

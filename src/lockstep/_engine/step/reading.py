@@ -52,5 +52,5 @@ class Reading:
             self._collect()
 
     def _meet(self, reads: bool) -> None:
-        if self._is_due and any(self._runtime.agree(_TOPIC, reads, _SECONDS)):
+        if self._is_due and any(self._runtime.all_gather_object(_TOPIC, reads, _SECONDS)):
             self.together()

@@ -51,7 +51,7 @@ class ReplicaRows:
         """Returns the chief's arrays; all tasks call it together, the others with any."""
         runtime = self._replicas.runtime
         kinds = [[list(v.shape), v.dtype.name] for v in arrays]
-        found = runtime.agree(topic, kinds if runtime.is_chief else None)[0]
+        found = runtime.all_gather_object(topic, kinds if runtime.is_chief else None)[0]
         if runtime.is_alone:
             return list(arrays)
         mine = arrays if runtime.is_chief else [np.zeros(shape, dtype) for shape, dtype in found]

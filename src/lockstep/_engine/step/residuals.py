@@ -223,7 +223,7 @@ class Residuals:
         """
         runtime = self._replicas.runtime
         mine = _in_order(values) if runtime.is_chief else Kept()
-        count = runtime.agree(f"how much {_WHAT}", len(mine.own))[0]
+        count = runtime.all_gather_object(f"how much {_WHAT}", len(mine.own))[0]
         arrays = self._rows.of_chief(_WHAT, [*mine.own, *mine.common])
         own = tuple(self._rows.placed(self._divided(v)) for v in arrays[:count])
         common = tuple(self._rows.placed(self._repeated(v)) for v in arrays[count:])

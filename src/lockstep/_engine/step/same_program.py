@@ -71,24 +71,24 @@ def demand_same(
         return ""
     lines, constants = lines_of(records), [digest_of(c) for r in records for c in getattr(r, "consts", ())]
     mine = _digest([*constants, *(line.text for line in lines)])
-    if len(set(runtime.agree(f"a new program, {name}", mine))) == 1:
+    if len(set(runtime.all_gather_object(f"a new program, {name}", mine))) == 1:
         return mine
     topic = f"program, {name}"
     # In this order a difference is looked for: by the names of what the program is given, then in what it computes.
-    runtime.demand_same(topic, {**told(), "constant": constants}, advice)
+    runtime.check_same(topic, {**told(), "constant": constants}, advice)
     number = _first_different(runtime, topic, lines)
-    runtime.demand_same(topic, {f"equation {number}": _shown(lines, number)}, advice)
-    runtime.demand_same(topic, {"digest": mine}, advice)
+    runtime.check_same(topic, {f"equation {number}": _shown(lines, number)}, advice)
+    runtime.check_same(topic, {"digest": mine}, advice)
     return mine
 
 
 def _first_different(runtime: Runtime, topic: str, lines: Sequence[Line]) -> int:
     """Returns the number of the first line that is not the same on all tasks; all tasks call it together."""
-    first, size = 0, max(runtime.agree(topic, len(lines)))
+    first, size = 0, max(runtime.all_gather_object(topic, len(lines)))
     while size > 1:
         part = -(-size // _PARTS)
         mine = [_digest([x.text for x in lines[i : i + part]])[:12] for i in range(first, first + size, part)]
-        differs = [len(set(found)) > 1 for found in zip(*runtime.agree(topic, mine), strict=True)]
+        differs = [len(set(found)) > 1 for found in zip(*runtime.all_gather_object(topic, mine), strict=True)]
         first, size = first + part * differs.index(True), part
     return first
 

@@ -79,7 +79,7 @@ class Evaluation:
             compiled.program, first_values(compiled) if runtime.is_chief else compiled.variables.zeros()
         )
         if not runtime.is_alone:
-            runtime.demand_same(
+            runtime.check_same(
                 "settings of evaluation", [compiled.digest(), self._steps], "Evaluate alike on every worker."
             )
             state.broadcast_from_chief()
@@ -177,7 +177,7 @@ def evaluate(
     """Evaluates a checkpoint, on all tasks of a strategy; see `Estimator.evaluate`."""
     replicas, is_distributed = core.replicas_of(strategy)
     runtime = replicas.runtime
-    with runtime.depending_on_others("Estimator.evaluate"), _logs.only_on(runtime.is_chief):
+    with runtime.collective_region("Estimator.evaluate"), _logs.only_on(runtime.is_chief):
         path = checkpoint_path or (core.latest_checkpoint() if runtime.is_chief else None)
         if path is None and runtime.is_chief:
             message = "Could not find trained model in model_dir: %s, running initialization to evaluate."

@@ -69,7 +69,9 @@ class EvaluationListener(CheckpointSaverListener):
         """Broadcasts the chief's decision, by its clock and its view of an evaluator task."""
         if not self.is_left_to_evaluator:
             mine = [is_due, self._has_evaluator()]
-            is_due, self.is_left_to_evaluator = self._runtime.agree("whether to evaluate this checkpoint", mine)[0]
+            is_due, self.is_left_to_evaluator = self._runtime.all_gather_object(
+                "whether to evaluate this checkpoint", mine
+            )[0]
         return is_due and not self.is_left_to_evaluator
 
     def _evaluate(self, session: Session, step: int) -> None:

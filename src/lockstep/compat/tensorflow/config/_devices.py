@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
-from lockstep._engine.runtime import gpus
+from lockstep._engine.runtime import local_devices
 from lockstep.errors import ArgumentError, UnsupportedError
 
 _KINDS = ("CPU", "GPU", "TPU")
@@ -63,10 +63,10 @@ def list_logical_devices(device_type: str | None = None) -> list[LogicalDevice]:
 
     Source: tf.config.list_logical_devices.
     """
-    from lockstep._engine.runtime import cpu
+    from lockstep._engine.runtime import local_devices
 
     # Before JAX starts: its pool takes its size then.
-    cpu.prepare_thread_pool()
+    local_devices.prepare_thread_pool()
     return [LogicalDevice(f"/device:{k}:{i}", k) for k in _selected_kinds(device_type) for i in range(_count_in_jax(k))]
 
 
@@ -78,7 +78,7 @@ def _selected_kinds(device_type: str | None) -> tuple[str, ...]:
 
 def _count(kind: str) -> int:
     if kind == "GPU":
-        return gpus.count()
+        return local_devices.gpu_count()
     return _count_in_jax(kind) if is_started() else 0
 
 
