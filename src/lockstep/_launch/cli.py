@@ -105,10 +105,6 @@ def run(
     raise typer.Exit(code)
 
 
-# MERGED demo
-# """`lockstep demo`: the example of training on MNIST, run from wherever lockstep is installed."""
-
-
 # In a checkout a link to examples/mnist.py, in an installed package a copy of it.
 PROGRAM = Path(__file__).parent / "programs" / "mnist.py"
 
@@ -127,7 +123,7 @@ def demo(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit; wrong arguments exit with code 2 and a message, without a traceback."""
+    """Runs the command line and exit; wrong arguments exit with code 2 and a message, without a traceback."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         app(shield_module(arguments), prog_name="lockstep")

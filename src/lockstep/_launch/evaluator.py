@@ -10,8 +10,8 @@ from lockstep._launch.options import Options
 from lockstep._launch.task_files import ProgressRecord
 
 _LONGEST_DELAY = 60.0
+# Seconds in which a failure of the training shows that an evaluator ended because of it.
 _SHORTEST_DELAY = 1.0
-"""Seconds in which a failure of the training shows that an evaluator ended because of it."""
 _SILENCE, _LEAVE = ("LOCKSTEP_SILENCE_TIMEOUT", 60.0), ("LOCKSTEP_LEAVE_TIMEOUT", 3600.0)
 
 
@@ -36,11 +36,11 @@ class Standby:
         }
 
     def will_restart(self, child: Child) -> bool:
-        """Return whether the evaluator is started in place of `child`, sooner or later."""
+        """Returns whether the evaluator is started in place of `child`, sooner or later."""
         return child.has_failed and self._left[child.was_preempted] > 0
 
     def is_due(self, child: Child, now: float, *, is_training: bool) -> bool:
-        """Return whether to start the evaluator in place of `child` now."""
+        """Returns whether to start the evaluator in place of `child` now."""
         if not child.is_gone or not self.will_restart(child):
             return False
         if self._failed is None or self._failed[0] is not child:
@@ -71,7 +71,7 @@ class Timeouts:
         self._dispatches = -1
 
     def expiry(self, child: Child, progress: ProgressRecord | None, now: float, *, is_training: bool) -> str:
-        """Return which limit `child` has exceeded, and by what; nothing while it has not."""
+        """Returns which limit `child` has exceeded, and by what; nothing while it has not."""
         if child is not self._child:
             self._child, self._stopped_at, self._waiting_since = child, None, None
         if not child.is_stopped:
@@ -100,7 +100,7 @@ class Timeouts:
 
 
 def _limit(variable: str, default: float) -> float:
-    """Return the limit that the tasks have; one that is no number of seconds is for them to refuse."""
+    """Returns the limit that the tasks have; one that is no number of seconds is for them to refuse."""
     try:
         seconds = float(os.environ.get(variable) or default)
     except ValueError:

@@ -10,8 +10,8 @@ from lockstep._launch.child import adopting_orphans
 from lockstep._launch.console import Console
 from lockstep._launch.options import Options, command_of
 from lockstep._launch.output import open_logs
-from lockstep._launch.restarts import Generations
-from lockstep._launch.supervisor import Equipment, Interrupts
+from lockstep._launch.restarts import Attempts
+from lockstep._launch.supervisor import Interrupts, Launch
 from lockstep._launch.task import Reservation, tasks_of
 from lockstep._launch.task_files import Workspace
 from lockstep._launch.warden import Warden
@@ -33,7 +33,7 @@ def launch(
     restart_delay: float = 1.0,
     report: str | os.PathLike[str] | None = None,
 ) -> int:
-    """Run `program` as the tasks of one cluster, show their output, and return the exit code of the run.
+    """Runs `program` as the tasks of one cluster, show their output, and return the exit code of the run.
 
     Args:
         program: A script, or "-m" and a module, followed by its arguments.
@@ -88,5 +88,5 @@ def _launch(command: Sequence[str], options: Options) -> int:
         Workspace() as workspace,
         Warden(workspace.path) as warden,
     ):
-        equipment = Equipment(options, command, Console(os.environ), logs, warden, interrupts)
-        return Generations(equipment, workspace).run(ports)
+        shared = Launch(options, command, Console(os.environ), logs, warden, interrupts)
+        return Attempts(shared, workspace).run(ports)

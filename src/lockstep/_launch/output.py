@@ -1,4 +1,4 @@
-"""Carries the output of all tasks to the console and the logs."""
+"""Output multiplexer: carries the output of all tasks to the console and the logs."""
 
 from __future__ import annotations
 
@@ -18,25 +18,21 @@ from lockstep._launch.task import Task
 from lockstep.errors import ArgumentError
 
 _CHUNK = 1 << 16
+# Of stderr, for the report of a failure: a traceback of Keras has some 20 lines.
 _TAIL_LINES = 30
 _TAIL_WIDTH = 2000
 # Gloo greets on the standard output of every task, past all logging. It stays in the logs.
 _CHATTER = "[Gloo] Rank "
-
-
-# MERGED lines
-# """A stream of bytes as the lines that a terminal would show."""
-
-
-_LONGEST = 1 << 16
+# Characters of a line, so that memory stays bounded whatever a task prints.
+_MAX_LINE = 1 << 16
 _MOVES = "\r\b"
 
 
 class LineBuffer:
-    """Collects bytes into lines, and knows the line that is not finished yet.
+    """Splits bytes into lines as a terminal would show them, and knows the line that is not finished yet.
 
     A line that is rewritten after a carriage return counts in its last state. Bytes that are not UTF-8 are replaced.
-    A line longer than 65,536 characters comes in pieces, so that memory stays bounded.
+    A line longer than 65,536 characters comes in pieces.
     """
 
     def __init__(self) -> None:
@@ -44,11 +40,11 @@ class LineBuffer:
         self._rest = ""
 
     def feed(self, data: bytes) -> list[str]:
-        """Take the next bytes and return the lines that they complete."""
+        """Takes the next bytes and returns the lines that they complete."""
         return self._split(self._decode(data))
 
     def close(self) -> list[str]:
-        """Return the line that the stream ended in, if any."""
+        """Returns the line that the stream ended in, if any."""
         lines = self._split(self._decode(b"", True))
         last, self._rest = self.unfinished, ""
         return [*lines, last] if last else lines
@@ -60,26 +56,24 @@ class LineBuffer:
 
     def _split(self, text: str) -> list[str]:
         *lines, rest = (self._rest + text).split("\n")
-        self._rest = _without_overwritten(rest)
-        if len(self._rest) > _LONGEST:
+        self._rest = _drop_overwritten(rest)
+        if len(self._rest) > _MAX_LINE:
             lines.append(self._rest)
             self._rest = ""
         return [_last_state(line) for line in lines]
 
 
-def _without_overwritten(line: str) -> str:
-    """Drop what a carriage return has overwritten; moving the cursor overwrites nothing until text follows."""
+def _drop_overwritten(line: str) -> str:
+    # A move of the cursor overwrites nothing until text follows, so one at the end is kept.
     text = line.rstrip(_MOVES)
     move = line[len(text) :]
     return text[text.rfind("\r") + 1 :] + ("\r" if "\r" in move else move)
 
 
 def _last_state(line: str) -> str:
-    text = _without_overwritten(line).rstrip(_MOVES)
-    return _backspaced(text) if "\b" in text else text
-
-
-def _backspaced(text: str) -> str:
+    text = _drop_overwritten(line).rstrip(_MOVES)
+    if "\b" not in text:
+        return text
     shown: list[str] = []
     for character in text:
         if character != "\b":
@@ -89,18 +83,14 @@ def _backspaced(text: str) -> str:
     return "".join(shown)
 
 
-# MERGED log_files
-# """The raw output of each task in a file of its own."""
-
-
 class LogFiles:
-    """Writes what tasks print to files; a file that cannot be written any more is given up, once, with a message."""
+    """Raw output of each task in a file; one that cannot be written any more is given up, once, with a message."""
 
     def __init__(self, files: dict[Task, BinaryIO]) -> None:
         self._files = files
 
     def write(self, task: Task, data: bytes) -> str | None:
-        """Append `data` to the log of `task`; return a message if that log ends here."""
+        """Appends `data` to the log of `task`; returns a message if that log ends here."""
         if task not in self._files:
             return None
         try:
@@ -112,32 +102,26 @@ class LogFiles:
 
 @contextmanager
 def open_logs(directory: Path | None, tasks: Sequence[Task]) -> Generator[LogFiles]:
-    """Open a log for each task in `directory`, which is made, or none without one; older logs are kept."""
+    """Opens a log for each task in `directory`, which is made, or none without one; older logs are kept."""
     with ExitStack() as opened:
-        if directory is None:
-            yield LogFiles({})
-        else:
-            yield LogFiles({task: opened.enter_context(_opened(directory, task)) for task in tasks})
+        files = {} if directory is None else {task: opened.enter_context(_open(directory, task)) for task in tasks}
+        yield LogFiles(files)
 
 
-def _opened(directory: Path, task: Task) -> BinaryIO:
+def _open(directory: Path, task: Task) -> BinaryIO:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"{task.stem}.log"
-        _keep(path)
+        if path.exists():
+            # The log of an earlier run takes the next free number: the highest is the latest.
+            numbered = (path.with_name(f"{path.name}.{number}") for number in count(1))
+            path.rename(next(older for older in numbered if not older.exists()))
         return path.open("xb", buffering=0)
     except OSError as error:
         raise ArgumentError(
             f"--log-dir must be a directory that can be written to, received {str(directory)!r}: {error.strerror}. "
             "Give another one."
         ) from error
-
-
-def _keep(path: Path) -> None:
-    """Rename the log of an earlier run to the next free number: the highest is the latest."""
-    if path.exists():
-        numbered = (path.with_name(f"{path.name}.{number}") for number in count(1))
-        path.rename(next(older for older in numbered if not older.exists()))
 
 
 @dataclass(eq=False)
@@ -151,7 +135,7 @@ class _Stream:
 
 
 class OutputMultiplexer:
-    """Reads outputs of tasks as fast as the console takes them, and no faster: nothing piles up in between."""
+    """Reads the outputs of tasks as fast as the console takes them, and no faster: nothing piles up in between."""
 
     def __init__(self, console: Console, logs: LogFiles) -> None:
         self._console = console
@@ -162,25 +146,28 @@ class OutputMultiplexer:
 
     @property
     def is_open(self) -> bool:
-        """Whether any output has not ended yet."""
+        """Returns whether any output has not ended yet."""
         return bool(self._streams)
 
     def add(self, task: Task, out: int, err: int) -> None:
-        """Carry what comes from the descriptors `out` and `err`, and close them when they end."""
+        """Carries the output from the descriptors `out` and `err`, and closes them when they end."""
         self._errors[task] = _Stream(task, "stderr")
-        self._register(out, _Stream(task, "stdout"))
-        self._register(err, self._errors[task])
+        for descriptor, stream in ((out, _Stream(task, "stdout")), (err, self._errors[task])):
+            os.set_blocking(descriptor, False)
+            self._selector.register(descriptor, selectors.EVENT_READ)
+            self._streams[descriptor] = stream
 
     def tail(self, task: Task) -> list[str]:
-        """Return the last lines that `task` wrote to stderr."""
+        """Returns the last lines that `task` wrote to stderr."""
         return list(self._errors[task].tail)
 
     def step(self, timeout: float, gone: Collection[Task]) -> None:
-        """Carry what is there, or wait for `timeout` seconds.
+        """Carries the output that is there, or waits for `timeout` seconds.
 
         An output of a `gone` task ends when nothing is left in it, even if a process that left the group holds it.
         """
         if self._console.stalled:
+            # Its reader is slow: the tasks are not read meanwhile, so that they wait as with a pipe of their own.
             self._console.flush(timeout)
             return
         ready = {key.fd for key, _ in self._selector.select(timeout)}
@@ -191,27 +178,19 @@ class OutputMultiplexer:
                 self._finish(descriptor, stream)
 
     def close(self) -> None:
-        """Close every output that has not ended."""
+        """Closes every output that has not ended."""
         for descriptor, stream in list(self._streams.items()):
             self._finish(descriptor, stream)
         self._selector.close()
 
-    def _register(self, descriptor: int, stream: _Stream) -> None:
-        os.set_blocking(descriptor, False)
-        self._selector.register(descriptor, selectors.EVENT_READ)
-        self._streams[descriptor] = stream
-
     def _read(self, descriptor: int, stream: _Stream) -> None:
         try:
             data = os.read(descriptor, _CHUNK)
-        except OSError:  # how Linux reports the end of a pseudo-terminal
+        except OSError:  # Linux reports the end of a pseudo-terminal so.
             data = b""
-        if data:
-            self._carry(stream, data)
-        else:
+        if not data:
             self._finish(descriptor, stream)
-
-    def _carry(self, stream: _Stream, data: bytes) -> None:
+            return
         problem = self._logs.write(stream.task, data)
         self._show(stream, stream.buffer.feed(data))
         if problem:

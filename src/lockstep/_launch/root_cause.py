@@ -1,4 +1,4 @@
-"""Which task failed first: the others failed because of it."""
+"""Root cause: the task that failed first, and the words for how all ended."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from lockstep._launch.task import PREEMPTED, Task
 from lockstep._launch.task_files import ErrorRecord
 
 _FRAME = re.compile(r'  File ".*", line \d+')
+# From nearest to the root cause to farthest.
 _KILLED, _RAISED, _EXITED, _FOLLOWED = range(4)
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A task that has ended, what it reported about it, and its last lines on stderr."""
+    """End of a task: its exit, its error report, and its last lines on stderr."""
 
     task: Task
     exit: Exit
@@ -33,29 +34,31 @@ class Ended:
 
     @property
     def was_ended(self) -> bool:
-        """Whether the launcher had asked the task to end before it did."""
+        """Returns whether the launcher had asked the task to end before it did."""
         return self.exit.asked_at is not None
 
     @property
     def has_failed(self) -> bool:
-        """Whether the task failed by itself: also if it reported its error and only then was asked to end."""
-        return self.exit.code != 0 and (self.exit.asked_at is None or self._reported_before(self.exit.asked_at))
+        """Returns whether the task failed by itself: also if it reported its error and only then was asked to end."""
+        if self.exit.code == 0 or (asked_at := self.exit.asked_at) is None:
+            return self.exit.code != 0
+        return self.error is not None and not self.error.secondary and self.error.time <= asked_at
 
     @property
     def was_preempted(self) -> bool:
-        """Whether somebody other than the launcher asked the task to end, and nothing else went wrong."""
+        """Returns whether somebody other than the launcher asked the task to end, and nothing else went wrong."""
         return not self.was_ended and self.exit_code == PREEMPTED
 
     @property
     def exit_code(self) -> int:
-        """What a shell would report; a task that failed but had to be ended counts as exited with 1."""
+        """The code that a shell would report; a task that failed but had to be ended counts as exited with 1."""
         if self.was_ended:
             return 1
         return self.exit.code if self.exit.code > 0 else 128 - self.exit.code
 
     @property
     def rank(self) -> int:
-        """How near to the first cause such an end is, lowest first."""
+        """The distance of such an end from the root cause."""
         if self.error is not None and self.error.secondary:
             return _FOLLOWED
         if self.exit.code < 0 and self.exit.code != -signal.SIGABRT and not self.was_ended:
@@ -67,23 +70,17 @@ class Ended:
 
     @property
     def time(self) -> float:
-        """When the failure happened, in seconds since the epoch."""
+        """The time of the failure, in seconds since the epoch."""
         return self.error.time if self.error is not None and self.rank == _RAISED else self.exit.at
-
-    def _reported_before(self, moment: float) -> bool:
-        return self.error is not None and not self.error.secondary and self.error.time <= moment
 
 
 def root_cause(ends: Collection[Ended]) -> Ended | None:
-    """Return the end that caused the others, or None if no task failed; an evaluator never makes workers fail."""
+    """Returns the end that caused the others, or None if no task failed; an evaluator never makes workers fail."""
     failed = [end for end in ends if end.has_failed]
     return min(failed, key=lambda end: (end.task.is_evaluator, end.rank, end.time), default=None)
 
 
-# MERGED report
-# """The words for how tasks ended."""
-
-
+# Of the title, which should fit on a line or two of a terminal.
 _MESSAGE_WIDTH = 160
 _HINTS = {
     signal.SIGKILL: "Nobody but the kernel or a user sends SIGKILL: see whether the machine ran out of memory.",
@@ -93,29 +90,39 @@ _HINTS = {
 
 
 def manner(code: int) -> str:
-    """Say how a process ended, from its return code."""
+    """Returns how a process ended, from its return code."""
     if code >= 0:
         return f"exit code {code}"
-    return f"killed by signal {-code} ({_signal_name(-code)})"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = "unnamed"
+    return f"killed by signal {-code} ({name})"
 
 
 def title(cause: Ended) -> str:
-    """Say which task failed first, and how."""
+    """Returns which task failed first, and how."""
     return f"lockstep: {cause.task} failed first: {_own_manner(cause)}"
 
 
 def preemption(cause: Ended, is_last: bool) -> str:
-    """Say that the tasks have ended because one was asked to, by somebody other than the launcher."""
+    """Returns that the tasks have ended because one was asked to, by somebody other than the launcher."""
     again = " Start them again to go on." if is_last else ""
     return f"A task was asked to end (SIGTERM), and all have ended: exit code {cause.exit_code}.{again}"
 
 
 def details(cause: Ended, ends: Collection[Ended], log_dir: Path | None) -> str:
-    """Say what each of the other tasks did, and last what the first one said."""
+    """Returns what each of the other tasks did, and last what the first one said."""
     others = [_line(end) for end in ends if end is not cause]
     hint = [f"  {_HINTS[number]}" for number in _HINTS if cause.exit.code == -number and cause.error is None]
     logs = [] if log_dir is None else [f"  The output of every task is in {log_dir}."]
-    return "\n".join([*hint, *others, *logs, "", *_last_words(cause)])
+    if cause.error is not None:
+        last = [f"The error of {cause.task}:", *cause.error.traceback.rstrip().splitlines()]
+    elif cause.tail:
+        last = [f"The last lines of {cause.task} on stderr:", *cause.tail]
+    else:
+        last = [f"{cause.task} wrote nothing to stderr."]
+    return "\n".join([*hint, *others, *logs, "", *last])
 
 
 def _line(end: Ended) -> str:
@@ -123,7 +130,8 @@ def _line(end: Ended) -> str:
         return f"  {end.task} had finished"
     if end.was_ended and not end.has_failed:
         return f"  {end.task} was ended by lockstep"
-    return f"  {end.task}: {_own_manner(end)}{_consequence(end)}"
+    consequence = " (a consequence)" if end.error is not None and end.error.secondary else ""
+    return f"  {end.task}: {_own_manner(end)}{consequence}"
 
 
 def _own_manner(end: Ended) -> str:
@@ -132,22 +140,3 @@ def _own_manner(end: Ended) -> str:
         return how
     message = end.error.message.partition("\n")[0][:_MESSAGE_WIDTH]
     return f"{how}, {end.error.type}: {message}"
-
-
-def _consequence(end: Ended) -> str:
-    return " (a consequence)" if end.error is not None and end.error.secondary else ""
-
-
-def _last_words(cause: Ended) -> list[str]:
-    if cause.error is not None:
-        return [f"The error of {cause.task}:", *cause.error.traceback.rstrip().splitlines()]
-    if cause.tail:
-        return [f"The last lines of {cause.task} on stderr:", *cause.tail]
-    return [f"{cause.task} wrote nothing to stderr."]
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unnamed"

@@ -1,4 +1,4 @@
-"""The directory that tasks write in for the launcher, which is made again when something has removed it."""
+"""Files that tasks write for the launcher: their errors, and how far they are."""
 
 from __future__ import annotations
 
@@ -11,80 +11,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 _LOOK_SECONDS = 1.0
 _PREFIX = "lockstep-"
-
-
-class Workspace:
-    """A directory of this user alone, below the one for temporary files.
-
-    What cleans that up may remove it while tasks run: what they write for the launcher is lost without an error until
-    it is there again.
-    """
-
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        self._kept: Path | None = None
-        self._looked = time.monotonic()
-
-    def generation(self, number: int) -> Path:
-        """Make and return the directory of a generation, which is kept from now on."""
-        if not _is_own(self.path):
-            self._replace()
-        self._kept = self.path / f"generation-{number}"
-        self._kept.mkdir(mode=0o700, exist_ok=True)
-        return self._kept
-
-    def look(self, now: float) -> None:
-        """Make the directory of this generation again if it has gone; look once a second."""
-        if self._kept is None or now - self._looked < _LOOK_SECONDS:
-            return
-        self._looked = now
-        if not self._kept.exists() and (_is_own(self.path) or _make(self.path)):
-            _make(self._kept)
-
-    def _replace(self) -> None:
-        """Make it again, elsewhere if somebody else has taken the name."""
-        if not _make(self.path):
-            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_existing(self.path.parent)))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Remove it."""
-        shutil.rmtree(self.path, ignore_errors=True)
-
-
-def _make(path: Path) -> bool:
-    """Make a directory that was not there, for this user alone; return whether that was possible."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.mkdir(mode=0o700)
-    except OSError:
-        return False
-    return True
-
-
-def _existing(directory: Path) -> Path | None:
-    """Return the directory, or None for the system's choice of another one."""
-    return directory if os.access(directory, os.W_OK) else None
-
-
-def _is_own(path: Path) -> bool:
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
-
-
-# MERGED error_file
-# """What a task that fails writes about it, for the launcher to find the first cause."""
 
 
 @dataclass(frozen=True)
@@ -98,32 +28,9 @@ class ErrorRecord:
     secondary: bool
 
 
-def read_error(path: Path) -> ErrorRecord | None:
-    """Return the record in the file, or None if the task wrote none or was killed while it did."""
-    try:
-        return _error_record(json.loads(path.read_text(encoding="utf-8", errors="replace")))
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-
-
-def _error_record(found: Any) -> ErrorRecord:
-    values = cast("dict[str, Any]", found)
-    return ErrorRecord(
-        time=float(values["time"]),
-        type=str(values["type"]),
-        message=str(values["message"]),
-        traceback=str(values["traceback"]),
-        secondary=bool(values["secondary"]),
-    )
-
-
-# MERGED progress_file
-# """What a task writes about how far it is, for the launcher to judge failures by, and to time restarts."""
-
-
 @dataclass(frozen=True)
 class ProgressRecord:
-    """How far a task has come.
+    """Progress of a task.
 
     Attributes:
         dispatches: How many times it has started steps on the devices, since its start.
@@ -138,20 +45,97 @@ class ProgressRecord:
     marks: dict[str, float] | None = None
 
     def time(self, mark: str) -> float | None:
-        """Return when the task did this, or None."""
+        """Returns when the task did this, or None."""
         return (self.marks or {}).get(mark)
 
 
-def read_progress(path: Path) -> ProgressRecord | None:
-    """Return the record in the file, or None if there is none, or something else."""
+# A task may be killed while it writes, and its program may write anything there: a malformed record does not count.
+_MALFORMED = (OSError, ValueError, TypeError, KeyError, AttributeError)
+
+
+def read_error(path: Path) -> ErrorRecord | None:
+    """Returns the record in the file, or None if the task wrote none or was killed while it did."""
     try:
-        return _progress_record(json.loads(path.read_text(encoding="utf-8", errors="replace")))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        values = _read_json(path)
+        return ErrorRecord(
+            time=float(values["time"]),
+            type=str(values["type"]),
+            message=str(values["message"]),
+            traceback=str(values["traceback"]),
+            secondary=bool(values["secondary"]),
+        )
+    except _MALFORMED:
         return None
 
 
-def _progress_record(found: Any) -> ProgressRecord:
-    values = cast("dict[str, Any]", found)
-    step = values.get("step")
-    marks = {str(name): float(time) for name, time in values["marks"].items()}
-    return ProgressRecord(int(values["dispatches"]), None if step is None else int(step), marks)
+def read_progress(path: Path) -> ProgressRecord | None:
+    """Returns the record in the file, or None if there is none, or something else."""
+    try:
+        values = _read_json(path)
+        step = values.get("step")
+        marks = {str(name): float(time) for name, time in values["marks"].items()}
+        return ProgressRecord(int(values["dispatches"]), None if step is None else int(step), marks)
+    except _MALFORMED:
+        return None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8", errors="replace"))
+
+
+class Workspace:
+    """A directory of this user alone, below the one for temporary files.
+
+    A cleaner of temporary files may remove it while tasks run: what they write for the launcher is lost without an
+    error until it is there again.
+    """
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self._kept: Path | None = None
+        self._looked = time.monotonic()
+
+    def attempt(self, number: int) -> Path:
+        """Makes and returns the directory of an attempt, which is restored from now on."""
+        if not _is_own(self.path) and not _make(self.path):
+            # Another user has taken the name meanwhile, so elsewhere.
+            parent = self.path.parent
+            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent if os.access(parent, os.W_OK) else None))
+        self._kept = self.path / f"generation-{number}"
+        self._kept.mkdir(mode=0o700, exist_ok=True)
+        return self._kept
+
+    def restore(self, now: float) -> None:
+        """Makes the directory of this attempt again if it has gone; looks once a second."""
+        if self._kept is None or now - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = now
+        if not self._kept.exists() and (_is_own(self.path) or _make(self.path)):
+            _make(self._kept)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _make(path: Path) -> bool:
+    """Makes a directory that was not there, for this user alone; returns whether that was possible."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.mkdir(mode=0o700)
+    except OSError:
+        return False
+    return True
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    # Not a link, and closed to others: tracebacks and the job's state are nobody else's business.
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077

@@ -22,7 +22,7 @@ class Warden:
     """
 
     def __init__(self, directory: Path) -> None:
-        """Start the warden; `directory` is removed with the groups."""
+        """Starts the warden; `directory` is removed with the groups."""
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(_PROGRAM), str(directory)],
             stdin=subprocess.PIPE,
@@ -35,13 +35,13 @@ class Warden:
         self._pipe = self._process.stdin
 
     def enlist(self) -> None:
-        """Register the group that the calling process, forked from the launcher, leads."""
+        """Registers the group that the calling process, forked from the launcher, leads."""
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         self._tell(f"+{os.getpid()}\n")
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
     def discharge(self, group: int) -> None:
-        """Take back a group that has ended: its number may be given to other processes."""
+        """Takes back a group that has ended: its number may be given to other processes."""
         self._tell(f"-{group}\n")
 
     def _tell(self, line: str) -> None:
@@ -57,7 +57,7 @@ class Warden:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Let the warden end: it kills what is still enlisted."""
+        """Lets the warden end: it kills what is still enlisted."""
         self._pipe.close()
         try:
             self._process.wait(_PATIENCE)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 
 def surviving(lines: Iterable[str]) -> set[int]:
-    """Read `+group` and `-group` lines until they end; return the groups that were not taken back."""
+    """Reads `+group` and `-group` lines until they end; return the groups that were not taken back."""
     groups: set[int] = set()
     for line in lines:
         number = int(line[1:])
