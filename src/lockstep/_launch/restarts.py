@@ -119,12 +119,7 @@ class Budget:
 
 
 class Attempts:
-    """Runs the tasks again and again, until they have finished or should not be started again.
-
-    Args:
-        launch: The parts that all attempts share.
-        workspace: The directory of the files that tasks write for the launcher.
-    """
+    """Runs the tasks again and again, until they have finished or should not be started again."""
 
     def __init__(self, launch: Launch, workspace: Workspace) -> None:
         self._launch = launch

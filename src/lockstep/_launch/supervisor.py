@@ -111,16 +111,7 @@ class Outcome:
 
 
 class Attempt:
-    """The tasks of one attempt and their output.
-
-    Args:
-        launch: The parts that attempts share.
-        number: The number of the attempt, from 1 on.
-        workspace: The directory of the files that tasks write for the launcher.
-        addresses: One for each task.
-        standby: Starts an evaluator again.
-        recovery: Times the way back to training.
-    """
+    """The tasks of one attempt and their output."""
 
     def __init__(
         self,
@@ -228,12 +219,6 @@ class Supervisor:
     After a worker's failure the others have `settle` seconds to fail by themselves, then they are asked to end; where
     all are to be started again, they are killed. After a worker's preemption the others have the time to follow it. An
     evaluator's failure ends nothing, and an evaluator may run on after the workers, as long as it goes on.
-
-    Args:
-        children: The tasks; one that is started again takes the place of the one before.
-        output: Shows their output.
-        launch: The parts of the launch.
-        watch: Called from time to time while tasks run; returns whether one that has ended is to be started again.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, also if the process is killed or the machine stops."""
+"""Atomic files: they appear whole or not at all, also if the process is killed or the machine stops."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from lockstep.checkpoint._owners import Life
 from lockstep.errors import CheckpointError
 
 _TEMPORARY = ".tmp"
-# After so many seconds without a change, what a process of another machine was writing is taken for left behind.
+# After so many seconds without a change, a file of a process of another machine is taken for a leftover.
 _ABANDONED = 3600.0
-# What file systems answer that cannot make a directory durable, or need not.
+# Errors of file systems that cannot make a directory durable, or need not.
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EISDIR, errno.EACCES)
 
 
@@ -40,10 +40,6 @@ def replacing(path: str) -> Generator[BinaryIO]:
 @contextmanager
 def replaced(path: str, ending: str = "") -> Generator[str]:
     """Gives the name of a file to make, which becomes `path` at the end, durably; what was there stays until then.
-
-    Args:
-        path: The file.
-        ending: What the name of the file to make must end with.
 
     Raises:
         OSError: If it cannot be written; then `path` is unchanged, and nothing is left behind.
@@ -68,9 +64,6 @@ def staged(path: str) -> Generator[str]:
 
     Several processes may do so with one path at a time: each file is whole at any moment, and the last one's stay.
 
-    Args:
-        path: A file or a directory; its own directory exists.
-
     Raises:
         OSError: If it cannot be written; then nothing is left behind.
     """
@@ -78,7 +71,11 @@ def staged(path: str) -> Generator[str]:
     directory.mkdir()
     try:
         yield str(directory / os.path.basename(path))
-        _sync_all(directory)
+        for root, _, names in os.walk(directory):
+            for name in names:
+                with open(os.path.join(root, name), "rb") as file:
+                    os.fsync(file.fileno())
+            _sync(root)
         for name in in_order(entry.name for entry in directory.iterdir()):
             merge(directory / name, directory.parent / name, directory / f"{name}.previous")
     finally:
@@ -87,17 +84,16 @@ def staged(path: str) -> Generator[str]:
 
 
 def remove_leftovers(directory: str, ending: str = "") -> None:
-    """Removes what writers left that were killed; never what a process is writing.
-
-    Args:
-        directory: Where.
-        ending: What the names of temporary files end with.
-    """
+    """Removes the leftovers of writers that were killed; never a file that a process is writing."""
     last = _TEMPORARY + ending
     with os.scandir(directory) as entries:
         for entry in [e for e in entries if e.name.startswith(".") and e.name.endswith(last)]:
+            owner = _owners.owned(entry.name.removesuffix(last))
+            if owner is None or owner.life is Life.ALIVE:
+                continue
             with suppress(OSError):
-                if _is_leftover(entry, last):
+                # Processes of other machines cannot be asked: age decides.
+                if owner.life is Life.DEAD or age(entry.path) > _ABANDONED:
                     remove(Path(entry.path))
 
 
@@ -115,25 +111,9 @@ def age(path: str) -> float:
         return time.time() - changed
 
 
-def _is_leftover(entry: os.DirEntry[str], last: str) -> bool:
-    owner = _owners.owned(entry.name.removesuffix(last))
-    if owner is None or owner.life is Life.ALIVE:
-        return False
-    return owner.life is Life.DEAD or age(entry.path) > _ABANDONED
-
-
 def _temporary(path: str) -> str:
     directory, name = os.path.split(path)
     return os.path.join(directory, _owners.tagged(f".{name}") + _TEMPORARY)
-
-
-def _sync_all(directory: Path) -> None:
-    """Makes all files below a directory durable."""
-    for root, _, names in os.walk(directory):
-        for name in names:
-            with open(os.path.join(root, name), "rb") as file:
-                os.fsync(file.fileno())
-        _sync(root)
 
 
 def _sync(directory: str) -> None:
@@ -148,13 +128,9 @@ def _sync(directory: str) -> None:
         os.close(descriptor)
 
 
-# MERGED _exchange
-# """Puts new files and directories in the place of old ones."""
-
-
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-# How often to try again because another process has put its own directory in the same place meanwhile.
+# Tries again if another process has put its own directory in the same place meanwhile.
 _ATTEMPTS = 10
 
 
@@ -162,11 +138,6 @@ def merge(new: Path, target: Path, aside: Path) -> None:
     """Moves `new` to `target`, and removes what was there of the same names.
 
     A directory at `target` that holds other entries, too, keeps them: then the entries are moved, each in one step.
-
-    Args:
-        new: A file or a directory, on the file system of `target`.
-        target: Its place.
-        aside: A name, on the same file system, for what was there, if it cannot be exchanged in one step.
 
     Raises:
         OSError: If it cannot be moved.
@@ -230,16 +201,9 @@ def _exchange(one: Path, other: Path) -> bool:
     return rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0
 
 
-# MERGED _unwritable
-# """Errors of writing, with the path."""
-
-
 @contextmanager
 def naming(path: str) -> Generator[None]:
     """Turns an error of writing to a disk into one that names `path`, which the system's own often does not.
-
-    Args:
-        path: The path, or words that hold it.
 
     Raises:
         CheckpointError: Instead of `OSError`, and of the plain `RuntimeError` that h5py raises on a full disk.

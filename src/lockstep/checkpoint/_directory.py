@@ -1,4 +1,10 @@
-"""The directory of a writer: its checkpoints, the file that lists them, and which of them stay."""
+"""The directory of a writer: its checkpoints, the file that lists them, and the rules by which they stay.
+
+The rules are those of `tf.compat.v1.train.Saver`. The newest `keep_max` stay. When one more is saved the oldest of them
+goes, unless it was saved after the time at which the next one is to be kept for ever; that time then moves on by whole
+periods, past the one that is kept. Unlike there, the time counts on across restarts, and one that cannot be removed yet
+is tried again.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ import math
 import os
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,13 +31,7 @@ _log = logging.getLogger("lockstep")
 
 
 class Directory:
-    """Where a writer keeps its checkpoints.
-
-    Args:
-        path: Its path.
-        basename: What the names of its checkpoints begin with.
-        retention: Which checkpoints stay.
-    """
+    """The checkpoints at `path` whose names begin with `basename`; `retention` decides which stay."""
 
     def __init__(self, path: str, basename: str, retention: Retention) -> None:
         self._path = path
@@ -47,7 +47,12 @@ class Directory:
         """
         with _failing(self._path):
             os.makedirs(self._path, exist_ok=True)
-            self._look_around()
+            if not self._is_known:
+                # Before the first checkpoint: go on with what earlier writers left.
+                _atomic.remove_leftovers(self._path)
+                if found := found_in(self._path, self._basename):
+                    self._retention.recover(found.listed, found.since)
+                self._is_known = True
         name = f"{self._basename}-{step}"
         file = file_of(os.path.join(self._path, name))
         with _failing(file):
@@ -55,31 +60,21 @@ class Directory:
         with _failing(state_file(self._path)):
             self._list(Saved(name, time.time()))
 
-    def _look_around(self) -> None:
-        """Before the first checkpoint: what earlier writers left."""
-        if not self._is_known:
-            _atomic.remove_leftovers(self._path)
-            if found := found_in(self._path, self._basename):
-                self._retention.recover(found.listed, found.since)
-            self._is_known = True
-
     def _list(self, saved: Saved) -> None:
         self._retention.add(saved)
         excess = self._retention.excess()
         # The new one is listed before an old one goes, which is listed until it has gone: whatever happens in between,
         # the list leads to a checkpoint, and no old one is forgotten.
         self._write_state(saved)
-        if excess:
-            self._remove(excess)
-            self._write_state(saved)
-
-    def _remove(self, excess: list[Saved]) -> None:
-        for saved in excess:
+        if not excess:
+            return
+        for old in excess:
             try:
-                if remove_unless_pinned(os.path.join(self._path, saved.name)):
-                    self._retention.drop(saved)
+                if remove_unless_pinned(os.path.join(self._path, old.name)):
+                    self._retention.drop(old)
             except OSError as error:
                 _log.warning("Ignoring: %s", error)
+        self._write_state(saved)
 
     def _write_state(self, newest: Saved) -> None:
         listed = self._retention.listed
@@ -94,7 +89,7 @@ class Directory:
 
 @contextmanager
 def _failing(file: str) -> Generator[None]:
-    """Names the file that cannot be written."""
+    """Raises `CheckpointError` with the name of the file that cannot be written."""
     try:
         yield
     except Exception as error:
@@ -104,13 +99,9 @@ def _failing(file: str) -> Generator[None]:
         ) from error
 
 
-# MERGED _recovery
-# """What an earlier writer left in a directory, for the next one to go on with."""
-
-
 @dataclass(frozen=True)
 class Found:
-    """What was found.
+    """Checkpoints of an earlier writer.
 
     Attributes:
         listed: The checkpoints that may have to go, from the oldest to the newest.
@@ -122,7 +113,7 @@ class Found:
 
 
 def found_in(directory: str, basename: str) -> Found | None:
-    """Returns what the file `checkpoint` says, or `None` if there is none that can be read."""
+    """Returns the checkpoints of an earlier writer, or `None` if no file `checkpoint` can be read."""
     try:
         state = read_state(directory)
     except FileNotFoundError:
@@ -137,7 +128,7 @@ def found_in(directory: str, basename: str) -> Found | None:
 
 
 def _still_there(directory: str, state: CheckpointState) -> list[Saved]:
-    """Returns what a state lists and is in this directory; what lies elsewhere is not this writer's to remove."""
+    """Returns the listed checkpoints that are in this directory; others are not this writer's to remove."""
     found: dict[str, Saved] = {}
     for path, saved_at in zip(state.all_model_checkpoint_paths, _times(state), strict=True):
         if os.path.abspath(os.path.dirname(path)) == os.path.abspath(directory) and os.path.isfile(file_of(path)):
@@ -152,47 +143,22 @@ def _times(state: CheckpointState) -> list[float | None]:
 
 
 def _not_yet_listed(directory: str, basename: str, state: CheckpointState) -> Iterator[Saved]:
-    """Yields what a writer had saved when it was killed before it could list it.
-
-    That is of a later step and a later time than everything in the list, by what is written in the files: nothing that
-    was kept for ever is, and nothing that a person left out of the list, which has no times then.
-    """
+    """Yields checkpoints that a writer had saved when it was killed before it could list them."""
+    # They are of a later step and a later time than everything in the list, by what is written in the files: nothing
+    # that was kept for ever is, and nothing that a person left out of the list, which has no times then.
     times = [time for time in _times(state) if time is not None]
     steps = [step_in(path) or 0 for path in state.all_model_checkpoint_paths]
     for prefix in on_disk(directory) if times else []:
         name, step = os.path.basename(prefix), step_of(prefix)
         if name == f"{basename}-{step}" and step > max(steps):
-            saved = _time_of(prefix)
-            if saved is not None and saved > max(times):
-                yield Saved(name, saved)
-
-
-def _time_of(prefix: str) -> float | None:
-    try:
-        with Archive(file_of(prefix)) as archive:
-            return archive.manifest.time
-    except CheckpointError:
-        return None
-
-
-# MERGED _retention
-# """Which checkpoints stay: the rules of `tf.compat.v1.train.Saver`.
-#
-# The newest `keep_max` stay. When one more is saved the oldest of them goes, unless it was saved after the time at which
-# the next one is to be kept for ever; that time then moves on by whole periods, past the one that is kept.
-#
-# Unlike there, the time counts on across restarts, and one that cannot be removed yet is tried again.
-# """
+            with suppress(CheckpointError), Archive(file_of(prefix)) as archive:
+                if archive.manifest.time > max(times):
+                    yield Saved(name, archive.manifest.time)
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint that may have to go.
-
-    Attributes:
-        name: Its name in the directory.
-        time: When it was saved, in seconds since the epoch.
-    """
+    """A checkpoint that may have to go: its name in the directory, and when it was saved (seconds since the epoch)."""
 
     name: str
     time: float
@@ -200,13 +166,13 @@ class Saved:
 
 @dataclass
 class Retention:
-    """What is there and may have to go.
+    """Rules by which checkpoints stay.
 
     Attributes:
         keep_max: How many stay; 0 for all.
         period: Seconds, for each of which one is kept for ever.
         since: From when on the period counts, in seconds since the epoch.
-        listed: What is there, from the oldest to the newest.
+        listed: The checkpoints that may have to go, from the oldest to the newest.
     """
 
     keep_max: int
@@ -215,19 +181,19 @@ class Retention:
     listed: list[Saved] = field(default_factory=list[Saved])
 
     def recover(self, found: Sequence[Saved], since: float | None) -> None:
-        """Goes on with what an earlier writer listed, and with its time."""
+        """Goes on with the list of an earlier writer, and with its time."""
         if self.keep_max:
             self.listed = list(found)
         if since is not None and math.isfinite(since):
             self.since = min(self.since, since)
 
     def add(self, saved: Saved) -> None:
-        """Takes note of a checkpoint that was saved, perhaps anew."""
+        """Adds a checkpoint that was saved, perhaps anew."""
         keep = [other for other in self.listed if other.name != saved.name] if self.keep_max else []
         self.listed = [*keep, saved]
 
     def excess(self) -> list[Saved]:
-        """Returns what goes, except what is kept for ever, which is forgotten here."""
+        """Returns the checkpoints that go; those that are kept for ever leave the list instead."""
         excess = self.listed[: -self.keep_max] if self.keep_max else []
         return [saved for saved in excess if not self._preserve(saved)]
 

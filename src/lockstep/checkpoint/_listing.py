@@ -1,10 +1,9 @@
-"""Which checkpoints a directory has, by their files alone."""
+"""Listing of a directory's checkpoints: all, the newest that is whole, and waiting for new ones."""
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -13,12 +12,12 @@ from typing import TypeVar
 from lockstep.checkpoint import _atomic, _of_tensorflow
 from lockstep.checkpoint._archive import Archive, is_complete
 from lockstep.checkpoint._names import SUFFIX, file_of, path_of, step_in, step_of
-from lockstep.checkpoint._state import CheckpointState, read_state, state_file
+from lockstep.checkpoint._state import read_state, state_file
 from lockstep.errors import CheckpointError
 
 
 def on_disk(directory: str | os.PathLike[str]) -> list[str]:
-    """Returns what is called like a checkpoint, ascending by step.
+    """Returns the names of files that are called like checkpoints, ascending by step.
 
     Raises:
         CheckpointError: If the directory cannot be read, or holds checkpoints of TensorFlow.
@@ -52,7 +51,7 @@ def all_checkpoints(directory: str | os.PathLike[str]) -> list[str]:
 
 
 def checkpoint_exists(checkpoint_prefix: str | os.PathLike[str]) -> bool:
-    """Whether there is the file of a checkpoint.
+    """Returns whether there is the file of a checkpoint.
 
     Source: `tf.compat.v1.train.checkpoint_exists`.
     """
@@ -87,15 +86,11 @@ def get_checkpoint_mtimes(checkpoint_prefixes: Iterable[str | os.PathLike[str]])
     return times
 
 
-# MERGED _newest
-# """The newest checkpoint of a directory that is any good."""
-
-
 _log = logging.getLogger("lockstep")
 
 _T = TypeVar("_T")
 
-# How often to look again because the writer was faster.
+# Looks at the directory again if its writer has listed another checkpoint meanwhile.
 _ATTEMPTS = 10
 
 
@@ -128,7 +123,7 @@ def newest(
     warn: Callable[[str], None] = _log.warning,
     strict: bool = False,
 ) -> _T | None:
-    """Returns what `attempt` makes of the newest checkpoint with which it succeeds, and warns of newer ones.
+    """Returns the result of `attempt` for the newest checkpoint with which it succeeds; warns of newer ones.
 
     Raises:
         CheckpointError: If the directory cannot be read, or holds checkpoints of TensorFlow; or, if `strict`, instead
@@ -168,21 +163,18 @@ def _first(directory: str, attempt: Callable[[str], _T], latest_filename: str | 
 
 
 def _listed(directory: str, latest_filename: str | None) -> tuple[list[str], list[str]]:
-    """Returns what the file lists, the newest first, and what is wrong with it."""
+    """Returns the checkpoints that the file lists, the newest first, and complaints about the file."""
     file = state_file(directory, latest_filename)
     try:
-        return _in_order(read_state(directory, latest_filename)), []
+        state = read_state(directory, latest_filename)
+        return [state.model_checkpoint_path, *reversed(state.all_model_checkpoint_paths)], []
     except (OSError, ValueError) as error:
         why = "is missing" if isinstance(error, FileNotFoundError | NotADirectoryError) else f"cannot be read ({error})"
         return [], [f"{file} {why}: the newest checkpoint is found by the names of the files."]
 
 
-def _in_order(state: CheckpointState) -> list[str]:
-    return [state.model_checkpoint_path, *reversed(state.all_model_checkpoint_paths)]
-
-
 def _stamp(directory: str, latest_filename: str | None) -> tuple[int, int] | None:
-    """What changes whenever the file is written."""
+    """Returns a stamp that changes whenever the file is written."""
     try:
         status = os.stat(state_file(directory, latest_filename))
     except OSError:
@@ -200,10 +192,7 @@ def whole(prefix: str) -> str:
     return prefix
 
 
-# MERGED _iterator
-# """Waiting for checkpoints that another process writes."""
-
-
+# Seconds between two looks.
 _PAUSE = 0.2
 
 
@@ -244,35 +233,28 @@ def checkpoints_iterator(
         began = time.monotonic()
         last = new
         yield new
-        _pause(began + min_interval_secs - time.monotonic())
+        time.sleep(max(0.0, began + min_interval_secs - time.monotonic()))
 
 
 def _wait_for_another(directory: str, last: str | None, timeout: float | None) -> str | None:
     _log.info("Waiting for new checkpoint at %s", directory)
     end = None if timeout is None else time.monotonic() + timeout
     warned: set[str] = set()
+
+    def warn_once(text: str) -> None:
+        if text not in warned:
+            warned.add(text)
+            _log.warning("%s", text)
+
     while True:
-        new = newest(directory, whole, warn=lambda text: _warn_once(text, warned))
+        # Each complaint once: the directory is listed five times a second.
+        new = newest(directory, whole, warn=warn_once)
         if new is not None and new != last:
             _log.info("Found new checkpoint at %s", new)
             return new
         if end is not None and time.monotonic() + _PAUSE > end:
             return None
-        _pause(_PAUSE)
-
-
-def _warn_once(text: str, warned: set[str]) -> None:
-    if text not in warned:
-        warned.add(text)
-        _log.warning("%s", text)
-
-
-def _pause(seconds: float) -> None:
-    threading.Event().wait(max(0.0, seconds))
-
-
-# MERGED _clearing
-# """Removing all checkpoints of a writer that has done its work."""
+        time.sleep(_PAUSE)
 
 
 def remove_all(directory: str | os.PathLike[str], basename: str) -> None:
@@ -287,6 +269,7 @@ def remove_all(directory: str | os.PathLike[str], basename: str) -> None:
     path = path_of(directory)
     if not os.path.isdir(path):
         return
+    # The writer may be killed here too, and its successor must find the newest, or none.
     *older, newest = [None, *[p for p in on_disk(path) if os.path.basename(p).rpartition("-")[0] == basename]]
     for prefix in filter(None, older):
         remove_checkpoint(prefix)

@@ -1,4 +1,4 @@
-"""Reading single variables of a checkpoint."""
+"""Readers of checkpoints: single variables, or all of them."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class CheckpointReader:
         return {name: layout.dtype for name, layout in self._archive.manifest.layouts.items()}
 
     def has_tensor(self, tensor_str: str) -> bool:
-        """Whether there is a variable of this name."""
-        return _known(tensor_str, self._archive.manifest.layouts) is not None
+        """Returns whether there is a variable of this name."""
+        return _find(tensor_str, self._archive.manifest.layouts) is not None
 
     def get_tensor(self, tensor_str: str) -> NDArray[Any]:
         """Returns the value of a variable.
@@ -56,9 +56,13 @@ class CheckpointReader:
             CheckpointError: If its value is damaged.
         """
         names = self._archive.manifest.layouts
-        name = _known(tensor_str, names)
+        name = _find(tensor_str, names)
         if name is None:
-            raise _unknown(tensor_str, names, self._archive.file)
+            close = difflib.get_close_matches(tensor_str.removesuffix(_TENSOR), names, n=3)
+            advice = f"Did you mean {' or '.join(map(repr, close))}?" if close else "list_variables lists them."
+            raise ArgumentError(
+                f"{self._archive.file} has no variable {tensor_str!r:.200}; it has {len(names)}. {advice}"
+            )
         return self._archive.read(name)
 
 
@@ -117,7 +121,7 @@ def load_variable(ckpt_dir_or_file: str | os.PathLike[str], name: str) -> NDArra
     return load_checkpoint(ckpt_dir_or_file).get_tensor(name)
 
 
-def _known(name: Any, names: Collection[str]) -> str | None:
+def _find(name: object, names: Collection[str]) -> str | None:
     if not isinstance(name, str):
         raise ArgumentError(f"A variable is named by a str; got {name!r:.80} of type {type(name).__name__}.")
     if name in names:
@@ -126,19 +130,9 @@ def _known(name: Any, names: Collection[str]) -> str | None:
     return short if short in names else None
 
 
-def _unknown(name: str, names: Collection[str], file: str) -> ArgumentError:
-    close = difflib.get_close_matches(name.removesuffix(_TENSOR), names, n=3)
-    advice = f"Did you mean {' or '.join(map(repr, close))}?" if close else "list_variables lists them."
-    return ArgumentError(f"{file} has no variable {name!r:.200}; it has {len(names)}. {advice}")
-
-
-# MERGED _loading
-# """Reading whole checkpoints."""
-
-
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What was saved.
+    """A checkpoint that was loaded.
 
     Attributes:
         prefix: The checkpoint's name.

@@ -60,10 +60,10 @@ class CheckpointStore:
         keep_every_n_hours: float = 10000.0,
     ) -> None:
         self._path = path_of(directory)
-        self._basename = _checked_basename(basename)
-        period = _checked_hours(keep_every_n_hours) * _SECONDS_PER_HOUR
+        self._basename = _check_basename(basename)
+        period = _check_hours(keep_every_n_hours) * _SECONDS_PER_HOUR
         _of_tensorflow.refuse_in(self._path)
-        retention = Retention(_checked_count("keep_max", keep_max or 0), period, time.time())
+        retention = Retention(_check_count("keep_max", keep_max or 0), period, time.time())
         # Absolute: the program may go to another directory while the background writes.
         self._directory = Directory(os.path.abspath(self._path), basename, retention)
         self._background = Background()
@@ -107,10 +107,10 @@ class CheckpointStore:
         """
         if self._is_closed:
             raise CheckpointError(f"The store of {self._path} is closed. Make a new CheckpointStore to save in it.")
-        step = _checked_count("step", step)
+        step = _check_count("step", step)
         kept = snapshot(extra or {})
         self._background.join()
-        copies = copied(arrays)
+        copies = copy_to_host(arrays)
         self._background.start(lambda: self._directory.save(step, copies, kept))
         return self.prefix_of(step)
 
@@ -140,7 +140,7 @@ class CheckpointStore:
         self._background.close()
 
 
-def _checked_basename(basename: Any) -> str:
+def _check_basename(basename: Any) -> str:
     if not isinstance(basename, str) or not basename or "/" in basename or "\0" in basename:
         raise ArgumentError(
             f"Names of checkpoints begin with a basename such as 'model.ckpt', without '/'; got {basename!r}."
@@ -152,7 +152,7 @@ def _checked_basename(basename: Any) -> str:
     return basename
 
 
-def _checked_count(name: str, value: Any) -> int:
+def _check_count(name: str, value: Any) -> int:
     try:
         count = operator.index(value)
     except TypeError:
@@ -162,18 +162,14 @@ def _checked_count(name: str, value: Any) -> int:
     return count
 
 
-def _checked_hours(hours: Any) -> float:
+def _check_hours(hours: Any) -> float:
     if isinstance(hours, bool) or not isinstance(hours, int | float) or not hours >= 0:
         raise ArgumentError(f"keep_every_n_hours is a number of hours, at least 0; got {hours!r}.")
     return float(hours)
 
 
-# MERGED _background
-# """Work that goes on while the caller does something else, one piece at a time."""
-
-
 class Background:
-    """Runs one piece of work on a thread; the interpreter does not end before it is done."""
+    """Runs one piece of work at a time on a thread; the interpreter does not end before it is done."""
 
     def __init__(self) -> None:
         # It stays: starting a thread for each piece costs the caller up to an interval of the interpreter's lock, 5 ms.
@@ -207,15 +203,11 @@ class Background:
         self.join()
 
 
-# MERGED _host
-# """Arrays of any kind, copied to the host's memory."""
-
-
 _ALIGNMENT = 64
 
 
-def copied(arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Returns copies that nobody else changes; all transfers from devices are under way before the first is awaited.
+def copy_to_host(arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Returns copies in the host's memory; all transfers from devices are started before the first is awaited.
 
     Raises:
         ArgumentError: If a key is not text, or a value not an array that can be kept in a file.
@@ -226,14 +218,15 @@ def copied(arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
             _attempt(key, start)
     # On a CPU, jax hands out its own buffer, which a step may be given to write to: always copied.
     found = {key: _on_host(key, value) for key, value in arrays.items()}
-    places = _places(list(found.values()))
-    for place, array in zip(places, found.values(), strict=True):
-        np.copyto(place, array)
-    return dict(zip(found, places, strict=True))
+    copies = _allocate(list(found.values()))
+    for copy, array in zip(copies, found.values(), strict=True):
+        np.copyto(copy, array)
+    return dict(zip(found, copies, strict=True))
 
 
-def _places(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Returns new arrays of the same shapes, in one piece of memory: the system hands that out faster than many."""
+def _allocate(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Returns new arrays of the same shapes and dtypes."""
+    # In one piece of memory: the system hands that out faster than many.
     starts = [0, *itertools.accumulate(-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays)]
     memory = np.empty(starts[-1], np.uint8)
     return [
@@ -269,10 +262,6 @@ def _check_key(key: Any) -> None:
         raise ArgumentError(f"A variable's name has at most {LONGEST} bytes; {key[:40]!r}... has {length}.")
 
 
-# MERGED _json
-# """What may be kept beside the arrays: JSON, checked before it is written."""
-
-
 def snapshot(extra: Any) -> dict[str, Any]:
     """Returns a copy of `extra`, as it will be read again.
 
@@ -291,7 +280,8 @@ def snapshot(extra: Any) -> dict[str, Any]:
 def _check(value: Any, place: str) -> None:
     if isinstance(value, dict):
         for key, inner in cast("dict[Any, Any]", value).items():
-            _check_json_key(key, place)
+            if not isinstance(key, str):
+                raise ArgumentError(f"JSON's keys are text; {place} has the key {key!r:.80}. Use str({key!r:.80}).")
             _check(inner, f"{place}[{key!r}]")
     elif isinstance(value, list | tuple):
         for index, inner in enumerate(cast("list[Any]", value)):
@@ -301,8 +291,3 @@ def _check(value: Any, place: str) -> None:
             f"What is kept beside the arrays must be JSON (dict, list, str, int, float, bool, None); {place} is "
             f"{value!r:.80} of type {type(value).__name__}. Convert it, or save it as an array."
         )
-
-
-def _check_json_key(key: Any, place: str) -> None:
-    if not isinstance(key, str):
-        raise ArgumentError(f"JSON's keys are text; {place} has the key {key!r:.80}. Use str({key!r:.80}).")

@@ -107,10 +107,6 @@ def outward(address: str, towards: str) -> str | None:
 
     All tasks must use addresses of one family, or Gloo does not connect them.
 
-    Args:
-        address: This task's, as the cluster names it; here it may lead to the loopback interface.
-        towards: The IP address of this machine from which it reaches others.
-
     Returns:
         The address, or `None` if there is none that can be used, or it is unknown.
     """
@@ -162,12 +158,6 @@ def listen(address: str, whose: str, others: Sequence[str], deadline: Deadline) 
     A name may have several addresses, of which each task reaches another; those that are not of this machine are passed
     over. Where a name leads to the loopback interface alone, which tasks of other machines cannot reach, it is also on
     the interfaces from which this machine reaches them.
-
-    Args:
-        address: Of the first task.
-        whose: Its name.
-        others: Addresses of the other tasks, where they are known.
-        deadline: Until when the name may resolve.
 
     Raises:
         AddressError: If the address does not resolve, is not of this machine, or its port is in use.

@@ -150,12 +150,6 @@ class Control:
 
         A run that has ended by an exception concerns the tasks that are in it. The program may handle the exception,
         on all tasks alike, and go on.
-
-        Args:
-            kind: The type of the exception.
-            message: Its text.
-            run: The run that has failed; `None` for the program.
-            cause: The record of another task's failure, if this one is its consequence.
         """
         value = {**(cause or self.record(kind, message, self.process)), "by": self.process}
         # No overwriting, so that the first stays. Another task was first, or the service has gone.
@@ -233,11 +227,6 @@ class Channel:
 
     def all_gather_object(self, topic: str, value: Any, seconds: float | None = None) -> list[Any]:
         """Contributes `value` (JSON) and returns every task's, in process order.
-
-        Args:
-            topic: The name of the call, which must be the same on all tasks.
-            value: JSON.
-            seconds: How long to wait for the others, instead of the channel's limit.
 
         Raises:
             MissingTaskError: If a task that is alive does not get here within the limit.

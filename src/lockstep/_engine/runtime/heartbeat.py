@@ -41,13 +41,7 @@ _ACCOUNTS = "accounts"
 
 
 class HeartbeatMonitor:
-    """Sends a heartbeat once a second, and watches those of the others while this task depends on them.
-
-    Args:
-        control: The task's control messages.
-        limits: The limits of its waits.
-        outage: Returns what is known of a lost connection to the first task, where there is one that may be lost.
-    """
+    """Sends a heartbeat once a second, and watches those of the others while this task depends on them."""
 
     def __init__(self, control: Control, limits: Limits, outage: Callable[[], Outage | None] | None = None) -> None:
         self._control = control

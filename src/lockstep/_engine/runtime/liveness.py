@@ -14,7 +14,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from lockstep._engine.runtime.launcher_files import write_error_file
@@ -57,28 +56,21 @@ class LivenessSockets:
                 selector.register(sock, selectors.EVENT_READ, process)
             while selector.get_map():
                 for key, _ in selector.select():
-                    state = _state_of(self._sockets[key.data])
-                    if state is not _State.OPEN:
+                    closed = _has_closed(self._sockets[key.data])
+                    if closed is not False:
                         selector.unregister(key.fileobj)
-                    if state is _State.CLOSED:
+                    if closed:
                         threading.Thread(target=_call_quietly, args=(on_close, control, key.data), daemon=True).start()
 
 
-class _State(Enum):
-    """The state of a connection: closed by the other process, or lost on the way, which heartbeats may outlast."""
-
-    OPEN = "open"
-    CLOSED = "closed"
-    LOST = "lost"
-
-
-def _state_of(sock: socket.socket) -> _State:
+def _has_closed(sock: socket.socket) -> bool | None:
+    """Returns whether the peer has closed the connection; `None` if it was lost on the way."""
     try:
-        return _State.OPEN if sock.recv(1024) else _State.CLOSED
+        return not sock.recv(1024)
     except BlockingIOError:
-        return _State.OPEN
-    except OSError:  # Reset, or out of reach: a cut of the network may do that.
-        return _State.LOST
+        return False
+    except OSError:
+        return None  # Reset, or out of reach: a cut of the network may do that, and heartbeats may outlast it.
 
 
 def _call_quietly(call: Callable[[Control, int], None], control: Control, process: int) -> None:

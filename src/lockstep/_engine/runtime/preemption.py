@@ -35,9 +35,6 @@ _local = threading.local()
 class Preemption:
     """One process' part in the common end.
 
-    Args:
-        control: Its control messages; `None` for a process alone.
-
     Attributes:
         progress: The place of its main thread.
         count: The number of sync points that it has passed.
@@ -124,10 +121,9 @@ class Preemption:
         self._wait_for_end()
         with self._changed:
             assert self._end is not None
-            if self.count < self._end:
-                self.count += 1
-                return
-        raise self._preempted()
+            if self.count >= self._end:
+                raise self._preempted()
+            self.count += 1
 
     def check(self) -> None:
         """Raises `Preempted` if the next sync point is beyond the agreed end; called while that is waited for."""

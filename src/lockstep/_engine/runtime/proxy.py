@@ -60,11 +60,13 @@ class Proxy:
 
     def add(self, carried: ProxiedConnection) -> None:
         """Takes a local connection, which it closes in the end; from any thread."""
-        self._enqueue(carried, None, b"")
+        self.carry(carried, None)
 
-    def carry(self, carried: ProxiedConnection, link: socket.socket, first: bytes = b"") -> None:
+    def carry(self, carried: ProxiedConnection, link: socket.socket | None, first: bytes = b"") -> None:
         """Carries on over the network connection `link`, of which `first` was read already; from any thread."""
-        self._enqueue(carried, link, first)
+        self._new.append((carried, link, first))
+        with contextlib.suppress(BlockingIOError):  # The pipe is full: the thread wakes up anyway.
+            self._wake_writer.send(b"!")
 
     def close_in_fork(self) -> None:
         """Closes inherited descriptors; the parent's connections stay open."""
@@ -76,20 +78,14 @@ class Proxy:
                 carried.link.close()
         self._selector.close()
 
-    def _enqueue(self, carried: ProxiedConnection, link: socket.socket | None, first: bytes) -> None:
-        self._new.append((carried, link, first))
-        with contextlib.suppress(BlockingIOError):  # The pipe is full: the thread wakes up anyway.
-            self._wake_writer.send(b"!")
-
     def _run(self) -> None:
         looked = time.monotonic()
         while True:
             for key, events in self._selector.select(_TICK_SECONDS):
                 if key.data is None:
                     self._dequeue()
-                else:
-                    carried, is_local = key.data
-                    self._serve(carried, is_local, events)
+                elif key.data[0] in self._carried:  # Else it was removed for the event before this one.
+                    self._serve(*key.data, events)
             if time.monotonic() - looked >= _TICK_SECONDS:
                 looked = time.monotonic()
                 for carried in list(self._carried):
@@ -132,31 +128,20 @@ class Proxy:
             self._flush(carried)
 
     def _serve(self, carried: ProxiedConnection, is_local: bool, events: int) -> None:
-        if carried not in self._carried:
-            return
-        if events & selectors.EVENT_READ:
-            if is_local:
-                self._read_local(carried)
-            elif carried.link is not None:
-                self._read_link(carried, carried.link)
-        if carried in self._carried:
-            self._flush(carried)
-
-    def _read_local(self, carried: ProxiedConnection) -> None:
-        data = _receive(carried.local)
-        if data:
+        sock = carried.local if is_local else carried.link
+        data = _receive(sock) if events & selectors.EVENT_READ and sock is not None else None
+        if data and is_local:
             carried.stream.add(data)
-        elif data is not None:
-            carried.is_open = False
-            carried.stream.end()
-
-    def _read_link(self, carried: ProxiedConnection, link: socket.socket) -> None:
-        data = _receive(link)
-        if data:
+        elif data:
             carried.received_at = time.monotonic()
             self._take(carried, data)
+        elif data is not None and is_local:
+            carried.is_open = False
+            carried.stream.end()
         elif data is not None:
             self._drop_and_wait(carried)
+        if carried in self._carried:
+            self._flush(carried)
 
     def _take(self, carried: ProxiedConnection, data: bytes) -> None:
         try:

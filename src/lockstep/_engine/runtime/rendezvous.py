@@ -61,14 +61,6 @@ class Roster:
 class RendezvousServer:
     """The first task's side of the rendezvous: collects hellos, then sends everyone the verdict.
 
-    Args:
-        roster: The tasks that must arrive.
-        hello: The first task's own hello.
-        check: Returns what is wrong with all hellos together, or `None`.
-        secret: The secret that all tasks must know.
-        socket_dir: This process' private directory; tasks that can enter it are on this machine.
-        seconds: How long all may take to arrive, from now on; also the first task's own name to resolve.
-
     Attributes:
         ip: The address of this machine that all tasks are to use for the first one, once `collect` has returned.
 
@@ -137,12 +129,7 @@ class RendezvousServer:
         return self._listener
 
     def release(self, keep: Callable[[int, socket.socket], None] | None = None, **more: Any) -> None:
-        """Sends every task the verdict "go", and what else it needs to know.
-
-        Args:
-            keep: Takes over the connection with each task; without it they are closed.
-            more: JSON that goes with the verdict.
-        """
+        """Sends every task the verdict "go", and what else it needs to know."""
         self._send_all({"go": True, **more})
         if keep is not None:
             for process, connection in self._arrived.items():
@@ -249,13 +236,7 @@ class ServiceProxy(Protocol):
 
 
 class LateJoinServer:
-    """Serves the first task's address when all have arrived: connects those that take part, and refuses all others.
-
-    Args:
-        listener: The first task's.
-        roster: The tasks that take part.
-        service_proxy: Takes over connections for jax's service; `None` if that is reached in another way.
-    """
+    """Serves the first task's address when all have arrived: connects those that take part, and refuses all others."""
 
     def __init__(self, listener: AuthenticatedListener, roster: Roster, service_proxy: ServiceProxy | None) -> None:
         self._listener = listener

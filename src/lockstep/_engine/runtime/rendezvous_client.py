@@ -75,14 +75,7 @@ class _Conversation:
 
 
 class RendezvousClient:
-    """Speaks with the first task.
-
-    Args:
-        roster: The tasks, in process order.
-        process: The index of this one.
-        hello: Its description of itself: task, cluster, versions.
-        secret: The job's secret.
-    """
+    """Speaks with the first task."""
 
     def __init__(self, roster: Roster, process: int, hello: Mapping[str, Any], secret: Secret | None = None) -> None:
         self._roster = roster
@@ -94,10 +87,6 @@ class RendezvousClient:
 
     def report(self, seconds: float, keep: Callable[[int, socket.socket], None] | None = None) -> Admission:
         """Reports, and returns when all tasks have arrived.
-
-        Args:
-            seconds: How long to wait for them.
-            keep: Takes over the connection with the first task; without it that is closed.
 
         Raises:
             AddressError: If the first task's name does not resolve.
@@ -121,11 +110,6 @@ class RendezvousClient:
 
     def reach_service(self, seconds: float, stream: str, resumes: bool) -> tuple[socket.socket, bytes]:
         """Connects to jax's service through the first task, in one attempt, after `report`.
-
-        Args:
-            seconds: How long to wait for the connection and the answers.
-            stream: The name of the stream that the connection carries.
-            resumes: Whether another connection has carried it before.
 
         Returns:
             The connection, and what has come from it already.

@@ -71,13 +71,6 @@ def serve(
 ) -> str:
     """Collects the other tasks, chooses the transport, and releases them when the service is up.
 
-    Args:
-        server: The first task's side of the rendezvous.
-        roster: The tasks that must arrive.
-        socket_dir: This process' directory, if there is one.
-        has_mtls: Whether there are certificates.
-        keep: Takes over the connection with each task.
-
     Returns:
         The address for jax.
     """

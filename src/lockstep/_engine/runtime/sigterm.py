@@ -46,8 +46,13 @@ class _Watch:
         if not self._can_handle():
             yield
             return
-        self.prepare()  # A run of a process that has joined nobody comes here first.
-        _, writer = self._listen()
+        self.prepare()  # A run of a process that trains alone comes here first.
+        if self._pipe is None:
+            self._pipe = os.pipe()
+            os.set_blocking(self._pipe[1], False)
+            reader = self._pipe[0]
+            threading.Thread(target=self._read_pipe, args=(reader,), name="lockstep-sigterm", daemon=True).start()
+        writer = self._pipe[1]
         self._callback, self._error = callback, None
         previous = signal.signal(signal.SIGTERM, self._handle)
         if previous != self._handle:  # It stays in place after a run that was asked to end.
@@ -85,15 +90,6 @@ class _Watch:
             and threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGTERM) not in (signal.SIG_IGN, None)
         )
-
-    def _listen(self) -> tuple[int, int]:
-        if self._pipe is None:
-            self._pipe = os.pipe()
-            os.set_blocking(self._pipe[1], False)
-            threading.Thread(
-                target=self._read_pipe, args=(self._pipe[0],), name="lockstep-sigterm", daemon=True
-            ).start()
-        return self._pipe
 
     def _read_pipe(self, reader: int) -> None:
         while data := os.read(reader, 64):

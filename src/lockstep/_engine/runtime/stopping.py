@@ -51,11 +51,6 @@ class Stopping:
     def stops_here(self, run: Run, wants: bool, seconds: float) -> bool:
         """Passes the next point of a run, on the main thread; returns whether all tasks stop there.
 
-        Args:
-            run: The training.
-            wants: Whether this task wants to stop.
-            seconds: How long to wait for the others' points.
-
         Raises:
             MissingTaskError: If one does not answer in time.
             PeerError: If one has failed or left.
