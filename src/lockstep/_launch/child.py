@@ -91,11 +91,13 @@ class Child:
 
     def kill(self, now: float) -> None:
         """Kills the group."""
+        # Set, so that its exit counts as the launcher's doing.
         self._asked_at = self._asked_at or time.time()
         self._kill(now)
 
     def give_up(self, now: float, reason: str) -> None:
         """Kills the group of a task that does not go on, which is a failure of its own."""
+        # Not counted as asked to end: its exit is a failure, and may be restarted.
         self.given_up = reason
         self._kill(now)
 
@@ -123,6 +125,7 @@ class Child:
             self.kill(now)
         if self.exit is not None:
             reap(self.group)
+            # Signal 0 tells whether a process of the group is left.
             self.is_gone = now >= self._give_up_at or not self._signal(0)
 
     def _signal(self, number: int) -> bool:
@@ -175,6 +178,7 @@ def _terminal(columns: int) -> tuple[int, int]:
     """Opens a pseudo-terminal that passes bytes on unchanged."""
     reader, writer = os.openpty()
     attributes = termios.tcgetattr(writer)
+    # Output flags: no "\r\n" for "\n", so that logs hold the same bytes as with a pipe. Local flags: no echo.
     attributes[1] &= ~termios.OPOST
     attributes[3] &= ~termios.ECHO
     termios.tcsetattr(writer, termios.TCSANOW, attributes)
@@ -185,6 +189,7 @@ def _terminal(columns: int) -> tuple[int, int]:
 def die_with(launcher: int) -> None:
     """Has the calling process, a fork of the process `launcher`, killed when that ends; ends it if it has already."""
     _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The launcher may have ended between the fork and the call above.
     if os.getppid() != launcher:
         os._exit(128 + signal.SIGKILL)
 

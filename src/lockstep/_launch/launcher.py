@@ -75,11 +75,10 @@ def launch(
         restart_delay=restart_delay,
         report=None if report is None else Path(report),
     )
-    return _launch(command_of(program), options)
-
-
-def _launch(command: Sequence[str], options: Options) -> int:
+    command = command_of(program)
     tasks = tasks_of(options)
+    # Closed in reverse order. The warden goes first: it kills processes that are left, before their files are removed;
+    # orphans are adopted until then, and a signal is collected until all is closed.
     with (
         Reservation(len(tasks), options.port_base) as ports,
         Interrupts() as interrupts,

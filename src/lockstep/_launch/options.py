@@ -32,6 +32,7 @@ class Options:
     port_base: int | None = None
     log_dir: Path | None = None
     join_timeout: float | None = None
+    # Seconds for the others to fail by themselves: the root cause may report later than its consequences.
     settle: float = 1.0
     grace: float | None = None
     max_restarts: int = 0
@@ -98,6 +99,7 @@ def _check_seconds(name: str, seconds: float | None) -> None:
 
 def shield_module(arguments: Sequence[str]) -> list[str]:
     """Puts `--` before the `-m` of `lockstep run`, so that, as with Python, what follows is not read as options."""
+    # Typer would take an option of the module, such as --workers, for one of its own.
     position = 1
     while position < len(arguments) and arguments[position].startswith("-") and arguments[position] != "--":
         if arguments[position] == "-m":

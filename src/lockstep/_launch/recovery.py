@@ -11,6 +11,7 @@ from typing import Any
 from lockstep._launch.console import Console
 from lockstep._launch.task_files import ProgressRecord
 
+# Times of marks are exact; this only bounds how late the note is.
 _LOOK_SECONDS = 0.2
 # Names of stages, with the mark of the tasks that ends each; "restored" is not there without a checkpoint.
 _STAGES = (("restart", "joined"), ("build", "restored"), ("restore", "called"), ("compile", "stepped"))
@@ -73,9 +74,10 @@ class Recovery:
     def _write(self, line: Mapping[str, Any]) -> None:
         if self._report is None:
             return
+        # Opened anew for each line, so that it may be moved away meanwhile.
         try:
             with self._report.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
             self._console.note(f"The report cannot be written: {error.strerror}.")
-            self._report = None
+            self._report = None  # Said once; training matters more.

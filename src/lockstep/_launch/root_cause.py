@@ -12,6 +12,7 @@ from lockstep._launch.child import Exit
 from lockstep._launch.task import PREEMPTED, Task
 from lockstep._launch.task_files import ErrorRecord
 
+# A line of Python's traceback.
 _FRAME = re.compile(r'  File ".*", line \d+')
 # From nearest to the root cause to farthest.
 _KILLED, _RAISED, _EXITED, _FOLLOWED = range(4)
@@ -61,6 +62,7 @@ class Ended:
         """The distance of such an end from the root cause."""
         if self.error is not None and self.error.secondary:
             return _FOLLOWED
+        # Killed from outside, which no other task does.
         if self.exit.code < 0 and self.exit.code != -signal.SIGABRT and not self.was_ended:
             return _KILLED
         if self.error is not None:
@@ -76,6 +78,7 @@ class Ended:
 
 def root_cause(ends: Collection[Ended]) -> Ended | None:
     """Returns the end that caused the others, or None if no task failed; an evaluator never makes workers fail."""
+    # By rank before time: a consequence may be reported before its cause is noticed.
     failed = [end for end in ends if end.has_failed]
     return min(failed, key=lambda end: (end.task.is_evaluator, end.rank, end.time), default=None)
 

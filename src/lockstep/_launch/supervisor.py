@@ -137,7 +137,7 @@ class Attempt:
 
     def start(self) -> None:
         """Starts every task, workers first."""
-        sys.stdout.flush()
+        sys.stdout.flush()  # A fork would write the buffered text again.
         self._recovery.started()
         for task in tasks_of(self._options):
             self._children.append(self._start(task))
@@ -147,6 +147,7 @@ class Attempt:
         self._supervisor = Supervisor(self._children, self._output, self._launch, self._watch)
         self._supervisor.run()
         ends = [self._ended(child) for child in self._children]
+        # After the reports of the tasks were read: it may take as long as the reader of the output.
         self._supervisor.drain()
         return Outcome(ends, root_cause(ends), self._supervisor.interrupted, self._progress())
 
@@ -282,6 +283,7 @@ class Supervisor:
     def _handle_signal(self, received: signal.Signals | None, now: float) -> None:
         if received is None:
             return
+        # From now on a reader that does not read is not waited for.
         self._is_leaving = True
         if not self._is_due(now):
             # A failure that was already ending the tasks stays the reason.
@@ -289,7 +291,7 @@ class Supervisor:
                 self.interrupted = received
             self._end_at = now
             self._console.note(f"Received {received.name}: ending all tasks. Ctrl-C kills them at once.")
-        elif received == signal.SIGINT:
+        elif received == signal.SIGINT:  # A second Ctrl-C, while the tasks end.
             self._each(lambda child: child.kill(now))
 
     def _handle_failures(self, now: float) -> None:

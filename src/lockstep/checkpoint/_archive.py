@@ -46,6 +46,7 @@ class Archive:
     def __init__(self, file: str) -> None:
         self.file = file
         self._descriptor = _open(file)
+        # Closed with the last reference too: a reader keeps it open beyond its file.
         self.close = weakref.finalize(self, os.close, self._descriptor)
         try:
             status = os.fstat(self._descriptor)
@@ -71,6 +72,7 @@ class Archive:
             CheckpointError: If it is damaged.
         """
         info, layout = self._members[member_of(key)], self.manifest.layouts[key]
+        # Compared, not parsed: numpy's own reader would evaluate it.
         header = layout.header()
         try:
             array: NDArray[Any] = np.empty(layout.shape, layout.dtype)
@@ -208,6 +210,7 @@ def write(file: str, step: int, arrays: Mapping[str, NDArray[Any]], extra: dict[
 
 
 def _add(archive: zipfile.ZipFile, name: str, size: int, data: Iterable[Any]) -> None:
+    # zipfile must know the size before it writes, to use Zip64 for parts of more than 2 GiB.
     info = zipfile.ZipInfo(name)
     info.file_size = size
     with archive.open(info, "w") as member:

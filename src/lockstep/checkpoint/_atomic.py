@@ -48,14 +48,15 @@ def replaced(path: str, ending: str = "") -> Generator[str]:
     temporary = _temporary(path) + ending
     try:
         yield temporary
+        # Before the rename: else a crash may leave the new name with none of the bytes.
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
+        os.replace(temporary, path)  # In one step, on POSIX file systems.
+    except BaseException:  # Also KeyboardInterrupt and SystemExit.
         with suppress(OSError):
             os.unlink(temporary)
         raise
-    _sync(directory)
+    _sync(directory)  # Else the name may be the old one after a crash.
 
 
 @contextmanager
@@ -104,6 +105,7 @@ def age(path: str) -> float:
         FileNotFoundError: If it is not there.
     """
     changed = os.stat(path).st_mtime
+    # A new file shows the clock of the file system, which may be another machine's.
     try:
         with tempfile.TemporaryFile(dir=os.path.dirname(path) or ".") as fresh:
             return os.fstat(fresh.fileno()).st_mtime - changed
@@ -128,6 +130,7 @@ def _sync(directory: str) -> None:
         os.close(descriptor)
 
 
+# Of <fcntl.h> and <linux/fs.h>; Python has no renameat2.
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 # Tries again if another process has put its own directory in the same place meanwhile.
@@ -151,6 +154,7 @@ def merge(new: Path, target: Path, aside: Path) -> None:
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Returns names of files in the order in which they may be replaced one by one: those that list others last."""
+    # An export's manifest comes last: until then the old one describes files that are still there.
     return sorted(names, key=lambda name: (name.endswith((".json", ".pb")), name))
 
 
@@ -175,6 +179,7 @@ def take_place(new: Path, target: Path, aside: Path) -> None:
                 target.replace(aside)
         new.replace(target)
     finally:
+        # Whatever was raised, something complete lies at the target.
         if target.exists():
             remove(aside)
         elif aside.exists():

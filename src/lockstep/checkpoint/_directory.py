@@ -50,8 +50,8 @@ class Directory:
             if not self._is_known:
                 # Before the first checkpoint: go on with what earlier writers left.
                 _atomic.remove_leftovers(self._path)
-                if found := found_in(self._path, self._basename):
-                    self._retention.recover(found.listed, found.since)
+                if found := _read_earlier(self._path, self._basename):
+                    self._retention.recover(*found)
                 self._is_known = True
         name = f"{self._basename}-{step}"
         file = file_of(os.path.join(self._path, name))
@@ -72,7 +72,7 @@ class Directory:
             try:
                 if remove_unless_pinned(os.path.join(self._path, old.name)):
                     self._retention.drop(old)
-            except OSError as error:
+            except OSError as error:  # It stays listed, and is tried again after the next save.
                 _log.warning("Ignoring: %s", error)
         self._write_state(saved)
 
@@ -99,21 +99,8 @@ def _failing(file: str) -> Generator[None]:
         ) from error
 
 
-@dataclass(frozen=True)
-class Found:
-    """Checkpoints of an earlier writer.
-
-    Attributes:
-        listed: The checkpoints that may have to go, from the oldest to the newest.
-        since: From when on the period counts for which one is kept for ever, if it is known.
-    """
-
-    listed: list[Saved]
-    since: float | None
-
-
-def found_in(directory: str, basename: str) -> Found | None:
-    """Returns the checkpoints of an earlier writer, or `None` if no file `checkpoint` can be read."""
+def _read_earlier(directory: str, basename: str) -> tuple[list[Saved], float | None] | None:
+    """Returns the list and the time of an earlier writer, or `None` if no file `checkpoint` can be read."""
     try:
         state = read_state(directory)
     except FileNotFoundError:
@@ -122,9 +109,8 @@ def found_in(directory: str, basename: str) -> Found | None:
         file = state_file(directory)
         _log.warning("%s is damaged (%s): checkpoints from before are never removed.", file, error)
         return None
-    return Found(
-        [*_still_there(directory, state), *_not_yet_listed(directory, basename, state)], state.last_preserved_timestamp
-    )
+    listed = [*_still_there(directory, state), *_not_yet_listed(directory, basename, state)]
+    return listed, state.last_preserved_timestamp
 
 
 def _still_there(directory: str, state: CheckpointState) -> list[Saved]:
@@ -202,6 +188,7 @@ class Retention:
         self.listed.remove(saved)
 
     def _preserve(self, saved: Saved) -> bool:
+        # Past the one that is kept: after a pause of several periods only one is kept for them.
         late = saved.time - self.since
         if late <= self.period:
             return False

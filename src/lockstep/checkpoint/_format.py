@@ -45,6 +45,7 @@ def text_of(dtype: DType) -> str | None:
     """Returns the text of a dtype, or `None` if values of it are not kept in checkpoints."""
     if dtype.name in _EXTRA:
         return dtype.name
+    # Structured dtypes, objects and text of length 0 have codes that do not match.
     code = dtype.str
     return code if dtype.kind in _KINDS and dtype.itemsize and _CODE.fullmatch(code) else None
 
@@ -63,6 +64,7 @@ def dtype_of(text: Any) -> DType:
         dtype = np.dtype(text) if _CODE.fullmatch(text) else None
     except TypeError:
         dtype = None
+    # One spelling for each dtype: a file that says it in another way was not written here.
     if dtype is None or text_of(dtype) != text:
         raise ValueError(f"{text!r:.40} is not a dtype that is kept in checkpoints here")
     return dtype
@@ -152,7 +154,7 @@ def decode_manifest(data: bytes) -> Manifest:
         raise ValueError(f"its version is {fields.get('version')!r:.40}, which is not known here; update lockstep")
     layouts = {key: _layout(key, value) for key, value in _object(fields, "arrays").items()}
     time = fields.get("time")
-    if type(time) not in (int, float):
+    if not isinstance(time, int | float) or isinstance(time, bool):
         raise ValueError(f"{time!r:.40} is not a time")
     return Manifest(_count(fields.get("step")), float(time), layouts, _object(fields, "extra"))
 

@@ -30,6 +30,7 @@ def on_disk(directory: str | os.PathLike[str]) -> list[str]:
         return []
     except OSError as error:
         raise CheckpointError(f"The directory {path} cannot be read: {error}. Make it readable.") from error
+    # A leading dot marks temporary files.
     stems = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX) and not name.startswith(".")]
     named = sorted((step_of(stem), stem) for stem in stems if step_in(stem) is not None)
     return [os.path.join(path, stem) for _, stem in named]
@@ -132,6 +133,7 @@ def newest(
     path = path_of(directory)
     complaints: list[str] = []
     found: _T | None = None
+    # Files may go between the listing and the reading: a complaint counts only if the list has not changed meanwhile.
     for _ in range(_ATTEMPTS):
         before = _stamp(path, latest_filename)
         found, complaints = _first(path, attempt, latest_filename)
@@ -179,6 +181,7 @@ def _stamp(directory: str, latest_filename: str | None) -> tuple[int, int] | Non
         status = os.stat(state_file(directory, latest_filename))
     except OSError:
         return None
+    # The inode too: each writing makes a new file, and clocks of file systems are coarse.
     return status.st_ino, status.st_mtime_ns
 
 

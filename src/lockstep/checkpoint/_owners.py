@@ -86,7 +86,8 @@ def _start(pid: int) -> int:
     """Returns when a process started, in the kernel's ticks; -1 if it has ended and waits for its parent, else 0."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
+            fields = file.read().rpartition(")")[2].split()  # The name before it may hold anything.
     except OSError:
         return 0
+    # A zombie still answers to signal 0. Field 22 of proc(5), of which two were cut off, is the start.
     return -1 if fields[0] in "ZXx" else int(fields[19])

@@ -52,6 +52,7 @@ def pinned(prefix: str | os.PathLike[str]) -> Generator[str]:
     name = prefix_of(prefix)
     pin = _pin(os.path.abspath(name))
     done = threading.Event()
+    # A thread, because the reader may be inside a long read of its own.
     refresher = threading.Thread(target=_refresh, args=(pin, done), name="lockstep-pin", daemon=True)
     if pin:
         refresher.start()
@@ -74,12 +75,14 @@ def remove_unless_pinned(prefix: str) -> bool:
         OSError: If it cannot be removed.
     """
     file = file_of(prefix)
+    # Read and write: NFS grants an exclusive lock only on such a descriptor.
     try:
         descriptor = os.open(file, os.O_RDWR)
     except FileNotFoundError:
         return True
     try:
         directory, name = os.path.split(prefix)
+        # A reader that is pinning it holds a shared lock for that moment.
         if not _lock(descriptor, fcntl.LOCK_EX) or name in _pinned_names(os.path.join(directory, _DIRECTORY)):
             return False
         os.unlink(file)
@@ -117,7 +120,7 @@ def _locked(file: str) -> int:
     end, pause = time.monotonic() + _PATIENCE, threading.Event()
     while True:
         try:
-            descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+            descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # Not to wait, should it be a pipe.
         except OSError as error:
             raise CheckpointError(
                 f"{file} cannot be pinned: {error}. The writer removes old checkpoints; take a newer one, as "

@@ -79,7 +79,7 @@ def load_checkpoint(ckpt_dir_or_file: str | os.PathLike[str]) -> CheckpointReade
     Source: `tf.train.load_checkpoint`.
     """
     path = path_of(ckpt_dir_or_file)
-    if not os.path.isdir(path):
+    if not os.path.isdir(path):  # TensorFlow's rule: a directory stands for its newest checkpoint.
         return CheckpointReader(path)
     reader = newest(path, CheckpointReader)
     if reader is None:
@@ -126,6 +126,7 @@ def _find(name: object, names: Collection[str]) -> str | None:
         raise ArgumentError(f"A variable is named by a str; got {name!r:.80} of type {type(name).__name__}.")
     if name in names:
         return name
+    # TensorFlow's programs name tensors as often as variables.
     short = name.removesuffix(_TENSOR)
     return short if short in names else None
 

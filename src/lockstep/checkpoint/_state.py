@@ -67,6 +67,7 @@ def read_state(directory: str, latest_filename: str | None = None) -> Checkpoint
     """
     with open(state_file(directory, latest_filename), "rb") as file:
         found = list(_parse_fields(file.read()))
+    # The last one counts where a field is repeated, as in protocol buffers.
     newest, paths = _texts(found, _NEWEST), _texts(found, _ALL)
     if not newest or not newest[-1]:
         raise ValueError(f"it has no {_NEWEST}")
@@ -171,6 +172,7 @@ def _from(directory: str, path: str) -> str:
 
 
 def _relative(path: str, directory: str) -> str:
+    # As TensorFlow does, so that a directory may be moved; paths outside of it stay absolute.
     relative = os.path.relpath(path, directory or ".")
     return os.path.abspath(path) if relative.split(os.sep)[0] == os.pardir else relative
 
@@ -197,6 +199,7 @@ def _numbers(found: list[tuple[str, str | float]], name: str) -> list[float]:
 
 
 _QUOTED = r"""(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
+# A name, and adjacent strings (which are one, as in C) or a number; separators are optional.
 _FIELD = re.compile(rf"(\w+)\s*:\s*((?:{_QUOTED}\s*)+|[-+.\w]+)\s*[,;]?")
 _BLANK = re.compile(r"(?:\s|#[^\n]*)*")
 _ESCAPE = re.compile(r"\\([0-7]{1,3}|[xX][0-9a-fA-F]{1,2}|.)")
@@ -216,6 +219,7 @@ def _parse_fields(text: bytes) -> Iterator[tuple[str, str | float]]:
     Raises:
         ValueError: If the text is no such format.
     """
+    # Each byte is one character, so that escapes and raw bytes mean the same.
     source = text.decode("latin-1")
     position = _skip_blank(source, 0)
     while position < len(source):

@@ -109,6 +109,7 @@ class CheckpointStore:
             raise CheckpointError(f"The store of {self._path} is closed. Make a new CheckpointStore to save in it.")
         step = _check_count("step", step)
         kept = snapshot(extra or {})
+        # One at a time: each that waits would hold another copy of the model in memory.
         self._background.join()
         copies = copy_to_host(arrays)
         self._background.start(lambda: self._directory.save(step, copies, kept))
@@ -136,7 +137,7 @@ class CheckpointStore:
         Raises:
             CheckpointError: If what was saved last could not be written.
         """
-        self._is_closed = True
+        self._is_closed = True  # Also if the last save has failed: its error is raised once.
         self._background.close()
 
 
@@ -272,7 +273,7 @@ def snapshot(extra: Any) -> dict[str, Any]:
         raise ArgumentError(f"What is kept beside the arrays is a dict of JSON values; got {extra!r:.80}.")
     try:
         _check(dict(extra), "extra")
-        return json.loads(json.dumps(dict(extra)))
+        return json.loads(json.dumps(dict(extra)))  # Tuples become lists now, and not only when it is read.
     except RecursionError:
         raise ArgumentError("extra is nested too deeply for JSON, or contains itself. Make it flatter.") from None
 

@@ -106,9 +106,6 @@ def outward(address: str, towards: str) -> str | None:
     """Returns the IP address, of those that `address` has, at which other tasks can reach this process.
 
     All tasks must use addresses of one family, or Gloo does not connect them.
-
-    Returns:
-        The address, or `None` if there is none that can be used, or it is unknown.
     """
     try:
         ips = [endpoint.ip for endpoint in lookup(address)]

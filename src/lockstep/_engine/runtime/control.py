@@ -253,6 +253,7 @@ class Channel:
 
     def _wait_for(self, process: int, topic: str, seconds: float, deadline: float) -> dict[str, Any]:
         control = self._control
+        # In slices: a blocking read of the store cannot be interrupted when another task fails.
         while True:
             try:
                 return control.get(f"{self._name}/{self._turn}/{process}", _SLICE_SECONDS)

@@ -34,6 +34,7 @@ def first_difference(values: Sequence[Any], tasks: Sequence[str]) -> str | None:
     if len(set(texts)) == 1:
         return None
     counts = Counter(texts)
+    # The first of those that are equally frequent, which is the chief's where there is a tie of all.
     usual = max(texts, key=lambda t: counts[t])
     odd = [i for i, t in enumerate(texts) if t != usual]
     reference = texts.index(usual)

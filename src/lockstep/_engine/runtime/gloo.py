@@ -72,6 +72,7 @@ def bind(ip: str) -> Listeners:
     if factory is None:
         _log.debug("This version of jax makes its collectives in another way; Gloo listens where it likes.")
         return listeners
+    # There is no setting for the host name: JAX passes none, and Gloo takes what the machine's own name resolves to.
     theirs = xla_bridge.make_cpu_client
 
     def make() -> Any:

@@ -76,6 +76,7 @@ def configured_devices() -> int:
     import jax
 
     settings: Any = jax.config
+    # The flag came before the setting, and still works.
     flag = re.search(r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
     return max(int(settings.jax_num_cpu_devices), int(flag[1]) if flag else 1)
 

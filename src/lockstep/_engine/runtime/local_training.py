@@ -20,17 +20,9 @@ _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 
 @dataclass
 class _Joined:
-    """Strategy with which this process has joined its cluster.
+    """Strategy with which this process has joined its cluster."""
 
-    Attributes:
-        strategy: A reference that does not keep it alive.
-        name: The name of its type.
-        workers: The number of processes that train together.
-        is_used: Set once its scope was opened.
-        has_warned: Set once a training was warned of.
-    """
-
-    strategy: weakref.ref[Any]
+    strategy: weakref.ref[Any]  # It must not keep the strategy alive: see `warn`.
     name: str
     workers: int
     is_used: bool = False

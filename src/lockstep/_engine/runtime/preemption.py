@@ -147,6 +147,7 @@ class Preemption:
             if self._control is None:
                 self._end = self.count
             self._changed.notify_all()
+        # The grace counts from the request: SIGKILL follows it, with Kubernetes and Slurm after 30 s.
         threading.Thread(target=self._expire, name="lockstep-grace", daemon=True).start()
         self.wake()
 
@@ -166,6 +167,7 @@ class Preemption:
             control.set(f"{_DIRECTORY}/{control.process}", self.count, overwrite=True)
             self._is_published = True
             found = control.listing(_DIRECTORY)
+        # The highest count: every task can still reach it, and none has passed it.
         counts = [int(found[str(i)]) for i in range(len(control.tasks)) if str(i) in found]
         if len(counts) == len(control.tasks):
             with self._changed:

@@ -53,7 +53,7 @@ class Proxy:
         for s in (self._wake_reader, self._wake_writer):
             s.setblocking(False)
         self._selector.register(self._wake_reader, selectors.EVENT_READ)
-        # A forked process must not make this one's end look like life.
+        # A forked process that keeps a connection open would hide this one's end.
         os.register_at_fork(after_in_child=self.close_in_fork)
         self._thread = threading.Thread(target=self._run, name="lockstep-relay", daemon=True)
         self._thread.start()
@@ -84,8 +84,10 @@ class Proxy:
             for key, events in self._selector.select(_TICK_SECONDS):
                 if key.data is None:
                     self._dequeue()
-                elif key.data[0] in self._carried:  # Else it was removed for the event before this one.
-                    self._serve(*key.data, events)
+                    continue
+                carried, is_local = key.data
+                if carried in self._carried:  # Else it was removed for the event before this one.
+                    self._serve(carried, is_local, events)
             if time.monotonic() - looked >= _TICK_SECONDS:
                 looked = time.monotonic()
                 for carried in list(self._carried):

@@ -37,7 +37,7 @@ def seeded(seed: int) -> dict[str, Any]:
     before = snapshot()
     try:
         random.seed(seed)
-        np.random.seed(seed % 2**32)
+        np.random.seed(seed % 2**32)  # It takes no more than 32 bits.
         return snapshot()
     finally:
         restore(before)

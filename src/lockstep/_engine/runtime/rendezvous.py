@@ -99,10 +99,7 @@ class RendezvousServer:
         return self._local.issuperset(self._hellos)
 
     def collect(self) -> AuthenticatedListener:
-        """Waits for every task; then everyone waits for `release`.
-
-        Returns:
-            The listener, which is not served now. To close it frees the address.
+        """Waits for every task; then all wait for `release`. Returns the listener, which is not served now.
 
         Raises:
             MissingTaskError: If a task has not arrived at the limit.
@@ -177,11 +174,8 @@ class RendezvousServer:
         if index >= len(self._roster.names):
             raise MismatchError(self._check([self._hellos[0], hello]) or f"Unknown task: {hello['task']!r}.")
         self._hellos[index] = hello
-        if (
-            self._socket_dir
-            and connection.session
-            and hello.get("sees") == connection.session.token_mac(self._socket_dir.token)
-        ):
+        own, session = self._socket_dir, connection.session
+        if own and session and hello.get("sees") == session.token_mac(own.token):
             self._local.add(index)
 
     def _on_disconnect(self, connection: Connection) -> None:

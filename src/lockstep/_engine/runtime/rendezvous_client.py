@@ -111,9 +111,6 @@ class RendezvousClient:
     def reach_service(self, seconds: float, stream: str, resumes: bool) -> tuple[socket.socket, bytes]:
         """Connects to jax's service through the first task, in one attempt, after `report`.
 
-        Returns:
-            The connection, and what has come from it already.
-
         Raises:
             OSError: If the first task cannot be reached, or hangs up.
             MissingTaskError: If it does not answer.

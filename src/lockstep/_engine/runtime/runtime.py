@@ -177,6 +177,7 @@ class Runtime:
         if control is None:
             with self.preemption.run():
                 return call()[0]
+        # Inside another call that one says where the main thread is.
         is_outermost = not control.runs
         with self.collective_region(doing):
             with account.being(progress.DEVICES):
@@ -197,6 +198,7 @@ class Runtime:
             return error
         assert self._control is not None and self._watchdog is not None
         try:
+            # Before, because most tasks that end say so; after, because one may have while it was waited for.
             self._control.check_peers()
             gone = self._watchdog.suspects()
             self._control.check_peers()

@@ -69,11 +69,7 @@ def serve(
     has_mtls: bool,
     keep: Callable[[int, socket.socket], None] | None = None,
 ) -> str:
-    """Collects the other tasks, chooses the transport, and releases them when the service is up.
-
-    Returns:
-        The address for jax.
-    """
+    """Collects the other tasks and releases them when the service is up; returns the address for jax."""
     listener = server.collect()
     target: str | tuple[str, int]
     if socket_dir is None or has_mtls:

@@ -20,6 +20,7 @@ from lockstep._engine.runtime.heartbeat import HeartbeatMonitor
 from lockstep._engine.runtime.limits import Limits
 from lockstep.errors import Preempted
 
+# The last task to end is waited for no longer than this by the others.
 _POLL_SECONDS = 0.05
 _NOTICE_SECONDS = 60.0
 
@@ -50,7 +51,7 @@ def _leave(control: Control, heartbeat: HeartbeatMonitor, limits: Limits) -> Non
     control.is_over = True
     heartbeat.stop()
     failure.uninstall()
-    gc.unfreeze()
+    gc.unfreeze()  # A strategy froze what the imports had made.
 
 
 def _report(control: Control, failed: dict[str, Any]) -> None:

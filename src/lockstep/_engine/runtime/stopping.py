@@ -84,6 +84,7 @@ class Stopping:
                 self._publish(run, training)
 
     def _publish(self, run: Run, training: _Training) -> None:
+        # By the main thread or the heartbeat's, whichever comes first.
         with self._lock:
             if training.is_published:
                 return

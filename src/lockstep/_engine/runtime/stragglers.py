@@ -70,6 +70,7 @@ class Stragglers:
         )
 
 
+# Enough to see the user's line below those of Keras or of a data loader.
 _FRAMES = 12
 _READER = "lockstep-reader"
 
@@ -112,6 +113,7 @@ def stacks(progress: Progress) -> str:
 
 
 def _stack(thread: int) -> str:
+    # The only way to another thread's stack without a signal.
     frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
     if frame is None:
         return "  (it has ended)\n"

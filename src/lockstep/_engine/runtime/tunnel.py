@@ -27,15 +27,10 @@ _REFUSED_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Outage:
-    """A lost connection to the first task.
+    """A lost connection to the first task."""
 
-    Attributes:
-        seconds: For how long nothing has come from there.
-        final: Why no other connection will be made, if that is known.
-    """
-
-    seconds: float
-    final: str = ""
+    seconds: float  # Since the last byte came.
+    final: str = ""  # Why no other connection will be made, if that is known.
 
 
 class TunnelServer:
@@ -80,6 +75,7 @@ class Tunnel:
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(path)
         self._server.listen(16)
+        # A forked process must not accept connections that this one would carry.
         os.register_at_fork(after_in_child=self._server.close)
         threading.Thread(target=self._serve, name="lockstep-tunnel", daemon=True).start()
 
