@@ -89,7 +89,7 @@ def remove_leftovers(directory: str, ending: str = "") -> None:
     last = _TEMPORARY + ending
     with os.scandir(directory) as entries:
         for entry in [e for e in entries if e.name.startswith(".") and e.name.endswith(last)]:
-            owner = _owners.owned(entry.name.removesuffix(last))
+            owner = _owners.parse_tag(entry.name.removesuffix(last))
             if owner is None or owner.life is Life.ALIVE:
                 continue
             with suppress(OSError):
@@ -115,7 +115,7 @@ def age(path: str) -> float:
 
 def _temporary(path: str) -> str:
     directory, name = os.path.split(path)
-    return os.path.join(directory, _owners.tagged(f".{name}") + _TEMPORARY)
+    return os.path.join(directory, _owners.tag_name(f".{name}") + _TEMPORARY)
 
 
 def _sync(directory: str) -> None:

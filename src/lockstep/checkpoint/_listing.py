@@ -114,7 +114,7 @@ def latest_checkpoint(checkpoint_dir: str | os.PathLike[str], latest_filename: s
 
     Source: `tf.train.latest_checkpoint`.
     """
-    return newest(checkpoint_dir, whole, latest_filename)
+    return newest(checkpoint_dir, check_whole, latest_filename)
 
 
 def newest(
@@ -185,7 +185,7 @@ def _stamp(directory: str, latest_filename: str | None) -> tuple[int, int] | Non
     return status.st_ino, status.st_mtime_ns
 
 
-def whole(prefix: str) -> str:
+def check_whole(prefix: str) -> str:
     """Returns a checkpoint's name if its file is whole.
 
     Raises:
@@ -251,7 +251,7 @@ def _wait_for_another(directory: str, last: str | None, timeout: float | None) -
 
     while True:
         # Each complaint once: the directory is listed five times a second.
-        new = newest(directory, whole, warn=warn_once)
+        new = newest(directory, check_whole, warn=warn_once)
         if new is not None and new != last:
             _log.info("Found new checkpoint at %s", new)
             return new

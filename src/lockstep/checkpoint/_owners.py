@@ -40,14 +40,14 @@ class Owned:
     life: Life
 
 
-def tagged(stem: str) -> str:
+def tag_name(stem: str) -> str:
     """Returns a unique name that says that this process made the file."""
     pid = os.getpid()
     return f"{stem}.{_machine()}.{pid}.{_start(pid)}.{secrets.token_hex(4)}"
 
 
-def owned(name: str) -> Owned | None:
-    """Parses a name from `tagged`; returns `None` for any other name."""
+def parse_tag(name: str) -> Owned | None:
+    """Parses a name from `tag_name`; returns `None` for any other name."""
     found = _TAG.fullmatch(name)
     if found is None:
         return None

@@ -96,7 +96,7 @@ def _pin(prefix: str) -> str | None:
     descriptor = _locked(file_of(prefix))
     directory, name = os.path.split(prefix)
     pins = os.path.join(directory, _DIRECTORY)
-    pin = os.path.join(pins, _owners.tagged(name) + _SUFFIX)
+    pin = os.path.join(pins, _owners.tag_name(name) + _SUFFIX)
     try:
         os.makedirs(pins, exist_ok=True)
         # A reader that was killed leaves its pin to the next one: its checkpoint may never be looked at by the writer.
@@ -169,7 +169,7 @@ def _pinned_names(pins: str) -> set[str]:
     except (FileNotFoundError, NotADirectoryError):
         return names
     for pin in paths:
-        owner = _owners.owned(os.path.basename(pin).removesuffix(_SUFFIX))
+        owner = _owners.parse_tag(os.path.basename(pin).removesuffix(_SUFFIX))
         if owner is None:
             continue
         if owner.life is Life.DEAD or _has_lapsed(pin):

@@ -128,11 +128,11 @@ def test_a_name_that_no_dns_has_is_refused_at_once(host: str) -> None:
 )
 def test_the_address_for_others(monkeypatch: pytest.MonkeyPatch, ips: list[str], towards: str, outward: str) -> None:
     names(monkeypatch, me=ips)
-    assert addresses.outward("me:5", towards) == outward
+    assert addresses.reachable_address("me:5", towards) == outward
 
 
 def test_an_unknown_address_is_none_for_others() -> None:
-    assert addresses.outward("address unknown", "10.0.0.9") is None
+    assert addresses.reachable_address("address unknown", "10.0.0.9") is None
 
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "127.0.0.2", "::1"])
@@ -181,7 +181,7 @@ class Elsewhere:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, facing: str | None) -> None:
         self.bound: list[str] = []
         monkeypatch.setattr(addresses, "is_own", lambda ip: ip == "10.0.0.1")
-        monkeypatch.setattr(addresses, "facing", lambda endpoint: facing)
+        monkeypatch.setattr(addresses, "local_address_towards", lambda endpoint: facing)
         monkeypatch.setattr(addresses, "_server", self._server)
 
     def _server(self, endpoint: addresses.Endpoint) -> socket.socket:
@@ -224,7 +224,7 @@ def test_a_name_that_leads_to_the_loopback_interface_is_told_of_at_once(
 
 def test_the_interface_towards_another_task() -> None:
     endpoint = addresses.lookup("127.0.0.9:5")[0]
-    assert addresses.facing(endpoint) == "127.0.0.1"
+    assert addresses.local_address_towards(endpoint) == "127.0.0.1"
     assert addresses.is_own("127.0.0.9") and not addresses.is_own("203.0.113.7")
 
 

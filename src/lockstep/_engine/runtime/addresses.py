@@ -102,7 +102,7 @@ def resolve(address: str, whose: str, deadline: Deadline) -> list[Endpoint]:
         deadline.pause()
 
 
-def outward(address: str, towards: str) -> str | None:
+def reachable_address(address: str, towards: str) -> str | None:
     """Returns the IP address, of those that `address` has, at which other tasks can reach this process.
 
     All tasks must use addresses of one family, or Gloo does not connect them.
@@ -125,7 +125,7 @@ def is_own(ip: str) -> bool:
     return True
 
 
-def facing(endpoint: Endpoint) -> str | None:
+def local_address_towards(endpoint: Endpoint) -> str | None:
     """Returns the IP address of this machine from which it reaches `endpoint`; `None` if there is no way to it."""
     with socket.socket(endpoint.family, socket.SOCK_DGRAM) as sock:
         try:
@@ -205,7 +205,7 @@ def _beyond_loopback(address: str, whose: str, own: Sequence[Endpoint], others: 
     if not elsewhere and (has_local_name or not unknown):
         return []
     # Where every machine takes the name for itself, nobody asks for it from elsewhere.
-    found = {} if has_local_name else {ip: e for e in elsewhere if (ip := facing(e))}
+    found = {} if has_local_name else {ip: e for e in elsewhere if (ip := local_address_towards(e))}
     reach = (
         f"It also listens on {', '.join(found)}, from which this machine reaches the others."
         if found

@@ -129,7 +129,9 @@ def _arrive(
         admission = client.report(limits.join, liveness.add)
         address, tunnel = service.reach(admission, client, socket_dir, roster)
         chief = admission.chief
-        own = gloo.own_address(addresses.outward(roster.addresses[process], admission.outside), admission.outside)
+        own = gloo.own_address(
+            addresses.reachable_address(roster.addresses[process], admission.outside), admission.outside
+        )
     _bypass_proxy(chief)
     jax.distributed.initialize(
         coordinator_address=address,

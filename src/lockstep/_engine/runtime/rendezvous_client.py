@@ -61,7 +61,7 @@ class Admission:
             return self.chief  # This task is on the first one's machine, and has its address.
         if addresses.is_same_family(self.ip, self.chief):
             return self.ip
-        return addresses.facing(addresses.lookup(addresses.join_host(self.chief, 1))[0]) or self.ip
+        return addresses.local_address_towards(addresses.lookup(addresses.join_host(self.chief, 1))[0]) or self.ip
 
 
 @dataclass(frozen=True)
