@@ -34,8 +34,8 @@ _PROGRAM = """
 from __future__ import annotations
 import os, sys
 if os.environ.get("FUZZ_APART"):
-    from lockstep._engine.runtime import door
-    door._boot = lambda: os.environ["TF_CONFIG"].encode()
+    from lockstep._engine.runtime import unix_sockets
+    unix_sockets._boot = lambda: os.environ["TF_CONFIG"].encode()
 import hashlib
 import numpy as np
 import lockstep as ls

@@ -197,7 +197,7 @@ def test_only_backups_are_removed(backups: Path) -> None:
 CLEARING = """
 import os, sys, numpy
 from lockstep.checkpoint import CheckpointStore, load_newest
-from lockstep.checkpoint._clearing import remove_all
+from lockstep.checkpoint._listing import remove_all
 from tests.support.dying import die_in_os
 
 directory = sys.argv[1]
