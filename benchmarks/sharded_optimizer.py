@@ -49,7 +49,9 @@ def measured(strategy: Any) -> dict[str, tuple[int, float]]:
     replicas = strategy._demanded_replicas()
     ways = {"whole": False, "in parts": True}
     found = {
-        name: ls.distribute.Strategy(dataclasses.replace(replicas, divides_slots=divides), strategy.cluster_resolver)
+        name: ls.distribute.Strategy(
+            dataclasses.replace(replicas, shards_optimizer_state=divides), strategy.cluster_resolver
+        )
         for name, divides in ways.items()
     }
     models = {name: model_of(one) for name, one in found.items()}

@@ -137,11 +137,11 @@ class _Way:
     def __init__(self, model: Any, strategy: Any, add_up: Sum) -> None:
         import numpy as np
 
-        from lockstep._engine.step.placement import place_whole
+        from lockstep._engine.step.placement import replicate
 
         replicas = strategy._replicas
         self._run = _program(model, replicas, add_up)
-        place = lambda v: place_whole(replicas, np.asarray(v))  # noqa: E731
+        place = lambda v: replicate(replicas, np.asarray(v))  # noqa: E731
         zeros = [np.zeros((), "float32") for _ in range(2)]
         self._state = ([place(v) for v in model.trainable_variables], [place(v) for v in zeros])
         self.blocks: list[dict[str, float]] = []

@@ -12,8 +12,8 @@ from lockstep._cpu.lowerings.rewrite import rewritten
 from lockstep._cpu.shared_memory.target import NAME
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.step import backends
+from lockstep._engine.step.compiler import TracedStep
 from lockstep._engine.step.protocol import Step
-from lockstep._engine.step.recorded import Recorded
 from lockstep._engine.step.replicas import Device, Replicas
 
 
@@ -49,10 +49,10 @@ class CpuBackend:
         return compiler_options.compiler_options()
 
     def partition(
-        self, recorded: Recorded, state: Any, batch: Any, replicas: Replicas, axes: Sequence[int | None] | None
+        self, step: TracedStep, state: Any, batch: Any, replicas: Replicas, axes: Sequence[int | None] | None
     ) -> Step | None:
         """Returns the step of one replica; `None` if a part of it has no sound rule."""
         # Only a job of several processes needs it.
         from lockstep._cpu.partitioner import partitioned_jaxpr
 
-        return partitioned_jaxpr(recorded.jaxpr, recorded.structure, state, batch, replicas, axes)
+        return partitioned_jaxpr(step.jaxpr, step.structure, state, batch, replicas, axes)

@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep._engine.step.placement import as_arrays, place_whole
+from lockstep._engine.step.batches import to_arrays
+from lockstep._engine.step.jaxprs import is_traced
+from lockstep._engine.step.placement import replicate
 from lockstep._engine.step.replicas import Replicas
-from lockstep._engine.step.tracing import is_traced
 from lockstep.distribute._values import DistributedValues, Mirrored, PerReplica, Shape
 from lockstep.errors import ArgumentError
 
@@ -70,7 +71,7 @@ class Sorted:
                 self.numbers[i] = leaf
                 key.append(type(leaf))
             elif isinstance(leaf, (np.ndarray, np.generic)):
-                self.arrays[i] = as_arrays(leaf)
+                self.arrays[i] = to_arrays(leaf)
                 key.append(WHOLE)
             elif isinstance(leaf, DistributedValues):
                 self.arrays[i] = _placed(replicas, jnp.asarray(_value_of(leaf)))
@@ -171,7 +172,7 @@ def _stack(value: PerReplica, shapes: Sequence[Shape], common: Shape, replicas: 
 
 
 def _on(device: Any, value: Any, common: Shape) -> jax.Array:
-    return jax.device_put(_filled_up(as_arrays(value), common), device)
+    return jax.device_put(_filled_up(to_arrays(value), common), device)
 
 
 def _filled_up(array: Any, common: Shape) -> Any:
@@ -188,7 +189,7 @@ def _placed(replicas: Replicas, array: jax.Array) -> jax.Array:
             f"{array.shape} with {array.sharding}. Pass what strategy.run or a distributed dataset has returned."
         )
     with jax.ensure_compile_time_eval():  # Also where an outer function is traced.
-        return place_whole(replicas, array)
+        return replicate(replicas, array)
 
 
 def _value_of(value: DistributedValues) -> Any:

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep._engine.step import in_turn
-from lockstep._engine.step.in_turn import demand_one_structure
-from lockstep._engine.step.placement import local_copy, place_whole
+from lockstep._engine.step import sequential_emulation
+from lockstep._engine.step.jaxprs import is_traced
+from lockstep._engine.step.placement import local_copy, replicate
 from lockstep._engine.step.replicas import Device, Replicas
-from lockstep._engine.step.tracing import is_traced
+from lockstep._engine.step.sequential_emulation import check_one_structure
 from lockstep._nest import flatten, map_structure
 from lockstep.distribute import _context
 from lockstep.distribute._arguments import all_shapes, rows_of
@@ -44,7 +44,7 @@ def run_for_debugging(
     stage = Stage(partial(_met, strategy, replicas))
     calls = [
         _Call(
-            ReplicaContext(strategy, _Eager(stage, place, in_turn.Turn(number, replicas.count, rows))),
+            ReplicaContext(strategy, _Eager(stage, place, sequential_emulation.Turn(number, replicas.count, rows))),
             runner,
             number,
             device,
@@ -61,7 +61,7 @@ def _value_of(runner: Runner, replicas: Replicas, place: int, leaf: Any) -> Any:
     if not is_variable(leaf):
         return leaf
     own = runner.held.own_values(leaf)
-    return place_whole(replicas, leaf.value) if own is None else own.values[place]
+    return replicate(replicas, leaf.value) if own is None else own.values[place]
 
 
 def _as_values(leaf: Any) -> Any:
@@ -141,7 +141,7 @@ class _Eager:
         turn: Which replica this is.
     """
 
-    def __init__(self, stage: Stage, place: int, turn: in_turn.Turn) -> None:
+    def __init__(self, stage: Stage, place: int, turn: sequential_emulation.Turn) -> None:
         self._stage = stage
         self._place = place
         self._turn = turn
@@ -190,7 +190,7 @@ class _Eager:
 
     def average(self, gradients: Any) -> Any:
         return self.reduce(
-            ReduceOp.MEAN, map_structure(self._turn.weighted, map_structure(demand_float, gradients)), None
+            ReduceOp.MEAN, map_structure(self._turn.weight_mean, map_structure(demand_float, gradients)), None
         )
 
     def total(self, gradients: Any) -> Any:
@@ -243,7 +243,7 @@ def _merged(replicas: Replicas, results: Sequence[Any]) -> Any:
     if replicas.count == 1:
         return results[0]
     columns, structures = zip(*map(flatten, results), strict=True)
-    demand_one_structure(structures)
+    check_one_structure(structures)
     return structures[0].unflatten([_merged_leaf(replicas, column) for column in zip(*columns, strict=True)])
 
 
@@ -254,4 +254,4 @@ def _merged_leaf(replicas: Replicas, column: Sequence[Any]) -> Any:
     arrays = [jnp.asarray(v) for v in column]
     if not _is_same(replicas, arrays):
         return PerReplica(arrays)
-    return place_whole(replicas, arrays[0]) if is_array else column[0]
+    return replicate(replicas, arrays[0]) if is_array else column[0]

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lockstep._engine.step import backends, in_turn
+from lockstep._engine.step import backends, sequential_emulation
+from lockstep._engine.step.aggregation import Shards
 from lockstep._engine.step.reduction import Reduction
+from lockstep._engine.step.replica_invariance import mark_invariant
 from lockstep._engine.step.replicas import AXIS, Replicas
-from lockstep._engine.step.shares import Shares
-from lockstep._engine.step.variance import marked_equal
 from lockstep._nest import flatten, map_structure
 from lockstep.distribute import _context
 from lockstep.distribute._options import CommunicationOptions, checked_options, reduction
@@ -96,7 +96,7 @@ class Traced:
         return found
 
     def _sums(self, values: list[Any], how: Reduction) -> list[Any]:
-        if in_turn.current() is not None:
+        if sequential_emulation.current() is not None:
             return [lax.psum(v, AXIS) for v in values]
         return list(_summed(tuple(values), how, self.count)) if values else []
 
@@ -114,32 +114,32 @@ class Traced:
 
     def average(self, gradients: Any) -> Any:
         gradients = map_structure(demand_float, gradients)
-        turn = in_turn.current()
+        turn = sequential_emulation.current()
         if turn is None:
-            shares = Shares([None], [1.0 / self.count], AXIS, self.count, self._reduction)
-            return marked_equal(shares.mean_of_gradients([gradients]))
-        return map_structure(lambda g: lax.pmean(turn.weighted(g), AXIS), gradients)
+            shares = Shards([None], [1.0 / self.count], AXIS, self.count, self._reduction)
+            return mark_invariant(shares.mean_of_gradients([gradients]))
+        return map_structure(lambda g: lax.pmean(turn.weight_mean(g), AXIS), gradients)
 
     def total(self, gradients: Any) -> Any:
         """Adds gradients up, in the way that the strategy's options ask for."""
-        if in_turn.current() is not None or not self._reduction.compresses:
+        if sequential_emulation.current() is not None or not self._reduction.compresses:
             return self.reduce(ReduceOp.SUM, gradients, None)
-        shares = Shares([None], [1.0], AXIS, self.count, self._reduction)
-        return marked_equal(shares.mean_of_gradients([gradients]))
+        shares = Shards([None], [1.0], AXIS, self.count, self._reduction)
+        return mark_invariant(shares.mean_of_gradients([gradients]))
 
 
 def _summed(values: tuple[Any, ...], how: Reduction, count: int) -> tuple[Any, ...]:
     """Sums over the replicas; their gradients are sums, too."""
     if how.algorithm == "all_reduce" and not how.packs and not how.pack_bytes and not backends.all_reduce(AXIS, count):
         return tuple(lax.psum(v, AXIS) for v in values)
-    total = jax.custom_vjp(lambda *vs: tuple(marked_equal(how.sum(vs, AXIS, count))))
+    total = jax.custom_vjp(lambda *vs: tuple(mark_invariant(how.sum(vs, AXIS, count))))
     total.defvjp(lambda *vs: (total(*vs), None), lambda _, cotangents: _summed(tuple(cotangents), how, count))
     return total(*values)
 
 
 def _gathered(value: Any, axis: int) -> Any:
     """Values of all replicas after each other; their lengths may differ where replicas are traced one by one."""
-    turn = in_turn.current()
+    turn = sequential_emulation.current()
     lengths = None if turn is None else turn.lengths(value.shape[axis])
     if lengths is None or len(set(lengths)) == 1:
         return lax.all_gather(value, AXIS, axis=axis, tiled=True)

@@ -14,11 +14,11 @@ from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.backend.common.variables import initialize_all_variables
 
 from lockstep._engine.keras.replica_step import is_seed
-from lockstep._engine.step.placement import from_chief, local_copy, place_whole
+from lockstep._engine.step.aggregation import Shards
+from lockstep._engine.step.jaxprs import is_traced
+from lockstep._engine.step.placement import broadcast_from_chief, local_copy, replicate
+from lockstep._engine.step.program_digest import describe
 from lockstep._engine.step.replicas import Replicas
-from lockstep._engine.step.same_program import described
-from lockstep._engine.step.shares import Shares
-from lockstep._engine.step.tracing import is_traced
 from lockstep.distribute._reduce import gather, reduce
 from lockstep.distribute._values import PerReplica
 from lockstep.distribute._variables import Assigned, aggregation, cannot_combine, is_own
@@ -95,7 +95,7 @@ class Held:
             shards = self._values([variable])[0].addressable_shards
             value = next(shard.data[0] for shard in shards if shard.device == device)
         elif is_seed(variable):
-            value = Shares([None], [1.0]).own_seed(number, value)
+            value = Shards([None], [1.0]).own_seed(number, value)
         return jax.device_put(value, device)
 
     def assign(self, of_each: Sequence[Assigned], is_same: bool) -> None:
@@ -136,14 +136,14 @@ class Held:
         placed = [self._whole(v) for v in variables]
         if not self._replicas.runtime.is_alone:
             self._demand_same(variables)
-            placed = from_chief(self._replicas, placed)
+            placed = broadcast_from_chief(self._replicas, placed)
             for variable, value in zip(variables, placed, strict=True):
                 variable._direct_assign(local_copy(value))
         for variable, value in zip(variables, placed, strict=True):
             self._remember(variable, self._divided(variable) if is_own(variable) else value)
 
     def _demand_same(self, variables: Sequence[Any]) -> None:
-        mine = {f"{i}, {v.path}": described(v.value) for i, v in enumerate(variables)}
+        mine = {f"{i}, {v.path}": describe(v.value) for i, v in enumerate(variables)}
         advice = "Every task must make the same model and optimizer, and use them alike."
         self._replicas.runtime.demand_same("variables in strategy.run", mine, advice)
 
@@ -157,7 +157,7 @@ class Held:
 
     def _whole(self, variable: Any) -> jax.Array:
         with jax.ensure_compile_time_eval():  # Also where an outer function is traced.
-            return place_whole(self._replicas, variable._value)
+            return replicate(self._replicas, variable._value)
 
     def _divided(self, variable: Any) -> jax.Array:
         """What is assigned for all replicas is divided among them if they add up, else all get it."""

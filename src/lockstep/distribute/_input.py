@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from lockstep._engine.step.in_turn import cuts_of
+from lockstep._engine.step.sequential_emulation import shard_slices
 from lockstep._nest import opened
 from lockstep.distribute._values import per_replica
 from lockstep.errors import ArgumentError, UnsupportedError
@@ -170,23 +170,23 @@ class _Shares:
         """Returns `batch`."""
         return batch
 
-    def places(self, batch: Any) -> int:
+    def chunk_capacity(self, batch: Any) -> int:
         """Each batch goes alone."""
         del batch
         return 0
 
     def place(self, batches: Sequence[Marked]) -> tuple[Any, Any]:
         """Returns a batch as values for each replica, and the position after it."""
-        from lockstep._engine.step.portions import Part, Share
+        from lockstep._engine.step.batches import EvenShard, RaggedShard
 
         marked = batches[0]
         batch = marked.batch
-        data = batch.data if isinstance(batch, (Part, Share)) else batch
-        if isinstance(batch, Share):
+        data = batch.data if isinstance(batch, (RaggedShard, EvenShard)) else batch
+        if isinstance(batch, EvenShard):
             rows = self._each([batch.count])
         else:
             own = _rows_of(data)
-            rows = self._each(batch.counts or (own,) if isinstance(batch, Part) else (own,))
+            rows = self._each(batch.counts or (own,) if isinstance(batch, RaggedShard) else (own,))
         ends = list(itertools.accumulate(rows[i] for i, _ in self._replicas.local))
         cuts = [slice(end - rows[i], end) for end, (i, _) in zip(ends, self._replicas.local, strict=True)]
         values = [self._put(d, data, cut) for (_, d), cut in zip(self._replicas.local, cuts, strict=True)]
@@ -196,11 +196,11 @@ class _Shares:
     def _each(self, counts: Sequence[int]) -> list[int]:
         """The number of rows of each replica, if so many are divided among all, or those of each process among its."""
         parts = self._replicas.count // len(counts)
-        return [cut.stop - cut.start for count in counts for cut in cuts_of(count, parts)]
+        return [cut.stop - cut.start for count in counts for cut in shard_slices(count, parts)]
 
     def _cuts(self, count: int) -> list[slice]:
         """The rows of each replica of this process."""
-        cuts = cuts_of(count, self._replicas.count)
+        cuts = shard_slices(count, self._replicas.count)
         return [cuts[i] for i, _ in self._replicas.local]
 
     def _put(self, device: Any, data: Any, cut: slice) -> Any:
@@ -209,10 +209,10 @@ class _Shares:
 
     def _on(self, device: Any, array: Any) -> Any:
         """Text stays on the host."""
-        from lockstep._engine.step.placement import as_arrays
+        from lockstep._engine.step.batches import to_arrays
 
         is_text = array.dtype == object
-        return jax.device_put(as_arrays(array), device) if self._to_devices and not is_text else array
+        return jax.device_put(to_arrays(array), device) if self._to_devices and not is_text else array
 
 
 def _rows_of(data: Any) -> int:

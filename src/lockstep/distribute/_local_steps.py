@@ -10,7 +10,7 @@ from lockstep.distribute._options import CommunicationOptions
 from lockstep.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
-    from lockstep._engine.step.replicas import BatchStatistics, Replicas, Rounds
+    from lockstep._engine.step.replicas import BatchStatistics, LocalSGDOptions, Replicas
 
 _MOST = 2**31 - 1
 
@@ -59,18 +59,20 @@ class LocalSteps:
         if type(self.nesterov) is not bool:
             raise ArgumentError(f"nesterov must be True or False. Received: {self.nesterov!r}.")
 
-    def rounds(self) -> Rounds:
+    def rounds(self) -> LocalSGDOptions:
         """Returns the same for a step program."""
-        from lockstep._engine.step.replicas import Rounds
+        from lockstep._engine.step.replicas import LocalSGDOptions
 
-        return Rounds(self.every, float(self.outer_learning_rate), float(self.outer_momentum), self.nesterov)
+        return LocalSGDOptions(self.every, float(self.outer_learning_rate), float(self.outer_momentum), self.nesterov)
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def rounds_of(local_steps: LocalSteps | None, statistics: str | None, options: CommunicationOptions) -> Rounds | None:
+def rounds_of(
+    local_steps: LocalSteps | None, statistics: str | None, options: CommunicationOptions
+) -> LocalSGDOptions | None:
     """Returns what strategies' options say of rounds.
 
     Raises:
@@ -103,7 +105,7 @@ def statistics_of(value: str | None, local_steps: LocalSteps | None) -> BatchSta
 
 def demand_together(replicas: Replicas) -> None:
     """Raises `UnsupportedError` for functions that say themselves what replicas exchange."""
-    if replicas.rounds is not None:
+    if replicas.local_sgd is not None:
         raise UnsupportedError(
             "local_steps concerns training that lockstep drives: fit, Estimator.train and "
             "lockstep.training.Program.fit. Received: strategy.run, whose function says itself what replicas exchange, "

@@ -135,7 +135,7 @@ def _demand_same_settings(
     statistics: str,
     options: CommunicationOptions,
     local_steps: LocalSteps | None,
-    divides_slots: bool,
+    shards_optimizer_state: bool,
 ) -> None:
     from lockstep._engine.step import backends
 
@@ -143,7 +143,7 @@ def _demand_same_settings(
         "batch_statistics": statistics,
         "communication_options": repr(options),
         "local_steps": repr(local_steps),
-        "shard_optimizer_state": repr(divides_slots),
+        "shard_optimizer_state": repr(shards_optimizer_state),
         # Programs that differ, if only in their rounding, give weights that differ.
         **backends.settings(platform),
     }

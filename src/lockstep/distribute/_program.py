@@ -12,10 +12,13 @@ from jax import lax
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import PartitionSpec
 
-from lockstep._engine.step import backends, in_turn, same_program
+from lockstep._engine.step import backends, sequential_emulation
+from lockstep._engine.step.batches import Split
+from lockstep._engine.step.compiler import Carried, Compiler, on_each_replica
+from lockstep._engine.step.error_feedback import ErrorFeedback, gradient_adapter
+from lockstep._engine.step.jaxprs import is_traced, name_of
+from lockstep._engine.step.program_digest import describe
 from lockstep._engine.step.replicas import AXIS, Replicas
-from lockstep._engine.step.residuals import Residuals, compensating
-from lockstep._engine.step.tracing import is_traced, name_of
 from lockstep.distribute._arguments import OWN, OWN_SCALAR, Fixed, Numbers, Shapes, rows_of
 from lockstep.distribute._exchange import Traced
 from lockstep.distribute._replica_context import ReplicaContext
@@ -96,11 +99,10 @@ class Program:
         self._arrays: list[int] = []
         self._context = ReplicaContext(strategy, Traced(replicas))
         self._known = Known([], {})
-        compresses = replicas.reduction is not None and replicas.reduction.compresses
-        # What was not sent of gradients, of a function that averages some.
-        self._residuals = Residuals(replicas) if compresses else None
-        traced = backends.rewritten(replicas.devices[0].platform, self._traced, 4)
-        self._call: Any = jax.jit(traced, static_argnums=4, donate_argnums=(0, 3))
+        # Carries what was not sent of gradients, of a function that averages some.
+        self._adapter = gradient_adapter(replicas)
+        self._compiler = Compiler(replicas)
+        self._call = self._compiler.compile(self._trace_and_run, static_argnums=(0,), donate_argnums=(1,))
 
     @property
     def variables(self) -> list[Any]:
@@ -118,28 +120,27 @@ class Program:
         Raises:
             Again: If it has to be called once more, with what it knows now.
         """
-        residuals = self._residuals
-        is_known = residuals is not None and residuals.shapes is not None and not shapes
-        before = residuals.take() if residuals is not None and is_known else ()
+        split = Split.UNEVEN if shapes else Split.EVEN
         given = {i: a for i, a in arrays.items() if i in self._donated}
         rest = {i: a for i, a in arrays.items() if i not in given}
-        packed, after = self._call(given, rest, values, before, shapes)
-        if residuals is not None and is_known:
-            residuals.give(after)
+        # The arrays that are given away stand for the state of a step: both are donated.
+        carried = self._adapter.wrap(given, split, dict)
+        packed, after = self._call(shapes, carried, (rest, values))
+        self._adapter.unwrap(after, 1)
         return packed
 
-    def _traced(
-        self, given: dict[int, Any], rest: dict[int, Any], values: Any, before: Any, shapes: Shapes
-    ) -> tuple[Packed, Any]:
+    def _trace_and_run(self, shapes: Shapes, carried: Carried, data: Any) -> tuple[Packed, Carried]:
         backends.begin_program()
+        (given, before), (rest, values) = carried, data
         arrays = {**given, **rest}
         numbers = self._arrays = sorted(arrays)
         inputs = [*(arrays[i] for i in numbers), *values]
         kinds = [self._key[i] for i in numbers] + [_kind(v) for v in self.variables]
         trace = Trace(self._function, self._arguments, numbers, self._known, self._context)
         if shapes:
-            return self._uneven(trace, inputs, kinds, shapes), ()
-        return self._even(trace, inputs, kinds, before)
+            return self._uneven(trace, inputs, kinds, shapes), ((), ())
+        packed, after = self._even(trace, inputs, kinds, before)
+        return packed, ((), after)
 
     def _arguments(self, arrays: Mapping[int, Any]) -> Any:
         parts = [key.value if isinstance(key, Fixed) else self._numbers.fixed.get(i) for i, key in enumerate(self._key)]
@@ -149,59 +150,50 @@ class Program:
         """Each replica computes its own."""
         count, is_own = self._replicas.count, [k in _OWN for k in kinds]
         shares = [_shape_of_share(a, kind, count) for a, kind in zip(inputs, kinds, strict=True)]
-        own = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), before)
-        look = jax.make_jaxpr(partial(self._compensated, trace), axis_env=[(AXIS, count)], return_shape=True)
-        record, (_, after) = look(own, *shares)
+        rows = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype), before)
+        step = self._adapter.carry_replica(lambda state, inputs: (trace.run(*inputs), state))
+        look = jax.make_jaxpr(lambda own, *inputs: step(((), own), inputs), axis_env=[(AXIS, count)], return_shape=True)
+        record, (_, (_, after)) = look(rows, *shares)
         (record,) = trace.filled([record])
-        made = trace.made([record], [True] * len(jax.tree.leaves(own)) + is_own)
-        if self._residuals is not None and self._residuals.note(after):
-            raise Again
+        made = trace.made([record], [True] * len(jax.tree.leaves(rows)) + is_own)
+        if isinstance(self._adapter, ErrorFeedback):
+            of_replica = jax.tree.map(lambda r: jax.ShapeDtypeStruct(r.shape[1:], r.dtype), after)
+            if self._adapter.note_shapes(of_replica):
+                raise Again
         self._demand_same([record], inputs)
 
-        def body(kept: Any, *arrays: Any) -> Any:
+        def body(own: Any, *arrays: Any) -> Any:
             mine = [_share(a, kind) for a, kind in zip(arrays, kinds, strict=True)]
-            flat = jaxpr_as_fun(record)(*(a[0] for a in jax.tree.leaves(kept)), *mine)
+            flat = jaxpr_as_fun(record)(*jax.tree.leaves(own), *mine)
             results, after = jax.tree.unflatten(structure, flat)
             outputs, values, reads = trace.finished(made, results, mine)
             rows = [v[None] if varies and not v.ndim else v for v, varies in zip(outputs, made.varies, strict=True)]
             values = [v[None] if a.is_own else v for a, v in zip(made.assigned, values, strict=True)]
-            return (rows, values, reads), jax.tree.map(lambda v: v[None], after)
+            return (rows, values, reads), after
 
         structure = jax.tree.structure(([0] * (len(record.out_avals) - len(jax.tree.leaves(after))), after))
         specs = [_spec(varies) for varies in made.varies], [_spec(a.is_own) for a in made.assigned], _spec(False)
         places = _spec(True), *map(_spec, is_own)
-        run = jax.shard_map(
-            body, mesh=self._replicas.mesh, in_specs=places, out_specs=(specs, _spec(True)), check_vma=False
-        )
-        found, after = run(before, *inputs)
+        found, after = on_each_replica(self._replicas, body, places, (specs, _spec(True)))(before, *inputs)
         return Packed(made, *found), after
 
     def _demand_same(self, records: Sequence[Any], inputs: Sequence[Any]) -> None:
         """Raises `MismatchError` if other tasks have recorded something else."""
 
-        def told() -> dict[str, Any]:
-            variables = {v.path: described(v.value) for v in self.variables}
+        def explain() -> dict[str, Any]:
+            variables = {v.path: describe(v.value) for v in self.variables}
             return {"argument": self._described(inputs), "variable": variables}
 
-        described = same_program.described
-        same_program.demand_same(self._replicas.runtime, f"strategy.run({self._name})", records, told)
+        # Each trace is compared: it goes by what the program knows, and all tasks know the same.
+        self._compiler.check_same(len(self._compiler.digests), f"strategy.run({self._name})", records, explain)
 
     def _described(self, inputs: Sequence[Any]) -> dict[str, str]:
         """What each argument is, of what replicas have one: the shape of all."""
         arrays = dict(zip(self._arrays, inputs, strict=False))
         leaves = [a.value if isinstance(a, Fixed) else self._numbers.fixed.get(i) for i, a in enumerate(self._key)]
-        texts = [same_program.described(arrays.get(i, leaf)) for i, leaf in enumerate(leaves)]
+        texts = [describe(arrays.get(i, leaf)) for i, leaf in enumerate(leaves)]
         paths = jax.tree_util.tree_flatten_with_path(self._structure.unflatten(texts))[0]
         return {("kwargs" if path[0].idx else "args") + jax.tree_util.keystr(path[1:]): text for path, text in paths}
-
-    def _compensated(self, trace: Trace, before: Any, *inputs: Any) -> tuple[list[Any], Any]:
-        """What the function computes, and what is not sent of gradients that it averages."""
-        if self._residuals is None:
-            return trace.run(*inputs), ()
-        with compensating(before or None) as compensation:
-            results = trace.run(*inputs)
-        compensation.demand_all()
-        return results, compensation.after
 
     def _uneven(self, trace: Trace, inputs: list[Any], kinds: list[Any], shapes: Shapes) -> Packed:
         """Each device computes the shares of all."""
@@ -212,7 +204,7 @@ class Program:
             for a, k in zip(inputs, kinds, strict=True)
         ]
         shares = [tuple(pieces[i] for pieces in cut) for i in range(count)]
-        records, _ = in_turn.recorded(trace.run, shares, rows_of(shapes))
+        records, _ = sequential_emulation.trace_replicas(trace.run, shares, rows_of(shapes))
         records = trace.filled(records)
         made = trace.made(records, is_own)
         self._demand_same(records, inputs)
@@ -221,12 +213,14 @@ class Program:
             return trace.finished(made, jaxpr_as_fun(record)(*mine), mine)
 
         finals = [
-            in_turn.record(partial(finished, record), share, in_turn.Turn(i, count))
+            sequential_emulation.trace_replica(partial(finished, record), share, sequential_emulation.Turn(i, count))
             for i, (record, share) in enumerate(zip(records, shares, strict=True))
         ]
         found = [
             jax.tree.unflatten(structure, flat)
-            for (_, structure), flat in zip(finals, in_turn.evaluated([f for f, _ in finals], shares), strict=True)
+            for (_, structure), flat in zip(
+                finals, sequential_emulation.evaluate([f for f, _ in finals], shares), strict=True
+            )
         ]
         outputs, values, reads = found[0]
         outputs = [[f[0][k] for f in found] if varies else outputs[k] for k, varies in enumerate(made.varies)]

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from lockstep._engine.step.jaxprs import is_traced
 from lockstep._engine.step.placement import local_copy
 from lockstep._engine.step.replicas import Replicas
-from lockstep._engine.step.tracing import is_traced
 from lockstep._nest import flatten
 from lockstep.distribute._arguments import all_shapes, stacked
 from lockstep.distribute._exchange import checked_axis, number_array

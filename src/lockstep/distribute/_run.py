@@ -13,9 +13,9 @@ from typing import Any
 
 import jax
 
-from lockstep._engine.step import slots
+from lockstep._engine.step import zero1
+from lockstep._engine.step.jaxprs import name_of
 from lockstep._engine.step.replicas import Replicas
-from lockstep._engine.step.tracing import name_of
 from lockstep._nest import structure
 from lockstep.distribute._arguments import Fixed, Numbers, Sorted
 from lockstep.distribute._program import Program
@@ -73,7 +73,7 @@ class Runner:
         if self._held is None:
             from lockstep.distribute._held import Held
 
-            slots.refuse(
+            zero1.refuse(
                 self._replicas,
                 "Keras variables in strategy.run, where each replica updates whole variables by itself",
                 "Train with model.fit or model.train_on_batch, or write the step as a function of its state for "

@@ -8,8 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from lockstep._engine.step import tape
-from lockstep._engine.step.tracing import is_traced
-from lockstep._engine.step.variance import marked_own
+from lockstep._engine.step.jaxprs import is_traced
+from lockstep._engine.step.replica_invariance import mark_varying
 from lockstep.distribute._values import is_variable
 from lockstep.distribute._variables import Scope
 from lockstep.errors import UnsupportedError
@@ -42,7 +42,7 @@ class Tape:
         if not is_variable(source):
             self._arrays.append(source)
         elif id(source) not in self._watched and _is_float(value := self._scope.get_current_value(source)):
-            self._watched[id(source)] = self._scope.state_mapping[id(source)] = tape.watched(value)
+            self._watched[id(source)] = self._scope.state_mapping[id(source)] = tape.watch(value)
 
     def gradient(self, target: Any, sources: Sequence[Any]) -> list[Any]:
         """Returns the derivatives of a number; `None` by sources that it does not depend on, or are not watched.
@@ -62,7 +62,7 @@ class Tape:
         key, connected = self._scope.next_derivatives(len(there))
         values = tape.derivatives(self._start, target, [own[i] for i in there], key)
         for i, value, is_connected in zip(there, values, connected, strict=True):
-            found[i] = marked_own(value) if is_connected else None
+            found[i] = mark_varying(value) if is_connected else None
         return found
 
     def _own(self, source: Any) -> Any:

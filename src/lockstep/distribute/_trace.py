@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep._engine.step import in_turn, tape
+from lockstep._engine.step import sequential_emulation, tape
+from lockstep._engine.step.replica_invariance import find_varying
 from lockstep._engine.step.replicas import AXIS
-from lockstep._engine.step.variance import varying, varying_between
 from lockstep._nest import flatten
 from lockstep.distribute._arguments import Fixed
 from lockstep.distribute._replica_context import ReplicaContext, as_replica
@@ -140,7 +140,7 @@ class Trace:
         of_arrays = [leaf for leaf, array in zip(leaves, arrays, strict=True) if array is not None]
         variables = {i: leaf for i, leaf in enumerate(of_arrays) if is_variable(leaf)}
         assigned = [] if scope is None else scope.assigned()
-        turn = in_turn.current()
+        turn = sequential_emulation.current()
         self._returned[0 if turn is None else turn.number] = Returned(structure, fixed, variables, assigned)
         return [a for a in arrays if a is not None] + [a.result for a in assigned]
 
@@ -167,7 +167,7 @@ class Trace:
         """
         connected: dict[str, list[bool]] = {}
         axes = [(AXIS, self._context.num_replicas_in_sync)]
-        found = [tape.filled(record, axes, connected) for record in records]
+        found = [tape.fill_derivatives(record, axes, connected) for record in records]
         if any([self._known.note_connected(key, now) for key, now in connected.items()]):
             raise Again
         return found
@@ -184,8 +184,7 @@ class Trace:
             ArgumentError: If replicas have returned different structures, or assigned different variables.
         """
         notes: dict[str, bool] = {}
-        one = len(records) == 1
-        found = varying(records[0], own, AXIS, notes) if one else varying_between(records, own, AXIS, notes)
+        found = find_varying(records[0] if len(records) == 1 else records, own, AXIS, notes)
         wrong = {key: varies for key, varies in notes.items() if self._known.sums.get(key, True) != varies}
         if wrong:
             self._known.sums.update(wrong)
@@ -258,7 +257,7 @@ def _is_own(variable: Any) -> bool:
 
 def _demand_alike(returned: Sequence[Returned]) -> None:
     """Raises `ArgumentError` unless all replicas have returned the same structure, and assigned the same variables."""
-    in_turn.demand_one_structure([r.structure for r in returned])
+    sequential_emulation.check_one_structure([r.structure for r in returned])
     kinds = [["array" if leaf is None else "value" for leaf in r.leaves] for r in returned]
     returned_variables = [[v.path for v in r.variables.values()] for r in returned]
     assigned = [[f"{a.variable.path} ({a.way})" for a in r.assigned] for r in returned]

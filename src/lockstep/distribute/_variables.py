@@ -19,9 +19,9 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from lockstep._engine.keras.replica_step import is_seed
+from lockstep._engine.step.aggregation import Shards
+from lockstep._engine.step.replica_invariance import probe
 from lockstep._engine.step.replicas import AXIS
-from lockstep._engine.step.shares import Shares
-from lockstep._engine.step.variance import noted
 from lockstep.distribute import _context
 from lockstep.distribute._replica_context import ReplicaContext
 from lockstep.errors import ArgumentError
@@ -251,7 +251,7 @@ class Scope(keras.StatelessScope):
     def _summed(self, gradients: list[Any]) -> list[Any]:
         key, self._applied = str(self._applied), self._applied + 1
         there = [i for i, g in enumerate(gradients) if g is not None]
-        own = [noted(jnp.asarray(backend.convert_to_tensor(gradients[i])), key) for i in there]
+        own = [probe(jnp.asarray(backend.convert_to_tensor(gradients[i])), key) for i in there]
         if not self._is_as_given and self._is_to_sum(key, own):
             own = self._context._total(own)  # pyright: ignore[reportPrivateUsage]
         for i, value in zip(there, own, strict=True):
@@ -283,7 +283,7 @@ def current() -> Scope | None:
 def traced_scope(known: Known, values: Sequence[Any], context: ReplicaContext) -> Scope:
     """Returns the scope of a replica's function that is traced, with values of the known variables."""
     pairs = zip(known.variables, values, strict=True)
-    shares = Shares([None], [1.0], AXIS)
+    shares = Shards([None], [1.0], AXIS)
     found = {id(v): shares.own_seed(0, value) if is_seed(v) else value for v, value in pairs}
     return Scope(context, lambda v: found.get(id(v)), lambda key, gradients: known.sums.get(key, True), known)
 

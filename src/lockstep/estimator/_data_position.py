@@ -86,7 +86,7 @@ class InputState:
             training["data"] = self._feed.position(batches)
         elif not is_complete:
             self._warn()
-        residuals = self._program.residuals() if is_complete else {}
+        residuals = self._program.extra_state() if is_complete else {}
         return {f"{_RESIDUALS}{k}": v for k, v in residuals.items()}, {_KEY: training}
 
     def restore(self, position: RestoredPosition) -> None:
@@ -97,7 +97,7 @@ class InputState:
         if position.is_new:
             return
         # Error feedback of compressed gradients: without it, a restart would lose what the last steps held back.
-        self._program.restore_residuals(position.residuals)
+        self._program.restore_extra_state(position.residuals)
         training = position.training or {}
         if training.get("version") != _VERSION:
             self._log_on_chief("The checkpoint does not say how far the data were used: they begin at their beginning.")

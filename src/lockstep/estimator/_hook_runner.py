@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lockstep._engine.step.outputs import Outputs
+from lockstep._engine.step.steps_per_execution import Outputs
 from lockstep.estimator._hooks import SessionRunArgs, SessionRunContext, SessionRunValues, next_call
 from lockstep.estimator._session import Session
 from lockstep.estimator._types import Hook

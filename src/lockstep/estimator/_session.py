@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
-from lockstep._engine.step.outputs import Outputs
+from lockstep._engine.step.steps_per_execution import Outputs
 from lockstep._text import Words
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
@@ -246,5 +246,5 @@ class Session:
         if raw:
             return value
         array = value.on_host() if isinstance(value, Words) else np.asarray(value)
-        places = self._outputs.places if self._outputs is not None else None
+        places = self._outputs.slots if self._outputs is not None else None
         return array if places is None else array[places[-1]]

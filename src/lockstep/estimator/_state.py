@@ -26,7 +26,7 @@ class VariableState:
     def __init__(self, program: ModelProgram, values: Mapping[str, Any]) -> None:
         self._program = program
         # Sorted, so that every process numbers the state's leaves alike.
-        keys, slots = sorted(values), program.slots
+        keys, slots = sorted(values), program.optimizer_sharding
         shapes = {k: jax.ShapeDtypeStruct(np.shape(v), np.asarray(v).dtype) for k, v in values.items()}
         axes = [None] * len(keys) if slots is None else slots.axes(shapes)
         # Only the chief may know values that replicas shard, so it distributes them itself.
@@ -78,16 +78,16 @@ class VariableState:
         return bool(self._sharded) and not self._program.runtime.is_alone
 
     def _put(self, key: str, value: ArrayLike) -> jax.Array:
-        slots = self._program.slots
+        slots = self._program.optimizer_sharding
         if slots is None or key not in self._sharded:
             return self._program.place_state(value)
-        return slots.place_of_chief(value)
+        return slots.place_from_chief(value)
 
     def _local(self, key: str) -> Any:
-        slots = self._program.slots
+        slots = self._program.optimizer_sharding
         if slots is None or key not in self._sharded:
             return self._program.local(self._values[key])
-        return slots.fetched(self._values[key])
+        return slots.gather_to_host(self._values[key])
 
     def _check_unsharded(self, key: str) -> None:
         if self.is_sharded and key in self._sharded:

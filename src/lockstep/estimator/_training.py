@@ -17,8 +17,8 @@ from lockstep._engine.input.feed import Feed
 from lockstep._engine.loop import loop
 from lockstep._engine.runtime import failure
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.step.outputs import Outputs
 from lockstep._engine.step.replicas import Replicas
+from lockstep._engine.step.steps_per_execution import Outputs
 from lockstep._types import Batch
 from lockstep.errors import ArgumentError, CheckpointError, Preempted, UnsupportedError
 from lockstep.estimator import _restoring
@@ -119,7 +119,7 @@ class Training:
             self._runner.create()
             with feed.epoch(state.shapes()) as batches:
                 self._loop(batches, compiled, state, hooks)
-            state.give(compiled.program.settle(state.take(), ends=True))
+            state.give(compiled.program.synchronize(state.take(), ends=True))
             self._has_ended = True
             self._runner.end()
             self._mark_end(compiled, state)

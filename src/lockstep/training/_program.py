@@ -13,11 +13,11 @@ from lockstep import checkpoint
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.keras import agreement
 from lockstep._engine.runtime import local_training
-from lockstep._engine.step.placement import Placed, shapes_of
-from lockstep._engine.step.program import CompiledProgram
+from lockstep._engine.step.batches import DeviceBatch, global_shapes
+from lockstep._engine.step.jaxprs import name_of
+from lockstep._engine.step.program import StepProgram, adapter_for
+from lockstep._engine.step.program_digest import Subject, describe
 from lockstep._engine.step.replicas import Replicas
-from lockstep._engine.step.same_program import Subject, described
-from lockstep._engine.step.tracing import name_of
 from lockstep._nest import canonical, map_structure, opened
 from lockstep.errors import ArgumentError, CheckpointError, UnsupportedError
 from lockstep.training._program_fit import Fit, Plan
@@ -60,7 +60,7 @@ class Program:
             is the optimizer's, of which each replica then keeps a part of each array. Others do without.
 
     Raises:
-        ArgumentError: If an argument is not as described.
+        ArgumentError: If an argument is not as describe.
         UnsupportedError: If the strategy has options that the view cannot follow.
 
     Examples:
@@ -88,8 +88,8 @@ class Program:
         self._replicas = found._demanded_replicas()  # pyright: ignore[reportPrivateUsage]
         self._optimizer_state = checked_part(optimizer_state, view, self._replicas)
         self._per_replica = ReplicaStep(step, found, self._replicas) if _is_replica(view, self._replicas) else None
-        self._own = None if self._replicas.rounds is None else OwnStep(step, self._replicas, parameters)
-        self._compiled: list[tuple[Layout, CompiledProgram]] = []
+        self._own = None if self._replicas.local_sgd is None else OwnStep(step, self._replicas, parameters)
+        self._compiled: list[tuple[Layout, StepProgram]] = []
         # The state that was returned last, and the arrays behind it: they are on the replicas already.
         self._last: tuple[list[Any], list[jax.Array]] = ([], [])
         self.history: dict[str, list[Any]] = {}
@@ -119,9 +119,9 @@ class Program:
 
     def _run(self, state: Any, batch: Any) -> tuple[tuple[Any, Any], Any]:
         """Returns the new state and the logs, and an array of them."""
-        batch = batch if isinstance(batch, Placed) else canonical(together(batch, self._replicas))
+        batch = batch if isinstance(batch, DeviceBatch) else canonical(together(batch, self._replicas))
         layout, program = self._program_for(state, batch)
-        placed = batch if isinstance(batch, Placed) else program.place_batch(batch)
+        placed = batch if isinstance(batch, DeviceBatch) else program.place_batch(batch)
         outputs, after = program.run(self._placed(layout, program, state), placed)
         new, logs = layout.state(after), opened(outputs.last)
         self._last = jax.tree.leaves(new), after
@@ -164,7 +164,7 @@ class Program:
             The state at the end, as arrays of this process.
 
         Raises:
-            ArgumentError: If an argument, or the step, is not as described.
+            ArgumentError: If an argument, or the step, is not as describe.
             CheckpointError: If a checkpoint cannot be written, or is of another state or other data.
             InputError: If there are no data, or they cannot be read.
             Preempted: After SIGTERM, when all is saved.
@@ -181,7 +181,7 @@ class Program:
             self.history = fit.history
             return held.local()
 
-    def batches(self, dataset: Any, steps: int | None = None) -> Iterator[Placed]:
+    def batches(self, dataset: Any, steps: int | None = None) -> Iterator[DeviceBatch]:
         """Yields the global batches of one pass over a dataset, for a loop around `program(state, batch)`.
 
         Each is on the replicas already, and every worker has read its own rows of it alone.
@@ -191,7 +191,7 @@ class Program:
             steps: How many at most.
         """
         source = source_of(dataset, self._replicas, steps)
-        placing = CompiledProgram(lambda state, batch: (batch, state), self._replicas, repeats=False)
+        placing = StepProgram(lambda state, batch: (batch, state), self._replicas, repeats=False)
         with Feed(source, placing, self._replicas.runtime, steps, at_most=True).epoch(()) as batches:
             yield from batches
 
@@ -224,7 +224,7 @@ class Program:
         arrays = [jax.numpy.asarray(a) for a in layout.arrays(state)]
         return layout.state([jax.numpy.asarray(a) for a in checked(layout, arrays, found.arrays)])
 
-    def _program_for(self, state: Any, batch: Any) -> tuple[Layout, CompiledProgram]:
+    def _program_for(self, state: Any, batch: Any) -> tuple[Layout, StepProgram]:
         """The step for states like this one, compiled once; `batch` is one, or a function that returns one."""
         for layout, program in self._compiled:
             if layout.fits(state):
@@ -236,22 +236,25 @@ class Program:
         self._compiled.append((layout, program))
         return layout, program
 
-    def _program(self, layout: Layout, state: Any, batch: Any) -> CompiledProgram:
+    def _program(self, layout: Layout, state: Any, batch: Any) -> StepProgram:
         subject = self._subject(layout)
         if self._own is not None:
             arrays = shaped([jax.numpy.asarray(a) for a in layout.arrays(state)])
             local = self._own.local(layout, arrays, batch)
-            return CompiledProgram(of_arrays(self._step, layout), self._replicas, local=local, subject=subject)
+            adapter = adapter_for(self._replicas, local=local)
+            return StepProgram(of_arrays(self._step, layout), self._replicas, adapter, subject=subject)
         own = self._per_replica
         if own is None:
             part = self._optimizer_state
             divided = None if part is None else partial(places_of_optimizer, layout, part)
-            return CompiledProgram(of_arrays(self._step, layout), self._replicas, slots=divided, subject=subject)
-        return CompiledProgram(own.of_whole(layout), self._replicas, own.of_replica(layout), subject=subject)
+            adapter = adapter_for(self._replicas, optimizer=divided)
+            return StepProgram(of_arrays(self._step, layout), self._replicas, adapter, subject=subject)
+        adapter = adapter_for(self._replicas, own.of_replica(layout))
+        return StepProgram(own.of_whole(layout), self._replicas, adapter, subject=subject)
 
     def _subject(self, layout: Layout) -> Subject:
         def explain(avals: Sequence[Any]) -> dict[str, Any]:
-            return layout.told([described(aval) for aval in avals])
+            return layout.told([describe(aval) for aval in avals])
 
         return Subject(f"the step {name_of(self._step)}", explain)
 
@@ -262,7 +265,7 @@ class Program:
         else:
             self._per_replica.examine(layout, arrays, batch)
 
-    def _placed(self, layout: Layout, program: CompiledProgram, state: Any) -> list[jax.Array]:
+    def _placed(self, layout: Layout, program: StepProgram, state: Any) -> list[jax.Array]:
         """The arrays of a state on the replicas: as the last step has left them there, or new copies."""
         leaves = jax.tree.leaves(state)
         last, arrays = self._last
@@ -296,12 +299,12 @@ def _is_replica(view: Any, replicas: Replicas) -> bool:
     """Whether steps are written for one replica; raises `ArgumentError` for what is no view, or the wrong one."""
     if view not in ("global", "replica"):
         raise ArgumentError(f'view is "global" or "replica". Received: {view!r}.')
-    if view == "replica" and replicas.rounds is not None:
+    if view == "replica" and replicas.local_sgd is not None:
         raise UnsupportedError(
             "With local_steps each replica makes the step by itself, as one device would. Received: "
             'view="replica", for steps that say what replicas exchange. Leave view out, and exchange nothing.'
         )
-    if view == "global" and replicas.explicit and replicas.rounds is None:
+    if view == "global" and replicas.explicit and replicas.local_sgd is None:
         raise UnsupportedError(
             "Options of the strategy that say how gradients travel, or which examples batch normalisation sees, have a "
             'meaning for steps that are written for one replica. Received: such options, and view="global", in which '
@@ -312,10 +315,10 @@ def _is_replica(view: Any, replicas: Replicas) -> bool:
 
 
 def _shapes(replicas: Replicas, batch: Any) -> Any:
-    if isinstance(batch, Placed):
+    if isinstance(batch, DeviceBatch):
         data = batch.data
-        return jax.eval_shape(batch.recipe, *data) if batch.recipe else shaped(data)
-    return shaped(shapes_of(replicas, batch))
+        return jax.eval_shape(batch.batch_fn, *data) if batch.batch_fn else shaped(data)
+    return shaped(global_shapes(replicas, batch))
 
 
 def _is_placed(value: Any, replicas: Replicas) -> bool:

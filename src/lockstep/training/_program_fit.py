@@ -15,7 +15,7 @@ from lockstep._engine.keras.callbacks import callback_list, only_chief_prints
 from lockstep._engine.keras.recovery import Recovery
 from lockstep._engine.loop import loop
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.step.program import CompiledProgram
+from lockstep._engine.step.program import StepProgram
 from lockstep.errors import ArgumentError, Preempted
 from lockstep.training._program_checkpoints import Checkpoints
 from lockstep.training._program_listener import StepListener
@@ -80,7 +80,7 @@ class Fit:
     def __init__(
         self,
         state: ProgramState,
-        program: CompiledProgram,
+        program: StepProgram,
         feed: Feed,
         plan: Plan,
         callbacks: Sequence[Any] | None,
@@ -129,7 +129,7 @@ class Fit:
         facts["checkpoints"] = self._recovery.facts()
         mine = [0, self._recovery.word()]
         first, word = agreement.begin_run(self._runtime, "Program.fit", self._state, facts, self._feed, mine)
-        self._program.restore_residuals({})  # What an earlier training has left is none of this one's.
+        self._program.restore_extra_state({})  # What an earlier training has left is none of this one's.
         progress = self._recovery.resume(first, word)
         self._state.global_step = progress.total
         if word is not None:
@@ -198,7 +198,7 @@ class Fit:
 
     def _settle(self) -> None:
         """Training ends: has the state hold what replicas came to by themselves."""
-        self._state.give(self._program.settle(self._state.take(), ends=True))
+        self._state.give(self._program.synchronize(self._state.take(), ends=True))
 
 
 def _checked(callbacks: Sequence[Any] | None) -> list[Any]:

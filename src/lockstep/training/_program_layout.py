@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep._engine.step.same_program import described
+from lockstep._engine.step.program_digest import describe
 from lockstep._nest import flatten
 from lockstep.errors import ArgumentError
 
@@ -95,7 +95,7 @@ class Layout:
             inputs: What is said of the arrays of a step: those of the state, and others.
         """
         pairs = zip(self.names, self._kinds, strict=True)
-        state = {name: described(kind.value) for name, kind in pairs if isinstance(kind, Static)}
+        state = {name: describe(kind.value) for name, kind in pairs if isinstance(kind, Static)}
         state.update(zip(self.array_names, inputs, strict=False))
         return {"batch": inputs[len(self.array_names) :], "state": state}
 

@@ -13,7 +13,7 @@ import numpy as np
 from lockstep._engine.keras.listening import looks
 from lockstep._engine.keras.recovery import Recovery
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.step.outputs import Outputs
+from lockstep._engine.step.steps_per_execution import Outputs
 from lockstep.training._training import Training
 
 _UNLIMITED = 1 << 30
@@ -72,7 +72,7 @@ class StepListener:
     def _told(self, total: int) -> None:
         """Callbacks have been told on this task, if any task has some for this step; others may still read."""
         if any(total % every == 0 for every in self._rhythms):
-            self._training.pass_by()
+            self._training.sync_point()
 
     def after(self, step: int, outputs: Outputs) -> bool:
         """Tells callbacks of steps, and saves if it is time; returns whether to stop."""

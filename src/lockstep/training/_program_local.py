@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lockstep._engine.step.local_sgd import COMMON, OWN, PARAMETER, LocalTraining, Role
+from lockstep._engine.step.replica_invariance import find_varying
 from lockstep._engine.step.replicas import AXIS, Replicas
-from lockstep._engine.step.rounds import COMMON, OWN, PARAMETER, Local, Role
-from lockstep._engine.step.variance import varying
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.training._program_layout import Layout
 from lockstep.training._program_step import UserStep, of_arrays
@@ -38,7 +38,7 @@ class OwnStep:
         self._replicas = replicas
         self._parameters = parameters
 
-    def local(self, layout: Layout, arrays: Sequence[Any], batch: Any) -> Local:
+    def local(self, layout: Layout, arrays: Sequence[Any], batch: Any) -> LocalTraining:
         """Returns how a step program trains so.
 
         Args:
@@ -49,10 +49,10 @@ class OwnStep:
         Raises:
             ArgumentError: If no array of the state is combined.
         """
-        assert self._replicas.rounds is not None
+        assert self._replicas.local_sgd is not None
         inner = of_arrays(self._step, layout)
         roles = self._roles(layout, arrays, batch)
-        return Local(self._replicas.rounds, inner, lambda state: roles)
+        return LocalTraining(self._replicas.local_sgd, inner, lambda state: roles)
 
     def _roles(self, layout: Layout, arrays: Sequence[Any], batch: Any) -> list[Role]:
         """What stays the same on all replicas, each computes alike; the rest is each one's own."""
@@ -76,7 +76,7 @@ class OwnStep:
         inputs = [bool(leaf.ndim) for leaf in jax.tree.leaves(share)]
         differs = list(chosen)
         while True:
-            after = varying(record, [*differs, *inputs], AXIS)
+            after = find_varying(record, [*differs, *inputs], AXIS)
             found = [a or b for a, b in zip(differs, after, strict=True)]
             if found == differs:
                 return found
@@ -89,7 +89,7 @@ def _part(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
 
 def demand_fit(replicas: Replicas) -> None:
     """Raises `UnsupportedError` for a single step of replicas that train by themselves in between."""
-    if replicas.rounds is not None:
+    if replicas.local_sgd is not None:
         raise UnsupportedError(
             "With local_steps replicas train by themselves until a round or the training ends. Received: a call of one "
             "step. Use Program.fit, which knows when training ends, or a strategy without local_steps."

@@ -7,8 +7,8 @@ from typing import Any
 
 import jax
 
-from lockstep._engine.step import slots
-from lockstep._engine.step.placement import fetched, local_copy
+from lockstep._engine.step import zero1
+from lockstep._engine.step.placement import gather_to_host, local_copy
 from lockstep._engine.step.replicas import Replicas
 from lockstep.errors import ArgumentError
 from lockstep.training._program_layout import Layout
@@ -27,10 +27,10 @@ def checked_part(part: Part | None, view: str, replicas: Replicas) -> Part | Non
     """
     if part is not None and not callable(part):
         raise ArgumentError(f"optimizer_state is a function of a state. Received: {type(part).__name__}. {_EXAMPLE}")
-    if not replicas.divides_slots or replicas.count == 1:
+    if not replicas.shards_optimizer_state or replicas.count == 1:
         return None
     if view == "replica":
-        slots.refuse(
+        zero1.refuse(
             replicas,
             'view="replica", in which each replica computes the whole state',
             "Write the step for the whole batch, and leave view out; or make the strategy without it.",
@@ -63,4 +63,4 @@ def local_of(replicas: Replicas, value: jax.Array) -> jax.Array:
     """Returns an array on the replicas as one of this process; all tasks call it together for one in parts."""
     if value.is_fully_replicated:
         return local_copy(value)
-    return jax.numpy.asarray(fetched(replicas, value))
+    return jax.numpy.asarray(gather_to_host(replicas, value))

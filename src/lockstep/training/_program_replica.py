@@ -12,10 +12,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from lockstep._engine.keras.batch_moments import moments_over_replicas
-from lockstep._engine.step import backends, in_turn, residuals
+from lockstep._engine.step import backends, error_feedback, sequential_emulation
 from lockstep._engine.step.protocol import Step
+from lockstep._engine.step.replica_invariance import find_varying
 from lockstep._engine.step.replicas import AXIS, Replicas
-from lockstep._engine.step.variance import varying
 from lockstep.errors import ArgumentError
 from lockstep.training._program_layout import Layout
 from lockstep.training._program_step import UserStep, demand_same_record, of_arrays
@@ -55,7 +55,7 @@ class ReplicaStep:
             _demand_means(differs[0], shapes[0])
             _demand_equal(layout, differs[1])
 
-        return in_turn.whole(self.of_replica(layout), self._replicas, demand_equal)
+        return sequential_emulation.emulate_step(self.of_replica(layout), self._replicas, demand_equal)
 
     def examine(self, layout: Layout, arrays: Any, batch: Any) -> None:
         """Traces the step.
@@ -81,7 +81,7 @@ class ReplicaStep:
         record, shapes = traced()
         demand_same_record(record, lambda: traced()[0])
         differs = [False] * len(arrays) + [bool(leaf.ndim) for leaf in jax.tree.leaves(share)]
-        logs, after = jax.tree.unflatten(jax.tree.structure(shapes), varying(record, differs, AXIS))
+        logs, after = jax.tree.unflatten(jax.tree.structure(shapes), find_varying(record, differs, AXIS))
         _demand_equal(layout, after)
         _demand_means(logs, shapes[0])
 
@@ -107,7 +107,7 @@ class ReplicaStep:
 
 
 def _explored(step: Step, arrays: Any, batch: Any) -> Any:
-    with residuals.exploring():
+    with error_feedback.exploring():
         return step(arrays, batch)
 
 
@@ -122,7 +122,7 @@ def _shown(count: int, value: Any) -> Any:
     value = jnp.asarray(value)
     if not jnp.issubdtype(value.dtype, jnp.inexact):
         return value
-    turn = in_turn.current()
+    turn = sequential_emulation.current()
     weight = 1.0 if turn is None else turn.weight
     own = value if weight else jnp.zeros_like(value)  # The mean over no examples is not a number.
     return lax.psum(own * jnp.asarray(weight / count, value.dtype), AXIS)

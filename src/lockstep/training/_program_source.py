@@ -14,7 +14,7 @@ from lockstep._engine.input.batch import no_batch
 from lockstep._engine.input.datasets import everything
 from lockstep._engine.input.position import pass_over
 from lockstep._engine.input.source import DistributedSource, Source, distribution_of, drawing_again
-from lockstep._engine.step.portions import Part
+from lockstep._engine.step.batches import RaggedShard
 from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import canonical, map_structure
 from lockstep.data.internal import check_finite
@@ -66,7 +66,7 @@ def together(batch: Any, replicas: Replicas) -> Any:
     data = map_structure(lambda v: np.concatenate([np.asarray(own) for own in v.values]), batch)
     tasks = len(replicas.runtime.tasks)
     each = replicas.count // tasks
-    return data if tasks == 1 else Part(data, tuple(sum(known[i * each : (i + 1) * each]) for i in range(tasks)))
+    return data if tasks == 1 else RaggedShard(data, tuple(sum(known[i * each : (i + 1) * each]) for i in range(tasks)))
 
 
 def _rows(value: Any) -> tuple[int, ...] | None:

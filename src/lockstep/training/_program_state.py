@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep._engine.step.program import CompiledProgram
-from lockstep._engine.step.reading import Reading
+from lockstep._engine.step.program import StepProgram
+from lockstep._engine.step.zero1 import OptimizerStateGather
 from lockstep.errors import CheckpointError
 from lockstep.training._program_layout import Layout
 
@@ -30,18 +30,18 @@ class ProgramState:
         global_step: How many steps have been made.
     """
 
-    def __init__(self, program: CompiledProgram, layout: Layout, arrays: Sequence[Any]) -> None:
+    def __init__(self, program: StepProgram, layout: Layout, arrays: Sequence[Any]) -> None:
         self._program = program
         self._layout = layout
         own = [_copied(program, a) for a in arrays]
         self._shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in own]
-        slots, runtime = program.slots, program.runtime
+        slots, runtime = program.optimizer_sharding, program.runtime
         axes = [None] * len(own) if slots is None else slots.axes(self._shapes)
         # What is divided among workers is the chief's, and waits for `follow_chief`.
         self._divided = [i for i, axis in enumerate(axes) if axis is not None]
         self._given = {i: own[i] for i in self._divided}
         self._held = [a if i in self._given else program.place_state(a) for i, a in enumerate(own)]
-        self._reading = Reading(runtime, self._collect)
+        self._reading = OptimizerStateGather(runtime, self._collect)
         # Of what is divided, what was put together since the last step.
         self._whole: dict[int, np.ndarray[Any, Any]] = {}
         self.global_step = 0
@@ -66,17 +66,17 @@ class ProgramState:
     def local(self) -> Any:
         """Returns the state, of this process' copies; they are the caller's, and last.
 
-        One task may call it where all `pass_by`.
+        One task may call it where all `sync_point`.
         """
         return self._layout.state([jnp.array(a) for a in self._values()])
 
-    def pass_by(self) -> None:
+    def sync_point(self) -> None:
         """Waits for tasks that may still read; all tasks call it in the same places."""
-        self._reading.pass_by()
+        self._reading.sync_point()
 
     def together(self) -> None:
         """Puts together what lies in parts on several workers, for any of them to read; all tasks call it together."""
-        self._reading.together()
+        self._reading.gather()
 
     def _values(self) -> list[Any]:
         if self._divided and not self._whole:
@@ -85,18 +85,18 @@ class ProgramState:
         return [self._whole[i] if i in self._whole else self._program.local(a) for i, a in enumerate(self._held)]
 
     def _collect(self) -> None:
-        slots = self._program.slots
+        slots = self._program.optimizer_sharding
         if slots is not None and not self._whole:
-            self._whole = {i: slots.fetched(self._held[i]) for i in self._divided}
+            self._whole = {i: slots.gather_to_host(self._held[i]) for i in self._divided}
 
     def _divide(self) -> None:
         """Divides the chief's values, where there are new ones; all tasks call it together."""
-        slots = self._program.slots
+        slots = self._program.optimizer_sharding
         if slots is not None and self._divided:
             for i in self._divided:
                 own = self._given.get(i)
                 shape = self._shapes[i]
-                self._held[i] = slots.place_of_chief(jnp.zeros(shape.shape, shape.dtype) if own is None else own)
+                self._held[i] = slots.place_from_chief(jnp.zeros(shape.shape, shape.dtype) if own is None else own)
             self._given, self._whole = {}, {}
 
     def signature(self) -> dict[str, str]:
@@ -151,11 +151,11 @@ class ProgramState:
             self._divide()
 
 
-def _copied(program: CompiledProgram, value: Any) -> jax.Array:
+def _copied(program: StepProgram, value: Any) -> jax.Array:
     """A copy; of what lies in parts, the whole."""
-    slots = program.slots
+    slots = program.optimizer_sharding
     if slots is not None and isinstance(value, jax.Array) and slots.is_divided(value):
-        return jnp.asarray(slots.fetched(value))
+        return jnp.asarray(slots.gather_to_host(value))
     return jnp.array(value)
 
 

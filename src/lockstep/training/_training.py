@@ -32,9 +32,9 @@ class Training:
         """A copy of the state, as arrays of this process."""
         return self._state.local()
 
-    def pass_by(self) -> None:
+    def sync_point(self) -> None:
         """Waits for tasks whose callbacks may still read the state; all tasks call it in the same places."""
-        self._state.pass_by()
+        self._state.sync_point()
 
     def advance(self, step: int) -> int:
         """Notes how many steps have been made; returns it."""

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec
 
 import lockstep as ls
 from lockstep._cpu.shared_memory import sharing
-from lockstep._engine.step import backends, wire
+from lockstep._engine.step import backends, bf16_compression
 from lockstep._engine.step.reduction import Reduction
 from lockstep._engine.step.replicas import AXIS
 
@@ -105,7 +105,9 @@ def narrow(strategy: Strategy) -> dict[str, Any]:
 
     def narrowed(replica: Any, values: Any) -> Any:
         own = [v[replica] for v in values]
-        return wire.summed(Reduction(wire="bfloat16"), own, [jnp.zeros_like(v) for v in own], AXIS, count)
+        return bf16_compression.sum_narrowed(
+            Reduction(wire="bfloat16"), own, [jnp.zeros_like(v) for v in own], AXIS, count
+        )
 
     def bytes_of(step: Callable[..., Any]) -> tuple[Any, int]:
         before = sharing.bytes_written()

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep._engine.input.datasets import Combined, Followed, Need, Pipelines
-from lockstep._engine.step.portions import Part, Share
+from lockstep._engine.step.batches import EvenShard, RaggedShard
 from lockstep.data import Dataset, TextLineDataset
 from lockstep.data._inside import plan_of
 from lockstep.data._plan import Node, Run
@@ -44,7 +44,7 @@ def followed(dataset: Dataset, workers: int, positions: Any = None) -> list[Foll
 def whole(portions: Sequence[Any]) -> list[Any]:
     """The global batch that workers hold together."""
     assert len({type(p) for p in portions}) == 1
-    if isinstance(portions[0], Share):
+    if isinstance(portions[0], EvenShard):
         assert {p.count for p in portions} == {sum(len(p.data) for p in portions)}
         return [v for p in portions for v in p.data.tolist()]
     assert all(np.array_equal(p, portions[0]) for p in portions)
@@ -96,7 +96,7 @@ def read_combined(workers: list[Combined], most: int = 10**6) -> list[list[Any]]
     batches: list[list[Any]] = []
     while len(batches) < most:
         portions = [next(w, None) for w in workers]
-        parts = [p.batch.data if isinstance(p.batch, Part) else p.batch for p in portions if p is not None]
+        parts = [p.batch.data if isinstance(p.batch, RaggedShard) else p.batch for p in portions if p is not None]
         batch = [v for part in parts for v in np.asarray(part).tolist()]
         if not batch:
             break

@@ -12,8 +12,8 @@ import pytest
 from lockstep._engine.input.datasets import Followed, Need
 from lockstep._engine.input.resident import Residents
 from lockstep._engine.runtime.runtime import Runtime
+from lockstep._engine.step.batches import GatherIndices
 from lockstep._engine.step.placement import place_batch
-from lockstep._engine.step.portions import Lookup
 from lockstep._engine.step.replicas import Replicas
 from lockstep.data import Dataset
 from lockstep.data._inside import plan_of
@@ -40,12 +40,12 @@ def check(dataset: Dataset, replicas: Replicas, residents: Residents, run: int =
     for mine, theirs in zip(found, expected, strict=True):
         placed, other = place_batch(replicas, mine), place_batch(replicas, theirs)
         assert placed.split is other.split
-        data = jax.jit(placed.recipe)(*placed.data) if placed.recipe else placed.data
+        data = jax.jit(placed.batch_fn)(*placed.data) if placed.batch_fn else placed.data
         assert jax.tree.structure(data) == jax.tree.structure(other.data)
         for a, b in zip(jax.tree.leaves(data), jax.tree.leaves(other.data), strict=True):
             assert a.dtype == b.dtype
             np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
-    return [isinstance(b, Lookup) for b in found]
+    return [isinstance(b, GatherIndices) for b in found]
 
 
 def arrays(rows: int = 50) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def test_datasets_that_are_made_alike_have_equal_recipes(replicas: Replicas) -> 
     def recipe(factor: float) -> Any:
         dataset = Dataset.from_tensor_slices(arrays()).map(lambda e: (e["x"].astype("float32") * factor, e["y"]))
         (first, *_) = batches(dataset.batch(8), Residents(replicas, ENOUGH))
-        return first.recipe
+        return first.batch_fn
 
     assert recipe(2.0) == recipe(2.0)
     assert hash(recipe(2.0)) == hash(recipe(2.0))

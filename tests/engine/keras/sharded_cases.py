@@ -36,7 +36,7 @@ OPTIMIZERS = {
 def dividing(strategy: Any, is_divided: bool = True) -> Strategy:
     """The same replicas, which divide the optimizer's state."""
     replicas = strategy._demanded_replicas()
-    return Strategy(dataclasses.replace(replicas, divides_slots=is_divided), strategy.cluster_resolver)
+    return Strategy(dataclasses.replace(replicas, shards_optimizer_state=is_divided), strategy.cluster_resolver)
 
 
 def data(floatx: str = "float32") -> tuple[np.ndarray, np.ndarray]:

@@ -14,9 +14,8 @@ import pytest
 from lockstep._engine.loop import loop
 from lockstep._engine.runtime import progress, progress_file
 from lockstep._engine.runtime.preemption import Preemption
-from lockstep._engine.step.chunks import Pace
-from lockstep._engine.step.outputs import Outputs
-from lockstep._engine.step.placement import Placed, Split
+from lockstep._engine.step.batches import DeviceBatch, Split
+from lockstep._engine.step.steps_per_execution import Outputs, StepsPerExecutionTuner
 from lockstep.errors import Preempted
 
 
@@ -27,10 +26,10 @@ class Program:
         self.runtime = SimpleNamespace(preemption=preemption)
         self._places = places if places is not None else []
         self._progress = preemption.progress
-        self.pace = Pace()
-        self.pace.most = self.room = most
+        self.tuner = StepsPerExecutionTuner()
+        self.tuner.max_steps = self.max_steps = most
 
-    def run(self, state: Any, placed: Placed) -> tuple[Outputs, Any]:
+    def run(self, state: Any, placed: DeviceBatch) -> tuple[Outputs, Any]:
         self._places.append(self._progress.where)
         after = state + placed.steps
         return Outputs(after, None, lambda value: value), after
@@ -71,9 +70,9 @@ class Listener:
         return step >= self._stop_at >= 0
 
 
-def chunks(*sizes: int) -> Iterator[Placed]:
+def chunks(*sizes: int) -> Iterator[DeviceBatch]:
     for size in sizes:
-        yield Placed(np.zeros(size), Split.WHOLE, places=size, steps=size)
+        yield DeviceBatch(np.zeros(size), Split.WHOLE, places=size, steps=size)
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +132,7 @@ def test_all_steps_are_complete_when_it_ends(monkeypatch: pytest.MonkeyPatch) ->
     preemption = Preemption()
     with pytest.raises(Preempted):
         loop.run(
-            (Placed(np.zeros(1), Split.WHOLE) for _ in range(9)),
+            (DeviceBatch(np.zeros(1), Split.WHOLE) for _ in range(9)),
             Program(preemption),  # type: ignore[arg-type]
             State(),
             Listener(5, preemption.ask),

@@ -14,7 +14,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, primitives
 
 from lockstep._cpu.lowerings.rules import Rule, table
 from lockstep._cpu.lowerings.windows import OWN_APART, apart
-from lockstep._engine.step.jaxprs import is_jaxpr, opened
+from lockstep._engine.step.jaxprs import is_jaxpr, open_jaxpr
 
 # Their jaxprs are programs in another language than XLA's.
 _CLOSED = frozenset(("pallas_call", "core_map"))
@@ -39,7 +39,7 @@ class _Rewriter:
         return self._known[id(jaxpr)][1]
 
     def _rewrite(self, jaxpr: Any) -> Any:
-        inner = opened(jaxpr)
+        inner = open_jaxpr(jaxpr)
         equations = [self._equation(eqn) for eqn in inner.eqns]
         if all(new is old for new, old in zip(equations, inner.eqns, strict=True)):
             return jaxpr

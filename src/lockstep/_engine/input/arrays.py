@@ -17,7 +17,7 @@ from lockstep._engine.input.batch import described, not_empty
 from lockstep._engine.input.position import demand_same, demand_same_rows
 from lockstep._engine.input.resident import Residents, taken
 from lockstep._engine.input.samples import Sample
-from lockstep._engine.step.portions import Lookup, Recipe
+from lockstep._engine.step.batches import BatchFn, GatherIndices
 from lockstep._nest import canonical
 
 # So many batches are looked up in one go: one call costs more than a batch.
@@ -89,7 +89,7 @@ class ArraySource:
         self._residents = residents
         leaves, structure = jax.tree.flatten(canonical(arrays))
         self._leaves = tuple(leaves)
-        self._recipe = Recipe(("rows", structure), partial(taken, structure))
+        self._recipe = BatchFn(("rows", structure), partial(taken, structure))
         self._beginning: Any = None
 
     @property
@@ -114,7 +114,7 @@ class ArraySource:
     def _draws(self) -> bool:
         return bool(vars(self._adapter)["_shuffle"])
 
-    def _looked_up(self, orders: Iterator[Any]) -> Iterator[Lookup]:
+    def _looked_up(self, orders: Iterator[Any]) -> Iterator[GatherIndices]:
         while some := [np.asarray(rows, np.int32) for rows in itertools.islice(orders, _TOGETHER)]:
             found = self._residents.rows_of(self._leaves, some, self._recipe)
             assert found is not None, "arrays are on the devices before they are looked up there"

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from lockstep._engine.input.samples import Sample
-from lockstep._engine.step.portions import Lookup, Part, Share
+from lockstep._engine.step.batches import EvenShard, GatherIndices, RaggedShard
 from lockstep.errors import InputError
 
 
@@ -38,7 +38,7 @@ def sample_of(batch: Any, number: int) -> Sample | None:
     """
     if isinstance(batch, Marked):
         return batch.sample
-    return None if isinstance(batch, (Lookup, Share, Part)) else Sample(batch, number)
+    return None if isinstance(batch, (GatherIndices, EvenShard, RaggedShard)) else Sample(batch, number)
 
 
 def unmarked(batch: Any) -> Any:
@@ -53,10 +53,10 @@ def signature(batch: Any) -> str:
     """
     batch = unmarked(batch)
     first: Any = None
-    data = batch.shapes if isinstance(batch, Lookup) else batch
-    if isinstance(batch, Share):
+    data = batch.shapes if isinstance(batch, GatherIndices) else batch
+    if isinstance(batch, EvenShard):
         first, data = batch.count, batch.data
-    elif isinstance(batch, Part):
+    elif isinstance(batch, RaggedShard):
         first, data = "rows", batch.data
     return ", ".join(f"{path}: {array}" for path, array in described(data, first).items())
 
@@ -70,20 +70,20 @@ def described(data: Any, first: Any = None) -> dict[str, str]:
 def rows_to_add(batch: Any) -> int | None:
     """Returns how many rows a part adds, or `None` for what is no part."""
     batch = unmarked(batch)
-    return batch.rows if isinstance(batch, Part) else None
+    return batch.rows if isinstance(batch, RaggedShard) else None
 
 
 def with_counts(batch: Any, counts: Sequence[int]) -> Any:
     """Returns a part that knows what the others add."""
     if isinstance(batch, Marked):
         return replace(batch, batch=with_counts(batch.batch, counts))
-    return Part(batch.data, tuple(counts))
+    return RaggedShard(batch.data, tuple(counts))
 
 
 def nbytes(batch: Any) -> int:
     """About how many bytes of it this task holds."""
     found = unmarked(batch)
-    if isinstance(found, (Lookup, Share, Part)):
+    if isinstance(found, (GatherIndices, EvenShard, RaggedShard)):
         return found.nbytes
     return sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(found))
 

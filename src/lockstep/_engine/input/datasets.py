@@ -19,7 +19,7 @@ import numpy as np
 from lockstep._engine.input.batch import Marked
 from lockstep._engine.input.origins import samples_of
 from lockstep._engine.input.resident import Residents, batches_of
-from lockstep._engine.step.portions import Part, Share
+from lockstep._engine.step.batches import EvenShard, RaggedShard
 from lockstep.data.internal import (
     Block,
     ElementStream,
@@ -70,8 +70,8 @@ class Need:
         return self.residents.lookups(batches, self.finish)
 
     def _finished(self, portion: Any) -> Any:
-        if isinstance(portion, Share):
-            return Share(self.finish(portion.data), portion.count)
+        if isinstance(portion, EvenShard):
+            return EvenShard(self.finish(portion.data), portion.count)
         return self.finish(portion)
 
 
@@ -120,7 +120,7 @@ def _with_samples(need: Need, compares: bool) -> Callable[[Block], list[Any]]:
 
 
 def portions(block: Block, rows: Rows) -> list[Any]:
-    """Computes this task's rows of each batch: a `Share`, or all if `rows` says so."""
+    """Computes this task's rows of each batch: a `EvenShard`, or all if `rows` says so."""
     store = block.store
     if not isinstance(store, StackedStore) or store.padding is not None:
         return [_cut(element, rows) for element in elements_of(block)]
@@ -136,9 +136,9 @@ def _share(batch: Block, wanted: slice | None) -> Any:
         return _stacked(batch)
     part = batch[wanted]
     if len(part):
-        return Share(_stacked(part), len(batch))
+        return EvenShard(_stacked(part), len(batch))
     # Of no rows, their shapes and dtypes.
-    return Share(jax.tree.map(lambda a: a[:0], _stacked(batch[:1])), len(batch))
+    return EvenShard(jax.tree.map(lambda a: a[:0], _stacked(batch[:1])), len(batch))
 
 
 def _stacked(block: Block) -> Any:
@@ -151,7 +151,7 @@ def _cut(element: Any, rows: Rows) -> Any:
     count = lengths.pop() if len(lengths) == 1 else ()
     if not count or (wanted := rows(count[0])) is None:
         return element
-    return Share(jax.tree.map(lambda a: a[wanted], element), count[0])
+    return EvenShard(jax.tree.map(lambda a: a[wanted], element), count[0])
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class Combined:
         if not elements and self._is_alone:
             raise StopIteration
         data = self._finish(_rows_together(elements)) if elements else self._no_batch()
-        return Marked(data if self._is_alone else Part(data), self.mark())
+        return Marked(data if self._is_alone else RaggedShard(data), self.mark())
 
     def _next_elements(self) -> list[Any]:
         """The next elements of each pipeline; none when all have ended."""

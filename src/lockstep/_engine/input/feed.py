@@ -15,9 +15,9 @@ from lockstep._engine.input.reader import Reader
 from lockstep._engine.input.samples import Sample
 from lockstep._engine.input.source import Source
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.step.chunks import grouped
-from lockstep._engine.step.placement import Placed
+from lockstep._engine.step.batches import DeviceBatch
 from lockstep._engine.step.protocol import Program
+from lockstep._engine.step.steps_per_execution import group_batches
 
 _numbers = itertools.count()
 
@@ -148,8 +148,8 @@ class Feed:
         self._pass, self._seen, self._resumed = None, 0, 0
 
     @contextlib.contextmanager
-    def epoch(self, state: Any) -> Generator[Iterator[Placed]]:
-        """Opens the next epoch: an iterator of `Placed` chunks.
+    def epoch(self, state: Any) -> Generator[Iterator[DeviceBatch]]:
+        """Opens the next epoch: an iterator of `DeviceBatch` chunks.
 
         Args:
             state: What the steps change; its shapes and types matter only.
@@ -207,11 +207,11 @@ class Feed:
         if self.steps_per_epoch is not None and taken < self.steps_per_epoch and not self._at_most:
             self._warn_interrupted()
 
-    def _placed(self, limit: int | None) -> Generator[Placed]:
+    def _placed(self, limit: int | None) -> Generator[DeviceBatch]:
         assert self._pass is not None
         if self.source.in_memory:
             prepared = map(self._placer.prepare, itertools.islice(self._pass, limit))
-            yield from map(self._placer.place, grouped(prepared, self._placer.places))
+            yield from map(self._placer.place, group_batches(prepared, self._placer.chunk_capacity))
             return
         self._epochs += 1
         channel = self._runtime.channel(f"{self._name}-{self._epochs}")
@@ -243,7 +243,7 @@ class _Placer:
     def __init__(self, program: Program, marks: Marks) -> None:
         self._program = program
         self._marks = marks
-        self.places, self.place = program.places, program.place
+        self.chunk_capacity, self.place = program.chunk_capacity, program.place
         self.rows: int | None = None
 
     def prepare(self, batch: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lockstep._engine.step.portions import Lookup, Part, Share
+from lockstep._engine.step.batches import EvenShard, GatherIndices, RaggedShard
 from lockstep.errors import CheckpointError
 
 VERSION = 1
@@ -44,11 +44,11 @@ class Marks:
 
 def rows_of(batch: Any) -> int | None:
     """Returns how many rows a global batch has, if its arrays say so."""
-    if isinstance(batch, Lookup):
+    if isinstance(batch, GatherIndices):
         return len(batch.rows)
-    if isinstance(batch, Share):
+    if isinstance(batch, EvenShard):
         return batch.count
-    if isinstance(batch, Part):
+    if isinstance(batch, RaggedShard):
         return sum(batch.counts) or None
     return next((np.shape(leaf)[0] for leaf in jax.tree.leaves(batch) if np.shape(leaf)), None)
 

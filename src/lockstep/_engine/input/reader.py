@@ -24,7 +24,7 @@ from lockstep._engine.input.samples import Sample
 from lockstep._engine.runtime import compare, failure, progress
 from lockstep._engine.runtime.control import ChannelClosed
 from lockstep._engine.runtime.runtime import Agreement, Runtime
-from lockstep._engine.step.chunks import grouped
+from lockstep._engine.step.steps_per_execution import group_batches
 from lockstep.errors import InputError, MismatchError
 
 # One agreement covers what was read in this time, up to so many batches (or what the step program takes together) and
@@ -47,7 +47,7 @@ class Placer(Protocol):
         """Makes of a batch what is to be placed."""
         ...
 
-    def places(self, batch: Any) -> int:
+    def chunk_capacity(self, batch: Any) -> int:
         """Returns how many batches like a prepared one may be placed together; 0 if each goes alone."""
         ...
 
@@ -206,8 +206,8 @@ class Reader:
             self._put("told", words)
             self._put("chunk", self._placer.place(batches[:1]))
             batches = batches[1:]
-        for group in grouped(batches, self._placer.places):
-            self._most = max(self._most, self._placer.places(group[0]))
+        for group in group_batches(batches, self._placer.chunk_capacity):
+            self._most = max(self._most, self._placer.chunk_capacity(group[0]))
             self._put("chunk", self._placer.place(group))
 
     def _read(self) -> None:

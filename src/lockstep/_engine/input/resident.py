@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lockstep._engine.step.portions import Lookup, Recipe
+from lockstep._engine.step.batches import BatchFn, GatherIndices
 from lockstep._engine.step.replicas import Replicas
 from lockstep.data.internal import (
     ArrayStore,
@@ -87,28 +87,28 @@ class Residents:
         self._replicas = replicas
         self._left = _limit(replicas) if limit is None else limit
         self._placed: dict[int, tuple[Any, jax.Array]] = {}
-        self._known: dict[Any, tuple[Recipe, Any]] = {}
+        self._known: dict[Any, tuple[BatchFn, Any]] = {}
 
-    def lookups(self, batches: Sequence[Block], finish: Callable[[Any], Any]) -> list[Lookup] | None:
+    def lookups(self, batches: Sequence[Block], finish: Callable[[Any], Any]) -> list[GatherIndices] | None:
         """Returns batches of elements of one store as their rows on the devices, or `None` if they are not there."""
         found = _found(join_blocks(batches)) if self._left or self._placed else None
         if found is None:
             return None
         compute = found.compute
-        recipe = Recipe((found.key, _key_of(finish)), lambda arrays, rows: finish(compute(arrays, rows)))
+        recipe = BatchFn((found.key, _key_of(finish)), lambda arrays, rows: finish(compute(arrays, rows)))
         rows = np.asarray(found.rows, np.int32)
         ends = itertools.accumulate(map(len, batches))
         return self.rows_of(found.arrays, [rows[e - len(b) : e] for b, e in zip(batches, ends, strict=True)], recipe)
 
-    def rows_of(self, arrays: tuple[Any, ...], batches: Sequence[Any], recipe: Recipe) -> list[Lookup] | None:
+    def rows_of(self, arrays: tuple[Any, ...], batches: Sequence[Any], recipe: BatchFn) -> list[GatherIndices] | None:
         """Returns batches of rows of arrays, or `None` if the arrays have no room on the devices."""
         if not self.hold(arrays):
             return None
         placed = tuple(self._placed[id(a)][1] for a in arrays)
         known = {count: self._shapes(arrays, placed, count, recipe) for count in set(map(len, batches))}
-        return [Lookup(known[len(rows)][0], placed, rows, known[len(rows)][1]) for rows in batches]
+        return [GatherIndices(known[len(rows)][0], placed, rows, known[len(rows)][1]) for rows in batches]
 
-    def _shapes(self, arrays: Any, placed: Any, count: int, recipe: Recipe) -> tuple[Recipe, Any]:
+    def _shapes(self, arrays: Any, placed: Any, count: int, recipe: BatchFn) -> tuple[BatchFn, Any]:
         """What a batch of so many rows looks like, and the recipe that was the first to make one."""
         key = (recipe, tuple(map(id, arrays)), count)
         if key not in self._known:

@@ -27,8 +27,7 @@ from lockstep._engine.input.distributed import Distribution, of_dataset
 from lockstep._engine.input.position import demand_same, pass_over
 from lockstep._engine.input.py_dataset import enqueued
 from lockstep._engine.input.resident import Residents
-from lockstep._engine.step.placement import own_rows
-from lockstep._engine.step.portions import Lookup, Part, Share
+from lockstep._engine.step.batches import EvenShard, GatherIndices, RaggedShard, host_rows
 from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import canonical
 from lockstep.data import Dataset
@@ -267,7 +266,7 @@ class DistributedSource:
         self._passing: Followed | Combined | None = None
         self.start: Any = None
         self._need = Need(
-            partial(own_rows, distribution.replicas) if divides else lambda count: None,
+            partial(host_rows, distribution.replicas) if divides else lambda count: None,
             finish,
             Residents(distribution.replicas) if stays else None,
         )
@@ -313,9 +312,9 @@ class DistributedSource:
         batches = self.begin_pass()  # Looking twice would have effects: the pass goes on where this look ends.
         first = not_empty(next(batches, None))
         self._begun = itertools.chain([first], batches)
-        if isinstance(first.batch, Lookup):
-            return first.batch.recipe(first.batch.arrays, first.batch.rows)
-        return first.batch.data if isinstance(first.batch, (Part, Share)) else first.batch
+        if isinstance(first.batch, GatherIndices):
+            return first.batch.batch_fn(first.batch.arrays, first.batch.rows)
+        return first.batch.data if isinstance(first.batch, (RaggedShard, EvenShard)) else first.batch
 
 
 class _Generator:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep._engine.step.reading import Reading
+from lockstep._engine.step.zero1 import OptimizerStateGather
 
 _VALUE = "_value"
 
@@ -24,7 +24,9 @@ class Parts:
         reading: What this task reads of all such values.
     """
 
-    def __init__(self, placed: jax.Array, fetched: Callable[[jax.Array], np.ndarray], reading: Reading) -> None:
+    def __init__(
+        self, placed: jax.Array, fetched: Callable[[jax.Array], np.ndarray], reading: OptimizerStateGather
+    ) -> None:
         self._placed = placed
         self._fetched = fetched
         self._reading = reading

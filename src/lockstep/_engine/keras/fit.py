@@ -18,8 +18,8 @@ from lockstep._engine.keras.listening import BatchListener
 from lockstep._engine.keras.ownership import Ownership
 from lockstep._engine.keras.recovery import Progress, Recovery
 from lockstep._engine.keras.state import TRAIN, ModelState
-from lockstep._engine.step.outputs import Outputs
 from lockstep._engine.step.protocol import Program
+from lockstep._engine.step.steps_per_execution import Outputs
 from lockstep.errors import Preempted
 
 
@@ -138,7 +138,7 @@ class _Fit:
             raise
         finally:
             # A task that has failed alone must not wait for others to read averages that lie on all of them.
-            may_read = finished or self._program.slots is None or self._runtime.is_alone
+            may_read = finished or self._program.optimizer_sharding is None or self._runtime.is_alone
             if isinstance(model.optimizer, keras.optimizers.Optimizer) and self._epochs > 0 and may_read:
                 model.optimizer.finalize_variable_values(model.trainable_weights)
             self._validation.close()
@@ -184,7 +184,7 @@ class _Fit:
 
     def _settle(self, ends: bool) -> None:
         """Has the state hold what replicas came to by themselves."""
-        self._state.give(self._program.settle(self._state.take(), ends))
+        self._state.give(self._program.synchronize(self._state.take(), ends))
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class _TrainListener(BatchListener):
 
     def __init__(self, model: Any, callbacks: Any, owned: Ownership, recovery: Recovery) -> None:
         runtime = owned.replicas.runtime
-        super().__init__("train", model, callbacks, runtime, owned.pass_by)
+        super().__init__("train", model, callbacks, runtime, owned.sync_point)
         self._runtime = runtime
         self._recovery = recovery
         self._first = self._told = recovery.progress.batches

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.step.outputs import Outputs
+from lockstep._engine.step.steps_per_execution import Outputs
 
 # Callbacks of Keras that look at batches only to show or sum up how far a run is: they may miss some.
 _MAY_MISS: tuple[type, ...] = tuple(

@@ -12,17 +12,17 @@ from keras.src import backend
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from lockstep._engine.keras.replica_step import combined_seeds, is_seed, metric_results, with_own_seeds
+from lockstep._engine.step.aggregation import Shards
+from lockstep._engine.step.local_sgd import COMMON, OWN, PARAMETER, LocalTraining, Role, metric_role, role_of
 from lockstep._engine.step.replicas import AXIS, Replicas
-from lockstep._engine.step.rounds import COMMON, OWN, PARAMETER, Local, Role, metric_role, role_of
-from lockstep._engine.step.shares import Shares
 from lockstep._nest import opened
 
 
-def local_train_step(model: Any, replicas: Replicas) -> Local | None:
+def local_train_step(model: Any, replicas: Replicas) -> LocalTraining | None:
     """Returns how `model` trains in rounds, if its replicas are to."""
-    if replicas.rounds is None:
+    if replicas.local_sgd is None:
         return None
-    shares = Shares([None], [1.0], AXIS, replicas.count)
+    shares = Shards([None], [1.0], AXIS, replicas.count)
 
     def step(state: Any, data: Any) -> tuple[Any, Any]:
         logs, after = model.train_step(with_own_seeds(model, shares, state), opened(data))
@@ -33,7 +33,7 @@ def local_train_step(model: Any, replicas: Replicas) -> Local | None:
         results = metric_results(model, state)
         return results if isinstance(logs, dict) and set(logs) == set(results) else logs
 
-    return Local(replicas.rounds, step, lambda state: _roles(model), shown)
+    return LocalTraining(replicas.local_sgd, step, lambda state: _roles(model), shown)
 
 
 def _roles(model: Any) -> tuple[list[Role], ...]:

@@ -23,7 +23,7 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from lockstep._engine.keras.replaced import replaced
 from lockstep._engine.runtime import failure
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.step.placement import Placed
+from lockstep._engine.step.batches import DeviceBatch
 from lockstep._engine.step.protocol import Step
 from lockstep.errors import NonFiniteError
 
@@ -164,7 +164,7 @@ class Reports:
         self._where = where
         self._most = most
         self._runtime = runtime
-        self._unread: deque[tuple[Any, Placed]] = deque()
+        self._unread: deque[tuple[Any, DeviceBatch]] = deque()
         self._steps = 0
         self._undone = 0
         self.dispatched = 0
@@ -175,11 +175,11 @@ class Reports:
         """How many steps were undone, as far as is known."""
         return self._undone
 
-    def note(self, counters: Any, placed: Placed) -> None:
+    def note(self, counters: Any, placed: DeviceBatch) -> None:
         """Notes a dispatch, and looks at an earlier one; all tasks do so at the same time."""
         self._unread.append((counters, placed))
         self.dispatched += placed.steps
-        while len(self._unread) > (_UNREAD_CHUNKS if placed.places else _UNREAD):
+        while len(self._unread) > (_UNREAD_CHUNKS if placed.capacity else _UNREAD):
             self._read()
 
     def settle(self) -> None:
@@ -201,7 +201,7 @@ class Reports:
         elif self._runtime.is_chief:
             _log.warning("%s It is undone, and training goes on (%d so far).", said, self._undone)
 
-    def _said(self, first: int, new: int, placed: Placed, start: int) -> str:
+    def _said(self, first: int, new: int, placed: DeviceBatch, start: int) -> str:
         where = self._where(first) + (f" (and {new - 1} after it)" if new > 1 else "")
         found = self._runtime.agree("a step that is not finite", _not_finite(placed, placed.first + first - start))
         guilty = [f"{task}: {what}" for task, what in zip(self._runtime.tasks, found, strict=True) if what]
@@ -219,11 +219,11 @@ def _error(said: str, most: int) -> NonFiniteError:
     return error
 
 
-def _not_finite(placed: Placed, place: int) -> str | None:
+def _not_finite(placed: DeviceBatch, place: int) -> str | None:
     """Describes what of this task's part of the input is not finite; of data that stay on the devices, what of all."""
-    is_stack = placed.places > 0 and placed.recipe is None
+    is_stack = placed.capacity > 0 and placed.batch_fn is None
     found = [_count(leaf, place if is_stack else None) for leaf in jax.tree.leaves(placed.data)]
-    whole = " of all data" if placed.recipe else ""
+    whole = " of all data" if placed.batch_fn else ""
     bad = [f"{count} values of array {i}{whole}" for i, count in enumerate(found) if count]
     return ", ".join(bad) or None
 

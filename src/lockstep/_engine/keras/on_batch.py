@@ -33,7 +33,7 @@ def train_on_batch(
 ) -> Any:
     """Stands in for `keras.Model.train_on_batch`; the batch is the global one, the same on every worker."""
     model._assert_compile_called("train_on_batch")
-    if owned.replicas.rounds is not None:
+    if owned.replicas.local_sgd is not None:
         raise UnsupportedError(
             "With local_steps replicas train by themselves until a round or the training ends. Received: "
             "train_on_batch, a training of one step. Use fit, or a strategy without local_steps."
@@ -95,7 +95,7 @@ def _step(model: Any, owned: Ownership, call: str, program: Program, groups: Any
     state = ModelState(model, owned, program, groups)
     runtime = owned.replicas.runtime
     with runtime.depending_on_others(call):
-        owned.pass_by()
+        owned.sync_point()
         agreement.begin_run(runtime, call, state, {}, _Batch(batch, runtime))
         with state.attached():
             outputs, after = program(state.take(), program.place_batch(canonical(batch)))

@@ -11,8 +11,8 @@ from typing import Any
 
 import jax
 
-from lockstep._engine.step.reading import Reading
 from lockstep._engine.step.replicas import Replicas
+from lockstep._engine.step.zero1 import OptimizerStateGather
 
 
 @dataclass(eq=False)
@@ -28,12 +28,12 @@ class Ownership:
 
     replicas: Replicas
     handed_out: dict[int, tuple[Any, jax.Array]] = field(default_factory=dict)
-    reading: Reading | None = None
+    reading: OptimizerStateGather | None = None
 
-    def pass_by(self) -> None:
+    def sync_point(self) -> None:
         """Waits for tasks that may still read such values; all tasks call it in the same places."""
         if self.reading is not None:
-            self.reading.pass_by()
+            self.reading.sync_point()
 
 
 _owned: weakref.WeakKeyDictionary[Any, Ownership] = weakref.WeakKeyDictionary()

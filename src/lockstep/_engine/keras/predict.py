@@ -15,7 +15,7 @@ from lockstep._engine.keras.listening import BatchListener
 from lockstep._engine.keras.ownership import Ownership
 from lockstep._engine.keras.state import PREDICT, ModelState
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.step.outputs import Outputs
+from lockstep._engine.step.steps_per_execution import Outputs
 from lockstep._nest import opened
 
 

@@ -18,14 +18,14 @@ from lockstep._engine.keras.local_step import local_train_step
 from lockstep._engine.keras.non_finite import Reports, new_counters, watched
 from lockstep._engine.keras.ownership import Ownership
 from lockstep._engine.keras.replica_step import replica_train_step
+from lockstep._engine.step.batches import DeviceBatch
 from lockstep._engine.step.eager import EagerProgram
-from lockstep._engine.step.outputs import Outputs
-from lockstep._engine.step.placement import Placed
-from lockstep._engine.step.program import CompiledProgram
-from lockstep._engine.step.protocol import Kept, Program, Step
+from lockstep._engine.step.local_sgd import LocalTraining
+from lockstep._engine.step.program import StepProgram, adapter_for
+from lockstep._engine.step.program_digest import Subject
+from lockstep._engine.step.protocol import OutputMode, Program, Step
 from lockstep._engine.step.replicas import Replicas
-from lockstep._engine.step.rounds import Local
-from lockstep._engine.step.same_program import Subject
+from lockstep._engine.step.steps_per_execution import Outputs
 from lockstep._nest import on_opened, opened, packed
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -35,7 +35,7 @@ _ADVICE = (
 )
 
 
-class TrainProgram(CompiledProgram):
+class TrainProgram(StepProgram):
     """The program that trains a model; if a callback wants it, it undoes steps that are not finite.
 
     Args:
@@ -47,10 +47,11 @@ class TrainProgram(CompiledProgram):
     """
 
     def __init__(
-        self, model: Any, step: Step, replicas: Replicas, replica_step: Step | None, local: Local | None = None
+        self, model: Any, step: Step, replicas: Replicas, replica_step: Step | None, local: LocalTraining | None = None
     ) -> None:
         subject = _subject("train_step")
-        super().__init__(step, replicas, replica_step, local=local, slots=partial(_slots, model), subject=subject)
+        adapter = adapter_for(replicas, replica_step, local, partial(_slots, model))
+        super().__init__(step, replicas, adapter, subject=subject)
         self._model = model
         self._plain = step, replica_step
         self._most: int | None = None
@@ -77,7 +78,7 @@ class TrainProgram(CompiledProgram):
         self._reports = None if most is None else Reports(where, most, self._replicas.runtime)
         if most is None:
             return
-        if self._local is not None:
+        if self._replicas.local_sgd is not None:
             raise UnsupportedError(
                 "Steps that are not finite can be undone where all replicas make them together. Received: NonFinite "
                 "together with local_steps. Leave one of them out; keras.callbacks.TerminateOnNaN only looks at the "
@@ -101,11 +102,11 @@ class TrainProgram(CompiledProgram):
         if most is not None:
             step = watched(step, self._model, most)
             replica_step = None if replica_step is None else watched(replica_step, self._model, most)
-        slots = partial(_slots, self._model)
-        super().__init__(step, self._replicas, replica_step, slots=slots, subject=_subject("train_step"))
+        adapter = adapter_for(self._replicas, replica_step, None, partial(_slots, self._model))
+        super().__init__(step, self._replicas, adapter, subject=_subject("train_step"))
         self._most = most
 
-    def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
+    def __call__(self, state: Any, batch: DeviceBatch) -> tuple[Any, Any]:
         """Runs one step; `state` is donated."""
         if self._reports is None:
             self._change(None)
@@ -114,7 +115,7 @@ class TrainProgram(CompiledProgram):
         outputs, after = self.run(state, batch)
         return outputs.value, after
 
-    def run(self, state: Any, placed: Placed) -> tuple[Outputs, Any]:
+    def run(self, state: Any, placed: DeviceBatch) -> tuple[Outputs, Any]:
         """Runs as many steps as `placed` has; `state` is donated."""
         if self._reports is None:
             self._change(None)
@@ -161,12 +162,12 @@ def train_program(model: Any, owned: Ownership) -> Program:
 
 
 def _demand_together(replicas: Replicas) -> None:
-    if replicas.divides_slots and replicas.count > 1:
+    if replicas.shards_optimizer_state and replicas.count > 1:
         raise UnsupportedError(
             "With shard_optimizer_state XLA divides compiled steps. Received: a model with run_eagerly=True or "
             "jit_compile=False, which one device trains alone. Leave these out, or debug with a strategy without it."
         )
-    if replicas.rounds is not None:
+    if replicas.local_sgd is not None:
         raise UnsupportedError(
             "With local_steps each replica trains by itself in between, in a compiled program. Received: a model with "
             "run_eagerly=True or jit_compile=False, which one device trains alone. Leave these out, or debug with a "
@@ -199,7 +200,7 @@ def predict_program(model: Any, owned: Ownership) -> Program:
         outputs, non_trainable = model.predict_step(state, opened(data))
         return packed(outputs), (state[0], non_trainable)
 
-    return _cached(model, owned, "predict_function", predict_step, kept="all")
+    return _cached(model, owned, "predict_function", predict_step, output_mode="all")
 
 
 def is_compiled(model: Any) -> bool:
@@ -207,13 +208,13 @@ def is_compiled(model: Any) -> bool:
     return model.jit_compile and not model.run_eagerly
 
 
-def _cached(model: Any, owned: Ownership, attribute: str, step: Step, kept: Kept = "last") -> Program:
+def _cached(model: Any, owned: Ownership, attribute: str, step: Step, output_mode: OutputMode = "last") -> Program:
     found = getattr(model, attribute)
-    if isinstance(found, (CompiledProgram, EagerProgram)):
+    if isinstance(found, (StepProgram, EagerProgram)):
         return found
     subject = _subject(step.__name__)
     if is_compiled(model):
-        program = CompiledProgram(step, owned.replicas, None, kept, subject=subject)
+        program = StepProgram(step, owned.replicas, None, output_mode, subject=subject)
     else:
         program = EagerProgram(step, owned.replicas, subject)
     setattr(model, attribute, program)

@@ -22,8 +22,8 @@ from lockstep._engine.keras import callback_states, packing
 from lockstep._engine.keras.agreement import Shared
 from lockstep._engine.runtime import failure, progress_file
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.step.outputs import Outputs
 from lockstep._engine.step.protocol import Program
+from lockstep._engine.step.steps_per_execution import Outputs
 from lockstep.errors import ArgumentError, CheckpointError
 
 _log = logging.getLogger("lockstep")
@@ -218,7 +218,7 @@ class Recovery:
             self._state.follow_chief(everything=True)
         arrays = self._found[0] if self._found is not None else {}
         residuals = {k.removeprefix(_RESIDUALS): v for k, v in arrays.items() if k.startswith(_RESIDUALS)}
-        self._program.restore_residuals(residuals)
+        self._program.restore_extra_state(residuals)
         saved = packing.unpacked(extra["callbacks"], self._callback_arrays)
         callback_states.restore(self._callbacks.callbacks, saved, self.is_chief)
         random_state.restore(extra["random"])
@@ -325,7 +325,7 @@ class Recovery:
         # A process that was stopped, and given up by the others, must not write over what they have saved since.
         self._runtime.demand_current()
         arrays: Arrays = dict(self._state.arrays())
-        arrays.update({f"{_RESIDUALS}{k}": v for k, v in self._program.residuals().items()})
+        arrays.update({f"{_RESIDUALS}{k}": v for k, v in self._program.extra_state().items()})
         if self._trained is None:
             process = self._of_process(arrays)
         else:

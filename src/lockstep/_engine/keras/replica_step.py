@@ -19,17 +19,17 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from lockstep._engine.keras.batch_moments import moments_over_replicas
 from lockstep._engine.keras.replaced import replaced
+from lockstep._engine.step.aggregation import Shards, VariableUpdate
 from lockstep._engine.step.protocol import Step
 from lockstep._engine.step.reduction import Reduction
 from lockstep._engine.step.replicas import AXIS, Replicas
-from lockstep._engine.step.shares import Made, Shares
 from lockstep._nest import opened
 
 
 def replica_train_step(model: Any, replicas: Replicas) -> Step:
     """Returns `model.train_step` for use inside `shard_map` over `replicas.AXIS`."""
     count = replicas.count
-    shares = Shares([None], [1.0 / count], AXIS, count, replicas.reduction or Reduction())
+    shares = Shards([None], [1.0 / count], AXIS, count, replicas.reduction or Reduction())
 
     def step(state: Any, data: Any) -> tuple[Any, Any]:
         with _averaged_gradients(shares), _batch_statistics(replicas):
@@ -41,7 +41,7 @@ def replica_train_step(model: Any, replicas: Replicas) -> Step:
 
 
 @contextlib.contextmanager
-def _averaged_gradients(shares: Shares) -> Generator[None]:
+def _averaged_gradients(shares: Shards) -> Generator[None]:
     """While open, every optimizer's `stateless_apply` averages its gradients over the replicas first."""
     once = _Once(shares)
     with contextlib.ExitStack() as stack:
@@ -53,7 +53,7 @@ def _averaged_gradients(shares: Shares) -> Generator[None]:
 class _Once:
     """Averages gradients once: an optimizer that wraps another one hands down those that are averaged already."""
 
-    def __init__(self, shares: Shares) -> None:
+    def __init__(self, shares: Shards) -> None:
         self._shares = shares
         self._inside = False
 
@@ -73,7 +73,7 @@ class _Once:
         return averaged
 
 
-def _averaged(shares: Shares, scale: Any, gradients: list[Any]) -> list[Any]:
+def _averaged(shares: Shards, scale: Any, gradients: list[Any]) -> list[Any]:
     """Averages gradients over the replicas; `None` for a gradient that there is not stays."""
     if scale is None or not shares.reduction.compresses:
         return shares.mean_of_gradients([gradients])
@@ -96,7 +96,7 @@ def _batch_statistics(replicas: Replicas) -> contextlib.AbstractContextManager[N
     return contextlib.nullcontext()
 
 
-def with_own_seeds(model: Any, shares: Shares, state: Any) -> Any:
+def with_own_seeds(model: Any, shares: Shards, state: Any) -> Any:
     """Gives each replica seeds of its own."""
     trainable, non_trainable, optimizer, metrics = state
     own = [
@@ -106,7 +106,7 @@ def with_own_seeds(model: Any, shares: Shares, state: Any) -> Any:
     return trainable, own, optimizer, metrics
 
 
-def combined_seeds(model: Any, shares: Shares, before: Any, after: Any) -> Any:
+def combined_seeds(model: Any, shares: Shards, before: Any, after: Any) -> Any:
     """The state after a step, with seeds that are the same on all replicas."""
     trainable, non_trainable, optimizer, metrics = after
     values = zip(model.non_trainable_variables, before[1], non_trainable, strict=True)
@@ -119,11 +119,11 @@ def is_seed(variable: Any) -> bool:
     return variable.path.endswith("seed_generator_state")
 
 
-def _combined(model: Any, shares: Shares, before: Any, after: Any) -> Any:
+def _combined(model: Any, shares: Shards, before: Any, after: Any) -> Any:
     trainable, non_trainable, optimizer, metrics = after
     variables = [*model.non_trainable_variables, *model.metrics_variables]
     values = zip(variables, [*before[1], *before[3]], [*non_trainable, *metrics], strict=True)
-    combined = shares.combine([Made(is_seed(v), v.aggregation, was, [now]) for v, was, now in values])
+    combined = shares.combine([VariableUpdate(is_seed(v), v.aggregation, was, [now]) for v, was, now in values])
     count = len(non_trainable)
     return trainable, combined[:count], optimizer, combined[count:]
 

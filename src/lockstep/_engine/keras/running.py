@@ -19,7 +19,7 @@ from lockstep._engine.keras.ownership import Ownership
 from lockstep._engine.keras.state import ModelState
 from lockstep._engine.loop import loop
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.step.placement import as_arrays
+from lockstep._engine.step.batches import to_arrays
 from lockstep._engine.step.protocol import Program
 from lockstep._nest import opened
 from lockstep.errors import Preempted
@@ -34,7 +34,7 @@ def guarded(owned: Ownership, call: str) -> Generator[None]:
     """A call that all tasks make, in which only the chief prints."""
     runtime = owned.replicas.runtime
     with runtime.depending_on_others(call), only_chief_prints(runtime):
-        owned.pass_by()
+        owned.sync_point()
         yield
 
 
@@ -109,7 +109,7 @@ def build(model: Any, source: Source) -> None:
         for part in (*model._flatten_layers(), model._compile_metrics, model._compile_loss)
         if part is not None and not part.built
     ]
-    model._symbolic_build(data_batch=opened(as_arrays(source.peek())) if unbuilt else ())
+    model._symbolic_build(data_batch=opened(to_arrays(source.peek())) if unbuilt else ())
 
 
 def demand_data(steps: int) -> None:

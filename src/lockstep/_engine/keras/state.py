@@ -18,7 +18,7 @@ import numpy as np
 from lockstep._engine.keras.divided import Parts, held_by, show
 from lockstep._engine.keras.ownership import Ownership
 from lockstep._engine.step.protocol import Program
-from lockstep._engine.step.reading import Reading
+from lockstep._engine.step.zero1 import OptimizerStateGather
 from lockstep.errors import CheckpointError
 
 _SLOTS = "optimizer_variables"
@@ -44,7 +44,7 @@ class ModelState:
         self._names = list(groups)
         self._groups = [_variables(model, name) for name in groups]
         self._divided = self._found_divided()
-        self._reading = Reading(owned.replicas.runtime, self._collect)
+        self._reading = OptimizerStateGather(owned.replicas.runtime, self._collect)
         self._held: tuple[list[jax.Array], ...] | None = None
         self._changes = 0
 
@@ -87,7 +87,7 @@ class ModelState:
 
     def together(self) -> None:
         """Puts together what lies in parts on several workers, for any of them to read; all tasks call it together."""
-        self._reading.together()
+        self._reading.gather()
 
     def shapes(self) -> tuple[list[jax.ShapeDtypeStruct], ...]:
         """What a step takes, as shapes and types."""
@@ -131,11 +131,11 @@ class ModelState:
 
     def _divide_chiefs(self) -> None:
         """Divides the chief's values of what lies in parts."""
-        slots = self._program.slots
+        slots = self._program.optimizer_sharding
         if slots is None or not self._divided:
             return
         for variable in self._divided.values():
-            self._show(variable, slots.place_of_chief(variable.value))
+            self._show(variable, slots.place_from_chief(variable.value))
         self._collect()
 
     def arrays(self, starts: tuple[str, ...] = ("",)) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class ModelState:
         """Returns the variable's value on the replicas, as the loop left it there if nobody has changed it."""
         if not self._unplaced(variable):
             return self._owned.handed_out[id(variable)][1]
-        slots = self._program.slots
+        slots = self._program.optimizer_sharding
         if slots is None or id(variable) not in self._divided:
             return self._program.place_state(variable.value)
         return slots.place(variable.value)
@@ -205,12 +205,12 @@ class ModelState:
 
     def _show(self, variable: Any, value: jax.Array) -> None:
         """Gives a variable a value that lies on the replicas."""
-        slots = self._program.slots
+        slots = self._program.optimizer_sharding
         if slots is None or not slots.is_divided(value):
             variable.assign(self._program.local(value))
             self._owned.handed_out[id(variable)] = (variable.value, value)
         else:
-            parts = Parts(value, slots.fetched, self._reading)
+            parts = Parts(value, slots.gather_to_host, self._reading)
             show(variable, parts)
             self._owned.handed_out[id(variable)] = (parts, value)
 
@@ -224,7 +224,7 @@ class ModelState:
 
     def _found_divided(self) -> dict[int, Any]:
         """The variables that replicas divide, by id."""
-        slots = self._program.slots
+        slots = self._program.optimizer_sharding
         if slots is None or _SLOTS not in self._names:
             return {}
         variables = self._groups[self._names.index(_SLOTS)]

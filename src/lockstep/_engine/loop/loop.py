@@ -11,10 +11,9 @@ import jax
 
 from lockstep._engine.runtime import progress, progress_file
 from lockstep._engine.runtime.in_flight import is_done
-from lockstep._engine.step.chunks import Pace
-from lockstep._engine.step.outputs import Outputs
-from lockstep._engine.step.placement import Placed
+from lockstep._engine.step.batches import DeviceBatch
 from lockstep._engine.step.protocol import Program
+from lockstep._engine.step.steps_per_execution import Outputs, StepsPerExecutionTuner
 from lockstep.errors import Preempted
 
 # Steps that may be under way on the devices while Python goes on. More would only hold more batches in memory.
@@ -54,7 +53,7 @@ class Listener(Protocol):
         ...
 
 
-def run(batches: Iterable[Placed], program: Program, state: State, listener: Listener) -> int:
+def run(batches: Iterable[DeviceBatch], program: Program, state: State, listener: Listener) -> int:
     """Runs the step program over `batches`, telling `listener`.
 
     Returns:
@@ -77,9 +76,9 @@ class _Loop:
         self._steps = 0
         self._preemption = program.runtime.preemption
         self._progress = self._preemption.progress
-        self._in_flight = _InFlight(program.pace, self._progress)
+        self._in_flight = _InFlight(program.tuner, self._progress)
 
-    def run(self, batches: Iterable[Placed]) -> int:
+    def run(self, batches: Iterable[DeviceBatch]) -> int:
         self._progress.begin(self._state.global_step)
         with self._progress.being(progress.ELSEWHERE):
             try:
@@ -90,18 +89,18 @@ class _Loop:
                 raise
         return self._steps
 
-    def _run(self, batches: Iterable[Placed]) -> None:
+    def _run(self, batches: Iterable[DeviceBatch]) -> None:
         for chunk in batches:
             done = 0
             while done < chunk.steps:
                 self._preemption.gate()
                 room = self._listener.room(self._steps)
-                piece = chunk.piece(done, min(chunk.steps - done, room, self._program.room))
+                piece = chunk.slice_steps(done, min(chunk.steps - done, room, self._program.max_steps))
                 done += piece.steps
                 if self._dispatch(piece):
                     return
 
-    def _dispatch(self, piece: Placed) -> bool:
+    def _dispatch(self, piece: DeviceBatch) -> bool:
         """Starts the steps of a piece; returns whether to stop after them."""
         at, state = self._progress.at, self._state
         at(progress.CALLBACKS)
@@ -118,7 +117,7 @@ class _Loop:
         at(progress.ELSEWHERE)
         return stop
 
-    def _note(self, piece: Placed, outputs: Outputs) -> None:
+    def _note(self, piece: DeviceBatch, outputs: Outputs) -> None:
         """Notes how far this task is; the first step of all is waited for, to tell when training goes on."""
         self._progress.dispatched(piece.steps)
         is_first = not progress_file.has("stepped")
@@ -131,20 +130,20 @@ class _Loop:
 class _InFlight:
     """The dispatches under way: a bounded number, and how long they take."""
 
-    def __init__(self, pace: Pace, account: progress.Progress) -> None:
-        self._pace = pace
+    def __init__(self, pace: StepsPerExecutionTuner, account: progress.Progress) -> None:
+        self._tuner = pace
         self._account = account
-        self._waiting: deque[tuple[Any, Placed]] = deque()
+        self._waiting: deque[tuple[Any, DeviceBatch]] = deque()
         self._last = time.perf_counter()
 
-    def add(self, outputs: Any, piece: Placed) -> None:
+    def add(self, outputs: Any, piece: DeviceBatch) -> None:
         """Adds one, after waiting for those before it: for single steps some, for many at once all but one.
 
         Those that are done are taken note of now: where a call runs its program at once, also the one just added.
         """
         self._account.at(progress.DEVICES)
         self._waiting.append((outputs, piece))
-        most = 1 if piece.places else _IN_FLIGHT
+        most = 1 if piece.capacity else _IN_FLIGHT
         while self._waiting and (len(self._waiting) > most or all(map(is_done, jax.tree.leaves(self._waiting[0][0])))):
             self._wait()
 
@@ -158,6 +157,6 @@ class _InFlight:
         outputs, piece = self._waiting.popleft()
         jax.block_until_ready(outputs)
         now = time.perf_counter()
-        if piece.places:
-            self._pace.took(piece.steps, now - self._last)
+        if piece.capacity:
+            self._tuner.record(piece.steps, now - self._last)
         self._last = now

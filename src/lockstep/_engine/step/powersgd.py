@@ -34,20 +34,20 @@ _ROUNDING = 1e-6
 
 
 def gains(value: jax.Array, rank: int) -> bool:
-    """Whether factors of `rank` columns take at most half of the bytes of a value."""
+    """Returns whether factors of `rank` columns take at most half of the bytes of a value."""
     if not jnp.issubdtype(value.dtype, jnp.floating) or value.ndim < 2 or not value.size:
         return False
-    factors = rank * sum(_sides(value.shape)) * computed_in(value).itemsize
+    factors = rank * sum(_sides(value.shape)) * factor_dtype(value).itemsize
     return _GAIN * factors <= value.size * value.dtype.itemsize
 
 
-def computed_in(value: jax.Array) -> jnp.dtype:
-    """The type of the factors, and of what is kept: at least float32."""
+def factor_dtype(value: jax.Array) -> jnp.dtype:
+    """Returns the type of the factors and residuals: at least float32."""
     return jnp.promote_types(value.dtype, jnp.float32)
 
 
 def factor_shape(value: jax.Array, rank: int) -> tuple[int, int]:
-    """The shape of the factor that the next step starts from."""
+    """Returns the shape of the factor that the next step starts from."""
     return _sides(value.shape)[1], rank
 
 
@@ -57,7 +57,7 @@ def _sides(shape: Sequence[int]) -> tuple[int, int]:
     return min(cuts, key=sum)
 
 
-def summed(
+def sum_factored(
     reduction: Reduction,
     values: Sequence[jax.Array],
     residuals: Sequence[jax.Array],
@@ -77,7 +77,7 @@ def summed(
     """
     wanted = [value.astype(kept.dtype) + kept for value, kept in zip(values, residuals, strict=True)]
     matrices = [value.reshape(_sides(value.shape)) for value in wanted]
-    starts = _together(_starts, factors)
+    starts = _apply_stacked(_starts, factors)
     lefts = reduction.sum([m @ start for m, start in zip(matrices, starts, strict=True)], axis, replicas)
     lefts = orthonormal(lefts)
     rights = reduction.sum([m.T @ left for m, left in zip(matrices, lefts, strict=True)], axis, replicas)
@@ -97,10 +97,10 @@ def orthonormal(matrices: Sequence[jax.Array]) -> list[jax.Array]:
 
     Those that the ones before them say already become zeros. All matrices must have as many columns.
     """
-    return _together(_orthonormal, matrices)
+    return _apply_stacked(_orthonormal, matrices)
 
 
-def _together(function: Callable[[jax.Array], jax.Array], matrices: Sequence[jax.Array]) -> list[jax.Array]:
+def _apply_stacked(function: Callable[[jax.Array], jax.Array], matrices: Sequence[jax.Array]) -> list[jax.Array]:
     """Applies a function of stacked matrices.
 
     Those of about the same number of rows are filled up with zeros and computed together: a model may have a hundred,

@@ -12,8 +12,8 @@ import numpy as np
 
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.loop import loop
-from lockstep._engine.step.outputs import Outputs
 from lockstep._engine.step.replicas import Replicas
+from lockstep._engine.step.steps_per_execution import Outputs
 from lockstep._types import Array
 from lockstep.errors import ArgumentError
 from lockstep.estimator import _logs

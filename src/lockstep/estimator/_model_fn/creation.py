@@ -15,7 +15,7 @@ import keras
 import numpy as np
 from keras.src.backend.common import KerasVariable, global_state
 
-from lockstep._engine.step.tracing import is_traced
+from lockstep._engine.step.jaxprs import is_traced
 from lockstep._types import ArrayLike, DType
 from lockstep.errors import ArgumentError
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import jax
 
-from lockstep._engine.step.shares import Shares
-from lockstep._engine.step.tracing import is_traced
+from lockstep._engine.step.aggregation import Shards
+from lockstep._engine.step.jaxprs import is_traced
 from lockstep.estimator._model_fn.function import ModelCall
 from lockstep.estimator._model_fn.records import SummaryOp
 
@@ -42,7 +42,7 @@ class Selection:
         }
 
 
-def combine_outputs(shares: Shares, outputs: list[dict[str, Any]], reduction: str | None) -> dict[str, Any]:
+def combine_outputs(shares: Shards, outputs: list[dict[str, Any]], reduction: str | None) -> dict[str, Any]:
     """Combines the outputs of several shards."""
     columns, treedef = zip(*(jax.tree.flatten(o) for o in outputs), strict=True)
     whole = jax.tree.unflatten(treedef[0], [shares.shown(column) for column in zip(*columns, strict=True)])

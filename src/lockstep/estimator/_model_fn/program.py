@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from lockstep._engine.step.portions import Part, Share
-from lockstep._engine.step.program import CompiledProgram
+from lockstep._engine.step.batches import EvenShard, RaggedShard
+from lockstep._engine.step.program import StepProgram, adapter_for
+from lockstep._engine.step.program_digest import Subject
 from lockstep._engine.step.replicas import Replicas
-from lockstep._engine.step.same_program import Subject
 from lockstep._text import is_text
 from lockstep._types import Array, Batch, PyTree
 from lockstep.errors import ArgumentError
@@ -26,7 +26,7 @@ _ADVICE = (
 )
 
 
-class ModelProgram(CompiledProgram):
+class ModelProgram(StepProgram):
     """A compiled step of a model_fn, for batches that may hold text.
 
     Args:
@@ -45,26 +45,24 @@ class ModelProgram(CompiledProgram):
         needs: Sequence[HostNeed],
         slots: Callable[[], Collection[int]] | None = None,
     ) -> None:
-        split = steps.split_step()
+        replica_step, update = steps.split_step() or (steps.replica_step(), None)
+        adapter = adapter_for(replicas, replica_step, steps.local_step(), slots, update)
         # Outputs of all training steps: hooks may read the loss of each. No repeats in prediction, which yields batch
         # by batch, nor with several processes: all must dispatch alike, but hooks, which limit repeats, run on the
         # chief.
         super().__init__(
             steps.batch_step,
             replicas,
-            steps.replica_step() if split is None else split[0],
-            kept="all" if mode == "train" else "last",
+            adapter,
+            output_mode="all" if mode == "train" else "last",
             repeats=mode != "infer" and replicas.runtime.is_alone,
-            local=steps.local_step(),
-            slots=slots,
-            update=None if split is None else split[1],
             subject=Subject(f"the step of model_fn in mode {mode!r}", advice=_ADVICE),
         )
         self._needs = list(needs)
 
     def prepare(self, batch: Batch) -> Any:
         """Replaces text in a batch, or in this process's shard of it, by integers."""
-        if isinstance(batch, (Part, Share)):
+        if isinstance(batch, (RaggedShard, EvenShard)):
             return super().prepare(dataclasses.replace(batch, data=without_text(batch.data, self._needs)))
         return super().prepare(without_text(batch, self._needs) if isinstance(batch, Data) else batch)
 

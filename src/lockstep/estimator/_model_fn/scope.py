@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
-from lockstep._engine.step.tracing import is_traced
+from lockstep._engine.step.jaxprs import is_traced
 from lockstep._types import DType, Tensor, Variable
 from lockstep.errors import ArgumentError, StartupOrderError
 from lockstep.estimator._model_fn import creation

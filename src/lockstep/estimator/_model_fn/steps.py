@@ -13,12 +13,12 @@ import numpy as np
 from jax import lax
 
 from lockstep._engine.keras.batch_moments import moments_over_replicas
+from lockstep._engine.step.aggregation import LocalShards, Shards, VariableUpdate
+from lockstep._engine.step.jaxprs import is_traced
+from lockstep._engine.step.local_sgd import COMMON, OWN, PARAMETER, LocalTraining, Role, role_of
 from lockstep._engine.step.protocol import Step, Update
 from lockstep._engine.step.reduction import Reduction
 from lockstep._engine.step.replicas import AXIS, Replicas
-from lockstep._engine.step.rounds import COMMON, OWN, PARAMETER, Local, Role, role_of
-from lockstep._engine.step.shares import Made, OwnShares, Shares
-from lockstep._engine.step.tracing import is_traced
 from lockstep._nest import packed
 from lockstep._types import Array, Metric, PyTree, State, Tensor, Variable
 from lockstep.errors import ArgumentError
@@ -46,10 +46,10 @@ class Steps:
 
     def __init__(
         self,
-        compute: Callable[[Any, Shares], tuple[Any, Any]],
+        compute: Callable[[Any, Shards], tuple[Any, Any]],
         replicas: Replicas,
         roles: Callable[[Any], Any] | None = None,
-        begin: Callable[[Shares], SplitStep] | None = None,
+        begin: Callable[[Shards], SplitStep] | None = None,
     ) -> None:
         self._compute = compute
         self._replicas = replicas
@@ -59,7 +59,7 @@ class Steps:
     def batch_step(self, state: State, data: Data) -> tuple[Any, Any]:
         """Computes the step for a batch that every device holds as a whole."""
         parts, weights = _cut(data, self._replicas.count)
-        return self._compute(state, Shares(parts, weights))
+        return self._compute(state, Shards(parts, weights))
 
     def replica_step(self) -> Step | None:
         """Returns the step for one replica's shard; `None` if there is only one replica."""
@@ -73,7 +73,7 @@ class Steps:
         The update is traced after each trace of the gradients, for the same state.
         """
         begin = self._begin
-        if begin is None or not self._replicas.divides_slots or self._replicas.count == 1:
+        if begin is None or not self._replicas.shards_optimizer_state or self._replicas.count == 1:
             return None
         shapes: list[Any] = []
 
@@ -90,25 +90,27 @@ class Steps:
 
         return gradients, update
 
-    def local_step(self) -> Local | None:
+    def local_step(self) -> LocalTraining | None:
         """Returns the step of local SGD; `None` without it."""
-        rounds = self._replicas.rounds
+        rounds = self._replicas.local_sgd
         if rounds is None or self._roles is None:
             return None
-        return Local(rounds, self._local_shard_step, self._roles, whole=self._local_batch_step)
+        return LocalTraining(rounds, self._local_shard_step, self._roles, whole=self._local_batch_step)
 
     def _local_shard_step(self, state: State, data: Data) -> tuple[Any, Any]:
-        return self._compute(state, OwnShares([data], [1.0], place=lax.axis_index(AXIS), part=1 / self._replicas.count))
+        return self._compute(
+            state, LocalShards([data], [1.0], place=lax.axis_index(AXIS), part=1 / self._replicas.count)
+        )
 
     def _local_batch_step(self, state: State, data: Data) -> tuple[Any, Any]:
-        return self._compute(state, OwnShares(*_cut(data, self._replicas.count), place=lax.axis_index(AXIS)))
+        return self._compute(state, LocalShards(*_cut(data, self._replicas.count), place=lax.axis_index(AXIS)))
 
     def _shard_step(self, state: State, data: Data) -> tuple[Any, Any]:
         return self._compute(state, self._one_shard(data))
 
-    def _one_shard(self, data: Data) -> Shares:
+    def _one_shard(self, data: Data) -> Shards:
         count = self._replicas.count
-        return Shares([data], [1.0 / count], AXIS, count, self._replicas.reduction or Reduction())
+        return Shards([data], [1.0 / count], AXIS, count, self._replicas.reduction or Reduction())
 
 
 class SplitStep(Protocol):
@@ -141,12 +143,12 @@ class TracedLeaves:
         return jax.tree.unflatten(self._structure, [next(values) if r is None else r[0] for r in self._rest])
 
 
-def _trace_forward(begin: Callable[[Shares], SplitStep], state: State, data: PyTree) -> tuple[SplitStep, TracedLeaves]:
+def _trace_forward(begin: Callable[[Shards], SplitStep], state: State, data: PyTree) -> tuple[SplitStep, TracedLeaves]:
     """Traces the first part of a split step for its records; its values are dead tracers."""
     traces: list[tuple[SplitStep, TracedLeaves]] = []
 
     def trace(state: State, data: PyTree) -> tuple[()]:
-        step = begin(Shares([data], [1.0]))
+        step = begin(Shards([data], [1.0]))
         traces.append((step, TracedLeaves(step.forward(state)[1])))
         return ()
 
@@ -160,10 +162,10 @@ def train_step(function: ModelFunction, replicas: Replicas, selection: Selection
     Its state is the value of each variable by key; its outputs are the selection.
     """
 
-    def begin(shares: Shares) -> _TrainStep:
+    def begin(shares: Shards) -> _TrainStep:
         return _TrainStep(function, shares, selection, _over_replicas(shares, replicas))
 
-    def compute(state: Values, shares: Shares) -> tuple[Any, Any]:
+    def compute(state: Values, shares: Shards) -> tuple[Any, Any]:
         step = begin(shares)
         outputs, pending = step.forward(state)
         return outputs, step.apply(state, pending)
@@ -182,14 +184,14 @@ def _role(function: ModelFunction, key: str) -> Role:
     return COMMON if entry.is_seed or entry.aggregation == "only_first_replica" else OWN
 
 
-def _over_replicas(shares: Shares, replicas: Replicas) -> bool:
+def _over_replicas(shares: Shards, replicas: Replicas) -> bool:
     return shares.axis is not None and replicas.batch_statistics == "global"
 
 
 class _TrainStep:
     """One training step, split before the update, while it is traced."""
 
-    def __init__(self, function: ModelFunction, shares: Shares, selection: Selection, over_replicas: bool) -> None:
+    def __init__(self, function: ModelFunction, shares: Shards, selection: Selection, over_replicas: bool) -> None:
         self._function = function
         self._shares = shares
         self._selection = selection
@@ -319,7 +321,7 @@ def increment(ops: Sequence[TrainOp]) -> int:
 def evaluate_step(function: ModelFunction, replicas: Replicas, selection: Selection) -> Steps:
     """Returns the step that evaluates; its output "metrics" holds the results over all batches so far."""
 
-    def compute(state: Values, shares: Shares) -> tuple[Any, Any]:
+    def compute(state: Values, shares: Shards) -> tuple[Any, Any]:
         entries = function.variables.entries
         calls: list[ModelCall] = []
         for number, data in enumerate(shares.data):
@@ -364,7 +366,7 @@ def _result(name: str, metric: Metric, is_one: bool) -> Any:
 def predict_step(function: ModelFunction, replicas: Replicas, selection: Selection) -> Steps:
     """Returns the step that predicts; its output "predictions" is the spec's."""
 
-    def compute(state: Values, shares: Shares) -> tuple[Any, Any]:
+    def compute(state: Values, shares: Shards) -> tuple[Any, Any]:
         assert len(shares.data) == 1 and shares.axis is None, "predictions are made on one device"
         call = function(state, shares.data[0])
         function.finish(call)
@@ -386,20 +388,22 @@ def _cut(data: Data, replicas: int) -> tuple[list[Data], list[float]]:
     return [jax.tree.map(lambda a: a[b:e], data) for b, e in bounds], [(e - b) / rows for b, e in bounds]  # noqa: B023
 
 
-def _with_own_seeds(function: ModelFunction, shares: Shares, number: int, values: Values) -> dict[str, Any]:
+def _with_own_seeds(function: ModelFunction, shares: Shards, number: int, values: Values) -> dict[str, Any]:
     entries = function.variables.entries
     return {k: shares.own_seed(number, v) if entries[k].is_seed else v for k, v in values.items()}
 
 
 def _combine(
-    shares: Shares, entries: Mapping[str, Entry], state: Values, after: Mapping[str, Sequence[Any]]
+    shares: Shards, entries: Mapping[str, Entry], state: Values, after: Mapping[str, Sequence[Any]]
 ) -> dict[str, Any]:
     """Combines the shards' values of variables; a new variable starts at zero."""
 
     def before(key: str) -> Any:
         return state[key] if key in state else jnp.zeros(entries[key].shape, entries[key].dtype)
 
-    made = [Made(entries[k].is_seed, entries[k].aggregation, before(k), values) for k, values in after.items()]
+    made = [
+        VariableUpdate(entries[k].is_seed, entries[k].aggregation, before(k), values) for k, values in after.items()
+    ]
     return dict(zip(after, shares.combine(made), strict=True))
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lockstep._engine.step import in_turn
+from lockstep._engine.step import sequential_emulation
 from lockstep.distribute import get_replica_context
 from lockstep.errors import ArgumentError
 
@@ -68,7 +68,7 @@ def rows_of_batch(count: int) -> Any:
 
 def _place(count: int) -> tuple[int, Any]:
     """How many rows the whole batch has, and where those of this replica begin."""
-    turn = in_turn.current()
+    turn = sequential_emulation.current()
     if turn is not None and turn.rows:
         if count != turn.rows[turn.number]:
             raise ArgumentError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,13 +15,20 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 import lockstep as ls
-from lockstep._engine.step import in_turn
+from lockstep._engine.step import sequential_emulation
 from lockstep._engine.step.replicas import AXIS
 from lockstep.errors import ArgumentError, UnsupportedError
 
 COUNT = 4
 REPLICAS = ls.distribute.MirroredStrategy()._replicas
 SHARES = [(jnp.arange(3.0) + i,) for i in range(COUNT)]
+
+
+def _emulate(function: Callable[..., Any], shards: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Returns what each replica's function returns for its shard."""
+    jaxprs, structure = sequential_emulation.trace_replicas(function, shards, ())
+    results = sequential_emulation.evaluate(jaxprs, [jax.tree.leaves(shard) for shard in shards])
+    return [jax.tree.unflatten(structure, leaves) for leaves in results]
 
 
 def _index(x: Any) -> Any:
@@ -45,7 +52,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_same_as_together(name: str) -> None:
     function = FUNCTIONS[name]
-    found = jax.jit(lambda shares: in_turn.together(function, shares))(SHARES)
+    found = jax.jit(lambda shares: _emulate(function, shares))(SHARES)
     spec = PartitionSpec(AXIS)
     run = jax.shard_map(
         lambda x: jax.tree.map(lambda v: jnp.asarray(v)[None], function(x[0])),
@@ -68,13 +75,13 @@ def test_what_is_no_collective_cannot_meet() -> None:
         return lax.psum(x, AXIS) if x.shape[0] > 2 else lax.pmax(x, AXIS)
 
     with pytest.raises(ArgumentError, match=r"same collectives.*replica 0: psum; replica 1: pmax.*size of a share"):
-        in_turn.together(function, [(jnp.ones(3),), (jnp.ones(2),)])
+        _emulate(function, [(jnp.ones(3),), (jnp.ones(2),)])
     with pytest.raises(ArgumentError, match="replica 1: nothing more"):
-        in_turn.together(lambda x: lax.psum(x, AXIS) if len(x) > 2 else x, [(jnp.ones(3),), (jnp.ones(2),)])
+        _emulate(lambda x: lax.psum(x, AXIS) if len(x) > 2 else x, [(jnp.ones(3),), (jnp.ones(2),)])
     with pytest.raises(ArgumentError, match=r"must have one shape\. Received: \[\(3,\), \(2,\)\] in psum"):
-        in_turn.together(lambda x: lax.psum(x, AXIS), [(jnp.ones(3),), (jnp.ones(2),)])
+        _emulate(lambda x: lax.psum(x, AXIS), [(jnp.ones(3),), (jnp.ones(2),)])
     with pytest.raises(ArgumentError, match="must return the same structure"):
-        in_turn.together(lambda x: x if len(x) > 2 else (x,), [(jnp.ones(3),), (jnp.ones(2),)])
+        _emulate(lambda x: x if len(x) > 2 else (x,), [(jnp.ones(3),), (jnp.ones(2),)])
 
 
 @pytest.mark.parametrize(
@@ -89,12 +96,12 @@ def test_what_is_no_collective_cannot_meet() -> None:
 )
 def test_what_cannot_be_is_refused(function: Any, told: str) -> None:
     with pytest.raises(UnsupportedError, match=told):
-        in_turn.together(function, [(jnp.ones(1),), (jnp.ones(1),)])
+        _emulate(function, [(jnp.ones(1),), (jnp.ones(1),)])
 
 
 @given(st.integers(0, 30), st.integers(1, 9))
 def test_cuts(count: int, parts: int) -> None:
-    cuts = in_turn.cuts_of(count, parts)
+    cuts = sequential_emulation.shard_slices(count, parts)
     sizes = [c.stop - c.start for c in cuts]
     assert len(cuts) == parts and [i for c in cuts for i in range(c.start, c.stop)] == list(range(count))
     assert sizes == sorted(sizes, reverse=True) and sum(s not in (0, sizes[0]) for s in sizes) <= 1
@@ -110,11 +117,11 @@ def test_a_whole_batch_in_shares(rows: int) -> None:
     """Sums over all rows, and means that count by their rows, are those of the whole batch; nobody waits."""
 
     def step(state: Any, x: Any) -> Any:
-        turn = in_turn.current()
+        turn = sequential_emulation.current()
         assert turn is not None
-        mean = lax.pmean(turn.weighted(x.mean()), AXIS)
+        mean = lax.pmean(turn.weight_mean(x.mean()), AXIS)
         return (lax.psum(x.sum(), AXIS), mean), state + lax.psum(jnp.float32(len(x)), AXIS)
 
     x = np.random.default_rng(rows).normal(size=rows).astype("float32")
-    (total, mean), state = jax.jit(in_turn.whole(step, REPLICAS, _equal))(jnp.float32(1), x)
+    (total, mean), state = jax.jit(sequential_emulation.emulate_step(step, REPLICAS, _equal))(jnp.float32(1), x)
     np.testing.assert_allclose([total, mean, state], [x.sum(), x.mean(), rows + 1], rtol=1e-4, atol=1e-5)

@@ -37,11 +37,11 @@ _BITS = jnp.dtype(jnp.uint16)
 
 
 def narrows(value: jax.Array) -> bool:
-    """Whether a value takes fewer bytes on the wire than in memory."""
+    """Returns whether a value takes fewer bytes on the wire than in memory."""
     return jnp.issubdtype(value.dtype, jnp.floating) and value.dtype.itemsize > WIRE.itemsize and value.size > 0
 
 
-def summed(
+def sum_narrowed(
     reduction: Reduction, values: Sequence[jax.Array], before: Sequence[jax.Array], axis: str, replicas: int
 ) -> tuple[list[jax.Array], list[jax.Array]]:
     """Returns the sum of each value over `axis`, the same bits on all replicas, and this replica's new residuals.

@@ -15,7 +15,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 import lockstep as ls
-from lockstep._engine.step import variance
+from lockstep._engine.step import replica_invariance
 from lockstep._engine.step.replicas import AXIS
 
 COUNT = 4
@@ -25,7 +25,7 @@ Function = Callable[..., Any]
 def told(function: Function, *own: bool) -> list[bool]:
     """What `varying` says of a function of arrays of shape (3,)."""
     record = jax.make_jaxpr(function, axis_env=[(AXIS, COUNT)])(*[jnp.ones(3)] * len(own))
-    return variance.varying(record, own, AXIS)
+    return replica_invariance.find_varying(record, own, AXIS)
 
 
 def _psum(x: Any) -> Any:
@@ -49,7 +49,7 @@ EQUAL: dict[str, Function] = {
     "nested jit": jax.jit(lambda x: jax.jit(_psum)(x) + 1),
     "remat": jax.checkpoint(_psum),
     "custom rule": _own_rule,
-    "marked": variance.marked_equal,
+    "marked": replica_invariance.mark_invariant,
     "gradient": jax.grad(lambda x: (_psum(x) ** 2).sum()),
     "scan": lambda x: lax.scan(lambda c, v: (c + _psum(v), c), 0.0, x),
     "cond on what is equal": lambda x: lax.cond(_psum(x).sum() > 0, lambda v: _psum(v), lambda v: v * 0, _psum(x)),
@@ -87,10 +87,10 @@ def test_outputs_are_told_apart() -> None:
 
 def test_what_is_asked_for_is_noted() -> None:
     def function(x: Any) -> Any:
-        return variance.noted(x, "own"), jax.jit(lambda v: variance.noted(_psum(v), "sum"))(x)
+        return replica_invariance.probe(x, "own"), jax.jit(lambda v: replica_invariance.probe(_psum(v), "sum"))(x)
 
     notes: dict[str, bool] = {}
-    variance.varying(jax.make_jaxpr(function, axis_env=[(AXIS, COUNT)])(1.0), [True], AXIS, notes)
+    replica_invariance.find_varying(jax.make_jaxpr(function, axis_env=[(AXIS, COUNT)])(1.0), [True], AXIS, notes)
     assert notes == {"own": True, "sum": False}
 
 
@@ -106,7 +106,7 @@ STEPS: list[Callable[[Any, Any], Any]] = [
     lambda a, b: lax.cond(a[0] > b[0], lambda: a, lambda: b),
     lambda a, b: jax.grad(lambda v: (_psum(v * b) * v).sum())(a),
     lambda a, b: jax.jit(lambda v: jnp.sort(v) * 2)(a),
-    lambda a, b: variance.marked_equal(_psum(b)),
+    lambda a, b: replica_invariance.mark_invariant(_psum(b)),
 ]
 
 
@@ -125,7 +125,7 @@ def test_what_is_said_to_be_equal_is(plan: list[tuple[int, int, int]]) -> None:
     own = jnp.asarray(np.random.default_rng(0).normal(size=(COUNT, 3)).astype("float32"))
     whole = jnp.arange(3.0)
     record = jax.make_jaxpr(function, axis_env=[(AXIS, COUNT)])(whole, whole)
-    varies = variance.varying(record, [True, False], AXIS)
+    varies = replica_invariance.find_varying(record, [True, False], AXIS)
     mesh, spec = ls.distribute.MirroredStrategy()._replicas.mesh, PartitionSpec(AXIS)
     run = jax.shard_map(
         lambda own, whole: [v[None] for v in function(own[0], whole)],

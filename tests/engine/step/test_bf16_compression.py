@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.traffic.hlo import traffic
-from lockstep._engine.step import wire
+from lockstep._engine.step import bf16_compression
 from lockstep._engine.step.reduction import Reduction
 from tests.engine.step.collectives import on_each
 
@@ -23,7 +23,9 @@ HALF = 2.0**-8
 
 
 def _summing(replicas: int, reduction: Reduction = PLAIN) -> Callable[..., Any]:
-    return on_each(replicas, lambda values, kept: wire.summed(reduction, values, kept, "replica", replicas))
+    return on_each(
+        replicas, lambda values, kept: bf16_compression.sum_narrowed(reduction, values, kept, "replica", replicas)
+    )
 
 
 @st.composite
@@ -93,9 +95,11 @@ def test_a_sum_that_overflows_is_not_kept() -> None:
 
 
 def test_which_values_get_shorter() -> None:
-    shorter = {n for n in ("float32", "float16", "bfloat16", "int32", "complex64") if wire.narrows(jnp.zeros(2, n))}
+    shorter = {
+        n for n in ("float32", "float16", "bfloat16", "int32", "complex64") if bf16_compression.narrows(jnp.zeros(2, n))
+    }
     assert shorter == {"float32"}
-    assert not wire.narrows(jnp.zeros((0, 3)))
+    assert not bf16_compression.narrows(jnp.zeros((0, 3)))
 
 
 @pytest.mark.parametrize("replicas", [2, 3, 4])

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.step import backends, cost
-from lockstep._engine.step.chunks import Pace, grouped, pays, places_for
-from lockstep._engine.step.program import CompiledProgram
+from lockstep._engine.step import backends, steps_per_execution
+from lockstep._engine.step.program import StepProgram
 from lockstep._engine.step.replicas import Replicas
+from lockstep._engine.step.steps_per_execution import StepsPerExecutionTuner, chunk_capacity, group_batches, pays
 
 
 def seconds(f: Any, *shapes: tuple[int, ...], platform: str = "cpu") -> float:
     arrays = [jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes]
-    return cost.seconds(jax.make_jaxpr(f)(*arrays).jaxpr, platform)
+    return steps_per_execution.estimate_seconds(jax.make_jaxpr(f)(*arrays).jaxpr, platform)
 
 
 def test_a_matrix_product_costs_its_multiplications_and_results() -> None:
@@ -69,13 +69,13 @@ def test_only_short_steps_run_together() -> None:
     [(128, 0, True, 256), (128, 0, False, 16), (1 << 20, 0, True, 8), (1 << 30, 0, True, 1), (3, 1 << 20, True, 4)],
 )
 def test_room_in_a_chunk(nbytes: int, outputs: int, alone: bool, places: int) -> None:
-    assert places_for(nbytes, outputs, alone) == places
+    assert chunk_capacity(nbytes, outputs, alone) == places
 
 
 @given(st.lists(st.integers(1, 3), max_size=40), st.integers(0, 5))
 def test_groups_keep_the_order_and_hold_what_is_alike(rows: list[int], places: int) -> None:
     batches = [np.zeros((r, 2)) + i for i, r in enumerate(rows)]
-    groups = list(grouped(iter(batches), lambda batch: places))
+    groups = list(group_batches(iter(batches), lambda batch: places))
     assert [float(b[0, 0]) for g in groups for b in g] == list(range(len(rows)))
     for group in groups:
         assert len({b.shape for b in group}) == 1
@@ -90,19 +90,19 @@ def test_nothing_is_read_before_it_is_needed() -> None:
             taken.append(i)
             yield np.zeros(2)
 
-    groups = grouped(batches(), lambda batch: 4)
+    groups = group_batches(batches(), lambda batch: 4)
     assert len(next(groups)) == 4 == len(taken)
 
 
 def test_the_pace_grows_while_dispatches_are_short() -> None:
-    pace = Pace()
+    pace = StepsPerExecutionTuner()
     for _ in range(20):
-        pace.took(pace.most, 0.001)
-    assert pace.most == 256
-    pace.took(256, 0.2)
-    assert pace.most == 128
-    pace.took(128, 0.05)
-    assert pace.most == 128
+        pace.record(pace.max_steps, 0.001)
+    assert pace.max_steps == 256
+    pace.record(256, 0.2)
+    assert pace.max_steps == 128
+    pace.record(128, 0.05)
+    assert pace.max_steps == 128
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -116,17 +116,17 @@ def test_steps_together_are_the_steps_one_by_one(replicas: int, rows: int) -> No
         return {"loss": loss}, state - 0.1 * gradient
 
     def run(pieces: list[int]) -> tuple[Any, list[float]]:
-        program = CompiledProgram(step, here, kept="all")
+        program = StepProgram(step, here, output_mode="all")
         generator = np.random.default_rng(0)
         batches = [program.prepare(generator.normal(size=(rows, 3)).astype("float32")) for _ in range(6)]
         state = program.place_state(jnp.arange(6.0).reshape(3, 2))
         program.decide(state, batches[0])
         chunk = program.place(batches)
-        assert chunk.steps == 6 < chunk.places
+        assert chunk.steps == 6 < chunk.capacity
         losses: list[float] = []
         at = 0
         for count in pieces:
-            outputs, state = program.run(state, chunk.piece(at, count))
+            outputs, state = program.run(state, chunk.slice_steps(at, count))
             at += count
             losses += [float(each["loss"]) for each in outputs.each()]
             assert float(outputs.last["loss"]) == losses[-1]
@@ -143,7 +143,7 @@ def test_steps_together_are_the_steps_one_by_one(replicas: int, rows: int) -> No
 def test_steps_together_are_compiled_with_the_options_for_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which here are of a kind that XLA refuses, so that they are seen to reach it."""
     monkeypatch.setattr(backends, "compiler_options", lambda platform: {f"no_option_of_{platform}": True})
-    program = CompiledProgram(lambda state, batch: ({}, state + batch), Replicas(Runtime(), jax.devices()[:1]))
+    program = StepProgram(lambda state, batch: ({}, state + batch), Replicas(Runtime(), jax.devices()[:1]))
     batches = [program.prepare(np.ones(3, "float32")) for _ in range(2)]
     state = program.place_state(jnp.zeros(3))
     program.decide(state, batches[0])
@@ -152,9 +152,9 @@ def test_steps_together_are_compiled_with_the_options_for_loops(monkeypatch: pyt
 
 
 def test_a_step_that_changes_what_its_state_looks_like_runs_alone() -> None:
-    program = CompiledProgram(
+    program = StepProgram(
         lambda state, batch: ({}, jnp.concatenate([state, batch[:1]])), Replicas(Runtime(), jax.devices()[:1])
     )
     batch = program.prepare(np.ones(3, "float32"))
     program.decide(jnp.zeros(2), batch)
-    assert program.places(batch) == 0
+    assert program.chunk_capacity(batch) == 0
