@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from lockstep._engine.step.jaxprs import LOOPS, called_jaxpr
 from lockstep._types import Jaxpr
 from lockstep.errors import ArgumentError
 
@@ -18,8 +19,6 @@ from lockstep.errors import ArgumentError
 # those count that a function calls itself: in libraries they divide by what they do not use, as in `gcd`.
 _FUNCTIONS = frozenset({"floor_divide", "remainder", "fmod", "divmod"})
 _PRIMITIVES = frozenset({"div", "rem"})
-_CALLS = ("jaxpr", "call_jaxpr")
-_LOOPS = frozenset({"scan", "while"})
 
 
 def division_error() -> ArgumentError:
@@ -93,13 +92,14 @@ def _divisor(step: Any, is_outermost: bool) -> Any:
 
 def _inner(step: Any) -> list[tuple[Any, Any]]:
     """Returns the closed jaxprs that an equation calls, each with its operands; none of a loop."""
-    if step.primitive.name in _LOOPS:
+    if step.primitive.name in LOOPS:
         return []
     if step.primitive.name == "cond":
         return [(branch, step.invars[1:]) for branch in step.params["branches"]]
-    called = [step.params[k] for k in _CALLS if k in step.params]
-    closed = [c if hasattr(c, "consts") else core.ClosedJaxpr(c, ()) for c in called]
-    return [(c, step.invars) for c in closed if len(c.jaxpr.invars) == len(step.invars)]
+    called = called_jaxpr(step)
+    if called is None:
+        return []
+    return [(called if hasattr(called, "consts") else core.ClosedJaxpr(called, ()), step.invars)]
 
 
 def _divides(called: tuple[Any, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ import jax
 import keras
 import numpy as np
 
+from lockstep._engine.step.jaxprs import equations, subjaxprs
 from lockstep._nest import Packed
 from lockstep._types import ArrayLike, Jaxpr, PyTree, PyTreeDef
 from lockstep.data import _structure
@@ -113,7 +114,7 @@ def trace(function: Callable[..., Any], spec: PyTree) -> TracedFunction | None:
         specs,
         reads,
         identity=_digest(closed_jaxpr, call.structure, call.sources, specs, numeric),
-        primitives=tuple(_primitive_names(closed_jaxpr.jaxpr)),
+        primitives=tuple(e.primitive.name for e in equations(closed_jaxpr) if not any(subjaxprs(e))),
         # The address of a function of Python, such as a derivative, is of this process alone.
         portable="0x" not in str(closed_jaxpr.jaxpr),
         variables=call.variables,
@@ -132,15 +133,6 @@ def _digest(closed_jaxpr: Jaxpr, *more: Any) -> str:
         # The text of a jaxpr names its constants, but does not show their values.
         digest.update(f"{constant.dtype}{constant.shape}".encode() + constant.tobytes())
     return digest.hexdigest()
-
-
-def _primitive_names(jaxpr: Jaxpr) -> Iterator[str]:
-    for equation in jaxpr.eqns:
-        inner = [p for p in equation.params.values() if hasattr(getattr(p, "jaxpr", p), "eqns")]
-        for one in inner:
-            yield from _primitive_names(getattr(one, "jaxpr", one))
-        if not inner:
-            yield equation.primitive.name
 
 
 def _passed_through(

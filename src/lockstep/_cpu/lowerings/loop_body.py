@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lockstep._engine.step.jaxprs import scan_counts
+from lockstep._engine.step.jaxprs import evaluate_equation, open_jaxpr, read, scan_counts, variables
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,9 @@ class Body:
         """Computes variables from those that are known."""
         values = dict(known)
         for equation in reversed(list(self._needed(wanted, known))):
-            arguments = [_read(v, values) for v in equation.invars]
-            primitive = equation.primitive
-            with equation.ctx.manager:
-                made = primitive.bind(*arguments, **primitive.get_bind_params(equation.params))
-            values.update(zip(equation.outvars, made if primitive.multiple_results else [made], strict=True))
-        return [jnp.asarray(_read(v, values), v.aval.dtype) if is_number(v) else values[v] for v in wanted]
+            made = evaluate_equation(equation, [read(values, v) for v in equation.invars])
+            values.update(zip(equation.outvars, made, strict=True))
+        return [jnp.asarray(read(values, v), v.aval.dtype) if is_number(v) else values[v] for v in wanted]
 
     def _needed(self, wanted: Sequence[Any], known: Mapping[Any, Any]) -> Iterator[Any]:
         """The equations for that, from the last to the first."""
@@ -108,7 +105,7 @@ class Body:
 
 def body_of(params: Mapping[str, Any]) -> Body | None:
     """Returns the body of a `scan`, given its parameters; `None` if it does more than to compute values."""
-    jaxpr = getattr(params["jaxpr"], "jaxpr", params["jaxpr"])
+    jaxpr = open_jaxpr(params["jaxpr"])
     inputs, outputs = jaxpr.invars, jaxpr.outvars
     try:
         fixed, carried = scan_counts(params, len(inputs))
@@ -127,11 +124,6 @@ def body_of(params: Mapping[str, Any]) -> Body | None:
     )
 
 
-def variables(atoms: Iterable[Any]) -> Iterator[Any]:
-    """Those that are no numbers."""
-    return (atom for atom in atoms if not is_number(atom))
-
-
 def is_number(atom: Any) -> bool:
     """Whether what an equation takes stands in it as a number."""
     return hasattr(atom, "val")
@@ -140,7 +132,3 @@ def is_number(atom: Any) -> bool:
 def nbytes(variable: Any) -> int:
     """Of one round's value."""
     return math.prod(variable.aval.shape) * variable.aval.dtype.itemsize
-
-
-def _read(atom: Any, values: Mapping[Any, Any]) -> Any:
-    return atom.val if is_number(atom) else values[atom]

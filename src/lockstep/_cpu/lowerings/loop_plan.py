@@ -10,7 +10,8 @@ from typing import Any
 from jax import lax
 
 from lockstep._cpu.lowerings.canonical import FLOATS, is_free
-from lockstep._cpu.lowerings.loop_body import Body, is_number, nbytes, variables
+from lockstep._cpu.lowerings.loop_body import Body, is_number, nbytes
+from lockstep._engine.step.jaxprs import variables
 
 # Rows of a round with which it is faster: a product that is made later, a matrix that is transposed. More rows make
 # good use of the machine by themselves, and one alone is read against columns.

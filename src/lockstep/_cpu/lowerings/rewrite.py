@@ -14,7 +14,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, primitives
 
 from lockstep._cpu.lowerings.rules import Rule, table
 from lockstep._cpu.lowerings.windows import OWN_APART, apart
-from lockstep._engine.step.jaxprs import is_jaxpr, open_jaxpr
+from lockstep._engine.step.jaxprs import replace_equations, replace_subjaxprs
 
 # Their jaxprs are programs in another language than XLA's.
 _CLOSED = frozenset(("pallas_call", "core_map"))
@@ -35,16 +35,8 @@ class _Rewriter:
     def jaxpr(self, jaxpr: Any) -> Any:
         """Returns a jaxpr, closed or not, as it is to be run; the same object if nothing changes."""
         if id(jaxpr) not in self._known:
-            self._known[id(jaxpr)] = jaxpr, self._rewrite(jaxpr)
+            self._known[id(jaxpr)] = jaxpr, replace_equations(jaxpr, self._equation)
         return self._known[id(jaxpr)][1]
-
-    def _rewrite(self, jaxpr: Any) -> Any:
-        inner = open_jaxpr(jaxpr)
-        equations = [self._equation(eqn) for eqn in inner.eqns]
-        if all(new is old for new, old in zip(equations, inner.eqns, strict=True)):
-            return jaxpr
-        made = inner.replace(eqns=equations)
-        return made if inner is jaxpr else jaxpr.replace(jaxpr=made)
 
     def _equation(self, eqn: JaxprEqn) -> JaxprEqn:
         call = self._call(eqn)
@@ -53,16 +45,7 @@ class _Rewriter:
         # A `shard_map` that checks how values vary wants that of each value, which a rule does not know.
         if eqn.primitive.name in _CLOSED or eqn.params.get("check_vma"):
             return eqn
-        params = {name: self._parameter(value) for name, value in eqn.params.items()}
-        is_same = all(params[name] is value for name, value in eqn.params.items())
-        return eqn if is_same else eqn.replace(params=params)
-
-    def _parameter(self, value: Any) -> Any:
-        if is_jaxpr(value):
-            return self.jaxpr(value)
-        if isinstance(value, (tuple, list)) and any(map(is_jaxpr, value)):
-            return type(value)(self._parameter(item) for item in value)
-        return value
+        return replace_subjaxprs(eqn, self.jaxpr)
 
     def _call(self, eqn: JaxprEqn) -> ClosedJaxpr | None:
         """Returns what is to be run for an equation; `None` if it stays."""

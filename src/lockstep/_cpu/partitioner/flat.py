@@ -13,6 +13,7 @@ from jax import lax
 
 from lockstep._cpu.partitioner.layout import NoRule
 from lockstep._cpu.partitioner.rules.random import bits_as_jaxpr, numbers_elements
+from lockstep._engine.step.jaxprs import open_jaxpr, subjaxprs
 
 
 class Value:
@@ -116,11 +117,6 @@ def flatten(jaxpr: Any) -> Flat:
     return Flat(inputs, _needed(builder.equations, outputs), outputs)
 
 
-def open_jaxpr(jaxpr: Any) -> Any:
-    """The jaxpr inside of a closed one; newer releases of jax have one kind only."""
-    return getattr(jaxpr, "jaxpr", jaxpr)
-
-
 def consts_of(jaxpr: Any) -> list[Any]:
     """The constants of a closed jaxpr; an open one must not have any."""
     consts = list(getattr(jaxpr, "consts", ()))
@@ -204,14 +200,9 @@ def _refuse(eqn: Any) -> None:
             raise NoRule(f"{name} says how its result lies on devices")
     if name == "device_put" and any(d is not None for d in eqn.params["devices"]):
         raise NoRule("device_put names a device")
-    for inner in _jaxprs(eqn.params):
-        for nested in inner.eqns:
+    for inner in subjaxprs(eqn):
+        for nested in open_jaxpr(inner).eqns:
             _refuse(nested)
-
-
-def _jaxprs(params: dict[str, Any]) -> list[Any]:
-    values = [v for p in params.values() for v in (p if isinstance(p, (tuple, list)) else (p,))]
-    return [open_jaxpr(v) for v in values if hasattr(open_jaxpr(v), "eqns")]
 
 
 def _context(eqn: Any) -> Any:

@@ -29,6 +29,22 @@ EQUALIZING = frozenset(
 REPLICA_DEPENDENT = frozenset(("axis_index", "io_callback", "rng_uniform"))
 # They change arrays in place, which the flow of data between equations does not show.
 MUTATING = frozenset(("swap", "addupdate", "masked_swap", "run_state"))
+# Names in walkers' tables, here and elsewhere, of primitives that the oldest or the newest supported release of jax lacks.
+OF_OTHER_RELEASES = frozenset(
+    (
+        *(
+            "checkpoint",
+            "core_call",
+            "custom_vjp_call_jaxpr",
+            "infeed",
+            "log2",
+            "mesh_cast",
+            "one_minus_square",
+            "outfeed",
+        ),
+        *("pjit", "polynomial", "psum2", "relayout", "remat", "xla_call_module", "xla_pmap"),
+    )
+)
 # Parameters that hold the jaxpr of a plain call; which one depends on the primitive and the release.
 _CALL_PARAMETERS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 

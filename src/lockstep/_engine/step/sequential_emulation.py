@@ -67,13 +67,16 @@ class Turn:
         index = len(self.met) - 1
         return self.known[index] if index < len(self.known) else None
 
+    @property
+    def weight(self) -> float:
+        """How much this replica's mean counts: its part of the rows, times the number of replicas."""
+        return self.rows[self.number] * self.count / sum(self.rows) if sum(self.rows) else 1.0
+
     def weight_mean(self, mean: Array) -> Array:
         """Returns a mean over this replica's rows such that the replicas' mean of it is that over all rows."""
-        total = sum(self.rows)
-        weight = self.rows[self.number] * self.count / total if total else 1.0
-        if not weight:  # The mean over no rows is not a number.
+        if not self.weight:  # The mean over no rows is not a number.
             return jnp.zeros_like(mean)
-        return mean if weight == 1 else mean * jnp.asarray(weight, mean.dtype)
+        return mean if self.weight == 1 else mean * jnp.asarray(self.weight, mean.dtype)
 
 
 def current() -> Turn | None:

@@ -7,9 +7,9 @@ from typing import Any
 
 from jax import lax
 
-from lockstep._cpu.lowerings.loop_body import scan_counts
 from lockstep._cpu.partitioner.layout import PARTIAL, REPLICATED, Layout, NoRule, sharded
 from lockstep._cpu.partitioner.rules.base import Call, Decision, rule
+from lockstep._engine.step.jaxprs import scan_counts
 
 Wanted = Sequence[Layout | None]
 
