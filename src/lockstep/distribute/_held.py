@@ -19,7 +19,7 @@ from lockstep._engine.step.jaxprs import is_traced
 from lockstep._engine.step.placement import broadcast_from_chief, local_copy, replicate
 from lockstep._engine.step.program_digest import describe
 from lockstep._engine.step.replicas import Replicas
-from lockstep.distribute._reduce import gather, reduce
+from lockstep.distribute._collectives import gather, reduce
 from lockstep.distribute._values import PerReplica
 from lockstep.distribute._variables import Assigned, aggregation, cannot_combine, is_own
 from lockstep.errors import UnsupportedError

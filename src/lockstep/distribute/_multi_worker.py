@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from lockstep.cluster_resolver import ClusterResolver, Task
 from lockstep.cluster_resolver.internal import default_resolver, training_tasks
+from lockstep.distribute._communication import CommunicationOptions, checked_options, reduction
 from lockstep.distribute._devices import default_devices
-from lockstep.distribute._local_steps import LocalSteps, rounds_of, statistics_of
-from lockstep.distribute._options import CommunicationOptions, checked_options, reduction
-from lockstep.distribute._slots import check_slots
+from lockstep.distribute._options import LocalSteps, check_slots, rounds_of, statistics_of
 from lockstep.distribute._strategy import Strategy
 from lockstep.errors import ClusterSpecError
 

@@ -20,8 +20,8 @@ from lockstep._engine.step.jaxprs import is_traced, name_of
 from lockstep._engine.step.program_digest import describe
 from lockstep._engine.step.replicas import AXIS, Replicas
 from lockstep.distribute._arguments import OWN, OWN_SCALAR, Fixed, Numbers, Shapes, rows_of
-from lockstep.distribute._exchange import Traced
-from lockstep.distribute._replica_context import ReplicaContext
+from lockstep.distribute._collectives import Traced
+from lockstep.distribute._context import ReplicaContext
 from lockstep.distribute._trace import Again, Known, Made, Trace
 from lockstep.distribute._values import PerReplica, Shape
 

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 from lockstep.cluster_resolver import ClusterResolver
 from lockstep.distribute import _context
 from lockstep.distribute._input import DistributedDataset, InputOptions
-from lockstep.distribute._local_steps import demand_together
+from lockstep.distribute._options import demand_together
 from lockstep.distribute._values import local_results
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
     from lockstep._engine.step.replicas import Replicas
     from lockstep.data import Dataset, InputContext
-    from lockstep.distribute._from_function import ValueContext
-    from lockstep.distribute._reduce_op import ReduceOp
+    from lockstep.distribute._options import RunOptions
     from lockstep.distribute._run import Runner
-    from lockstep.distribute._run_options import RunOptions
+    from lockstep.distribute._values import ReduceOp, ValueContext
 
 # What TensorFlow's strategies have besides, and what to use instead.
 _ELSEWHERE = {
@@ -196,7 +195,7 @@ class Strategy:
 
         Source: tf.distribute.Strategy.reduce.
         """
-        from lockstep.distribute._reduce import reduce
+        from lockstep.distribute._collectives import reduce
 
         return reduce(self._demanded_replicas(), reduce_op, self._with_values(value), axis)
 
@@ -215,7 +214,7 @@ class Strategy:
 
         Source: tf.distribute.Strategy.gather.
         """
-        from lockstep.distribute._reduce import gather
+        from lockstep.distribute._collectives import gather
 
         return gather(self._demanded_replicas(), self._with_values(value), axis)
 
@@ -233,7 +232,7 @@ class Strategy:
 
         Source: tf.distribute.Strategy.experimental_distribute_values_from_function.
         """
-        from lockstep.distribute._from_function import values_from_function
+        from lockstep.distribute._values import values_from_function
 
         return values_from_function(self._demanded_replicas(), value_fn)
 
@@ -279,5 +278,5 @@ class Strategy:
 
         binding.install()
         local_training.note_scope(self)
-        with _context.entered(self), ownership.scope(self._demanded_replicas()):
+        with _context.enter_strategy(self), ownership.scope(self._demanded_replicas()):
             yield self

@@ -17,7 +17,7 @@ from lockstep._engine.step.replica_invariance import find_varying
 from lockstep._engine.step.replicas import AXIS
 from lockstep._nest import flatten
 from lockstep.distribute._arguments import Fixed
-from lockstep.distribute._replica_context import ReplicaContext, as_replica
+from lockstep.distribute._context import ReplicaContext, as_replica
 from lockstep.distribute._values import is_variable
 from lockstep.errors import ArgumentError
 

@@ -1,20 +1,41 @@
-"""Values of several replicas."""
+"""Values of several replicas, and the names of their reductions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 import numpy as np
 
+from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import flatten
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from lockstep._engine.step.replicas import Replicas
-    from lockstep.distribute._exchange import Exchange
+    from lockstep.distribute._collectives import Exchange
+
+
+class ReduceOp(enum.Enum):
+    """How values of several replicas are combined. Source: tf.distribute.ReduceOp."""
+
+    SUM = "SUM"
+    """Added up."""
+    MEAN = "MEAN"
+    """Averaged."""
+
+
+def reduce_op(value: ReduceOp | str) -> ReduceOp:
+    """Returns the operation of this name, in any case; raises `ArgumentError` if there is none."""
+    name: Any = getattr(value, "name", value)  # TensorFlow's own ReduceOp has the same names.
+    try:
+        return ReduceOp[name.upper()]
+    except (KeyError, AttributeError):
+        raise ArgumentError(f"A reduction must be SUM or MEAN. Received: {value!r}. Example: ReduceOp.SUM") from None
+
 
 Shape = tuple[int, ...]
 
@@ -186,3 +207,40 @@ def is_variable(value: Any) -> bool:
 def _all_have(value: Any, replicas: Replicas) -> bool:
     """Whether all replicas are known to have a value: variables, and what `run` has returned."""
     return is_variable(value) or (isinstance(value, jax.Array) and value.sharding == replicas.whole)
+
+
+@dataclass(frozen=True)
+class ValueContext:
+    """For which replica a value is asked.
+
+    Attributes:
+        replica_id_in_sync_group: Its number.
+        num_replicas_in_sync: How many there are.
+
+    Source: tf.distribute.experimental.ValueContext.
+    """
+
+    replica_id_in_sync_group: int = 0
+    num_replicas_in_sync: int = 1
+
+
+def values_from_function(replicas: Replicas, function: Callable[[ValueContext], Any]) -> Any:
+    """See `Strategy.experimental_distribute_values_from_function`."""
+    values = [function(ValueContext(i, replicas.count)) for i, _ in replicas.local]
+    leaves, structures = zip(*map(jax.tree.flatten, values), strict=True)
+    if any(s != structures[0] for s in structures):
+        raise ArgumentError(
+            "A function that makes values for replicas must return the same structure for each. Received: "
+            f"{' and '.join(map(str, dict.fromkeys(structures)))}."
+        )
+    mine = [[list(np.shape(v)) for v in of_replica] for of_replica in leaves]
+    runtime = replicas.runtime
+    with runtime.depending_on_others("strategy.experimental_distribute_values_from_function"):
+        everyone = runtime.agree("values of a function for each replica", mine)
+    if len({len(one) for task in everyone for one in task}) > 1:
+        raise ArgumentError(
+            "A function that makes values for replicas must return the same structure for each. Received: different "
+            "numbers of values on different tasks."
+        )
+    shapes = [[tuple(one[k]) for task in everyone for one in task] for k in range(len(leaves[0]))]
+    return per_replica(values, shapes, replicas.count)

@@ -89,9 +89,9 @@ class ReplicaStep:
         inner = of_arrays(self._step, layout)
 
         def step(arrays: Any, batch: Any) -> tuple[Any, Any]:
-            from lockstep.distribute.internal import entered
+            from lockstep.distribute.internal import enter_replica
 
-            with entered(self._strategy), self._statistics():
+            with enter_replica(self._strategy), self._statistics():
                 return inner(arrays, batch)
 
         return step

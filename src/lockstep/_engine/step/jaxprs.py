@@ -29,7 +29,7 @@ EQUALIZING = frozenset(
 REPLICA_DEPENDENT = frozenset(("axis_index", "io_callback", "rng_uniform"))
 # They change arrays in place, which the flow of data between equations does not show.
 MUTATING = frozenset(("swap", "addupdate", "masked_swap", "run_state"))
-# Names in walkers' tables, here and elsewhere, of primitives that the oldest or the newest supported release of jax lacks.
+# Names in walkers' tables, here and elsewhere, of primitives that some supported release of jax lacks.
 OF_OTHER_RELEASES = frozenset(
     (
         *(
