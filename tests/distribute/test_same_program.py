@@ -104,7 +104,8 @@ def test_lines_are_the_same_wherever_and_whenever_a_record_is_made() -> None:
 def test_sets_have_one_order_in_every_process() -> None:
     """Python orders a set of names by hashes that differ from process to process."""
     script = (
-        "import lockstep, jax, jax.numpy as jnp; from lockstep._engine.step.jaxpr_lines import _text;"
+        "import lockstep, jax, jax.numpy as jnp; "
+        "from lockstep._engine.step.program_digest import _parameter_text as _text;"
         "print(_text(frozenset('abcdefgh'), []), _text({'b': {'x', 'y'}, 'a': jax.devices()[0]}, []))"
     )
     command = [sys.executable, "-c", script]

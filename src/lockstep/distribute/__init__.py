@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lockstep.distribute import experimental as experimental
+from lockstep.distribute._collectives import Alone as _Alone
 from lockstep.distribute._communication import CommunicationImplementation as CommunicationImplementation
 from lockstep.distribute._communication import CommunicationOptions as CommunicationOptions
 from lockstep.distribute._communication import CrossDeviceOps as CrossDeviceOps
@@ -35,7 +36,7 @@ from lockstep.distribute._values import ReduceOp as ReduceOp
 if TYPE_CHECKING:
     from lockstep.data import InputContext as InputContext
 
-_register_default(_DefaultStrategy)
+_register_default(_DefaultStrategy, _Alone)
 
 __all__ = [
     "CommunicationImplementation",

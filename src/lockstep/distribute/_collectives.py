@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,10 @@ from lockstep.distribute._arguments import all_shapes, stacked
 from lockstep.distribute._communication import CommunicationOptions, checked_options, reduction
 from lockstep.distribute._values import InReplica, Mirrored, PerReplica, ReduceOp, Shape, reduce_op
 from lockstep.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from lockstep.distribute._context import ReplicaContext
+    from lockstep.distribute._strategy import Strategy
 
 
 class Exchange(Protocol):
@@ -130,6 +135,19 @@ class Traced:
             return self.reduce(ReduceOp.SUM, gradients, None)
         shares = Shards([None], [1.0], AXIS, self.count, self._reduction)
         return mark_invariant(shares.mean_of_gradients([gradients]))
+
+
+@contextlib.contextmanager
+def enter_replica(strategy: Strategy) -> Generator[ReplicaContext]:
+    """Opens the replica context in which a replica's function is traced.
+
+    To be opened inside of `shard_map(check_vma=False)`, or of `jax.make_jaxpr`, over
+    `lockstep._engine.step.replicas.AXIS`; and inside of the step that is passed to
+    `lockstep._engine.step.sequential_emulation.emulate_step`.
+    """
+    exchange = Traced(strategy._demanded_replicas())  # pyright: ignore[reportPrivateUsage]
+    with _context.as_replica(_context.ReplicaContext(strategy, exchange)) as context:
+        yield context
 
 
 def _summed(values: tuple[Any, ...], how: Reduction, count: int) -> tuple[Any, ...]:

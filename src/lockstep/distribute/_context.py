@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _open = threading.local()
 _default_factories: list[Callable[[], Strategy]] = []
+_exchange_factories: list[Callable[[], Exchange]] = []
 
 
 def get_strategy() -> Strategy:
@@ -100,9 +101,11 @@ def _current() -> Strategy | None:
     return getattr(_open, "strategy", None)
 
 
-def register_default(make: Callable[[], Strategy]) -> None:
-    """Sets how the default strategy is made. Strategies import this module, so it cannot import one itself."""
-    _default_factories[:] = [make]
+def register_default(strategy: Callable[[], Strategy], exchange: Callable[[], Exchange]) -> None:
+    """Sets how the default strategy is made, and the exchange of its only replica."""
+    # Both are on top of this module, so that it cannot import them.
+    _default_factories[:] = [strategy]
+    _exchange_factories[:] = [exchange]
 
 
 @cache
@@ -233,9 +236,8 @@ def get_replica_context() -> ReplicaContext | None:
     found = replica()
     if found is not None or has_strategy():
         return found
-    from lockstep.distribute._collectives import Alone
-
-    return ReplicaContext(get_strategy(), Alone())
+    (make,) = _exchange_factories
+    return ReplicaContext(get_strategy(), make())
 
 
 def demand_replica_context() -> ReplicaContext:
@@ -247,20 +249,6 @@ def demand_replica_context() -> ReplicaContext:
             "function that is passed to strategy.run."
         )
     return found
-
-
-@contextlib.contextmanager
-def enter_replica(strategy: Strategy) -> Generator[ReplicaContext]:
-    """Opens the replica context in which a replica's function is traced.
-
-    To be opened inside of `shard_map(check_vma=False)`, or of `jax.make_jaxpr`, over
-    `lockstep._engine.step.replicas.AXIS`; and inside of the step that is passed to
-    `lockstep._engine.step.in_turn.whole`.
-    """
-    from lockstep.distribute._collectives import Traced
-
-    with as_replica(ReplicaContext(strategy, Traced(strategy._demanded_replicas()))) as found:  # pyright: ignore[reportPrivateUsage]
-        yield found
 
 
 @contextlib.contextmanager

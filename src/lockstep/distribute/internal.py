@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lockstep.distribute._arguments import Fixed as Fixed
+from lockstep.distribute._collectives import enter_replica as enter_replica
 from lockstep.distribute._context import default as default
-from lockstep.distribute._context import enter_replica as enter_replica
 from lockstep.distribute._devices import default_devices as default_devices
 from lockstep.distribute._devices import device_named as device_named
 from lockstep.distribute._values import DistributedValues as DistributedValues

@@ -34,4 +34,4 @@ class OnHost:
         for batch in batches:
             self._watch(batch)
         computed = [b.batch_fn(b.arrays, b.rows) if isinstance(b, GatherIndices) else b for b in batches]
-        return DeviceBatch(computed, Split.WHOLE, places=self._together, steps=len(batches))
+        return DeviceBatch(computed, Split.WHOLE, capacity=self._together, steps=len(batches))

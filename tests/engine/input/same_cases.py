@@ -49,7 +49,7 @@ class _Records:
             data = data.data if isinstance(data, EvenShard) else data
             numbers = [int(v) for v in np.ravel(jax.tree.leaves(data)[1])]
             self.seen.append([isinstance(batch, EvenShard), numbers])
-        return DeviceBatch(list(batches), Split.WHOLE, places=0, steps=len(batches))
+        return DeviceBatch(list(batches), Split.WHOLE, capacity=0, steps=len(batches))
 
 
 class _NoState:

@@ -72,7 +72,7 @@ class Listener:
 
 def chunks(*sizes: int) -> Iterator[DeviceBatch]:
     for size in sizes:
-        yield DeviceBatch(np.zeros(size), Split.WHOLE, places=size, steps=size)
+        yield DeviceBatch(np.zeros(size), Split.WHOLE, capacity=size, steps=size)
 
 
 @pytest.fixture(autouse=True)

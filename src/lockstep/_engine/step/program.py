@@ -225,9 +225,10 @@ class StepProgram:
 
     def _batch_at(self, split: Split, batch_fn: BatchFn | None, data: PyTree, slot: Array) -> Batch:
         """Returns the batch in a slot of a chunk."""
-        shared, stacked = ((data[0],), data[1]) if batch_fn else ((), data)
+        # Resident arrays are there once for all slots; stacked are the rows of each batch, or its arrays.
+        stacked = data[1] if batch_fn else data
         own = jax.tree.map(lambda a: lax.dynamic_index_in_dim(a, slot, keepdims=False), stacked)
-        return self._divide(split, batch_fn(*shared, own) if batch_fn else own, ())
+        return self._divide(split, batch_fn(data[0], own) if batch_fn else own, ())
 
     def _divide(self, split: Split, batch: Batch, counts: tuple[int, ...]) -> Batch:
         """Has XLA divide a batch among the replicas."""
