@@ -114,11 +114,7 @@ class Numbers:
 
 
 def all_shapes(values: Sequence[PerReplica], replicas: Replicas) -> list[tuple[Shape, ...]]:
-    """Returns the shapes of each value on all replicas; all tasks call it together.
-
-    Raises:
-        ArgumentError: If a value is not one for each replica.
-    """
+    """Returns the shapes of each value on all replicas; all tasks call it together."""
     for value in values:
         held = len(value.own_shapes) if value.stack is None else len(replicas.local)
         if held != len(replicas.local) or (value.shapes is not None and len(value.shapes) != replicas.count):
@@ -144,10 +140,6 @@ def stacked(value: PerReplica, shapes: Sequence[Shape], replicas: Replicas) -> j
     """Returns all replicas' values in one array, one after the other along its first axis.
 
     Values of several shapes are filled up to a common one; values without dimensions are a row each.
-
-    Raises:
-        ArgumentError: If they have different numbers of dimensions.
-        InputError: If they are no numbers.
     """
     if value.stack is not None:
         return value.stack

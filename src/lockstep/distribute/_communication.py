@@ -116,11 +116,7 @@ def _implementation(value: CommunicationImplementation | str) -> CommunicationIm
 
 
 def reduction(options: CommunicationOptions, platform: str) -> Reduction | None:
-    """Returns what the replica view must do itself, or `None` if XLA's partitioning honours the options.
-
-    Raises:
-        UnsupportedError: If `platform` cannot do what is asked for.
-    """
+    """Returns what the replica view must do itself, or `None` if XLA's partitioning honours the options."""
     from lockstep._engine.step.reduction import Reduction
 
     if options.implementation is CommunicationImplementation.NCCL:
@@ -237,12 +233,7 @@ def _checked(num_packs: int) -> int:
 
 
 def local_reduction(options: CommunicationOptions, ops: CrossDeviceOps | None, platform: str) -> Reduction | None:
-    """Returns what the replica view of one machine must do itself, or `None` to leave it to XLA.
-
-    Raises:
-        ArgumentError: If options and operations contradict each other, or concern other machines.
-        UnsupportedError: If `platform` cannot do what is asked for.
-    """
+    """Returns what the replica view of one machine must do itself, or `None` to leave it to XLA."""
     if options.timeout_seconds is not None:
         raise ArgumentError(
             "timeout_seconds says how long workers wait for each other. Received it for a MirroredStrategy, which has "

@@ -19,11 +19,7 @@ _EXAMPLE = 'Examples: "/gpu:0", "GPU:1", "cpu:0".'
 
 
 def devices_named(names: Sequence[str]) -> list[Device]:
-    """Returns the local devices called `names`.
-
-    Raises:
-        ArgumentError: If there is no name, a name is malformed or given twice, or there is no such device.
-    """
+    """Returns the local devices called `names`."""
     if isinstance(names, str) or not names:
         raise ArgumentError(f"devices must be a list of at least one device name. Received: {names!r}. {_EXAMPLE}")
     found = [device_named(n) for n in names]

@@ -142,11 +142,7 @@ def _is_number(value: object) -> bool:
 def rounds_of(
     local_steps: LocalSteps | None, statistics: str | None, options: CommunicationOptions
 ) -> LocalSGDOptions | None:
-    """Returns what strategies' options say of rounds.
-
-    Raises:
-        ArgumentError: If they contradict each other, or `local_steps` is something else.
-    """
+    """Returns what strategies' options say of rounds."""
     if local_steps is None:
         return None
     if not isinstance(local_steps, LocalSteps):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -112,11 +112,6 @@ class Program:
     def __call__(self, arrays: Mapping[int, Any], values: Sequence[Any], shapes: Shapes) -> Packed:
         """Runs it.
 
-        Args:
-            arrays: By the number of the leaf.
-            values: Of `variables`, on the replicas.
-            shapes: Of values that differ in shape between the replicas, each for all replicas.
-
         Raises:
             Again: If it has to be called once more, with what it knows now.
         """

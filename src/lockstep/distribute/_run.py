@@ -29,12 +29,7 @@ _MOST = 256
 
 
 class Runner:
-    """Runs functions on the replicas of a strategy.
-
-    Args:
-        strategy: Whose.
-        replicas: Its replicas.
-    """
+    """Runs functions on the replicas of a strategy."""
 
     def __init__(self, strategy: Any, replicas: Replicas) -> None:
         self._strategy = strategy

@@ -91,16 +91,7 @@ class Made:
 
 
 class Trace:
-    """Traces a function.
-
-    Args:
-        function: Of one replica.
-        arguments: Makes its (args, kwargs) of arrays, by the number of the leaf.
-        numbers: The leaves that are arrays.
-        originals: Python's numbers that are given as arrays, by the number of the leaf.
-        known: What earlier traces have found.
-        context: Of the replica.
-    """
+    """Traces a function."""
 
     def __init__(
         self,
@@ -123,9 +114,6 @@ class Trace:
 
         Returns:
             The arrays that it returns, and what it assigns.
-
-        Raises:
-            Again: If there are other variables.
         """
         count = len(self._numbers)
         args, kwargs = self._arguments(dict(zip(self._numbers, inputs[:count], strict=True)))
@@ -160,11 +148,7 @@ class Trace:
             raise Again
 
     def filled(self, records: Sequence[Any]) -> list[Any]:
-        """Returns records of `run`, for shares of one batch, with the derivatives in them that tapes have taken.
-
-        Raises:
-            Again: If it was not known which sources a target does not depend on: for these a tape returns nothing.
-        """
+        """Returns records of `run`, for shares of one batch, with the derivatives in them that tapes have taken."""
         connected: dict[str, list[bool]] = {}
         axes = [(AXIS, self._context.num_replicas_in_sync)]
         found = [tape.fill_derivatives(record, axes, connected) for record in records]
@@ -174,10 +158,6 @@ class Trace:
 
     def made(self, records: Sequence[Any], own: Sequence[bool]) -> Made:
         """Returns what the trace says of its results.
-
-        Args:
-            records: The closed jaxpr of `run`: one for all replicas, or one of each.
-            own: Which of its inputs may differ between replicas.
 
         Raises:
             Again: If gradients are equal on all replicas already, which were added up; or the other way around.
@@ -206,13 +186,7 @@ class Trace:
     def finished(
         self, made: Made, results: Sequence[Any], inputs: Sequence[Any]
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Returns outputs, values of the assigned variables, and what is read of those of which each replica has one.
-
-        Args:
-            made: What the trace says.
-            results: Of `run`.
-            inputs: What these are for.
-        """
+        """Returns outputs, values of the assigned variables, and reads of those of which each replica has one."""
         count = len(made.varies)
         # The sum over replicas of what is no array of jax's is taken by jax as so many times the same.
         results = [jnp.asarray(v) for v in results]

@@ -132,12 +132,7 @@ class Mirrored(DistributedValues):
 
 
 class InReplica(DistributedValues):
-    """What each replica has passed to `merge_call`, as the trace of one of them sees it.
-
-    Args:
-        value: This replica's.
-        exchange: How it reaches the others.
-    """
+    """What each replica has passed to `merge_call`, as the trace of one of them sees it."""
 
     def __init__(self, value: Any, exchange: Exchange) -> None:
         self.value = value
@@ -184,12 +179,7 @@ def per_replica(structures: Sequence[Any], shapes: Any = None, count: int | None
 
 
 def local_results(value: Any, replicas: Replicas | None = None) -> tuple[Any, ...]:
-    """Returns what each replica of this process has of a structure.
-
-    Args:
-        value: The structure.
-        replicas: Those that `run` has returned arrays of which all have one.
-    """
+    """Returns what each replica of this process has of a structure."""
     leaves, structure = flatten(value)
     if replicas is not None and any(_all_have(v, replicas) for v in leaves):
         count = len(replicas.local)

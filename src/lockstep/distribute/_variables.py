@@ -82,11 +82,7 @@ class Assigned:
         return _combined(self.variable.aggregation, value, self.variable)
 
     def combined(self, before: Any, result: Any, varies: bool) -> Any:
-        """Returns the variable's next value, of this replica or of all; in the trace of one.
-
-        Raises:
-            ArgumentError: If replicas have assigned different values, and nothing says what becomes of them.
-        """
+        """Returns the variable's next value, of this replica or of all; in the trace of one."""
         how = aggregation(self.variable)
         if is_seed(self.variable):
             return result.at[0].set(before[0])
@@ -321,12 +317,7 @@ def _applier(apply: Any) -> Any:
 
 
 class Tape:
-    """Takes derivatives of what a replica's function computes, by Keras variables and by its arrays.
-
-    Args:
-        scope: Of the function.
-        watches_all: Whether all trainable variables are watched.
-    """
+    """Takes derivatives of what a replica's function computes, by Keras variables and by its arrays."""
 
     def __init__(self, scope: Scope, watches_all: bool) -> None:
         self._scope = scope

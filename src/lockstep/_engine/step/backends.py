@@ -107,14 +107,7 @@ def settings(platform: str) -> Mapping[str, object]:
 
 
 def connect(runtime: Runtime, devices: Sequence[Device], axis: str, peer_seconds: float | None = None) -> None:
-    """Connects the processes of a job, in the same place on each, if their platform's backend can.
-
-    Args:
-        runtime: This process among the others.
-        devices: All replicas' devices, in their order.
-        axis: Name of the mesh axis over which programs will add up.
-        peer_seconds: How long a process that is alive may be late for a sum. Default: `LOCKSTEP_PEER_TIMEOUT`'s value.
-    """
+    """Connects the processes of a job, in the same place on each, if their platform's backend can."""
     global _all_reduce
     backend = _backends.get(devices[0].platform)
     if backend is not None and (made := backend.connect(runtime, devices, axis, peer_seconds)) is not None:
@@ -167,11 +160,6 @@ def apply_passes(
     """Returns a function for `jax.jit` whose jaxpr goes through the passes of a platform.
 
     Only lockstep's own programs go through here: a `jax.jit` of somebody else compiles as it does without lockstep.
-
-    Args:
-        platform: Of the devices that it will run on.
-        function: What to compile.
-        static_argnums: Numbers of the arguments that are no arrays, as `jax.jit` takes them.
     """
 
     def program(*args: Any) -> Any:

@@ -44,15 +44,7 @@ def narrows(value: jax.Array) -> bool:
 def sum_narrowed(
     reduction: Reduction, values: Sequence[jax.Array], before: Sequence[jax.Array], axis: str, replicas: int
 ) -> tuple[list[jax.Array], list[jax.Array]]:
-    """Returns the sum of each value over `axis`, the same bits on all replicas, and this replica's new residuals.
-
-    Args:
-        reduction: How the values are put into packs, and added up.
-        values: Floats for which `narrows` is true.
-        before: This replica's residual of each; shapes and types are those of the values.
-        axis: The mesh axis; to be called inside `shard_map` over it.
-        replicas: How many members it has.
-    """
+    """Returns the sum of each value over `axis`, the same bits on all replicas, and this replica's new residuals."""
     wanted = [value + residual for value, residual in zip(values, before, strict=True)]
     sent = [_rounded(value) for value in wanted]
     after = [_finite_or(whole - part, residual) for whole, part, residual in zip(wanted, sent, before, strict=True)]

@@ -82,11 +82,7 @@ def on_each_replica(replicas: Replicas, function: Callable[..., Any], in_specs: 
 
 
 class Compiler:
-    """Compiles the programs of some replicas: passes over the jaxpr, options, shardings, donation.
-
-    Args:
-        replicas: The replicas.
-    """
+    """Compiles the programs of some replicas: passes over the jaxpr, options, shardings, donation."""
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas

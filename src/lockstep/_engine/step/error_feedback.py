@@ -91,15 +91,7 @@ def residual_shapes(reduction: Reduction, values: Sequence[jax.Array]) -> Residu
 def sum_compressed(
     reduction: Reduction, values: Sequence[jax.Array], before: Residuals, axis: str, replicas: int
 ) -> tuple[list[jax.Array], Residuals]:
-    """Returns the sums of gradients over `axis`, the same bits on all replicas, and the new residuals.
-
-    Args:
-        reduction: How they travel, and are added up.
-        values: The gradients. Those that no way makes shorter go as they are.
-        before: As `residual_shapes` says; zeros at first.
-        axis: The mesh axis; to be called inside `shard_map` over it.
-        replicas: How many members it has.
-    """
+    """Returns the sums of gradients over `axis`, the same bits on all replicas, and the new residuals."""
     ways = _choose_ways(reduction, values)
     own = dict(zip(sorted((*ways.factored, *ways.narrowed)), before.own, strict=True))
     sums = dict(zip(ways.plain, reduction.sum([values[i] for i in ways.plain], axis, replicas), strict=True))
@@ -157,12 +149,7 @@ class Compensation:
         self.after = Residuals()
 
     def sum(self, reduction: Reduction, values: Sequence[jax.Array], axis: str, replicas: int) -> list[jax.Array]:
-        """Returns the sums of gradients over `axis`; those that nothing makes shorter go as they are.
-
-        Raises:
-            UnsupportedError: If it is called from inside of a loop, a condition or a jitted function of the step.
-            ArgumentError: If the gradients are not those of the last step.
-        """
+        """Returns the sums of gradients over `axis`; those that nothing makes shorter go as they are."""
         if current_trace() != self._trace:
             raise UnsupportedError(
                 "With gradient_dtype or power_sgd_rank gradients must be averaged at the top of a training step, where "
@@ -243,11 +230,7 @@ class ErrorFeedback(Adapter):
         self._rows = ReplicaRows(replicas)
 
     def wrap(self, state: State, split: Split, batch: Callable[[], Batch]) -> Carried:
-        """Hands the residuals to a step, which consumes them.
-
-        Raises:
-            CheckpointError: If those that were restored are of other gradients.
-        """
+        """Hands the residuals to a step, which consumes them."""
         if split is not Split.EVEN:
             return state, ()
         shapes = self._shapes_for(state, batch)
@@ -331,9 +314,6 @@ class ErrorFeedback(Adapter):
 
         Args:
             values: The chief's count; empty for zeros.
-
-        Raises:
-            CheckpointError: If they are something else.
         """
         runtime = self._replicas.runtime
         mine = _sort_saved(values) if runtime.is_chief else Residuals()

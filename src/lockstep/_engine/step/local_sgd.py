@@ -115,11 +115,6 @@ class Plan:
 
     The methods from `step` on are for one replica, inside of `shard_map` over `AXIS`: there `seen` is whole, and all
     else has a first axis of length 1.
-
-    Args:
-        local: What an adapter has said.
-        replicas: Where it runs.
-        state: The state, or its shapes and dtypes.
     """
 
     def __init__(self, local: LocalTraining, replicas: Replicas, state: State) -> None:
@@ -243,10 +238,6 @@ class LocalSGD(Adapter):
 
     A step takes what is common and what is the replica's own, and returns it; it communicates nothing. An outer step is
     a program of its own, which runs between two dispatches: none goes beyond it.
-
-    Args:
-        local: How the program trains.
-        replicas: Where it runs.
     """
 
     # Replicas that train by themselves cannot divide what does not divide evenly.
@@ -427,9 +418,6 @@ class LocalSGD(Adapter):
         """Takes over state, saved here or by another number of replicas; all tasks call it together.
 
         The chief's values count.
-
-        Raises:
-            CheckpointError: If they are something else.
         """
         mine = sorted(values) if self._replicas.runtime.is_chief else []
         names = self._replicas.runtime.agree(_TOPIC, mine)[0]

@@ -46,13 +46,7 @@ def place_batch(replicas: Replicas, batch: Any) -> DeviceBatch:
 
 
 def place_chunk(replicas: Replicas, batches: Sequence[Any], capacity: int) -> DeviceBatch:
-    """Places batches with the same `chunk_key` together.
-
-    Args:
-        replicas: The replicas.
-        batches: At most `capacity` of them.
-        capacity: How many slots the chunk has, so that few sizes have to be compiled.
-    """
+    """Places batches with the same `chunk_key` together."""
     first, steps = batches[0], len(batches)
     if isinstance(first, GatherIndices):
         split = _split_of(replicas, len(first.rows))

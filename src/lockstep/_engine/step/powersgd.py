@@ -65,16 +65,7 @@ def sum_factored(
     axis: str,
     replicas: int,
 ) -> tuple[list[jax.Array], list[jax.Array], list[jax.Array]]:
-    """Returns about the sum of each value over `axis`, the same bits on all replicas; new residuals; new factors.
-
-    Args:
-        reduction: How the factors are added up.
-        values: Floats for which `gains` is true.
-        residuals: What this replica has kept of each: its shape, and the type that it is computed in.
-        factors: From the last step; the same on all replicas. Columns of zeros are drawn.
-        axis: The mesh axis; to be called inside `shard_map` over it.
-        replicas: How many members it has.
-    """
+    """Returns about the sum of each value over `axis`, the same bits on all replicas; new residuals; new factors."""
     wanted = [value.astype(kept.dtype) + kept for value, kept in zip(values, residuals, strict=True)]
     matrices = [value.reshape(_sides(value.shape)) for value in wanted]
     starts = _apply_stacked(_starts, factors)

@@ -284,12 +284,7 @@ class StepProgram:
     # Deciding how many steps go into one dispatch
 
     def decide(self, state: State, batch: Any) -> None:
-        """Decides whether several steps go into one dispatch; all tasks do it together.
-
-        Args:
-            state: The state that steps change.
-            batch: A first batch, prepared; or `None` if this task has none.
-        """
+        """Decides whether several steps go into one dispatch; all tasks do it together."""
         if self._repeats is None:
             # The chief decides: all tasks must run the same program.
             mine = self._judge(state, batch) if self.runtime.is_chief and batch is not None else None
@@ -382,11 +377,7 @@ class StepProgram:
         return self._adapter.extra_state()
 
     def restore_extra_state(self, values: Mapping[str, Any]) -> None:
-        """Takes over what `extra_state` has returned; a program that keeps nothing ignores it.
-
-        Raises:
-            CheckpointError: If it is something else.
-        """
+        """Takes over what `extra_state` has returned; a program that keeps nothing ignores it."""
         if self._dormant is not None and values:
             self._adapter, self._dormant = self._dormant, None
         self._adapter.restore_extra_state(values)

@@ -68,13 +68,6 @@ def check_same_program(
 ) -> str:
     """Compares a program; all tasks call it for the same one.
 
-    Args:
-        runtime: Who takes part.
-        name: What messages call it.
-        jaxprs: Its closed jaxprs.
-        explain: Returns what explains a difference, such as the arguments: JSON.
-        advice: What to do about a difference.
-
     Returns:
         The digest of the program; empty in a process alone.
 

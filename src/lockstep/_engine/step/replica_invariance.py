@@ -265,14 +265,6 @@ class _Loop:
     """Numbers the results of a loop by the carried values on which each depends, not by all.
 
     So of a loop that carries a metric of each replica beside the weights, the weights are still invariant.
-
-    Args:
-        table: Of numbers.
-        kind: What else the loop is.
-        carried: Symbols for the carried values, in the body.
-        before: The carried values at first.
-        after: What the body makes of them.
-        everywhere: What all results depend on.
     """
 
     def __init__(

@@ -102,23 +102,12 @@ class StepsPerExecutionTuner:
 
 
 def pays(step_seconds: float, arrays: int) -> bool:
-    """Returns whether a step is so short that several should run in one dispatch.
-
-    Args:
-        step_seconds: About how long it takes.
-        arrays: How many arrays its state has.
-    """
+    """Returns whether a step is so short that several should run in one dispatch."""
     return _OVERHEAD * step_seconds < _DISPATCH_SECONDS + _SECONDS_PER_ARRAY * arrays
 
 
 def chunk_capacity(nbytes: int, output_bytes: int, is_alone: bool) -> int:
-    """Returns how many batches a chunk holds: a power of two.
-
-    Args:
-        nbytes: Of what has to be put on the devices for a batch.
-        output_bytes: Of what a step hands out and is kept for each step.
-        is_alone: Whether no other tasks take part.
-    """
+    """Returns how many batches a chunk holds: a power of two."""
     most = min(
         _MOST_STEPS if is_alone else _MOST_STEPS_TOGETHER,
         _MOST_BYTES // max(1, nbytes),

@@ -38,12 +38,7 @@ def refuse(replicas: Replicas, what: str, instead: str) -> None:
 
 
 class OptimizerSharding:
-    """Where the arrays of a program's state lie.
-
-    Args:
-        replicas: Where the program runs.
-        indices: Returns which of the state's leaves are the optimizer's; it may grow with the optimizer.
-    """
+    """Where the arrays of a program's state lie."""
 
     def __init__(self, replicas: Replicas, indices: Callable[[], Collection[int]]) -> None:
         self._replicas = replicas
@@ -100,10 +95,6 @@ class OptimizerStateGather:
     """Gathers sharded state for a worker that reads it, at any time.
 
     Gathering is collective: at each sync point every worker calls `read` or `sync_point`; if any reads, all gather.
-
-    Args:
-        runtime: Who takes part.
-        collect: Gathers the values; all tasks call it together.
     """
 
     def __init__(self, runtime: Runtime, collect: Callable[[], None]) -> None:
@@ -116,12 +107,7 @@ class OptimizerStateGather:
         self._is_due = not self._runtime.is_alone
 
     def read(self) -> None:
-        """Gathers the values, as soon as the other tasks have come to `read` or `sync_point`.
-
-        Raises:
-            MissingTaskError: If one does not come.
-            MismatchError: If one is at something else that takes all of them.
-        """
+        """Gathers the values, as soon as the other tasks have come to `read` or `sync_point`."""
         self._meet(reads=True)
 
     def sync_point(self) -> None:
