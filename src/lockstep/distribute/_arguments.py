@@ -14,6 +14,7 @@ from lockstep._engine.step.batches import to_arrays
 from lockstep._engine.step.jaxprs import is_traced
 from lockstep._engine.step.placement import replicate
 from lockstep._engine.step.replicas import Replicas
+from lockstep._types import Array, PyTree
 from lockstep.distribute._values import DistributedValues, Mirrored, PerReplica, Shape
 from lockstep.errors import ArgumentError
 
@@ -28,7 +29,7 @@ Shapes = tuple[tuple[Shape, ...], ...]
 class Fixed:
     """A leaf that is a part of the program, compared as Python compares it, or else by its identity."""
 
-    value: Any
+    value: PyTree
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Fixed) or type(self.value) is not type(other.value):
@@ -163,11 +164,11 @@ def _stack(value: PerReplica, shapes: Sequence[Shape], common: Shape, replicas: 
     return stack
 
 
-def _on(device: Any, value: Any, common: Shape) -> jax.Array:
+def _on(device: Any, value: PyTree, common: Shape) -> jax.Array:
     return jax.device_put(_filled_up(to_arrays(value), common), device)
 
 
-def _filled_up(array: Any, common: Shape) -> Any:
+def _filled_up(array: Array, common: Shape) -> Any:
     """An array of this shape; of one row, if it has no dimensions."""
     if array.shape != common:
         array = jnp.pad(array, [(0, m - n) for m, n in zip(common, array.shape, strict=True)])
@@ -192,7 +193,7 @@ def _value_of(value: DistributedValues) -> Any:
     )
 
 
-def _is_hashable(value: Any) -> bool:
+def _is_hashable(value: PyTree) -> bool:
     try:
         hash(value)
     except TypeError:

@@ -20,6 +20,7 @@ from lockstep._engine.step.reduction import Reduction
 from lockstep._engine.step.replica_invariance import mark_invariant
 from lockstep._engine.step.replicas import AXIS, Replicas
 from lockstep._nest import flatten, map_structure
+from lockstep._types import PyTree
 from lockstep.distribute import _context
 from lockstep.distribute._arguments import all_shapes, stacked
 from lockstep.distribute._communication import CommunicationOptions, checked_options, reduction
@@ -32,18 +33,18 @@ if TYPE_CHECKING:
 
 
 class Exchange(Protocol):
-    """What a `ReplicaContext` stands on; structures of anything."""
+    """Protocol of a `ReplicaContext`'s exchange with the other replicas, of PyTrees."""
 
     count: int
 
     def number(self) -> Any: ...
-    def reduce(self, op: ReduceOp | str, value: Any, options: CommunicationOptions | None) -> Any: ...
-    def gather(self, value: Any, axis: int, options: CommunicationOptions | None) -> Any: ...
+    def reduce(self, op: ReduceOp | str, value: PyTree, options: CommunicationOptions | None) -> Any: ...
+    def gather(self, value: PyTree, axis: int, options: CommunicationOptions | None) -> Any: ...
     def merge(
         self, strategy: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any: ...
-    def average(self, gradients: Any) -> Any: ...
-    def total(self, gradients: Any) -> Any: ...
+    def average(self, gradients: PyTree) -> Any: ...
+    def total(self, gradients: PyTree) -> Any: ...
 
 
 class Alone:
@@ -54,12 +55,12 @@ class Alone:
     def number(self) -> int:
         return 0
 
-    def reduce(self, op: ReduceOp | str, value: Any, options: CommunicationOptions | None) -> Any:
+    def reduce(self, op: ReduceOp | str, value: PyTree, options: CommunicationOptions | None) -> Any:
         checked_options(options)
         mean = reduce_op(op) is ReduceOp.MEAN
         return map_structure(lambda v: jnp.true_divide(v, 1) if mean else v, map_structure(number_array, value))
 
-    def gather(self, value: Any, axis: int, options: CommunicationOptions | None) -> Any:
+    def gather(self, value: PyTree, axis: int, options: CommunicationOptions | None) -> Any:
         checked_options(options)
         return map_structure(lambda v: _with_axis(v, axis)[0], value)
 
@@ -69,10 +70,10 @@ class Alone:
         with _context.cross_replica():
             return function(strategy, *args, **kwargs)
 
-    def average(self, gradients: Any) -> Any:
+    def average(self, gradients: PyTree) -> Any:
         return map_structure(demand_float, gradients)
 
-    def total(self, gradients: Any) -> Any:
+    def total(self, gradients: PyTree) -> Any:
         return self.average(gradients)
 
 
@@ -87,7 +88,7 @@ class Traced:
     def number(self) -> Any:
         return lax.axis_index(AXIS)
 
-    def reduce(self, op: ReduceOp | str, value: Any, options: CommunicationOptions | None) -> Any:
+    def reduce(self, op: ReduceOp | str, value: PyTree, options: CommunicationOptions | None) -> Any:
         """Adds up as `options` say, else as the strategy's do."""
         mean, how = reduce_op(op) is ReduceOp.MEAN, self._how(options)
         leaves, structure = flatten(value)
@@ -109,7 +110,7 @@ class Traced:
             return [lax.psum(v, AXIS) for v in values]
         return list(_summed(tuple(values), how, self.count)) if values else []
 
-    def gather(self, value: Any, axis: int, options: CommunicationOptions | None) -> Any:
+    def gather(self, value: PyTree, axis: int, options: CommunicationOptions | None) -> Any:
         checked_options(options)
         return map_structure(lambda v: _gather_traced(*_with_axis(v, axis)), value)
 
@@ -121,7 +122,7 @@ class Traced:
             found = function(strategy, *own[0], **own[1])
         return map_structure(lambda v: v.value if isinstance(v, InReplica) else v, found)
 
-    def average(self, gradients: Any) -> Any:
+    def average(self, gradients: PyTree) -> Any:
         gradients = map_structure(demand_float, gradients)
         turn = sequential_emulation.current()
         if turn is None:
@@ -129,7 +130,7 @@ class Traced:
             return mark_invariant(shares.mean_of_gradients([gradients]))
         return map_structure(lambda g: lax.pmean(turn.weight_mean(g), AXIS), gradients)
 
-    def total(self, gradients: Any) -> Any:
+    def total(self, gradients: PyTree) -> Any:
         """Adds gradients up, in the way that the strategy's options ask for."""
         if sequential_emulation.current() is not None or not self._reduction.compresses:
             return self.reduce(ReduceOp.SUM, gradients, None)
@@ -151,7 +152,7 @@ def enter_replica(strategy: Strategy) -> Generator[ReplicaContext]:
 
 
 def _summed(values: tuple[Any, ...], how: Reduction, count: int) -> tuple[Any, ...]:
-    """Sums over the replicas; their gradients are sums, too."""
+    """Returns sums over the replicas, whose gradients are sums, too."""
     if how.algorithm == "all_reduce" and not how.packs and not how.pack_bytes and not backends.all_reduce(AXIS, count):
         return tuple(lax.psum(v, AXIS) for v in values)
     total = jax.custom_vjp(lambda *vs: tuple(mark_invariant(how.sum(vs, AXIS, count))))
@@ -159,8 +160,8 @@ def _summed(values: tuple[Any, ...], how: Reduction, count: int) -> tuple[Any, .
     return total(*values)
 
 
-def _gather_traced(value: Any, axis: int) -> Any:
-    """Values of all replicas after each other; their lengths may differ where replicas are traced one by one."""
+def _gather_traced(value: PyTree, axis: int) -> Any:
+    """Concatenates values of all replicas; their lengths may differ where replicas are traced one by one."""
     turn = sequential_emulation.current()
     lengths = None if turn is None else turn.lengths(value.shape[axis])
     if lengths is None or len(set(lengths)) == 1:
@@ -171,7 +172,7 @@ def _gather_traced(value: Any, axis: int) -> Any:
     return jnp.concatenate(pieces, axis)
 
 
-def number_array(value: Any) -> Any:
+def number_array(value: PyTree) -> Any:
     """Returns what can be added up as an array; raises `ArgumentError` for anything else."""
     if isinstance(value, (str, bytes)) or value is None:
         raise ArgumentError(f"Replicas reduce numbers. Received: {value!r}. Return it as it is.")
@@ -185,7 +186,7 @@ def number_array(value: Any) -> Any:
     return array
 
 
-def demand_float(value: Any) -> Any:
+def demand_float(value: PyTree) -> Any:
     """Returns a gradient as an array; raises `ArgumentError` if it is no float."""
     array = jnp.asarray(value)
     if not jnp.issubdtype(array.dtype, jnp.inexact):
@@ -196,7 +197,7 @@ def demand_float(value: Any) -> Any:
     return array
 
 
-def _with_axis(value: Any, axis: int) -> tuple[Any, int]:
+def _with_axis(value: PyTree, axis: int) -> tuple[Any, int]:
     array = jnp.asarray(value)
     return array, checked_axis(axis, array.shape)
 
@@ -211,7 +212,7 @@ def checked_axis(axis: int, shape: tuple[int, ...]) -> int:
     return axis % len(shape)
 
 
-def reduce(replicas: Replicas, op: ReduceOp | str, value: Any, axis: int | None) -> Any:
+def reduce(replicas: Replicas, op: ReduceOp | str, value: PyTree, axis: int | None) -> Any:
     """Combines the values of all replicas in a structure; see `Strategy.reduce`."""
     how = reduce_op(op)
     if axis is not None and type(axis) is not int:
@@ -225,7 +226,7 @@ def reduce(replicas: Replicas, op: ReduceOp | str, value: Any, axis: int | None)
     )
 
 
-def gather(replicas: Replicas, value: Any, axis: int) -> Any:
+def gather(replicas: Replicas, value: PyTree, axis: int) -> Any:
     """Puts the values of all replicas in a structure after each other; see `Strategy.gather`."""
     return _each(
         replicas, "gather", value, partial(_gather_values, replicas, axis), partial(_gather_common, replicas, axis)
@@ -235,7 +236,7 @@ def gather(replicas: Replicas, value: Any, axis: int) -> Any:
 def _each(
     replicas: Replicas,
     call: str,
-    value: Any,
+    value: PyTree,
     of_own: Callable[[PerReplica, Sequence[Shape]], Any],
     of_one: Callable[[Any], Any],
 ) -> Any:
@@ -279,7 +280,7 @@ def _sum_values(stack: jax.Array, count: int, is_scalar: bool, axis: int | None,
 
 
 def _apart(stack: jax.Array, count: int, is_scalar: bool) -> jax.Array:
-    """One row for each replica."""
+    """Returns one row for each replica."""
     return stack if is_scalar else stack.reshape(count, stack.shape[0] // count, *stack.shape[1:])
 
 
@@ -306,8 +307,8 @@ def _demand_alike(shapes: Sequence[Shape], axis: int | None, what: str) -> None:
         )
 
 
-def _reduce_common(replicas: Replicas, how: ReduceOp, axis: int | None, value: Any) -> Any:
-    """Of a value that all replicas have: each has it, so that it counts as often in a sum."""
+def _reduce_common(replicas: Replicas, how: ReduceOp, axis: int | None, value: PyTree) -> Any:
+    """Reduces a value that all replicas have: each has it, so that it counts as often in a sum."""
     if isinstance(value, InReplica):
         return _reduce_traced(how, axis, value)
     array = number_array(_plain(value))
@@ -325,7 +326,7 @@ def _reduce_common(replicas: Replicas, how: ReduceOp, axis: int | None, value: A
     return summed
 
 
-def _gather_common(replicas: Replicas, axis: int, value: Any) -> Any:
+def _gather_common(replicas: Replicas, axis: int, value: PyTree) -> Any:
     if isinstance(value, InReplica):
         return InReplica(value.exchange.gather(value.value, axis, None), value.exchange)
     array = jnp.asarray(_plain(value))
@@ -333,19 +334,19 @@ def _gather_common(replicas: Replicas, axis: int, value: Any) -> Any:
     return jnp.concatenate([array] * replicas.count, place) if _is_mirrored(replicas, value) else array
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: PyTree) -> Any:
     return value.value if isinstance(value, Mirrored) else value
 
 
-def _is_mirrored(replicas: Replicas, value: Any) -> bool:
-    """Whether all replicas are known to have it: what `run` has returned."""
+def _is_mirrored(replicas: Replicas, value: PyTree) -> bool:
+    """Returns whether all replicas are known to have it: what `run` has returned."""
     if isinstance(value, Mirrored) or is_traced(value):
         return True
     return isinstance(value, jax.Array) and value.sharding == replicas.whole
 
 
 def _reduce_traced(how: ReduceOp, axis: int | None, value: InReplica) -> InReplica:
-    """Of a value of each replica, in the trace of one."""
+    """Reduces a value of each replica, in the trace of one."""
     array, exchange = number_array(value.value), value.exchange
     if axis is None:
         return InReplica(exchange.reduce(how, array, None), exchange)

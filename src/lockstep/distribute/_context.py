@@ -30,12 +30,12 @@ def get_strategy() -> Strategy:
 
 
 def has_strategy() -> bool:
-    """Whether a strategy's scope is open on this thread. Source: tf.distribute.has_strategy."""
+    """Returns whether a strategy's scope is open on this thread. Source: tf.distribute.has_strategy."""
     return _current() is not None
 
 
 def in_cross_replica_context() -> bool:
-    """Whether this code is written for all replicas together: inside a scope, outside of what runs per replica.
+    """Returns whether this code is written for all replicas together: inside a scope, outside of what runs per replica.
 
     Source: tf.distribute.in_cross_replica_context.
     """
@@ -84,7 +84,7 @@ def cross_replica() -> Generator[None]:
 
 
 def is_merging() -> bool:
-    """Whether this is what a replica's function has called for all replicas."""
+    """Returns whether this is what a replica's function has called for all replicas."""
     return getattr(_open, "is_merging", False)
 
 

@@ -20,13 +20,13 @@ from lockstep._engine.step.placement import local_copy, replicate
 from lockstep._engine.step.replicas import Device, Replicas
 from lockstep._engine.step.sequential_emulation import Turn, check_one_structure
 from lockstep._nest import flatten, map_structure
-from lockstep._types import Array, PyTree
+from lockstep._types import Array, PyTree, Variable
 from lockstep.distribute import _context
 from lockstep.distribute._arguments import all_shapes, rows_of
 from lockstep.distribute._collectives import checked_axis, demand_float, gather, number_array, reduce
 from lockstep.distribute._communication import CommunicationOptions, checked_options
 from lockstep.distribute._context import ReplicaContext, as_replica
-from lockstep.distribute._run import Runner, checked
+from lockstep.distribute._run import Runner, check_call
 from lockstep.distribute._values import PerReplica, ReduceOp, is_variable, local_results, reduce_op
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -55,7 +55,7 @@ def run_for_debugging(
         own = runner.held.own_values(leaf)
         return replicate(replicas, leaf.value) if own is None else own.values[place]
 
-    given = map_structure(to_local, checked(function, args, kwargs))
+    given = map_structure(to_local, check_call(function, args, kwargs))
     own = [leaf for leaf in jax.tree.leaves(given) if isinstance(leaf, PerReplica)]
     rows = rows_of(all_shapes(own, replicas)) if own else ()
     shards = local_results(given)
@@ -88,7 +88,7 @@ class _ReplicaThread:
     may_run: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     request: tuple[str, Any] | None = None
     answer: Any = None
-    result: Any = None
+    result: PyTree = None
     error: BaseException | None = None
     has_ended: bool = False
 
@@ -155,7 +155,7 @@ class Scheduler:
         for each, answer in zip(self._threads, answers, strict=True):
             each.request, each.answer = None, answer
 
-    def collective(self, number: int, topic: str, value: Any) -> Any:
+    def collective(self, number: int, topic: str, value: PyTree) -> Any:
         """Brings a function's value to a collective; called on its thread. Returns its answer."""
         each = self._threads[number]
         each.request = topic, value
@@ -216,7 +216,7 @@ class _Call:
             return None
         from lockstep.distribute._variables import Scope
 
-        def value_of(variable: Any) -> Any:
+        def value_of(variable: Variable) -> Any:
             return self._runner.held.value_of(variable, self._number, self._device)
 
         def is_to_sum(key: str, gradients: list[Array]) -> bool:
@@ -303,7 +303,7 @@ class _Eager:
     def total(self, gradients: PyTree) -> PyTree:
         return self.reduce(ReduceOp.SUM, gradients, None)
 
-    def _collective(self, topic: str, value: Any) -> Any:
+    def _collective(self, topic: str, value: PyTree) -> Any:
         if any(map(is_traced, jax.tree.leaves(value))):
             raise UnsupportedError(
                 "While replicas run one after the other, they can exchange values that are known. Received: a traced "

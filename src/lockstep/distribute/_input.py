@@ -12,6 +12,7 @@ import jax
 
 from lockstep._engine.step.sequential_emulation import shard_slices
 from lockstep._nest import opened
+from lockstep._types import Array, Batch
 from lockstep.distribute._values import per_replica
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -76,7 +77,7 @@ class DistributedDataset:
 
     @property
     def element_spec(self) -> Any:
-        """What the elements look like before they are divided."""
+        """The spec of the elements before they are divided."""
         return self._distribution.dataset.element_spec
 
     def __iter__(self) -> Iterator[Any]:
@@ -160,17 +161,17 @@ class _Shares:
         self._to_devices = options.experimental_fetch_to_device is not False
 
     def rows(self, count: int) -> slice | None:
-        """The rows of a batch for this process: those of its first replica to those of its last."""
+        """Returns the rows of a batch for this process: those of its first replica to those of its last."""
         if len(self._replicas.local) == self._replicas.count:
             return None
         cuts = self._cuts(count)
         return slice(cuts[0].start, cuts[-1].stop)
 
-    def prepare(self, batch: Any) -> Any:
+    def prepare(self, batch: Batch) -> Any:
         """Returns `batch`."""
         return batch
 
-    def chunk_capacity(self, batch: Any) -> int:
+    def chunk_capacity(self, batch: Batch) -> int:
         """Each batch goes alone."""
         del batch
         return 0
@@ -194,20 +195,20 @@ class _Shares:
         return opened(per_replica(values, shapes, self._replicas.count)), marked.mark
 
     def _each(self, counts: Sequence[int]) -> list[int]:
-        """The number of rows of each replica, if so many are divided among all, or those of each process among its."""
+        """Returns the row count of each replica, given those of all together, or those of each process."""
         parts = self._replicas.count // len(counts)
         return [cut.stop - cut.start for count in counts for cut in shard_slices(count, parts)]
 
     def _cuts(self, count: int) -> list[slice]:
-        """The rows of each replica of this process."""
+        """Returns the rows of each replica of this process."""
         cuts = shard_slices(count, self._replicas.count)
         return [cuts[i] for i, _ in self._replicas.local]
 
-    def _put(self, device: Any, data: Any, cut: slice) -> Any:
+    def _put(self, device: Any, data: Batch, cut: slice) -> Any:
         part = jax.tree.map(lambda a: a[cut], data)
         return jax.tree.map(lambda a: self._on(device, a), part)
 
-    def _on(self, device: Any, array: Any) -> Any:
+    def _on(self, device: Any, array: Array) -> Any:
         """Text stays on the host."""
         from lockstep._engine.step.batches import to_arrays
 
@@ -215,7 +216,7 @@ class _Shares:
         return jax.device_put(to_arrays(array), device) if self._to_devices and not is_text else array
 
 
-def _rows_of(data: Any) -> int:
+def _rows_of(data: Batch) -> int:
     lengths = {len(leaf) if getattr(leaf, "ndim", 0) else None for leaf in jax.tree.leaves(data)}
     count = lengths.pop() if len(lengths) == 1 else None
     if count is None:

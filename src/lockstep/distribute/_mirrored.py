@@ -119,5 +119,5 @@ class DefaultStrategy(Strategy):
 
     @contextlib.contextmanager
     def scope(self) -> Generator[Strategy]:
-        """A context without effect."""
+        """Opens a context without effect."""
         yield self

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lockstep._types import PyTree
 from lockstep.distribute._communication import CommunicationOptions
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -40,7 +41,7 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         """Refuses what cannot be done."""
-        given: Any = self.donate_argnums
+        given: PyTree = self.donate_argnums
         numbers = (given,) if type(given) is int else tuple(given) if isinstance(given, (tuple, list)) else None
         if numbers is None or any(type(n) is not int or n < 0 for n in numbers):
             raise ArgumentError(
@@ -62,7 +63,7 @@ class RunOptions:
 NO_OPTIONS = RunOptions()
 
 
-def run_options(value: Any) -> RunOptions:
+def run_options(value: PyTree) -> RunOptions:
     """Returns options as they are given: `None` for none, a `RunOptions`, or TensorFlow's with its fields.
 
     Raises:

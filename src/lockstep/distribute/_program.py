@@ -1,4 +1,4 @@
-"""A function of one replica with its arguments' structure, as a program of all replicas."""
+"""Programs of `Strategy.run`: a function of one replica, compiled for all."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from lockstep._engine.step.error_feedback import ErrorFeedback, gradient_adapter
 from lockstep._engine.step.jaxprs import is_traced, name_of
 from lockstep._engine.step.program_digest import describe
 from lockstep._engine.step.replicas import AXIS, Replicas
+from lockstep._types import Array, Batch, Jaxpr, PyTree, Variable
 from lockstep.distribute._arguments import OWN, OWN_SCALAR, Fixed, Numbers, Shapes, rows_of
 from lockstep.distribute._collectives import Traced
 from lockstep.distribute._context import ReplicaContext
@@ -83,7 +84,7 @@ class Program:
         strategy: Any,
         replicas: Replicas,
         function: Callable[..., Any],
-        structure: Any,
+        structure: PyTree,
         key: Sequence[Any],
         numbers: Numbers,
         donated: frozenset[int],
@@ -124,7 +125,7 @@ class Program:
         self._adapter.unwrap(after, 1)
         return packed
 
-    def _trace_and_run(self, shapes: Shapes, carried: Carried, data: Any) -> tuple[Packed, Carried]:
+    def _trace_and_run(self, shapes: Shapes, carried: Carried, data: Batch) -> tuple[Packed, Carried]:
         backends.begin_program()
         (given, before), (rest, values) = carried, data
         arrays = {**given, **rest}
@@ -142,9 +143,9 @@ class Program:
         return self._structure.unflatten([arrays.get(i, part) for i, part in enumerate(parts)])
 
     def _even(self, trace: Trace, inputs: list[Any], kinds: list[Any], before: Any) -> tuple[Packed, Any]:
-        """Each replica computes its own."""
+        """Traces the program in which each replica computes its own shard."""
         count, is_own = self._replicas.count, [k in _OWN for k in kinds]
-        shares = [_shape_of_share(a, kind, count) for a, kind in zip(inputs, kinds, strict=True)]
+        shares = [_shard_shape(a, kind, count) for a, kind in zip(inputs, kinds, strict=True)]
         rows = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype), before)
         step = self._adapter.carry_replica(lambda state, inputs: (trace.run(*inputs), state))
         look = jax.make_jaxpr(lambda own, *inputs: step(((), own), inputs), axis_env=[(AXIS, count)], return_shape=True)
@@ -155,10 +156,10 @@ class Program:
             of_replica = jax.tree.map(lambda r: jax.ShapeDtypeStruct(r.shape[1:], r.dtype), after)
             if self._adapter.note_shapes(of_replica):
                 raise Again
-        self._demand_same([record], inputs)
+        self._check_same([record], inputs)
 
-        def body(own: Any, *arrays: Any) -> Any:
-            mine = [_share(a, kind) for a, kind in zip(arrays, kinds, strict=True)]
+        def body(own: Any, *arrays: Array) -> Any:
+            mine = [_local_value(a, kind) for a, kind in zip(arrays, kinds, strict=True)]
             flat = jaxpr_as_fun(record)(*jax.tree.leaves(own), *mine)
             results, after = jax.tree.unflatten(structure, flat)
             outputs, values, reads = trace.finished(made, results, mine)
@@ -172,18 +173,18 @@ class Program:
         found, after = on_each_replica(self._replicas, body, places, (specs, _spec(True)))(before, *inputs)
         return Packed(made, *found), after
 
-    def _demand_same(self, records: Sequence[Any], inputs: Sequence[Any]) -> None:
+    def _check_same(self, records: Sequence[Any], inputs: Sequence[Any]) -> None:
         """Raises `MismatchError` if other tasks have recorded something else."""
 
         def explain() -> dict[str, Any]:
             variables = {v.path: describe(v.value) for v in self.variables}
-            return {"argument": self._described(inputs), "variable": variables}
+            return {"argument": self._describe_arguments(inputs), "variable": variables}
 
         # Each trace is compared: it goes by what the program knows, and all tasks know the same.
         self._compiler.check_same(len(self._compiler.digests), f"strategy.run({self._name})", records, explain)
 
-    def _described(self, inputs: Sequence[Any]) -> dict[str, str]:
-        """What each argument is, of what replicas have one: the shape of all."""
+    def _describe_arguments(self, inputs: Sequence[Any]) -> dict[str, str]:
+        """Returns each argument by its path as text: the global shape of an array."""
         arrays = dict(zip(self._arrays, inputs, strict=False))
         leaves = [a.value if isinstance(a, Fixed) else self._numbers.fixed.get(i) for i, a in enumerate(self._key)]
         texts = [describe(arrays.get(i, leaf)) for i, leaf in enumerate(leaves)]
@@ -191,20 +192,20 @@ class Program:
         return {("kwargs" if path[0].idx else "args") + jax.tree_util.keystr(path[1:]): text for path, text in paths}
 
     def _uneven(self, trace: Trace, inputs: list[Any], kinds: list[Any], shapes: Shapes) -> Packed:
-        """Each device computes the shares of all."""
+        """Traces the program in which each device computes the shards of all."""
         count, is_own = self._replicas.count, [k in _OWN for k in kinds]
         waiting = iter(shapes)
         cut = [
-            self._pieces(a, k, next(waiting) if k in (OWN, OWN_SCALAR) else ())
+            self._slice_shards(a, k, next(waiting) if k in (OWN, OWN_SCALAR) else ())
             for a, k in zip(inputs, kinds, strict=True)
         ]
         shares = [tuple(pieces[i] for pieces in cut) for i in range(count)]
         records, _ = sequential_emulation.trace_replicas(trace.run, shares, rows_of(shapes))
         records = trace.filled(records)
         made = trace.made(records, is_own)
-        self._demand_same(records, inputs)
+        self._check_same(records, inputs)
 
-        def finished(record: Any, *mine: Any) -> Any:
+        def finished(record: Jaxpr, *mine: Any) -> Any:
             return trace.finished(made, jaxpr_as_fun(record)(*mine), mine)
 
         finals = [
@@ -225,8 +226,8 @@ class Program:
         values = [place(v, sharding) for v, sharding in zip(values, lies, strict=True)]
         return Packed(made, place(outputs, whole), values, place(reads, whole))
 
-    def _pieces(self, array: Any, kind: Any, shapes: Sequence[Shape]) -> list[Any]:
-        """What each replica has of an array."""
+    def _slice_shards(self, array: Array, kind: Any, shapes: Sequence[Shape]) -> list[Any]:
+        """Slices an array into each replica's shard."""
         count = self._replicas.count
         if kind not in _OWN:
             return [array] * count
@@ -237,12 +238,12 @@ class Program:
         parts = [array[i * each : (i + 1) * each] for i in range(count)]
         return [lax.slice(part, [0] * part.ndim, shape) for part, shape in zip(parts, shapes, strict=True)]
 
-    def unpacked(self, packed: Packed, held: Held | None) -> Any:
+    def unpack(self, packed: Packed, held: Held | None) -> Any:
         """Returns what the function returns, and gives variables their values."""
         made = packed.made
         found = zip(packed.outputs, made.varies, made.shapes, strict=True)
-        arrays = iter([self._own(value, shape) if varies else value for value, varies, shape in found])
-        leaves = [next(arrays) if leaf is None else self._fixed(leaf) for leaf in made.leaves]
+        arrays = iter([self._unpack_own(value, shape) if varies else value for value, varies, shape in found])
+        leaves = [next(arrays) if leaf is None else self._unpack_fixed(leaf) for leaf in made.leaves]
         if made.assigned:
             assert held is not None
             reads = iter(packed.reads)
@@ -250,8 +251,8 @@ class Program:
             held.keep([(a, value, next(reads) if a.is_read_together else value) for a, value in pairs])
         return made.structure.unflatten(leaves)
 
-    def _fixed(self, values: Sequence[Any]) -> Any:
-        """A leaf that is no array: a value that all replicas have, or one of each."""
+    def _unpack_fixed(self, values: Sequence[Any]) -> Any:
+        """Returns a leaf that is no array: a value that all replicas have, or one of each."""
         if len(values) == 1:
             return values[0]
         own = [values[i] for i, _ in self._replicas.local]
@@ -261,14 +262,14 @@ class Program:
             pairs = zip(own, self._replicas.local, strict=True)
             return PerReplica([jax.device_put(jnp.asarray(v), d) for v, (_, d) in pairs], [()] * len(values))
 
-    def _own(self, value: Any, shape: Shape) -> PerReplica:
+    def _unpack_own(self, value: PyTree, shape: Shape) -> PerReplica:
         if not isinstance(value, list):
             return PerReplica.of_stack(value, self._replicas.count, not shape)
         own = [value[i] if is_traced(value[i]) else _on(value[i], device) for i, device in self._replicas.local]
         return PerReplica(own, [v.shape for v in value])
 
 
-def _kind(variable: Any) -> str:
+def _kind(variable: Variable) -> str:
     return _ROW if variable.synchronization == "on_read" else _WHOLE
 
 
@@ -276,18 +277,18 @@ def _spec(is_own: bool) -> PartitionSpec:
     return PartitionSpec(AXIS) if is_own else PartitionSpec()
 
 
-def _shape_of_share(array: Any, kind: Any, count: int) -> jax.ShapeDtypeStruct:
-    """What one replica has of an array."""
+def _shard_shape(array: Array, kind: Any, count: int) -> jax.ShapeDtypeStruct:
+    """Returns the shape of one replica's shard of an array."""
     shape = array.shape
     if kind in _OWN:
         shape = (shape[0] // count, *shape[1:]) if kind == OWN else shape[1:]
     return jax.ShapeDtypeStruct(shape, array.dtype, weak_type=array.aval.weak_type)
 
 
-def _share(array: Any, kind: Any) -> Any:
+def _local_value(array: Array, kind: Any) -> Any:
     return array[0] if kind in (OWN_SCALAR, _ROW) else array
 
 
 def _on(array: jax.Array, device: Any) -> jax.Array:
-    """A device's copy of an array that is whole on all."""
+    """Returns a device's copy of an array that is whole on all."""
     return next(shard.data for shard in array.addressable_shards if shard.device == device)

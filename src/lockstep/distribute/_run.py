@@ -17,6 +17,7 @@ from lockstep._engine.step import zero1
 from lockstep._engine.step.jaxprs import name_of
 from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import structure
+from lockstep._types import PyTree
 from lockstep.distribute._arguments import Fixed, Numbers, Sorted
 from lockstep.distribute._options import RunOptions, run_options
 from lockstep.distribute._program import Program
@@ -40,13 +41,13 @@ class Runner:
     def __call__(self, function: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Any:
         """Runs `function(*args, **kwargs)` on each replica."""
         asked = run_options(options)
-        given = checked(function, args, kwargs)
+        given = check_call(function, args, kwargs)
         runtime = self._replicas.runtime
         if runtime.is_alone:
             return self._run(function, given, asked)[0]
         return runtime.launch(f"strategy.run({name_of(function)})", partial(self._run, function, given, asked))
 
-    def _run(self, function: Callable[..., Any], given: Any, asked: RunOptions) -> tuple[Any, Any]:
+    def _run(self, function: Callable[..., Any], given: PyTree, asked: RunOptions) -> tuple[Any, Any]:
         """Returns what the function does, and an array of that, if there is one."""
         leaves, structure = jax.tree.flatten(given)
         found = Sorted(leaves, self._replicas)
@@ -58,7 +59,7 @@ class Runner:
             try:
                 values = self.held.values(program.variables) if program.variables else ()
                 packed = program(arrays, values, found.shapes)
-                return program.unpacked(packed, self._held), packed.last
+                return program.unpack(packed, self._held), packed.last
             except Again:  # With each time it knows more.
                 continue
 
@@ -77,7 +78,7 @@ class Runner:
             self._held = Held(self._replicas)
         return self._held
 
-    def own_values(self, value: Any) -> Any:
+    def own_values(self, value: PyTree) -> Any:
         """Returns the values of a Keras variable of which each replica has its own, as `PerReplica`; else `value`."""
         found = self.held.own_values(value) if is_variable(value) else None
         return value if found is None else found
@@ -86,7 +87,7 @@ class Runner:
         self, key: Any, function: Any, given: tuple[Any, Any], found: Sorted, options: RunOptions
     ) -> tuple[Program, Numbers]:
         numbers = Numbers(found)
-        donated = _donated(given[0], options)
+        donated = _donated_leaves(given[0], options)
         program = Program(self._strategy, self._replicas, function, structure(given), found.key, numbers, donated)
         self._programs[key] = program, numbers
         if len(self._programs) > _MOST:
@@ -94,7 +95,7 @@ class Runner:
         return program, numbers
 
 
-def checked(function: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def check_call(function: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Returns the arguments of a call of `run`; raises `ArgumentError` if they are none."""
     if not callable(function):
         raise ArgumentError(f"strategy.run needs a function. Received: {function!r}. Example: run(step, args=(batch,))")
@@ -110,8 +111,8 @@ def checked(function: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dic
     return tuple(args), dict(kwargs or {})
 
 
-def _donated(args: Sequence[Any], options: RunOptions) -> frozenset[int]:
-    """The numbers of the leaves of arguments that are given away."""
+def _donated_leaves(args: Sequence[Any], options: RunOptions) -> frozenset[int]:
+    """Returns the indices of the leaves of arguments that are donated."""
     wrong = [n for n in options.donate_argnums if n >= len(args)]
     if wrong:
         raise ArgumentError(

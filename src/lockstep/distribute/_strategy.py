@@ -1,4 +1,4 @@
-"""What all strategies have in common."""
+"""The base class of all strategies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from lockstep._types import PyTree
 from lockstep.cluster_resolver import ClusterResolver
 from lockstep.distribute import _context
 from lockstep.distribute._input import DistributedDataset, InputOptions
@@ -177,7 +178,7 @@ class Strategy:
         demand_together(self._demanded_replicas())
         return run_for_debugging(self, self._runner, self._demanded_replicas(), fn, args, kwargs)
 
-    def reduce(self, reduce_op: ReduceOp | str, value: Any, axis: int | None) -> Any:
+    def reduce(self, reduce_op: ReduceOp | str, value: PyTree, axis: int | None) -> Any:
         """Combines the values of all replicas; all tasks call it together, and all get the same.
 
         Args:
@@ -199,7 +200,7 @@ class Strategy:
 
         return reduce(self._demanded_replicas(), reduce_op, self._with_values(value), axis)
 
-    def gather(self, value: Any, axis: int) -> Any:
+    def gather(self, value: PyTree, axis: int) -> Any:
         """Puts the values of all replicas after each other; all tasks call it together, and all get the same.
 
         Args:
@@ -236,7 +237,7 @@ class Strategy:
 
         return values_from_function(self._demanded_replicas(), value_fn)
 
-    def _with_values(self, value: Any) -> Any:
+    def _with_values(self, value: PyTree) -> Any:
         """Puts the replicas' values in the place of variables of which each replica has its own."""
         from lockstep._nest import map_structure
 
@@ -250,7 +251,7 @@ class Strategy:
 
     experimental_distribute_datasets_from_function = distribute_datasets_from_function
 
-    def experimental_local_results(self, value: Any) -> tuple[Any, ...]:
+    def experimental_local_results(self, value: PyTree) -> tuple[Any, ...]:
         """Returns what each replica of this process has of a value or structure, as a tuple.
 
         What `run` has returned as one value each replica has, and a variable; anything else that is not `PerReplica` is

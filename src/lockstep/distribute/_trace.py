@@ -1,4 +1,4 @@
-"""One trace of a replica's function: its results, what they are, and what becomes of variables that it assigns."""
+"""Traces of a replica's function: its results, and the variables that it assigns."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lockstep._engine.step import sequential_emulation, tape
 from lockstep._engine.step.replica_invariance import find_varying
 from lockstep._engine.step.replicas import AXIS
 from lockstep._nest import flatten
+from lockstep._types import PyTree, Variable
 from lockstep.distribute._arguments import Fixed
 from lockstep.distribute._context import ReplicaContext, as_replica
 from lockstep.distribute._values import is_variable
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class Again(Exception):  # It is a way out of a trace, not an error.
-    """The trace has found what it should have known at its start; with that, it is to be made again."""
+    """A trace has found what it should have known at its start, and is to be made again."""
 
 
 @dataclass
 class Known:
-    """What earlier traces of a function have found.
+    """Findings of earlier traces of a function.
 
     Attributes:
         variables: Keras variables that it reads or assigns.
@@ -61,7 +62,7 @@ class Returned:
         assigned: Variables.
     """
 
-    structure: Any
+    structure: PyTree
     leaves: Sequence[Fixed | None]
     variables: Mapping[int, Any]
     assigned: Sequence[Assigned]
@@ -69,7 +70,7 @@ class Returned:
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """What a trace says of its results.
+    """Results of a trace, without their values.
 
     Attributes:
         structure: Of what the function returns.
@@ -81,7 +82,7 @@ class Made:
         changes: Of each: whether what was assigned varies.
     """
 
-    structure: Any
+    structure: PyTree
     leaves: Sequence[Sequence[Any] | None]
     variables: Mapping[int, Any]
     varies: Sequence[bool]
@@ -217,13 +218,13 @@ def _advice() -> Generator[None]:
 
 
 def _array_of(leaf: Any) -> Any:
-    """A leaf of what the function returns as an array; `None` for anything else, which is returned as it is."""
+    """Returns a leaf as an array; `None` for anything else, which is returned as it is."""
     if isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
         return jnp.asarray(leaf)
     return jnp.asarray(leaf.value) if is_variable(leaf) else None
 
 
-def _is_own(variable: Any) -> bool:
+def _is_own(variable: Variable) -> bool:
     from lockstep.distribute._variables import is_own
 
     return is_own(variable)

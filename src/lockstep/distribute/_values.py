@@ -13,6 +13,7 @@ import numpy as np
 
 from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import flatten
+from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Mirrored(DistributedValues):
     Source: tf.types.experimental.distributed.Mirrored.
     """
 
-    def __init__(self, value: Any, count: int = 1) -> None:
+    def __init__(self, value: PyTree, count: int = 1) -> None:
         self.value = value
         self._count = count
 
@@ -132,9 +133,9 @@ class Mirrored(DistributedValues):
 
 
 class InReplica(DistributedValues):
-    """What each replica has passed to `merge_call`, as the trace of one of them sees it."""
+    """A value that each replica has passed to `merge_call`, as the trace of one of them sees it."""
 
-    def __init__(self, value: Any, exchange: Exchange) -> None:
+    def __init__(self, value: PyTree, exchange: Exchange) -> None:
         self.value = value
         self.exchange = exchange
 
@@ -178,7 +179,7 @@ def per_replica(structures: Sequence[Any], shapes: Any = None, count: int | None
     return found_structures[0].unflatten(found)
 
 
-def local_results(value: Any, replicas: Replicas | None = None) -> tuple[Any, ...]:
+def local_results(value: PyTree, replicas: Replicas | None = None) -> tuple[Any, ...]:
     """Returns what each replica of this process has of a structure."""
     leaves, structure = flatten(value)
     if replicas is not None and any(_all_have(v, replicas) for v in leaves):
@@ -189,13 +190,13 @@ def local_results(value: Any, replicas: Replicas | None = None) -> tuple[Any, ..
     return tuple(structure.unflatten(values) for values in zip(*parts, strict=True)) if leaves else (value,)
 
 
-def is_variable(value: Any) -> bool:
-    """Whether a value is a variable of Keras; told without importing it."""
+def is_variable(value: PyTree) -> bool:
+    """Returns whether a value is a variable of Keras, without importing it."""
     return hasattr(value, "_direct_assign")
 
 
-def _all_have(value: Any, replicas: Replicas) -> bool:
-    """Whether all replicas are known to have a value: variables, and what `run` has returned."""
+def _all_have(value: PyTree, replicas: Replicas) -> bool:
+    """Returns whether all replicas are known to have a value: variables, and what `run` has returned."""
     return is_variable(value) or (isinstance(value, jax.Array) and value.sharding == replicas.whole)
 
 
@@ -215,7 +216,7 @@ class ValueContext:
 
 
 def values_from_function(replicas: Replicas, function: Callable[[ValueContext], Any]) -> Any:
-    """See `Strategy.experimental_distribute_values_from_function`."""
+    """Calls a function for each replica; see `Strategy.experimental_distribute_values_from_function`."""
     values = [function(ValueContext(i, replicas.count)) for i, _ in replicas.local]
     leaves, structures = zip(*map(jax.tree.flatten, values), strict=True)
     if any(s != structures[0] for s in structures):

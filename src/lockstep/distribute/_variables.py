@@ -14,7 +14,7 @@ import keras
 from jax import lax
 from keras.src import backend
 from keras.src.backend.common.stateless_scope import get_stateless_scope
-from keras.src.backend.common.variables import Variable
+from keras.src.backend.common.variables import Variable as KerasVariable
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
@@ -24,6 +24,7 @@ from lockstep._engine.step.aggregation import Shards
 from lockstep._engine.step.jaxprs import is_traced
 from lockstep._engine.step.replica_invariance import mark_varying, probe
 from lockstep._engine.step.replicas import AXIS
+from lockstep._types import Array, PyTree, Variable
 from lockstep.distribute import _context
 from lockstep.distribute._context import ReplicaContext
 from lockstep.distribute._values import is_variable
@@ -37,13 +38,13 @@ if TYPE_CHECKING:
 Way = Literal["added", "set", "together", "own"]
 
 
-def is_own(variable: Any) -> bool:
-    """Whether each replica has a value of its own, which are combined when it is read."""
+def is_own(variable: Variable) -> bool:
+    """Returns whether each replica has a value of its own, which are combined when it is read."""
     return variable.synchronization == "on_read"
 
 
-def aggregation(variable: Any) -> str:
-    """How values of replicas are combined; of batch normalisation's moving averages as tf.keras does it."""
+def aggregation(variable: Variable) -> str:
+    """Returns how values of replicas are combined; of batch normalisation's moving averages as tf.keras does it."""
     is_moving = variable.path.endswith(("/moving_mean", "/moving_variance"))
     return "mean" if variable.aggregation == "none" and is_moving else variable.aggregation
 
@@ -58,30 +59,30 @@ class Assigned:
         result: Its value, or what was added to it.
     """
 
-    variable: Any
+    variable: Variable
     way: Way
-    result: Any
+    result: PyTree
 
     @cached_property
     def is_own(self) -> bool:
-        """Whether each replica keeps what it assigned."""
+        """Returns whether each replica keeps what it assigned."""
         return self.way == "own"
 
     @cached_property
     def is_read_together(self) -> bool:
-        """Whether the values of the replicas are combined for whoever reads it in cross-replica context."""
+        """Returns whether the values of the replicas are combined for whoever reads it in cross-replica context."""
         return self.is_own and self.variable.aggregation != "none"
 
     @cached_property
     def is_unread(self) -> bool:
-        """Whether there is nothing to read of the values of the replicas but these themselves."""
+        """Returns whether there is nothing to read of the values of the replicas but these themselves."""
         return is_own(self.variable) and self.variable.aggregation == "none"
 
-    def read(self, value: Any) -> Any:
+    def read(self, value: PyTree) -> Any:
         """Returns what cross-replica context reads, of this replica's value; in its trace."""
         return _combined(self.variable.aggregation, value, self.variable)
 
-    def combined(self, before: Any, result: Any, varies: bool) -> Any:
+    def combined(self, before: Any, result: PyTree, varies: bool) -> Any:
         """Returns the variable's next value, of this replica or of all; in the trace of one."""
         how = aggregation(self.variable)
         if is_seed(self.variable):
@@ -94,7 +95,7 @@ class Assigned:
         return _combined(how, result, self.variable)
 
 
-def _combined(how: str, value: Any, variable: Any) -> Any:
+def _combined(how: str, value: PyTree, variable: Variable) -> Any:
     if how == "only_first_replica":
         return lax.all_gather(value, AXIS)[0]
     if how == "mean" and jnp.issubdtype(value.dtype, jnp.inexact):
@@ -104,7 +105,7 @@ def _combined(how: str, value: Any, variable: Any) -> Any:
     raise cannot_combine(variable)
 
 
-def cannot_combine(variable: Any) -> ArgumentError:
+def cannot_combine(variable: Variable) -> ArgumentError:
     """Says that replicas have assigned different values, and nothing says what becomes of them."""
     return ArgumentError(
         f"A variable that replicas assign must get the same value from all, or say how to combine theirs. Received: "
@@ -160,7 +161,7 @@ class Scope(keras.StatelessScope):
         _running.scope = self._outer
         super().__exit__(*args, **kwargs)
 
-    def get_current_value(self, variable: Any) -> Any:
+    def get_current_value(self, variable: Variable) -> Any:
         """Returns the value that the variable has here."""
         key = id(variable)
         if key in self.state_mapping:
@@ -186,7 +187,7 @@ class Scope(keras.StatelessScope):
 
     @property
     def is_traced(self) -> bool:
-        """Whether the function is traced for all replicas, or runs as it is."""
+        """Returns whether the function is traced for all replicas, or runs as it is."""
         return self._known is not None
 
     @property
@@ -200,7 +201,7 @@ class Scope(keras.StatelessScope):
         connected = None if self._known is None else self._known.connected.get(key)
         return key, [True] * count if connected is None else connected
 
-    def _way(self, variable: Any) -> Way:
+    def _way(self, variable: Variable) -> Way:
         if is_own(variable):
             return "own"
         if _context.is_merging():
@@ -211,13 +212,13 @@ class Scope(keras.StatelessScope):
         """Returns what was assigned."""
         return [self._assignment(self._variables[key], way) for key, way in self._ways.items()]
 
-    def _assignment(self, variable: Any, way: Way) -> Assigned:
+    def _assignment(self, variable: Variable, way: Way) -> Assigned:
         if way == "added" and variable.aggregation != "sum":
             way = "set"
         values = self._added if way == "added" else self.state_mapping
         return Assigned(variable, way, lax.convert_element_type(values[id(variable)], variable.dtype))
 
-    def add(self, assign: Any, variable: Any, value: Any, sign: int) -> Any:
+    def add(self, assign: Any, variable: Variable, value: PyTree, sign: int) -> Any:
         """Calls `assign_add` or `assign_sub`, and knows that it is one."""
         added: Any = backend.convert_to_tensor(value, variable.dtype)
         self._adding = added * sign
@@ -226,7 +227,7 @@ class Scope(keras.StatelessScope):
         finally:
             self._adding = None
 
-    def apply(self, apply: Any, optimizer: Any, gradients: Any, *rest: Any, **more: Any) -> Any:
+    def apply(self, apply: Any, optimizer: Any, gradients: PyTree, *rest: Any, **more: Any) -> Any:
         """Applies an optimizer to the gradients of all replicas."""
         if self._is_applying:  # An optimizer that wraps another one hands down what is summed already.
             return apply(optimizer, gradients, *rest, **more)
@@ -258,7 +259,7 @@ class Scope(keras.StatelessScope):
         return gradients
 
 
-def _apply_scaled(optimizer: Any, gradients: Any, trainable_variables: Any = None) -> None:
+def _apply_scaled(optimizer: Any, gradients: PyTree, trainable_variables: Any = None) -> None:
     """Applies an optimizer whose `apply` assigns variables under a condition, which JAX would not see."""
     variables = optimizer._trainable_variables if trainable_variables is None else trainable_variables
     if not optimizer.built:
@@ -291,14 +292,14 @@ def traced_scope(known: Known, values: Sequence[Any], context: ReplicaContext) -
 def _install() -> None:
     """Lets a scope of ours know how variables are assigned, and optimizers applied; others see no difference."""
     for name, sign in (("assign_add", 1), ("assign_sub", -1)):
-        setattr(Variable, name, _adder(getattr(Variable, name), sign))
+        setattr(KerasVariable, name, _adder(getattr(KerasVariable, name), sign))
     for owner in (BaseOptimizer, LossScaleOptimizer):
         owner.apply = _applier(owner.apply)
 
 
 def _adder(assign: Any, sign: int) -> Any:
     @wraps(assign)
-    def add(variable: Any, value: Any) -> Any:
+    def add(variable: Variable, value: PyTree) -> Any:
         scope = get_stateless_scope()
         return scope.add(assign, variable, value, sign) if isinstance(scope, Scope) else assign(variable, value)
 
@@ -333,14 +334,14 @@ class Tape:
             if variable.trainable:
                 self.watch(variable)
 
-    def watch(self, source: Any) -> None:
+    def watch(self, source: Array) -> None:
         """Watches a variable or an array; integers are passed over, as they have no derivatives."""
         if not is_variable(source):
             self._arrays.append(source)
         elif id(source) not in self._watched and _is_float(value := self._scope.get_current_value(source)):
             self._watched[id(source)] = self._scope.state_mapping[id(source)] = tape.watch(value)
 
-    def gradient(self, target: Any, sources: Sequence[Any]) -> list[Any]:
+    def gradient(self, target: Array, sources: Sequence[Any]) -> list[Any]:
         """Returns the derivatives of a number; `None` by sources that it does not depend on, or are not watched.
 
         They are this replica's own: an optimizer adds them up over the replicas, even if all have computed the same.
@@ -350,7 +351,7 @@ class Tape:
         """
         if self._scope.met:  # Variables that are not known yet: all is traced again.
             return [jnp.zeros(s.shape, s.dtype) if _is_float(s) else None for s in sources]
-        own = [self._own(source) for source in sources]
+        own = [self._watched_value(source) for source in sources]
         there = [i for i, value in enumerate(own) if value is not None]
         found: list[Any] = [None] * len(own)
         if not there or not is_traced(target) or self._start is None:
@@ -361,8 +362,8 @@ class Tape:
             found[i] = mark_varying(value) if is_connected else None
         return found
 
-    def _own(self, source: Any) -> Any:
-        """The value that a derivative is taken by; `None` if it is not watched."""
+    def _watched_value(self, source: Array) -> Any:
+        """Returns the value that a derivative is taken by; `None` if it is not watched."""
         if is_variable(source):
             return self._watched.get(id(source))
         if not any(source is array for array in self._arrays) or not _is_float(source):
@@ -375,5 +376,5 @@ class Tape:
         return source
 
 
-def _is_float(value: Any) -> bool:
+def _is_float(value: PyTree) -> bool:
     return jnp.issubdtype(value.dtype, jnp.inexact)

@@ -46,11 +46,11 @@ def sum_narrowed(
 ) -> tuple[list[jax.Array], list[jax.Array]]:
     """Returns the sum of each value over `axis`, the same bits on all replicas, and this replica's new residuals."""
     wanted = [value + residual for value, residual in zip(values, before, strict=True)]
-    sent = [_rounded(value) for value in wanted]
+    sent = [_round(value) for value in wanted]
     after = [_finite_or(whole - part, residual) for whole, part, residual in zip(wanted, sent, before, strict=True)]
     sums: list[jax.Array] = list(values)
     for pack in reduction.wire_packs([value.size * WIRE.itemsize for value in values]):
-        found, lost = _exchanged(reduction, [sent[i].astype(WIRE) for i in pack], axis, replicas)
+        found, lost = _exchange(reduction, [sent[i].astype(WIRE) for i in pack], axis, replicas)
         for place, i in enumerate(pack):
             sums[i] = found[place].astype(values[i].dtype)
             if lost is not None:
@@ -58,21 +58,23 @@ def sum_narrowed(
     return sums, after
 
 
-def _rounded(value: jax.Array) -> jax.Array:
-    """The nearest numbers of bfloat16. XLA may leave out a conversion there and back; this it must carry out."""
+def _round(value: jax.Array) -> jax.Array:
+    """Returns the nearest numbers of bfloat16."""
+    # XLA may leave out a conversion there and back; this it must carry out.
     return lax.reduce_precision(value, _EXPONENT_BITS, _MANTISSA_BITS)
 
 
 def _finite_or(value: jax.Array, otherwise: jax.Array) -> jax.Array:
-    """What has overflowed, or is no number, is no residual: it would last for ever."""
+    """Returns a residual, or another one where it has overflowed or is no number."""
+    # It would last for ever: each step would add it again.
     return jnp.where(jnp.isfinite(value), value, otherwise)
 
 
 Pack = list[jax.Array]
 
 
-def _exchanged(reduction: Reduction, pack: Pack, axis: str, replicas: int) -> tuple[Pack, Pack | None]:
-    """The float32 sums of bfloat16 values; and what was lost by rounding sums here, if they were rounded."""
+def _exchange(reduction: Reduction, pack: Pack, axis: str, replicas: int) -> tuple[Pack, Pack | None]:
+    """Returns the float32 sums of bfloat16 values, and the rounding errors of sums that were rounded here."""
     shared = backends.all_reduce(axis, replicas)
     if reduction.algorithm == "all_reduce" and shared:
         return shared.sum_bfloat16(pack), None
@@ -93,7 +95,7 @@ def _sum_in_parts(bits: jax.Array, axis: str, replicas: int) -> tuple[jax.Array,
     each = math.ceil(bits.size / replicas)
     parts = jnp.pad(bits, (0, each * replicas - bits.size)).reshape(replicas, each)
     total = jnp.sum(_as_float32(lax.all_to_all(parts, axis, 0, 0)), axis=0)
-    sent = _rounded(total)
+    sent = _round(total)
     everyone = lax.all_gather(lax.bitcast_convert_type(sent.astype(WIRE), _BITS), axis, tiled=True)
     own = _finite_or(total - sent, jnp.zeros_like(total))
     start = (lax.axis_index(axis) * each,)

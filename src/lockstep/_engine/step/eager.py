@@ -55,7 +55,7 @@ class EagerProgram:
 
     @property
     def max_steps(self) -> int:
-        """One step."""
+        """The number 1: steps that are not compiled run one at a time."""
         return 1
 
     def run(self, state: Any, placed: DeviceBatch) -> tuple[Outputs, Any]:
@@ -119,7 +119,7 @@ class EagerProgram:
         return value
 
     def synchronize(self, state: Any, ends: bool) -> Any:
-        """The state holds all."""
+        """Returns `state`, which holds all."""
         del ends
         return state
 

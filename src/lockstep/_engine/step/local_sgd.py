@@ -39,7 +39,7 @@ _TOPIC = "what replicas have besides the weights"
 
 @dataclass(frozen=True)
 class Role:
-    """How training treats a leaf of the state.
+    """Role of a leaf of the state in training.
 
     Attributes:
         kind: A word.
@@ -73,7 +73,7 @@ def metric_role(aggregation: str) -> Role:
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How a step program trains between outer steps.
+    """Functions of a step program that trains between outer steps.
 
     Attributes:
         options: How many steps that takes, and the outer optimizer.
@@ -111,7 +111,7 @@ _SPECS = OuterState(WHOLE, PER_REPLICA, PER_REPLICA, PER_REPLICA)
 
 
 class Plan:
-    """Which leaf of a state has which role, and what becomes of it.
+    """Roles of the leaves of a state, and what becomes of them.
 
     The methods from `step` on are for one replica, inside of `shard_map` over `AXIS`: there `seen` is whole, and all
     else has a first axis of length 1.

@@ -68,7 +68,7 @@ def sum_factored(
     """Returns about the sum of each value over `axis`, the same bits on all replicas; new residuals; new factors."""
     wanted = [value.astype(kept.dtype) + kept for value, kept in zip(values, residuals, strict=True)]
     matrices = [value.reshape(_sides(value.shape)) for value in wanted]
-    starts = _apply_stacked(_starts, factors)
+    starts = _apply_stacked(_start_columns, factors)
     lefts = reduction.sum([m @ start for m, start in zip(matrices, starts, strict=True)], axis, replicas)
     lefts = orthonormal(lefts)
     rights = reduction.sum([m.T @ left for m, left in zip(matrices, lefts, strict=True)], axis, replicas)
@@ -99,7 +99,7 @@ def _apply_stacked(function: Callable[[jax.Array], jax.Array], matrices: Sequenc
     """
     groups: dict[tuple[int, jnp.dtype], list[int]] = {}
     for i, matrix in enumerate(matrices):
-        groups.setdefault((_roughly(len(matrix)), matrix.dtype), []).append(i)
+        groups.setdefault((_round_up(len(matrix)), matrix.dtype), []).append(i)
     found: dict[int, jax.Array] = {}
     for (rows, _), places in groups.items():
         filled = [jnp.pad(matrices[i], ((0, rows - len(matrices[i])), (0, 0))) for i in places]
@@ -108,18 +108,18 @@ def _apply_stacked(function: Callable[[jax.Array], jax.Array], matrices: Sequenc
     return [found[i] for i in range(len(matrices))]
 
 
-def _roughly(rows: int) -> int:
-    """The next power of four."""
+def _round_up(rows: int) -> int:
+    """Returns the next power of four."""
     return 4 ** math.ceil(math.log(max(rows, 4), 4) - 1e-9)
 
 
-def _starts(factors: jax.Array) -> jax.Array:
-    """The columns of factors with length 1. Those that were never there, or say nothing any more, are drawn."""
+def _start_columns(factors: jax.Array) -> jax.Array:
+    """Returns the columns of factors with length 1; columns of zeros are drawn."""
     is_there = jnp.abs(factors).max(axis=-2, keepdims=True) > 0
-    return _unit(jnp.where(is_there, factors, _drawn(factors)))
+    return _unit(jnp.where(is_there, factors, _draw(factors)))
 
 
-def _drawn(like: jax.Array) -> jax.Array:
+def _draw(like: jax.Array) -> jax.Array:
     """Numbers from -1 to 1 without order, which compile quickly: bits of the place, mixed."""
     row, column = (lax.broadcasted_iota(jnp.uint32, like.shape, axis) for axis in (1, 2))
     mixed = (row + 1) * jnp.uint32(0x9E3779B1) + (column + 1) * jnp.uint32(0x85EBCA77)
@@ -137,17 +137,18 @@ def _orthonormal(columns: jax.Array) -> jax.Array:
     columns = _unit(columns)
 
     def one(number: jax.Array, basis: jax.Array) -> jax.Array:
-        rest = _beside(basis, lax.dynamic_slice_in_dim(columns, number, 1, axis=2))
+        rest = _reject(basis, lax.dynamic_slice_in_dim(columns, number, 1, axis=2))
         left = _length(rest)
-        found = _beside(basis, rest / left)
+        found = _reject(basis, rest / left)
         found = jnp.where(left <= _ROUNDING, 0, found / _length(found))
         return lax.dynamic_update_slice_in_dim(basis, found, number, axis=2)
 
     return lax.fori_loop(0, columns.shape[2], one, jnp.zeros_like(columns))
 
 
-def _beside(basis: jax.Array, column: jax.Array) -> jax.Array:
-    """What an orthonormal basis does not say of a column. In plain sums: products of matrices may round more."""
+def _reject(basis: jax.Array, column: jax.Array) -> jax.Array:
+    """Returns the part of a column that is orthogonal to an orthonormal basis."""
+    # In plain sums: products of matrices may round more.
     along = jnp.sum(basis * column, axis=-2, keepdims=True)
     return column - jnp.sum(basis * along, axis=-1, keepdims=True)
 

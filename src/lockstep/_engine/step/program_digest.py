@@ -47,7 +47,7 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class Subject:
-    """How messages speak of a step.
+    """Words for a step in messages.
 
     Attributes:
         name: The name in messages.

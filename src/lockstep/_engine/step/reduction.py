@@ -55,7 +55,7 @@ class Reduction:
 
     @property
     def compresses(self) -> bool:
-        """Whether gradients travel in fewer bytes than they have, so that something is kept for the next step."""
+        """Returns whether gradients travel in fewer bytes than they have, so that residuals are kept."""
         return self.wire is not None or self.rank > 0
 
     def sum(self, values: Sequence[jax.Array], axis: str, replicas: int) -> list[jax.Array]:
@@ -102,10 +102,9 @@ class Reduction:
 
 
 def _after(last: list[jax.Array], values: list[jax.Array]) -> list[jax.Array]:
-    """Makes values depend on sums: XLA would make one collective of packs that do not depend on each other.
-
-    It looks through barriers. It does not know that no number has more bits than it has.
-    """
+    """Makes values depend on sums: XLA would make one collective of packs that do not depend on each other."""
+    # XLA removes optimization barriers before its combiner runs, but does not fold this comparison of a population
+    # count, which is never true.
     number = next((v for v in last if v.size and jnp.issubdtype(v.dtype, jnp.floating)), None)
     if number is None:
         return values
@@ -188,7 +187,7 @@ def _sum_in_groups(value: jax.Array, axis: str, groups: list[list[int]]) -> jax.
 
 
 def _group_size(replicas: int) -> int:
-    """The divisor of `replicas` nearest to its square root: groups and their number about equal."""
+    """Returns the divisor of `replicas` nearest to its square root: groups and their number about equal."""
     return max(d for d in range(1, math.isqrt(replicas) + 1) if replicas % d == 0)
 
 

@@ -116,7 +116,7 @@ class _Path:
 
 
 class _DataFlow:
-    """Which equations of a jaxpr with placeholders need which; evaluates them in another order than they were traced.
+    """Data flow of a jaxpr with placeholders; evaluates equations in another order than they were traced.
 
     An equation inside of a path is evaluated under `jax.vjp`, with all others of that path; the rest comes as it is
     needed.

@@ -38,7 +38,7 @@ def refuse(replicas: Replicas, what: str, instead: str) -> None:
 
 
 class OptimizerSharding:
-    """Where the arrays of a program's state lie."""
+    """Shardings of the arrays of a program's state."""
 
     def __init__(self, replicas: Replicas, indices: Callable[[], Collection[int]]) -> None:
         self._replicas = replicas
