@@ -68,6 +68,7 @@ class Sorted:
             elif isinstance(leaf, PerReplica):
                 own.append((i, leaf))
                 key.append(OWN)
+            # Not isinstance: a bool is an int, and part of the program.
             elif type(leaf) in _NUMBERS:
                 self.numbers[i] = leaf
                 key.append(type(leaf))
@@ -108,6 +109,7 @@ class Numbers:
         """Returns what the program is given: arrays, and numbers that change."""
         if not found.numbers:
             return found.arrays
+        # Once an array, always an array: a third value must not compile a third program.
         for i in [i for i, value in self.fixed.items() if value != found.numbers[i]]:
             del self.fixed[i]
         changing = {i: value for i, value in found.numbers.items() if i not in self.fixed}
@@ -126,6 +128,7 @@ def all_shapes(values: Sequence[PerReplica], replicas: Replicas) -> list[tuple[S
             )
     if replicas.runtime.is_alone or all(v.shapes is not None for v in values):
         return [v.shapes or v.own_shapes for v in values]
+    # One exchange for all values.
     mine = [[list(shape) for shape in v.own_shapes] for v in values]
     everyone = replicas.runtime.agree("the shapes of values of replicas", mine)
     return [tuple(tuple(s) for task in everyone for s in task[i]) for i in range(len(values))]
@@ -159,6 +162,7 @@ def _stack(value: PerReplica, shapes: Sequence[Shape], common: Shape, replicas: 
     rows = [_on(device, v, common) for (_, device), v in zip(replicas.local, value.values, strict=True)]
     whole = (replicas.count, *rows[0].shape[1:]) if not common else (replicas.count * common[0], *common[1:])
     stack = jax.make_array_from_single_device_arrays(whole, replicas.by_example, rows)
+    # Padded rows are not what the value holds.
     if len(set(shapes)) == 1:
         value.keep_stack(stack)
     return stack

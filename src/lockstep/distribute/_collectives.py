@@ -106,6 +106,7 @@ class Traced:
         return found
 
     def _sums(self, values: list[Any], how: Reduction) -> list[Any]:
+        # While replicas are emulated, sums are taken from their jaxprs; no algorithm has a way to go.
         if sequential_emulation.current() is not None:
             return [lax.psum(v, AXIS) for v in values]
         return list(_summed(tuple(values), how, self.count)) if values else []
@@ -117,6 +118,7 @@ class Traced:
     def merge(
         self, strategy: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
+        # The function is traced once for all replicas, in the trace of this one.
         own = map_structure(lambda v: InReplica(v, self), (args, dict(kwargs)))
         with _context.cross_replica():
             found = function(strategy, *own[0], **own[1])
@@ -155,6 +157,7 @@ def _summed(values: tuple[Any, ...], how: Reduction, count: int) -> tuple[Any, .
     """Returns sums over the replicas, whose gradients are sums, too."""
     if how.algorithm == "all_reduce" and not how.packs and not how.pack_bytes and not backends.all_reduce(AXIS, count):
         return tuple(lax.psum(v, AXIS) for v in values)
+    # A backend's custom call has no derivative; that of a sum is the sum of the replicas' cotangents.
     total = jax.custom_vjp(lambda *vs: tuple(mark_invariant(how.sum(vs, AXIS, count))))
     total.defvjp(lambda *vs: (total(*vs), None), lambda _, cotangents: _summed(tuple(cotangents), how, count))
     return total(*values)
@@ -166,6 +169,7 @@ def _gather_traced(value: PyTree, axis: int) -> Any:
     lengths = None if turn is None else turn.lengths(value.shape[axis])
     if lengths is None or len(set(lengths)) == 1:
         return lax.all_gather(value, AXIS, axis=axis, tiled=True)
+    # Padded for the way: all_gather takes arrays of one shape. The lengths are known since an earlier trace.
     widths = [(0, max(lengths) - value.shape[axis] if i == axis else 0) for i in range(value.ndim)]
     padded = lax.all_gather(jnp.pad(value, widths), AXIS)
     pieces = [lax.slice_in_dim(padded[i], 0, n, axis=axis) for i, n in enumerate(lengths)]
@@ -247,17 +251,15 @@ def _each(
     def combined() -> tuple[Any, Any]:
         shapes = iter(all_shapes(own, replicas) if own else ())
         found = [of_own(leaf, next(shapes)) if isinstance(leaf, PerReplica) else of_one(leaf) for leaf in leaves]
-        arrays = [v if is_traced(v) or not isinstance(v, jax.Array) else _here(v) for v in found]
+        is_whole = [isinstance(v, jax.Array) and not is_traced(v) and v.is_fully_replicated for v in found]
+        arrays = [local_copy(v) if whole else v for v, whole in zip(found, is_whole, strict=True)]
         last = arrays[-1] if arrays and isinstance(arrays[-1], jax.Array) and not is_traced(arrays[-1]) else None
         return structure.unflatten(arrays), last
 
     if not own or replicas.runtime.is_alone:
         return combined()[0]
+    # It counts as in flight until its last array is there.
     return replicas.runtime.launch(f"strategy.{call}", combined)
-
-
-def _here(value: jax.Array) -> jax.Array:
-    return local_copy(value) if value.is_fully_replicated else value
 
 
 def _reduce_values(
@@ -273,7 +275,8 @@ def _reduce_values(
 
 @partial(jax.jit, static_argnums=(1, 2, 3, 4))
 def _sum_values(stack: jax.Array, count: int, is_scalar: bool, axis: int | None, whole: Any) -> jax.Array:
-    """Adds the replicas' values up. Those that are shorter are filled up with zeros."""
+    """Adds the replicas' values up."""
+    # Those that are shorter were padded with zeros, which change no sum.
     each = _apart(stack, count, is_scalar)
     axes = (0,) if axis is None else (0, axis + 1)
     return lax.with_sharding_constraint(each.sum(axes, dtype=stack.dtype), whole)

@@ -122,6 +122,7 @@ def reduction(options: CommunicationOptions, platform: str) -> Reduction | None:
     if options.implementation is CommunicationImplementation.NCCL:
         require_gpus("NCCL communication", platform)
     algorithm = "ring" if options.implementation is CommunicationImplementation.RING else "all_reduce"
+    # `None` for the default: then XLA's partitioner divides the step, which is exact for every layer.
     found = compressed(Reduction(algorithm, pack_bytes=options.bytes_per_pack), options)
     return None if found == Reduction() else found
 

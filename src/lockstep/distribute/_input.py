@@ -106,6 +106,7 @@ class DistributedIterator:
         self._mark = self._passing.mark()
         self._reader = Reader(iter(self._passing), None, shares, runtime, runtime.channel(distribution.name))
         self._batches = iter(self._reader)
+        # An iterator that is dropped in the middle must not leave its thread behind.
         weakref.finalize(self, self._reader.close)
 
     def __iter__(self) -> DistributedIterator:
@@ -119,6 +120,7 @@ class DistributedIterator:
         return value
 
     def _next(self) -> Any:
+        # A batch is there once all tasks have agreed that it is.
         runtime = self._distribution.replicas.runtime
         if runtime.is_alone:
             return next(self._batches, None)
@@ -149,6 +151,7 @@ class DistributedIterator:
         Raises:
             ArgumentError: If it belongs to another dataset, or another auto-shard policy.
         """
+        # What was read ahead is of the old position.
         self._reader.close()
         self._start(state)
 

@@ -66,6 +66,7 @@ class MultiWorkerMirroredStrategy(Strategy):
         options = checked_options(communication_options)
         rounds = rounds_of(local_steps, batch_statistics, options)
         resolver = default_resolver() if cluster_resolver is None else cluster_resolver
+        # Options are checked before the job is joined: an error of one task alone must not leave the others waiting.
         runtime, devices = _join(resolver, options)
         found = reduction(options, devices[0].platform)
         _demand_same_settings(runtime, devices[0].platform, statistics, options, local_steps, shard_optimizer_state)
@@ -125,6 +126,7 @@ def _all_devices() -> list[Device]:
     import jax
 
     default_devices()
+    # Process 0 is the chief: its replicas come first, and their values count in broadcasts.
     return sorted(jax.devices(), key=lambda d: (d.process_index, d.id))
 
 

@@ -126,6 +126,7 @@ class Program:
         return packed
 
     def _trace_and_run(self, shapes: Shapes, carried: Carried, data: Batch) -> tuple[Packed, Carried]:
+        # A retrace must number its all-reduces as the first trace did.
         backends.begin_program()
         (given, before), (rest, values) = carried, data
         arrays = {**given, **rest}
@@ -154,6 +155,7 @@ class Program:
         made = trace.made([record], [True] * len(jax.tree.leaves(rows)) + is_own)
         if isinstance(self._adapter, ErrorFeedback):
             of_replica = jax.tree.map(lambda r: jax.ShapeDtypeStruct(r.shape[1:], r.dtype), after)
+            # The residuals are arguments of the program: once their shapes are known, it is traced with them.
             if self._adapter.note_shapes(of_replica):
                 raise Again
         self._check_same([record], inputs)
@@ -163,10 +165,12 @@ class Program:
             flat = jaxpr_as_fun(record)(*jax.tree.leaves(own), *mine)
             results, after = jax.tree.unflatten(structure, flat)
             outputs, values, reads = trace.finished(made, results, mine)
+            # A scalar that varies is a row of its array; arrays are concatenated along their first axis.
             rows = [v[None] if varies and not v.ndim else v for v, varies in zip(outputs, made.varies, strict=True)]
             values = [v[None] if a.is_own else v for a, v in zip(made.assigned, values, strict=True)]
             return (rows, values, reads), after
 
+        # The record returns flat: what the function returns and assigns, then residuals.
         structure = jax.tree.structure(([0] * (len(record.out_avals) - len(jax.tree.leaves(after))), after))
         specs = [_spec(varies) for varies in made.varies], [_spec(a.is_own) for a in made.assigned], _spec(False)
         places = _spec(True), *map(_spec, is_own)
@@ -208,6 +212,7 @@ class Program:
         def finished(record: Jaxpr, *mine: Any) -> Any:
             return trace.finished(made, jaxpr_as_fun(record)(*mine), mine)
 
+        # A second trace: how assigned values combine is known only when all replicas have been traced.
         finals = [
             sequential_emulation.trace_replica(partial(finished, record), share, sequential_emulation.Turn(i, count))
             for i, (record, share) in enumerate(zip(records, shares, strict=True))
@@ -231,6 +236,7 @@ class Program:
         count = self._replicas.count
         if kind not in _OWN:
             return [array] * count
+        # One all-gather here; from now on nothing travels.
         array = lax.with_sharding_constraint(array, self._replicas.whole)
         if kind != OWN:
             return [array[i] for i in range(count)]
@@ -255,6 +261,7 @@ class Program:
         """Returns a leaf that is no array: a value that all replicas have, or one of each."""
         if len(values) == 1:
             return values[0]
+        # Numbers become arrays, as the values of replicas that `run` returns are; other objects stay as they are.
         own = [values[i] for i, _ in self._replicas.local]
         if not all(isinstance(v, (bool, int, float, complex)) for v in values):
             return PerReplica(own)

@@ -26,7 +26,7 @@ from lockstep.distribute._values import is_variable
 from lockstep.errors import ArgumentError
 
 # So many functions are remembered; those not called for the longest time are compiled anew.
-_MOST = 256
+_MOST = 256  # A loop that makes a function in each iteration would otherwise keep as many programs.
 
 
 class Runner:
@@ -60,13 +60,15 @@ class Runner:
                 values = self.held.values(program.variables) if program.variables else ()
                 packed = program(arrays, values, found.shapes)
                 return program.unpack(packed, self._held), packed.last
-            except Again:  # With each time it knows more.
+            # With each time it knows more: variables, which gradients to sum, residuals; so it ends.
+            except Again:
                 continue
 
     @property
     def held(self) -> Any:
         """The values of Keras variables on the replicas."""
         if self._held is None:
+            # Keras is imported only where a function uses variables.
             from lockstep.distribute._held import Held
 
             zero1.refuse(

@@ -277,6 +277,7 @@ class Strategy:
         from lockstep._engine.keras import binding, ownership
         from lockstep._engine.runtime import local_training
 
+        # From here on Keras' fit, evaluate and predict ask whose a model is.
         binding.install()
         local_training.note_scope(self)
         with _context.enter_strategy(self), ownership.scope(self._demanded_replicas()):

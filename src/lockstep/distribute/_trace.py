@@ -153,6 +153,7 @@ class Trace:
         connected: dict[str, list[bool]] = {}
         axes = [(AXIS, self._context.num_replicas_in_sync)]
         found = [tape.fill_derivatives(record, axes, connected) for record in records]
+        # A list, not a generator: each of them has to be noted.
         if any([self._known.note_connected(key, now) for key, now in connected.items()]):
             raise Again
         return found
@@ -174,6 +175,7 @@ class Trace:
         _demand_alike(returned)
         first = returned[0]
         count = sum(leaf is None for leaf in first.leaves)
+        # With one replica nothing varies, whatever it asks for its number.
         is_one = self._context.num_replicas_in_sync == 1
         found = [varies and not is_one for varies in found]
         varies = [

@@ -91,6 +91,7 @@ class PerReplica(DistributedValues):
         """The values of the replicas of this process, in their order."""
         if self._values is None:
             assert self._stack is not None and self.shapes is not None
+            # JAX lists shards by device, which need not be the order of the replicas.
             shards = sorted(self._stack.addressable_shards, key=lambda s: s.index[0].start or 0)
             self._values = tuple(s.data.reshape(self.shapes[0]) if not self.shapes[0] else s.data for s in shards)
         return self._values
@@ -219,12 +220,14 @@ def values_from_function(replicas: Replicas, function: Callable[[ValueContext], 
     """Calls a function for each replica; see `Strategy.experimental_distribute_values_from_function`."""
     values = [function(ValueContext(i, replicas.count)) for i, _ in replicas.local]
     leaves, structures = zip(*map(jax.tree.flatten, values), strict=True)
+    # Before the exchange: a task that fails alone would leave the others waiting.
     if any(s != structures[0] for s in structures):
         raise ArgumentError(
             "A function that makes values for replicas must return the same structure for each. Received: "
             f"{' and '.join(map(str, dict.fromkeys(structures)))}."
         )
     mine = [[list(np.shape(v)) for v in of_replica] for of_replica in leaves]
+    # Tasks exchange shapes alone; values stay where they are.
     runtime = replicas.runtime
     with runtime.depending_on_others("strategy.experimental_distribute_values_from_function"):
         everyone = runtime.agree("values of a function for each replica", mine)

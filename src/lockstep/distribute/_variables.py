@@ -215,6 +215,7 @@ class Scope(keras.StatelessScope):
     def _assignment(self, variable: Variable, way: Way) -> Assigned:
         if way == "added" and variable.aggregation != "sum":
             way = "set"
+        # Sums of what was added combine; sums of values would count the old value once for each replica.
         values = self._added if way == "added" else self.state_mapping
         return Assigned(variable, way, lax.convert_element_type(values[id(variable)], variable.dtype))
 
@@ -233,6 +234,7 @@ class Scope(keras.StatelessScope):
             return apply(optimizer, gradients, *rest, **more)
         self._is_applying = True
         try:
+            # Its scale grows and shrinks under `cond`, where assignments would be lost.
             if isinstance(optimizer, LossScaleOptimizer):
                 return _apply_scaled(optimizer, self._summed(list(gradients)), *rest, **more)
             return apply(optimizer, self._summed(list(gradients)), *rest, **more)
@@ -250,6 +252,7 @@ class Scope(keras.StatelessScope):
 
     def _summed(self, gradients: list[Any]) -> list[Any]:
         key, self._applied = str(self._applied), self._applied + 1
+        # Keras allows None for a weight that the loss does not depend on.
         there = [i for i, g in enumerate(gradients) if g is not None]
         own = [probe(jnp.asarray(backend.convert_to_tensor(gradients[i])), key) for i in there]
         if not self._is_as_given and self._is_to_sum(key, own):
@@ -349,6 +352,7 @@ class Tape:
         Raises:
             UnsupportedError: By an array that is watched, and a constant of the compiled function.
         """
+        # Derivatives by variables that are constants of this trace would be zeros.
         if self._scope.met:  # Variables that are not known yet: all is traced again.
             return [jnp.zeros(s.shape, s.dtype) if _is_float(s) else None for s in sources]
         own = [self._watched_value(source) for source in sources]

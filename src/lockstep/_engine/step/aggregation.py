@@ -96,6 +96,7 @@ class Shards:
 
     def own_seed(self, number: int, seed: Array) -> Any:
         """Returns the state of a random generator for one of the shards here."""
+        # One shard draws what one device would.
         if self.axis is None and number == 0:
             return seed
         return _shift_seed(seed, number if self.axis is None else lax.axis_index(self.axis))
@@ -103,6 +104,7 @@ class Shards:
     @staticmethod
     def common_seed(before: Array, after: Array) -> Any:
         """Returns the state of a random generator for the next step, of one that a shard had as its own."""
+        # The second word counts draws; the first tells replicas apart, and goes back to what all share.
         return after.at[0].set(before[0])
 
     def combine(self, variables: Sequence[VariableUpdate]) -> list[Any]:
@@ -112,6 +114,7 @@ class Shards:
         for i, made in enumerate(variables):
             if made.is_seed:
                 combined[i] = self.common_seed(made.before, made.after[0])
+            # The old value must count once, not once for each replica.
             elif made.aggregation == "sum":
                 deltas = [a - made.before for a in made.after]
                 summands[i] = sum(deltas[1:], deltas[0])

@@ -78,6 +78,7 @@ def _exchange(reduction: Reduction, pack: Pack, axis: str, replicas: int) -> tup
     shared = backends.all_reduce(axis, replicas)
     if reduction.algorithm == "all_reduce" and shared:
         return shared.sum_bfloat16(pack), None
+    # As bits: on CPUs XLA widens bfloat16 to float32 on the way, which would double the bytes.
     flat = lax.bitcast_convert_type(jnp.concatenate([value.reshape(-1) for value in pack]), _BITS)
     if reduction.algorithm == "one_device" or replicas == 2:
         return cut(_sum_in_order(flat, axis, replicas), pack), None
@@ -98,6 +99,7 @@ def _sum_in_parts(bits: jax.Array, axis: str, replicas: int) -> tuple[jax.Array,
     sent = _round(total)
     everyone = lax.all_gather(lax.bitcast_convert_type(sent.astype(WIRE), _BITS), axis, tiled=True)
     own = _finite_or(total - sent, jnp.zeros_like(total))
+    # The error of a sum is this replica's to make up for: it is in its next contribution once.
     start = (lax.axis_index(axis) * each,)
     lost = lax.dynamic_update_slice(jnp.zeros(each * replicas, own.dtype), own, start)
     return _as_float32(everyone)[: bits.size], lost[: bits.size]

@@ -49,6 +49,7 @@ class EagerProgram:
             return
         mine = [float(np.mean(np.abs(np.asarray(leaf, np.float64)))) for leaf in jax.tree.leaves(outputs)]
         values = self.runtime.agree(f"a step that is not compiled, {self._subject.name}", mine)
+        # With a tolerance: processors of two kinds round differently.
         first = values[0]  # Of all tasks the same: they must come to the same verdict.
         if not all(len(v) == len(first) and np.allclose(v, first, _ROUNDING, 1e-6, True) for v in values):
             self.runtime.demand_equal(f"outputs of {self._subject.name}", values, self._subject.advice)

@@ -149,7 +149,7 @@ class StepProgram:
         self._output_bytes = 0
         self._compiler = Compiler(replicas)
         # By split and signature: traced once, then maybe divided by a backend.
-        self._traced: dict[Any, TracedStep] = {}
+        self._traced: dict[Any, TracedStep] = {}  # Before it runs: its cost and digest are looked at.
         self._partitioned: dict[Any, Step] = {}
         self._out_shardings = replicas.whole, (self._adapter.state_sharding, replicas.by_example)
         self._run_one = self._compiler.compile(self._one_step, (0, 1, 2), (3,), self._out_shardings)
@@ -171,6 +171,7 @@ class StepProgram:
         if not placed.capacity:
             outputs, after = self(state, placed)
             return Outputs(outputs, None, self.local), after
+        # Arguments, not constants: one compiled loop runs any number of steps.
         first, steps = np.int32(placed.first), np.int32(placed.steps)
         carried = self._adapter.wrap(state, placed.split, partial(self._shapes_on_devices, placed))
         outputs, after = self._run_several(placed.split, placed.batch_fn, carried, placed.data, first, steps)
@@ -218,6 +219,7 @@ class StepProgram:
                 new = jax.tree.map(lambda a, v: lax.dynamic_update_index_in_dim(a, v, slot, 0), outputs, new)
             return jax.tree.map(_as_dtype, outputs, new), self._constrain(carried, after)
 
+        # A loop carries outputs from its start; the first step overwrites them.
         nothing = jax.tree.map(lambda s: jnp.zeros((*capacity, *s.shape), s.dtype), traced.outputs)
         outputs, after = lax.fori_loop(first, first + steps, one, (nothing, start))
         # And as it leaves the loop: of a sharded state `out_shardings` says nothing.

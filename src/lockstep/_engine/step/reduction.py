@@ -39,10 +39,10 @@ class Reduction:
         pack_bytes: Start a new pack after this many bytes; 0 for no limit. With either, each pack is one collective,
             and begins when the one before it has ended. With neither, values go one by one, as far as XLA does not
             put them together, or, through shared memory, in packs of a few megabytes.
-        wire: The type in which gradients travel, or `None` for their own. See `lockstep._engine.step.wire`; `sum` does
-            not look at it, because other values must not be rounded.
-        rank: Of how many columns the factors are as which large gradients travel; 0: they travel whole. See
-            `lockstep._engine.step.powersgd`; `sum` does not look at it, either.
+        wire: The type in which gradients travel, or `None` for their own: see `bf16_compression`. `sum` does not look
+            at it, because other values must not be rounded.
+        rank: How many columns the factors have as which large gradients travel; 0: they travel whole. See `powersgd`;
+            `sum` does not look at it, either.
         whole_steps: For how many steps they travel whole at first.
     """
 
@@ -139,6 +139,7 @@ def cut(flat: jax.Array, pack: Sequence[jax.Array]) -> list[jax.Array]:
 
 
 def _one_device(value: jax.Array, axis: str, replicas: int) -> jax.Array:
+    # In one order everywhere, so that all have the same bits.
     everyone = lax.all_gather(value, axis)
     return reduce(jnp.add, [everyone[i] for i in range(replicas)])
 
@@ -149,6 +150,7 @@ def _ring(value: jax.Array, axis: str, replicas: int) -> jax.Array:
     chunks = flat.reshape(replicas, chunk)
     me = lax.axis_index(axis)
     onwards = [(i, (i + 1) % replicas) for i in range(replicas)]
+    # A reduce-scatter, then an all-gather: twice the bytes of a value in all, whatever the number of replicas.
     # After `replicas - 1` hops the chunk that arrives here has visited everyone: chunk number me + 1.
     travelling = chunks[me]
     for hop in range(1, replicas):
