@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any as _Any
 
-from lockstep.cluster_resolver import ClusterResolver
+from lockstep.cluster_resolver import ClusterResolver as _ClusterResolver
 from lockstep.distribute import _multi_worker
 from lockstep.distribute._communication import CommunicationImplementation as CommunicationImplementation
 from lockstep.distribute._communication import CommunicationOptions as CommunicationOptions
@@ -38,7 +38,7 @@ class MultiWorkerMirroredStrategy(_multi_worker.MultiWorkerMirroredStrategy):
     def __init__(
         self,
         communication: CommunicationImplementation | str = CommunicationImplementation.AUTO,
-        cluster_resolver: ClusterResolver | None = None,
-        **options: Any,
+        cluster_resolver: _ClusterResolver | None = None,
+        **options: _Any,
     ) -> None:
         super().__init__(cluster_resolver, CommunicationOptions(implementation=communication), **options)
