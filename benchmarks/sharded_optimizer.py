@@ -40,7 +40,7 @@ def bytes_on_a_device(model: Any) -> int:
 
     owned = ownership(model)
     assert owned is not None
-    placed = [owned.handed_out[id(v)][1] for v in model.optimizer.variables]
+    placed = [owned.copies.placed(v, vars(v)["_value"]) for v in model.optimizer.variables]
     return sum(array.addressable_shards[0].data.nbytes for array in placed)
 
 

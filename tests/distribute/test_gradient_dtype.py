@@ -115,7 +115,7 @@ def test_training_stays_close_and_replicas_equal(plain: keras.Model, name: str) 
     owned = ownership(narrow)
     assert owned is not None
     for variable in narrow.trainable_variables:
-        _, placed = owned.handed_out[id(variable)]
+        placed = owned.copies.placed(variable, variable.value)
         first, *others = (np.asarray(shard.data) for shard in placed.addressable_shards)
         for other in others:
             np.testing.assert_array_equal(other, first)

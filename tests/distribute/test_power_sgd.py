@@ -71,7 +71,7 @@ def test_replicas_stay_equal_and_what_is_kept_outlasts_fit() -> None:
     owned = bfloat16.ownership(whole)
     assert owned is not None
     for variable in whole.trainable_variables:
-        _, placed = owned.handed_out[id(variable)]
+        placed = owned.copies.placed(variable, variable.value)
         first, *others = (np.asarray(shard.data) for shard in placed.addressable_shards)
         for other in others:
             np.testing.assert_array_equal(other, first)

@@ -16,7 +16,7 @@ from lockstep.distribute._values import per_replica
 from lockstep.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
-    from lockstep._engine.input.batch import Marked
+    from lockstep._engine.input.batch import WithPosition
     from lockstep._engine.input.distributed import Distribution
     from lockstep._engine.step.replicas import Replicas
     from lockstep.data.internal import Optional
@@ -95,14 +95,14 @@ class DistributedIterator:
         self._start(None)
 
     def _start(self, position: Any) -> None:
-        from lockstep._engine.input.datasets import Need
+        from lockstep._engine.input.datasets import ShardSpec
         from lockstep._engine.input.reader import Reader
 
         distribution = self._distribution
         runtime = distribution.replicas.runtime
         shares = _Shares(distribution.replicas, self._options)
-        self._passing = distribution.begin(Need(shares.rows), position)
-        self._mark = self._passing.mark()
+        self._passing = distribution.begin(ShardSpec(shares.rows), position)
+        self._position = self._passing.position()
         self._reader = Reader(iter(self._passing), None, shares, runtime, runtime.channel(distribution.name))
         self._batches = iter(self._reader)
         weakref.finalize(self, self._reader.close)
@@ -114,7 +114,7 @@ class DistributedIterator:
         found = self._next()
         if found is None:
             raise StopIteration
-        value, self._mark = found
+        value, self._position = found
         return value
 
     def _next(self) -> Any:
@@ -140,7 +140,7 @@ class DistributedIterator:
 
     def get_state(self) -> dict[str, Any]:
         """Returns the position: what JSON can hold, good for any number of workers. All workers must call it."""
-        return self._distribution.saved(self._passing, self._mark)
+        return self._distribution.saved_position(self._passing, self._position)
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continues at a position. All workers must call it, with the same one.
@@ -175,12 +175,12 @@ class _Shares:
         del batch
         return 0
 
-    def place(self, batches: Sequence[Marked]) -> tuple[Any, Any]:
+    def place(self, batches: Sequence[WithPosition]) -> tuple[Any, Any]:
         """Returns a batch as values for each replica, and the position after it."""
         from lockstep._engine.step.portions import Part, Share
 
-        marked = batches[0]
-        batch = marked.batch
+        first = batches[0]
+        batch = first.batch
         data = batch.data if isinstance(batch, (Part, Share)) else batch
         if isinstance(batch, Share):
             rows = self._each([batch.count])
@@ -191,7 +191,7 @@ class _Shares:
         cuts = [slice(end - rows[i], end) for end, (i, _) in zip(ends, self._replicas.local, strict=True)]
         values = [self._put(d, data, cut) for (_, d), cut in zip(self._replicas.local, cuts, strict=True)]
         shapes = [tuple((n, *leaf.shape[1:]) for n in rows) for leaf in jax.tree.leaves(values[0])]
-        return opened(per_replica(values, shapes, self._replicas.count)), marked.mark
+        return opened(per_replica(values, shapes, self._replicas.count)), first.position
 
     def _each(self, counts: Sequence[int]) -> list[int]:
         """The number of rows of each replica, if so many are divided among all, or those of each process among its."""

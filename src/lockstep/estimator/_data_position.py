@@ -10,7 +10,7 @@ import logging
 from typing import Any
 
 from lockstep import checkpoint
-from lockstep._engine.input import random_state, sending
+from lockstep._engine.input import broadcast, random_state
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.step.protocol import Program
@@ -38,7 +38,7 @@ class RestoredPosition:
         self._message = None
         if loaded is not None:
             arrays = {k: v for k, v in loaded.arrays.items() if k.startswith(_RESIDUALS)}
-            self._message = sending.to_bytes(loaded.extra.get(_KEY), arrays)
+            self._message = broadcast.to_bytes(loaded.extra.get(_KEY), arrays)
         self.training: dict[str, Any] | None = None
         self.residuals: dict[str, Any] = {}
         self.is_new = True
@@ -52,7 +52,7 @@ class RestoredPosition:
         if size is None:
             return
         self.is_new = False
-        self.training, arrays = sending.from_chief(self._program, self._is_chief, self._message, size)
+        self.training, arrays = broadcast.from_chief(self._program, self._is_chief, self._message, size)
         self.residuals = {k.removeprefix(_RESIDUALS): v for k, v in arrays.items()}
 
 

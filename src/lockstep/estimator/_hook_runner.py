@@ -57,7 +57,7 @@ class HookRunner:
             if hasattr(hook, "settle"):
                 hook.settle()
 
-    def room(self, step: int) -> int:
+    def max_steps(self, step: int) -> int:
         """Returns the maximum number of steps to dispatch before a hook is due."""
         del step
         session = self._session

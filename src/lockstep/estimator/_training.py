@@ -343,16 +343,16 @@ class Training:
 
 
 class _FeedSignals:
-    """Words travel with the agreement on batches."""
+    """Signals travel with the agreement on batches."""
 
     feed: Feed | None = None
 
     def broadcast(self, signal: str) -> None:
         if self.feed is not None:
-            self.feed.ask(signal)
+            self.feed.broadcast(signal)
 
     def has_received(self, signal: str) -> bool:
-        return self.feed is not None and self.feed.told(signal)
+        return self.feed is not None and self.feed.has_received(signal)
 
 
 def _is_for_all(listener: Hook) -> bool:

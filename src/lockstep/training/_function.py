@@ -10,10 +10,10 @@ import jax
 import numpy as np
 
 from lockstep import _nest as nest
-from lockstep._engine.keras.no_updates import NoUpdates
 from lockstep._nest import map_structure
 from lockstep.distribute.internal import DistributedValues, Fixed, is_variable
 from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.training._program_step import NoUpdates
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _RULE = "A lockstep.function returns what it computes, and changes nothing else. Received: one that"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lockstep._engine.input.batch import unmarked
+from lockstep._engine.input.batch import unwrap
 from lockstep._engine.step.placement import Placed, Split
 from lockstep._engine.step.portions import Lookup
 
@@ -23,7 +23,7 @@ class OnHost:
         self._watch = watch
 
     def prepare(self, batch: Any) -> Any:
-        return unmarked(batch)
+        return unwrap(batch)
 
     def decide(self, state: Any, batch: Any) -> None:
         """Has decided."""

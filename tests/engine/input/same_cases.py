@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from lockstep._engine.input import random_state
-from lockstep._engine.input.batch import unmarked
+from lockstep._engine.input.batch import unwrap
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.input.source import source_of
 from lockstep._engine.keras import agreement
@@ -34,7 +34,7 @@ class _Records:
         self.seen: list[Any] = []
 
     def prepare(self, batch: Any) -> Any:
-        return unmarked(batch)
+        return unwrap(batch)
 
     def decide(self, state: Any, batch: Any) -> None:
         """Has decided."""

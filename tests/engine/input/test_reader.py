@@ -90,9 +90,9 @@ class _Task:
     def _talk(self) -> None:
         if self._asks_after is not None and len(self.seen) >= self._asks_after:
             self._asks_after = None
-            self._reader.ask("stop")
-        if "stop" in self._reader.told:
-            self._reader.told.discard("stop")
+            self._reader.broadcast("stop")
+        if "stop" in self._reader.received:
+            self._reader.received.discard("stop")
             self.told_at.append(len(self.seen))
 
 

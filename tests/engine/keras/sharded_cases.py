@@ -68,7 +68,7 @@ def bytes_on_each(model: Any) -> list[int]:
     """What each device of this process holds of the optimizer, as the last step has left it."""
     owned = ownership(model)
     assert owned is not None
-    placed = [owned.handed_out[id(v)][1] for v in model.optimizer.variables]
+    placed = [owned.copies.placed(v, vars(v)["_value"]) for v in model.optimizer.variables]
     sizes = [[shard.data.nbytes for shard in array.addressable_shards] for array in placed]
     return [sum(column) for column in zip(*sizes, strict=True)]
 

@@ -52,13 +52,13 @@ class State:
 
 
 class Listener:
-    """Has room for two steps at a time, and does something after one of them."""
+    """Allows two steps in a dispatch, and does something after one of them."""
 
     def __init__(self, at: int = -1, act: Any = lambda: None, stop_at: int = -1) -> None:
         self._at, self._act, self._stop_at = at, act, stop_at
         self.seen: list[tuple[int, int]] = []
 
-    def room(self, step: int) -> int:
+    def max_steps(self, step: int) -> int:
         del step
         return 2
 

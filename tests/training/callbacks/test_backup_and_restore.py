@@ -35,7 +35,7 @@ class Run:
     def is_sound(self) -> bool:
         return True
 
-    def demand_saved(self, error: CheckpointError | None) -> None:
+    def require_saved(self, error: CheckpointError | None) -> None:
         if error is not None:
             raise error
 

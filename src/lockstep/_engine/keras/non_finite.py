@@ -20,7 +20,7 @@ from keras.src import backend
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-from lockstep._engine.keras.replaced import replaced
+from lockstep._engine.keras.replica_step import replace_method
 from lockstep._engine.runtime import failure
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.step.placement import Placed
@@ -98,8 +98,8 @@ def _noting(gradients: list[Any]) -> Generator[None]:
 
     is_scaled = False
     with contextlib.ExitStack() as stack:
-        stack.enter_context(replaced(BaseOptimizer, "stateless_apply", noting))
-        stack.enter_context(replaced(LossScaleOptimizer, "stateless_apply", scaling))
+        stack.enter_context(replace_method(BaseOptimizer, "stateless_apply", noting))
+        stack.enter_context(replace_method(LossScaleOptimizer, "stateless_apply", scaling))
         yield
 
 

@@ -14,10 +14,9 @@ from typing import Any
 import jax.numpy as jnp
 import keras
 
-from lockstep._engine.keras.local_step import local_train_step
 from lockstep._engine.keras.non_finite import Reports, new_counters, watched
 from lockstep._engine.keras.ownership import Ownership
-from lockstep._engine.keras.replica_step import replica_train_step
+from lockstep._engine.keras.replica_step import local_train_step, replica_train_step
 from lockstep._engine.step.eager import EagerProgram
 from lockstep._engine.step.outputs import Outputs
 from lockstep._engine.step.placement import Placed

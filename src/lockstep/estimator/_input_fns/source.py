@@ -6,8 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lockstep._engine.input.distributed import Distribution, of_function
-from lockstep._engine.input.source import DistributedSource
+from lockstep._engine.input.distributed import DistributedSource, Distribution, of_function
 from lockstep._engine.step.replicas import Replicas
 from lockstep._types import Element
 from lockstep.data import Dataset, InputContext

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from lockstep._engine.keras.batch_moments import moments_over_replicas
+from lockstep._engine.keras.replica_step import moments_over_replicas
 from lockstep._engine.step.protocol import Step, Update
 from lockstep._engine.step.reduction import Reduction
 from lockstep._engine.step.replicas import AXIS, Replicas

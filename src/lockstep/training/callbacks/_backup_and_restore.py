@@ -102,7 +102,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         _log.info("Restoring the backup %s.", found.prefix)
         return found.arrays, found.extra
 
-    def room(self, batches: int) -> int | None:
+    def max_batches(self, batches: int) -> int | None:
         """Returns after how many more batches the next backup is due."""
         return self.save_freq - batches % self.save_freq if self._counts_batches else None
 
@@ -161,7 +161,7 @@ class BackupAndRestore(keras.callbacks.Callback):
                 self._heed(self._store.wait)
         except CheckpointError as failure:
             error = failure
-        self._run.demand_saved(error)
+        self._run.require_saved(error)
 
     def _heed(self, work: Any) -> None:
         """Does what may raise the error of a save; whether it is one, `on_save_error` says."""

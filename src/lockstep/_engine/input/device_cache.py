@@ -1,7 +1,7 @@
-"""Data that stays on the devices: a batch is gathered there, and its map functions run there, as a part of the step.
+"""The device cache: data that stays on the devices, where the step gathers a batch and applies its map functions.
 
 Arrays in memory (a program's own, the source's, or a complete cache's) are put on every device once, if they take a
-part of its memory at most. Then only the numbers of a batch's rows travel.
+part of its memory at most. Then only the row indices of a batch travel.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from lockstep.data.internal import (
     join_blocks,
 )
 
-# The part of a device's memory that data may take; on the CPU it is also the program's.
+# Data may take this fraction of a device's memory; less on the CPU, where it is also the program's.
 _FRACTION = 4
 _FRACTION_OF_HOST = 8
-_BYTES_TOGETHER = 1 << 30
-# What costs less to compute again than to keep: at most so many operations, which touch each number once.
+# Several processes share a host, and must come to the same limit.
+_BYTES_OF_SEVERAL = 1 << 30
+# Computing at most so many of these operations, which touch each number once, costs less than keeping the result.
 _FEW = 24
 _LIGHT = frozenset(
     (
@@ -59,14 +60,14 @@ _LIGHT = frozenset(
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Rows:
     """Elements as rows of arrays.
 
     Attributes:
-        key: Equal for what is computed alike.
-        compute: Pure function of the arrays and int32 (k,) rows that returns columns.
+        key: Equal for equal computations.
+        compute: Pure function of the arrays and int32 (k,) row indices that returns columns.
         arrays: The arrays, on the host.
-        rows: Which rows.
+        rows: The row indices.
     """
 
     key: Hashable
@@ -75,8 +76,8 @@ class _Found:
     rows: Any
 
 
-class Residents:
-    """The arrays that are on the devices.
+class DeviceCache:
+    """The arrays on the devices.
 
     Args:
         replicas: The devices.
@@ -91,29 +92,36 @@ class Residents:
 
     def lookups(self, batches: Sequence[Block], finish: Callable[[Any], Any]) -> list[Lookup] | None:
         """Returns batches of elements of one store as their rows on the devices, or `None` if they are not there."""
-        found = _found(join_blocks(batches)) if self._left or self._placed else None
-        if found is None:
+        all_rows = _rows_of(join_blocks(batches)) if self._left or self._placed else None
+        if all_rows is None:
             return None
-        compute = found.compute
-        recipe = Recipe((found.key, _key_of(finish)), lambda arrays, rows: finish(compute(arrays, rows)))
-        rows = np.asarray(found.rows, np.int32)
+        compute = all_rows.compute
+        # Functions made by `partial` are new each time.
+        key: Hashable = finish
+        if isinstance(finish, partial):
+            key = finish.func, finish.args, tuple(sorted(finish.keywords.items()))
+        recipe = Recipe((all_rows.key, key), lambda arrays, rows: finish(compute(arrays, rows)))
+        rows = np.asarray(all_rows.rows, np.int32)
         ends = itertools.accumulate(map(len, batches))
-        return self.rows_of(found.arrays, [rows[e - len(b) : e] for b, e in zip(batches, ends, strict=True)], recipe)
+        return self.rows_of(all_rows.arrays, [rows[e - len(b) : e] for b, e in zip(batches, ends, strict=True)], recipe)
 
     def rows_of(self, arrays: tuple[Any, ...], batches: Sequence[Any], recipe: Recipe) -> list[Lookup] | None:
         """Returns batches of rows of arrays, or `None` if the arrays have no room on the devices."""
         if not self.hold(arrays):
             return None
         placed = tuple(self._placed[id(a)][1] for a in arrays)
-        known = {count: self._shapes(arrays, placed, count, recipe) for count in set(map(len, batches))}
-        return [Lookup(known[len(rows)][0], placed, rows, known[len(rows)][1]) for rows in batches]
-
-    def _shapes(self, arrays: Any, placed: Any, count: int, recipe: Recipe) -> tuple[Recipe, Any]:
-        """What a batch of so many rows looks like, and the recipe that was the first to make one."""
-        key = (recipe, tuple(map(id, arrays)), count)
-        if key not in self._known:
-            self._known[key] = (recipe, jax.eval_shape(recipe, placed, jax.ShapeDtypeStruct((count,), np.int32)))
-        return self._known[key]
+        ids = tuple(map(id, arrays))
+        lookups: list[Lookup] = []
+        for rows in batches:
+            # The shapes of a batch of so many rows, and the recipe that was the first to make one: a program that was
+            # compiled with it serves for equal ones.
+            key = (recipe, ids, len(rows))
+            if key not in self._known:
+                shapes = jax.eval_shape(recipe, placed, jax.ShapeDtypeStruct((len(rows),), np.int32))
+                self._known[key] = (recipe, shapes)
+            first, shapes = self._known[key]
+            lookups.append(Lookup(first, placed, rows, shapes))
+        return lookups
 
     def hold(self, arrays: tuple[Any, ...]) -> bool:
         """Puts arrays on every device, if they fit; returns whether they are there."""
@@ -130,7 +138,8 @@ class Residents:
         return True
 
 
-def _found(block: Block) -> _Found | None:
+def _rows_of(block: Block) -> _Rows | None:
+    """Returns the elements of a block as rows of arrays, or `None` if they are not that."""
     store = block.store
     if isinstance(store, ArrayStore):
         return _in_columns(store.columns, block.rows)
@@ -141,30 +150,30 @@ def _found(block: Block) -> _Found | None:
     return _in_zip(store, block.rows) if isinstance(store, ZippedStore) else None
 
 
-def _in_columns(columns: Any, rows: Any) -> _Found | None:
+def _in_columns(columns: Any, rows: Any) -> _Rows | None:
     leaves, structure = jax.tree.flatten(columns)
     if any(isinstance(leaf, Ragged) or leaf.dtype == object or len(leaf) >= 2**31 for leaf in leaves):
         return None
-    return _Found(("arrays", structure), partial(taken, structure), tuple(leaves), rows)
+    return _Rows(("arrays", structure), partial(take_rows, structure), tuple(leaves), rows)
 
 
-def taken(structure: Any, arrays: tuple[Any, ...], rows: Any) -> Any:
-    """Returns rows of arrays, in a structure; a part of a traced function."""
+def take_rows(structure: Any, arrays: tuple[Any, ...], rows: Any) -> Any:
+    """Returns rows of arrays, in a structure; traced as part of the step."""
     return structure.unflatten([a.take(rows, axis=0, mode="clip") for a in arrays])
 
 
-def _in_cache(store: CachedElements, rows: Any) -> _Found | None:
-    """What is kept; or, if that can be had again for next to nothing, what it is made of."""
+def _in_cache(store: CachedElements, rows: Any) -> _Rows | None:
+    """Returns rows of a complete cache; or, if the elements cost next to nothing, of their origin."""
     columns = store.columns
     if columns is not None:
         return _in_columns(columns, rows)
     block = store.origin(rows)
-    return None if block is None or not _is_light(block.store) else _found(block)
+    return None if block is None or not _is_light(block.store) else _rows_of(block)
 
 
 def _is_light(store: Store) -> bool:
     if isinstance(store, MappedStore):
-        many = _part_of_step(store)
+        many = _pure_function(store)
         if many is None or len(many.traced.primitives) > _FEW or not _LIGHT.issuperset(many.traced.primitives):
             return False
         return _is_light(store.upstream)
@@ -173,15 +182,15 @@ def _is_light(store: Store) -> bool:
     return isinstance(store, ArrayStore)
 
 
-def _part_of_step(store: MappedStore) -> VectorizedFunction | None:
-    """The map function, if it can run on the devices; not if it reads variables, or may have to raise an error."""
+def _pure_function(store: MappedStore) -> VectorizedFunction | None:
+    """Returns the map function, if the step can run it; not if it reads variables, or may have to raise an error."""
     many = store.program.vectorized_function if store.program.is_vectorized else None
     return many if many is not None and many.is_pure else None
 
 
-def _in_map(store: MappedStore, rows: Any) -> _Found | None:
-    many = _part_of_step(store)
-    upstream = None if many is None else _found(Block(store.upstream, rows))
+def _in_map(store: MappedStore, rows: Any) -> _Rows | None:
+    many = _pure_function(store)
+    upstream = None if many is None else _rows_of(Block(store.upstream, rows))
     if many is None or upstream is None:
         return None
     compute = upstream.compute
@@ -189,11 +198,11 @@ def _in_map(store: MappedStore, rows: Any) -> _Found | None:
     def mapped(arrays: tuple[Any, ...], rows: Any) -> Any:
         return many.inline(compute(arrays, rows))
 
-    return _Found(("map", many.traced.identity, upstream.key), mapped, upstream.arrays, upstream.rows)
+    return _Rows(("map", many.traced.identity, upstream.key), mapped, upstream.arrays, upstream.rows)
 
 
-def _in_zip(store: ZippedStore, rows: Any) -> _Found | None:
-    parts = [found for s in store.stores if (found := _found(Block(s, rows))) is not None]
+def _in_zip(store: ZippedStore, rows: Any) -> _Rows | None:
+    parts = [part for s in store.stores if (part := _rows_of(Block(s, rows))) is not None]
     if len(parts) < len(store.stores) or any(part.rows is not rows for part in parts):
         return None
     cuts = np.cumsum([0, *(len(p.arrays) for p in parts)]).tolist()
@@ -204,14 +213,7 @@ def _in_zip(store: ZippedStore, rows: Any) -> _Found | None:
         return jax.tree.unflatten(structure, pieces)
 
     key = ("zip", structure, tuple((p.key, len(p.arrays)) for p in parts))
-    return _Found(key, zipped, tuple(a for p in parts for a in p.arrays), rows)
-
-
-def _key_of(function: Any) -> Hashable:
-    """Equal for functions that do the same: those made by `partial` are new each time."""
-    if isinstance(function, partial):
-        return function.func, function.args, tuple(sorted(function.keywords.items()))
-    return function
+    return _Rows(key, zipped, tuple(a for p in parts for a in p.arrays), rows)
 
 
 def batches_of(block: Block) -> list[Block] | None:
@@ -225,16 +227,13 @@ def batches_of(block: Block) -> list[Block] | None:
 def _limit(replicas: Replicas) -> int:
     device = replicas.local[0][1]
     if device.platform == "cpu":
-        # All tasks must place the same data, because a step that looks it up is another program.
-        memory = _host_memory() // _FRACTION_OF_HOST if replicas.runtime.is_alone else _BYTES_TOGETHER
+        # All workers must place the same data, because a step that looks it up is another program.
+        memory = _BYTES_OF_SEVERAL
+        if replicas.runtime.is_alone:
+            try:
+                memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _FRACTION_OF_HOST
+            except (AttributeError, ValueError, OSError):  # The system does not tell.
+                memory = 0
         return memory // len(replicas.local)
     statistics = device.memory_stats() or {}
     return int(statistics.get("bytes_limit", 0)) // _FRACTION
-
-
-def _host_memory() -> int:
-    """Bytes of memory; 0 where the system does not tell."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 0

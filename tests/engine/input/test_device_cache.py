@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from lockstep._engine.input.datasets import Followed, Need
-from lockstep._engine.input.resident import Residents
+from lockstep._engine.input.datasets import ReplicatedReader, ShardSpec
+from lockstep._engine.input.device_cache import DeviceCache
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.step.placement import place_batch
 from lockstep._engine.step.portions import Lookup
@@ -27,14 +27,14 @@ def replicas(request: pytest.FixtureRequest) -> Replicas:
     return Replicas(Runtime(), jax.devices()[: request.param])
 
 
-def batches(dataset: Dataset, residents: Residents | None, run: int = 0) -> Iterator[Any]:
-    passing = Followed(plan_of(dataset), Run(1, (run,)), Need(residents=residents))
-    return (marked.batch for marked in passing)
+def batches(dataset: Dataset, cache: DeviceCache | None, run: int = 0) -> Iterator[Any]:
+    passing = ReplicatedReader(plan_of(dataset), Run(1, (run,)), ShardSpec(cache=cache))
+    return (each.batch for each in passing)
 
 
-def check(dataset: Dataset, replicas: Replicas, residents: Residents, run: int = 0) -> list[bool]:
+def check(dataset: Dataset, replicas: Replicas, cache: DeviceCache, run: int = 0) -> list[bool]:
     """Compares the batches; returns which of them were on the devices."""
-    found = list(batches(dataset, residents, run))
+    found = list(batches(dataset, cache, run))
     expected = list(batches(dataset, None, run))
     assert len(found) == len(expected)
     for mine, theirs in zip(found, expected, strict=True):
@@ -59,22 +59,22 @@ def scaled(e: Any) -> Any:
 def test_arrays_and_their_map_functions(replicas: Replicas) -> None:
     source = Dataset.from_tensor_slices(arrays())
     dataset = source.map(scaled).map(lambda x, y: (x + 1, {"label": y})).shuffle(20, seed=1).repeat(2).batch(8)
-    residents = Residents(replicas, ENOUGH)
-    assert all(check(dataset, replicas, residents))
-    assert all(check(dataset, replicas, residents, run=1))
+    cache = DeviceCache(replicas, ENOUGH)
+    assert all(check(dataset, replicas, cache))
+    assert all(check(dataset, replicas, cache, run=1))
 
 
 def test_datasets_side_by_side(replicas: Replicas) -> None:
     one, other = Dataset.from_tensor_slices(arrays()), Dataset.from_tensor_slices(np.arange(50.0))
     dataset = Dataset.zip((one.map(scaled), other)).shuffle(50, seed=2).batch(7)
-    assert all(check(dataset, replicas, Residents(replicas, ENOUGH)))
+    assert all(check(dataset, replicas, DeviceCache(replicas, ENOUGH)))
 
 
 def test_a_cache_moves_to_the_devices_when_it_is_complete(replicas: Replicas) -> None:
     dataset = Dataset.from_tensor_slices(arrays()).map(lambda e: (np.asarray(e["x"]) * 2.0, e["y"])).cache().batch(8)
-    residents = Residents(replicas, ENOUGH)
-    assert not any(check(dataset, replicas, residents))
-    assert all(check(dataset, replicas, residents))
+    cache = DeviceCache(replicas, ENOUGH)
+    assert not any(check(dataset, replicas, cache))
+    assert all(check(dataset, replicas, cache))
 
 
 @pytest.mark.parametrize(
@@ -90,28 +90,28 @@ def test_a_cache_moves_to_the_devices_when_it_is_complete(replicas: Replicas) ->
 )
 def test_other_data_stays_on_the_host(replicas: Replicas, dataset: Dataset) -> None:
     # What a filter keeps is new each time; there is no use in moving it.
-    residents = Residents(replicas, 8)
-    assert not any(check(dataset, replicas, residents))
+    cache = DeviceCache(replicas, 8)
+    assert not any(check(dataset, replicas, cache))
 
 
 def test_data_that_does_not_fit_stays_on_the_host(replicas: Replicas) -> None:
     dataset = Dataset.from_tensor_slices(arrays()).batch(8)
-    assert not any(check(dataset, replicas, Residents(replicas, 50)))
-    assert all(check(dataset, replicas, Residents(replicas, 50 * 3 + 50 * 8)))
-    assert all(check(dataset, replicas, Residents(replicas)))
+    assert not any(check(dataset, replicas, DeviceCache(replicas, 50)))
+    assert all(check(dataset, replicas, DeviceCache(replicas, 50 * 3 + 50 * 8)))
+    assert all(check(dataset, replicas, DeviceCache(replicas)))
 
 
 def test_a_light_cache_need_not_be_filled(replicas: Replicas) -> None:
     dataset = Dataset.from_tensor_slices(arrays()).map(scaled).cache().shuffle(50, seed=3).batch(8)
-    residents = Residents(replicas, ENOUGH)
-    assert all(check(dataset, replicas, residents))
-    assert all(check(dataset, replicas, residents, run=1))
+    cache = DeviceCache(replicas, ENOUGH)
+    assert all(check(dataset, replicas, cache))
+    assert all(check(dataset, replicas, cache, run=1))
 
 
 def test_datasets_that_are_made_alike_have_equal_recipes(replicas: Replicas) -> None:
     def recipe(factor: float) -> Any:
         dataset = Dataset.from_tensor_slices(arrays()).map(lambda e: (e["x"].astype("float32") * factor, e["y"]))
-        (first, *_) = batches(dataset.batch(8), Residents(replicas, ENOUGH))
+        (first, *_) = batches(dataset.batch(8), DeviceCache(replicas, ENOUGH))
         return first.recipe
 
     assert recipe(2.0) == recipe(2.0)
