@@ -35,14 +35,14 @@ _ADVICE = (
 
 
 class TrainProgram(CompiledProgram):
-    """The program that trains a model; if a callback wants it, it undoes steps that are not finite.
+    """Trains a model; undoes steps that are not finite, if a callback asks for it.
 
     Args:
         model: The model.
-        step: Of the whole batch.
-        replicas: Where it runs.
-        replica_step: Of one replica's share, if steps are written so.
-        local: How replicas train by themselves in between, if they do.
+        step: The step of the whole batch.
+        replicas: The replicas.
+        replica_step: The step of one replica's shard, in the replica view.
+        local: Local SGD, if the strategy has it.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class TrainProgram(CompiledProgram):
 
     @property
     def reports(self) -> Reports | None:
-        """What is known of steps that were not finite, if they are watched."""
+        """Returns the reports of steps that were not finite, if they are watched."""
         return self._reports
 
     def watch(self, most: int | None, where: Callable[[int], str] = str) -> None:
-        """Watches the steps from now on, or no more; all tasks call it alike, before the first of them.
+        """Watches the steps from now on, or no more; a collective call, before the first of them.
 
         Args:
             most: After how many steps in a row that are not finite training ends, at least 1; `None` to watch no more.
-            where: Names a step, by its number since training began, for people.
+            where: Describes a step, by its number since training began.
 
         Raises:
             UnsupportedError: If gradients travel in fewer bytes, or replicas train by themselves in between.
@@ -89,11 +89,11 @@ class TrainProgram(CompiledProgram):
                 "together with gradient_dtype or power_sgd_rank. Leave one of them out; keras.callbacks.TerminateOnNaN "
                 "only looks at the loss."
             )
-        self._change(most)
+        self._recompile(most)
         self._counters = self.place_state(jnp.asarray(new_counters()))
 
-    def _change(self, most: int | None) -> None:
-        """Makes the steps those that are watched, or not. Between two trainings that are, they stay."""
+    def _recompile(self, most: int | None) -> None:
+        """Replaces the steps by watched ones, or by plain ones. Between two watched trainings they stay compiled."""
         if most == self._most:
             return
         step, replica_step = self._plain
@@ -107,7 +107,7 @@ class TrainProgram(CompiledProgram):
     def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
         """Runs one step; `state` is donated."""
         if self._reports is None:
-            self._change(None)
+            self._recompile(None)
         if self._reports is None or self._is_inside:
             return super().__call__(state, batch)
         outputs, after = self.run(state, batch)
@@ -116,42 +116,43 @@ class TrainProgram(CompiledProgram):
     def run(self, state: Any, placed: Placed) -> tuple[Outputs, Any]:
         """Runs as many steps as `placed` has; `state` is donated."""
         if self._reports is None:
-            self._change(None)
+            self._recompile(None)
             return super().run(state, placed)
         if self._reports.ended and self._last is not None:
-            return self._last, state  # All tasks know it since the same dispatch; the epoch ends without more steps.
+            # All workers know it since the same dispatch; the epoch ends without more steps.
+            return self._last, state
         self._is_inside = True
         try:
             outputs, (after, self._counters) = super().run((state, self._counters), placed)
         finally:
             self._is_inside = False
         logs, counters = outputs.value
-        self._reports.note(counters, placed)
+        self._reports.add(counters, placed)
         self._last = replace(outputs, value=logs)
         return self._last, after
 
     def decide(self, state: Any, batch: Any) -> None:
-        """Decides whether several steps go into one dispatch; all tasks do it together."""
+        """Decides whether several steps go into one dispatch; a collective call."""
         if self._reports is None:
-            self._change(None)
+            self._recompile(None)
         super().decide(state if self._reports is None else (state, self._counters), batch)
 
 
 def _slots(model: Any) -> range:
-    """Which arrays of what a step trains are the optimizer's."""
+    """Returns the numbers of the optimizer's arrays in the state."""
     start = len(model.trainable_variables) + len(model.non_trainable_variables)
     return range(start, start + len(model.optimizer.variables))
 
 
 def train_program(model: Any, owned: Ownership) -> Program:
     """Returns the program that trains `model`."""
-    found = model.train_function
-    if isinstance(found, TrainProgram):
-        found.watch(None)  # A callback that wants it asks anew, when the training begins.
-        return found
-    _demand_pure(model, "train_step")
+    cached = model.train_function
+    if isinstance(cached, TrainProgram):
+        cached.watch(None)  # A callback that needs it asks anew, when the training begins.
+        return cached
+    _check_pure(model, "train_step")
     if not is_compiled(model):
-        _demand_together(owned.replicas)
+        _check_eager(owned.replicas)
         return _cached(model, owned, "train_function", on_opened(model.train_step))
     per_replica = replica_train_step(model, owned.replicas) if owned.replicas.explicit else None
     local = local_train_step(model, owned.replicas)
@@ -159,7 +160,8 @@ def train_program(model: Any, owned: Ownership) -> Program:
     return model.train_function
 
 
-def _demand_together(replicas: Replicas) -> None:
+def _check_eager(replicas: Replicas) -> None:
+    """Raises `UnsupportedError` for options that only compiled steps can follow."""
     if replicas.divides_slots and replicas.count > 1:
         raise UnsupportedError(
             "With shard_optimizer_state XLA divides compiled steps. Received: a model with run_eagerly=True or "
@@ -175,14 +177,14 @@ def _demand_together(replicas: Replicas) -> None:
 
 def test_program(model: Any, owned: Ownership) -> Program:
     """Returns the program that evaluates `model`; the global view is exact for it whatever the strategy says."""
-    _demand_pure(model, "test_step")
+    _check_pure(model, "test_step")
     return _cached(model, owned, "test_function", on_opened(model.test_step))
 
 
-def _demand_pure(model: Any, name: str) -> None:
-    """Keras on JAX calls its steps with the state; programs written for TensorFlow override them without."""
-    own = getattr(type(model), name)
-    if own is getattr(keras.Model, name) or len(inspect.signature(own).parameters) != 2:
+def _check_pure(model: Any, name: str) -> None:
+    """Raises `ArgumentError` for a step without a state, as programs written for TensorFlow override it."""
+    step = getattr(type(model), name)
+    if step is getattr(keras.Model, name) or len(inspect.signature(step).parameters) != 2:
         return
     raise ArgumentError(
         f"A model's own {name} is a pure function on JAX: (self, state, data) -> (logs, state). Received: "
@@ -202,14 +204,14 @@ def predict_program(model: Any, owned: Ownership) -> Program:
 
 
 def is_compiled(model: Any) -> bool:
-    """Whether steps of `model` are compiled, or run as they are."""
+    """Returns whether steps of `model` are compiled, or run as they are."""
     return model.jit_compile and not model.run_eagerly
 
 
 def _cached(model: Any, owned: Ownership, attribute: str, step: Step, kept: Kept = "last") -> Program:
-    found = getattr(model, attribute)
-    if isinstance(found, (CompiledProgram, EagerProgram)):
-        return found
+    cached = getattr(model, attribute)
+    if isinstance(cached, (CompiledProgram, EagerProgram)):
+        return cached
     subject = _subject(step.__name__)
     if is_compiled(model):
         program = CompiledProgram(step, owned.replicas, None, kept, subject=subject)
@@ -220,5 +222,5 @@ def _cached(model: Any, owned: Ownership, attribute: str, step: Step, kept: Kept
 
 
 def _subject(step: str) -> Subject:
-    # No name of the model: a task that has made others before counts its names on.
+    # Without the model's name: Keras numbers models, and a worker may have made another before.
     return Subject(f"{step} of the model", advice=_ADVICE)

@@ -345,7 +345,7 @@ class Recovery:
         reports: Any = getattr(self._program, "reports", None)
         if reports is None:
             return True
-        reports.settle()
+        reports.flush()
         return reports.ended is None
 
     def snapshot(self) -> tuple[int, Arrays, dict[str, Any]]:
