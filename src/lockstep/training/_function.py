@@ -144,7 +144,8 @@ class _Program:
             try:
                 found, rest = self._compiled(arrays, [v.value for v in self._variables])
                 return rest.filled(found)
-            except _UnknownVariablesError as unknown:  # Traced anew, they are arguments.
+            except _UnknownVariablesError as unknown:
+                # jax.jit would bake their values in as constants. Traced anew, they are arguments.
                 self._variables += unknown.variables
 
     def _run(self, arrays: Sequence[Any], values: Sequence[Any]) -> Any:

@@ -101,6 +101,7 @@ class Program:
         self._optimizer_state = check_optimizer_state(optimizer_state, view, self._replicas)
         self._per_replica = ReplicaStep(step, chosen, self._replicas) if _is_replica(view, self._replicas) else None
         self._local = None if self._replicas.rounds is None else LocalStep(step, self._replicas, parameters)
+        # A list: static leaves of a layout are compared, and need not be hashable.
         self._compiled: list[tuple[Layout, CompiledProgram]] = []
         # The leaves that were returned last, and the arrays behind them, which are on the replicas already.
         self._last: tuple[list[Any], list[jax.Array]] = ([], [])
@@ -205,6 +206,7 @@ class Program:
             steps: How many at most.
         """
         source = source_of(dataset, self._replicas, steps)
+        # Places single batches, because the caller's loop takes them one by one; its step is never run.
         placing = CompiledProgram(lambda state, batch: (batch, state), self._replicas, repeats=False)
         with Feed(source, placing, self._replicas.runtime, steps, at_most=True).epoch(()) as batches:
             yield from batches
@@ -215,6 +217,7 @@ class Program:
         All tasks call it together where the strategy has `shard_optimizer_state` and they are several.
         """
         sharded = [a for a in jax.tree.leaves(value) if _is_placed(a, self._replicas) and not a.is_fully_replicated]
+        # A worker that calls it alone would wait in a collective operation, without a word of why.
         if sharded:
             self._replicas.runtime.agree("lockstep.training.Program.local", len(sharded))
         return map_structure(lambda a: local_array(self._replicas, a) if _is_placed(a, self._replicas) else a, value)
@@ -281,6 +284,7 @@ class Program:
 
     def _placed(self, layout: Layout, program: CompiledProgram, state: Any) -> list[jax.Array]:
         """Returns the arrays of a state on the replicas: as the last step has left them there, or new copies."""
+        # By identity, which costs microseconds: a state that a step has returned is on the replicas.
         leaves = jax.tree.leaves(state)
         last, arrays = self._last
         if len(leaves) == len(last) and all(a is b for a, b in zip(leaves, last, strict=True)):

@@ -235,6 +235,7 @@ class StepListener:
     def max_steps(self, step: int) -> int:
         """Returns how many steps may run before a callback is due, or a save."""
         total = self._recovery.progress.total
+        # Dispatches end where any worker's callback is due, so that all workers dispatch alike.
         limits = [n - total % n for n in self._intervals]
         if self._last is not None:
             limits.append(self._last - total)
@@ -261,6 +262,7 @@ class StepListener:
         self.logs = outputs
         total = self._state.global_step = recovery.progress.total
         due = [callback for callback, every in self._called if total % every == 0]
+        # Reading logs waits for the step, so only if a callback is due.
         logs = by_name(outputs) if due else {}
         for callback in due:
             callback.on_train_batch_end(batches - 1, logs)

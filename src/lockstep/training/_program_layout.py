@@ -100,6 +100,7 @@ class Layout:
         leaves, treedef = jax.tree.flatten(state)
         if treedef != self._treedef:
             return False
+        # In each step of a loop of the user's own: no list is made.
         for i, (mine, leaf) in enumerate(zip(self._kinds, leaves, strict=True)):
             theirs = _kind(leaf, i in self._changing)
             if isinstance(mine, Static) and isinstance(theirs, Static):

@@ -202,6 +202,7 @@ class LocalStep:
         shard = jax.tree.map(partial(_largest_shard, count), batch)
         jaxpr = jax.make_jaxpr(lambda *args: step(*args)[1], axis_env=[(AXIS, count)])(list(arrays), shard)
         inputs = [bool(leaf.ndim) for leaf in jax.tree.leaves(shard)]
+        # To a fixed point: an array that differs after one step makes others differ after the next.
         differs = list(combined)
         while True:
             after = varying(jaxpr, [*differs, *inputs], AXIS)

@@ -121,6 +121,7 @@ class Batches:
         if first is None:
             raise no_batch()
         if self._rest is None:
+            # The pass begins anew, and draws the same again.
             random_state.restore(now)
         else:
             self._rest = itertools.chain([first], self._rest)

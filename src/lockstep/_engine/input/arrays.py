@@ -109,7 +109,9 @@ class ArraySource:
         numbers = np.arange(len(self._leaves[0]), dtype=np.int32)
         orders = self._adapter._get_iterator(lambda a, indices: a[indices], (numbers,))
         if vars(self._adapter)["_shuffle"] == "batch":
+            # Keras shuffles batches while it yields them.
             orders = iter(list(orders))
+        # Keras draws the permutation when the first batch is asked for.
         first = next(orders, None)
         return (rows for (rows,) in itertools.chain([] if first is None else [first], orders))
 

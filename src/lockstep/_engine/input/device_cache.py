@@ -127,12 +127,15 @@ class DeviceCache:
         """Puts arrays on every device, if they fit; returns whether they are there."""
         missing = {id(a): a for a in arrays if id(a) not in self._placed}
         needed = sum(a.nbytes for a in missing.values())
+        # All or none: a batch is looked up in arrays that are all there.
         if needed > self._left:
             return False
         for number, array in missing.items():
+            # As the host's batches are: 64-bit values take 32 bits on the devices, unless jax_enable_x64 is set.
             narrow = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
             copies = [jax.device_put(narrow, device) for _, device in self._replicas.local]
             placed = jax.make_array_from_single_device_arrays(narrow.shape, self._replicas.whole, copies)
+            # With the array: while it lives, no other one gets its id.
             self._placed[number] = (array, placed)
         self._left -= needed
         return True
@@ -152,6 +155,7 @@ def _rows_of(block: Block) -> _Rows | None:
 
 def _in_columns(columns: Any, rows: Any) -> _Rows | None:
     leaves, structure = jax.tree.flatten(columns)
+    # Text stays on the host, and row indices are int32.
     if any(isinstance(leaf, Ragged) or leaf.dtype == object or len(leaf) >= 2**31 for leaf in leaves):
         return None
     return _Rows(("arrays", structure), partial(take_rows, structure), tuple(leaves), rows)
@@ -159,6 +163,7 @@ def _in_columns(columns: Any, rows: Any) -> _Rows | None:
 
 def take_rows(structure: Any, arrays: tuple[Any, ...], rows: Any) -> Any:
     """Returns rows of arrays, in a structure; traced as part of the step."""
+    # Rows are known to be there: "clip" spares XLA the check, and the fill value, of jax's default mode.
     return structure.unflatten([a.take(rows, axis=0, mode="clip") for a in arrays])
 
 

@@ -93,6 +93,7 @@ class Distribution:
             raise samples.mismatch("the arrays of a dataset", sample, runtime.agree, runtime.tasks)
         if None not in (compared := [a[4] for a in answers]):
             runtime.demand_equal("map functions of a dataset", compared, advice)
+        # The chief's seeds: a dataset without a seed of its own draws other ones on each worker.
         _, entropy, iteration, *_ = answers[0]
         inside.follow(self.dataset, entropy)
         return Run(entropy, tuple(iteration))
@@ -189,6 +190,7 @@ def of_function(function: Callable[[InputContext], Dataset], replicas: Replicas)
         return dataset
 
     runtime = replicas.runtime
+    # Raises at once if the function returns something else.
     own = dataset_for(runtime.process, len(runtime.tasks))
 
     def pipelines(count: int) -> Pipelines:

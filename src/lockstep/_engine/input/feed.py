@@ -146,6 +146,7 @@ class Feed:
         self._is_decided = self._program.follow(saved["decision"])
         if not is_open:
             self.source.follow(saved["next"])
+            # A generator that has ended is not begun again.
             self._pass = iter(()) if saved["exhausted"] else None
             return
         self._pass = self.source.resume_pass(saved["pass"], saved["batches"], saved["rows"])
@@ -168,6 +169,7 @@ class Feed:
             self._pass = self.source.begin_pass()
             self._position, self._placer.rows = self._position.begin_pass(), None
             self._in_flight.begin(0, self.source.start)
+        # Once: all workers decide together, and the decision is part of a position.
         if not self._is_decided:
             self._is_decided = True
             first, self._pass = _peek(self._pass)
@@ -180,7 +182,9 @@ class Feed:
             is_whole = True
         finally:
             self._position = self._position.end_epoch()
+            # Ends the reader's thread before the pass, which it reads.
             batches.close()
+            # Without steps_per_epoch each epoch begins a pass, also after one that the loop has left early.
             if self.steps_per_epoch is None or self._position.batches == self._position.pass_length:
                 self._end_pass(is_whole)
 
@@ -222,6 +226,7 @@ class Feed:
     def _end_pass(self, together: bool = True) -> None:
         """Ends the pass; `together` unless an error ends it, which the other workers may not have."""
         if self._pass is not None:
+            # PyDataset.on_epoch_end often shuffles with the global generators.
             if together and self.source.draws_at_end:
                 random_state.follow_chief(self._runtime, "the end of a pass over the data")
             self.source.end_pass()

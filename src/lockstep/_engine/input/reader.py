@@ -151,10 +151,12 @@ class Reader:
         if not self._thread.is_alive():
             return  # Maybe the interpreter is ending, and what follows has gone.
         self._stop.set()
+        # Wakes the thread where it waits for other workers, which may have closed theirs already.
         self._channel.close()
         is_asked = self._runtime.preemption.is_asked
         deadline = time.monotonic() + (_HASTY_CLOSE_SECONDS if is_asked else _CLOSE_SECONDS)
         while self._thread.is_alive() and time.monotonic() < deadline:
+            # Frees a thread that waits with a full queue.
             with contextlib.suppress(queue.Empty):
                 self._ready.get_nowait()
             self._thread.join(0.01)
@@ -210,12 +212,14 @@ class Reader:
             except StopIteration:
                 self._ended = True
             except Exception as error:
+                # Reported after the batches before it, so that all workers stop at the same one.
                 self._error = error
             size += sum(map(nbytes, self._held[-1:]))
             if time.monotonic() >= deadline or size > _ROUND_BYTES:
                 return
 
     def _report(self) -> dict[str, Any]:
+        # A description takes longer than reading a small batch, and one worker has nobody to compare it with.
         describe = (lambda batch: "") if self._runtime.is_alone else signature
         each = [[describe(b), local_row_count(b)] for b in self._held]
         return {
@@ -267,6 +271,7 @@ class Reader:
         for i in stopped:
             if message := reports[i]["error"]:
                 text = f"All tasks stop at batch {self._number}: it could not be read on {tasks[i]}: {message}"
+                # Where it was raised, the user's own error says more.
                 own = self._error if i == self._runtime.process else None
                 raise failure.mark_agreed(InputError(text) if own is None else own)
         ahead = [i for i, r in enumerate(reports) if len(r["batches"]) > common]

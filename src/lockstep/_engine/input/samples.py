@@ -106,6 +106,7 @@ def _rows_of(leaf: Any, number: int, nbytes: int) -> Any:
     if isinstance(leaf, (np.ndarray, np.generic)):
         return _some(leaf, number, nbytes)
     if isinstance(leaf, Ragged):
+        # Rows of different lengths have no common array.
         return _some(np.array([_content(v) for v in leaf.values], object), number, nbytes)
     if isinstance(leaf, (bytes, str, int, float)):
         return np.asarray(leaf, object if isinstance(leaf, (bytes, str)) else None)
@@ -117,6 +118,7 @@ def _rows_of(leaf: Any, number: int, nbytes: int) -> Any:
 
 def _some(array: Any, number: int, nbytes: int) -> Any:
     """Returns all rows of a small array, or some of a large one."""
+    # At equal distances: a slice is a view, and copies nothing until it is summed up.
     size = array.nbytes
     if size <= nbytes or len(array.shape) == 0:
         return array

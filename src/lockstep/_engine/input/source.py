@@ -244,6 +244,7 @@ class _Enqueued:
         self._left_over, self._read = enqueuer.ready_queue.qsize(), 0
         if enqueuer.running:
             return
+        # What the last pass has left would look like the order of this one.
         enqueuer.indices = None
         enqueuer.start()
         self._wait(lambda: enqueuer.indices is not None)

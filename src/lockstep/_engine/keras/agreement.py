@@ -113,9 +113,11 @@ def begin_run(
     for compared in ([{"kind": f.get("kind")} for f in data_facts], data_facts):
         runtime.demand_equal(f"data of {call}", compared, samples.ADVICE)
     _check_same_values(runtime, call, sample, answers)
+    # Only the digests travel; the signatures follow where they differ, to name the first difference.
     if len({a["model"] for a in answers}) > 1:
         runtime.demand_same("variables of the model", state.signature(), _ADVICE)
     runtime.demand_equal(f"steps compiled for {call}", [a["compiled"] for a in answers], _COMPILED_ADVICE)
+    # A second evaluate, or a fit after a fit, has nothing to broadcast.
     if any(a["changed"] for a in answers):
         state.follow_chief()
     random_state.restore(answers[0]["first"]["random"])
@@ -130,7 +132,9 @@ def begin_epoch(runtime: Runtime, epoch: int, state: TrainState, data: Data) -> 
     """
     if runtime.is_alone:
         return
+    # Callbacks of one worker may have drawn random numbers; the order of the data must not depend on that.
     random = random_state.snapshot() if runtime.is_chief else None
+    # Number 0 was compared by begin_run.
     sample = data.sample(epoch + 1)
     mine = {"changes": state.changes(), "random": random, "checksum": sample and sample.checksum}
     answers = runtime.agree(f"epoch {epoch}", mine)

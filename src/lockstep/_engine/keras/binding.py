@@ -33,6 +33,7 @@ _installed = False
 def install() -> None:
     """Wraps Keras' methods, once per process."""
     global _installed
+    # A second wrapper would call the first one for every model.
     if _installed:
         return
     _installed = True
@@ -61,6 +62,7 @@ def _claim_after(theirs: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(theirs)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = theirs(self, *args, **kwargs)
+        # Afterwards: a subclass that raises in its constructor owns nothing.
         claim(self)
         return result
 

@@ -93,16 +93,20 @@ class TrainCall(Protocol):
     Attributes:
         name: The method, in messages.
         model: The `model` of callbacks, with `stop_training`.
-        validation: The validation data, or `None`.
-        data: The data that workers compare before the first batch.
     """
 
     name: str
     model: Any
-    validation: Validation | None
 
     @property
-    def data(self) -> agreement.Data: ...
+    def validation(self) -> Validation | None:
+        """Returns the validation data, whose position is part of a backup."""
+        ...
+
+    @property
+    def data(self) -> agreement.Data:
+        """Returns the data that workers compare before the first batch."""
+        ...
 
     @property
     def initial_epoch(self) -> int:
@@ -199,6 +203,7 @@ class EpochDriver:
         call, recovery = self._call, self._recovery
         is_done = False
         try:
+            # As Keras: a model that was stopped in an earlier call trains again.
             call.model.stop_training = False
             # ---- Read the backup: callbacks that write files must know in on_train_begin whether to append ----
             with recovery.read_backup():
@@ -232,6 +237,7 @@ class EpochDriver:
                 stops = any(runtime.agree(f"the end of epoch {epoch}", bool(call.model.stop_training)))
                 call.model.stop_training = stops
                 if stops:
+                    # Before the save: a backup of a training that has ended holds combined weights.
                     self._state.flush(ends=True)
 
                 # ---- Save: after all callbacks, whose state is part of a backup ----
@@ -256,6 +262,7 @@ class EpochDriver:
         call.begin_epoch(epoch)
         progress = recovery.begin_epoch(epoch)
         self._callbacks.on_epoch_begin(epoch)
+        # After on_epoch_begin, and before workers compare: what callbacks do there again is overwritten by the backup.
         recovery.resume_epoch()
         agreement.begin_epoch(self._runtime, epoch, state, feed)
 
@@ -281,6 +288,7 @@ class EpochDriver:
                 if not feed.exhausted or epoch == 0:
                     raise no_batch()
                 call.model.stop_training = True
+            # Validation resets metrics and may draw seeds: a backup that is saved meanwhile has them as they are now.
             recovery.end_steps(listener.logs)
 
         # ---- Validate, and end the epoch ----
@@ -424,6 +432,8 @@ class _TrainListener(BatchListener):
         self._recovery.check()
         self._recovery.advance(step + 1, outputs)
         stop = super().after(step, outputs)
+        # In the middle of a stride callbacks have not seen all batches, and their state would not fit the position.
+        # Where training stops, the end of the epoch saves.
         if self._begun is None and not stop:
             self._save()
         return stop

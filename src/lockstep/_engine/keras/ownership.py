@@ -43,6 +43,7 @@ class Ownership:
             self.reading.pass_by()
 
 
+# Beside the models: Keras tracks, and saves, attributes that are set on one.
 _owned: weakref.WeakKeyDictionary[Any, Ownership] = weakref.WeakKeyDictionary()
 _scope = threading.local()
 

@@ -247,6 +247,7 @@ class Recovery:
         arrays = self._loaded[0] if self._loaded is not None else {}
         if self._loaded is not None:
             self._state.assign({k: v for k, v in arrays.items() if k.startswith(_STATES)})
+        # Metrics, too: the epoch goes on in the middle.
         if not self._runtime.is_alone:
             self._state.follow_chief(everything=True)
         residuals = {k.removeprefix(_RESIDUALS): v for k, v in arrays.items() if k.startswith(_RESIDUALS)}
@@ -311,6 +312,7 @@ class Recovery:
 
     def on_epoch(self, epoch: int, stopped: bool) -> None:
         """Saves if it is due at the end of an epoch, after all callbacks; `stopped` if training ends with it."""
+        # The epoch is over: a save from here on has the state as it is.
         self._trained = None
         self.progress = Progress(epoch + 1, total=self.progress.total, stopped=stopped)
         if self._backup is not None:
@@ -326,6 +328,7 @@ class Recovery:
         """Notes the state after the last step of an epoch, for a save while the validation is under way."""
         self.progress = replace(self.progress, trained=True, logs=logs)
         if self._backup is not None:
+            # Copies: the steps of the validation donate the buffers of metrics.
             arrays: Arrays = {k: np.array(v) for k, v in self._state.arrays(_CHANGING).items()}
             self._trained = arrays, self._process_state(arrays)
 

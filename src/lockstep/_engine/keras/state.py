@@ -79,6 +79,7 @@ class ModelState(ReplicatedState[Program]):
 
     def sync(self) -> None:
         """Assigns to the variables the values that steps came to."""
+        # One flag, as Keras' own: callbacks that touch no variable cost no copies.
         if self._values is None:
             return
         for number, value in enumerate(v for group in self._values for v in group):
@@ -113,6 +114,7 @@ class ModelState(ReplicatedState[Program]):
     def follow_chief(self, everything: bool = False) -> None:
         """Broadcasts the chief's values, a collective call; those of metrics only if `everything`."""
         numbers = range(len(self._variables)) if everything else self._lasting()
+        # In one program: a broadcast of each array would take a dispatch each.
         replicated = [i for i in numbers if i not in self.sharded]
         placed = self._program.agree_on_state([self._placed(i) for i in replicated])
         for number, value in zip(replicated, placed, strict=True):
@@ -133,6 +135,7 @@ class ModelState(ReplicatedState[Program]):
             if not f"{group}/".startswith(starts):
                 continue
             if group == _OPTIMIZER and self.sharded:
+                # The order is that of all workers; a read of one alone would wait for the others' sync point.
                 self.gather()
                 self.sync()
             if self._values is None:
@@ -158,6 +161,7 @@ class ModelState(ReplicatedState[Program]):
 
     def _capture(self) -> tuple[list[jax.Array], ...]:
         """Moves the values to the replicas, where they are not there already."""
+        # Now: steps replace what was assigned, and workers compare checksums of it at the beginning of the next epoch.
         if not self._program.runtime.is_alone:
             self._note_changes()
         placed = iter([self._placed(i) for i in range(len(self._variables))])
@@ -187,6 +191,7 @@ class ModelState(ReplicatedState[Program]):
             self._owned.copies.remember(variable, variable.value, value)
         else:
             sharded = ShardedValue(value, slots.fetched, self._reading)
+            # Keras reads `_value` in many places; only a property of the class sees all of them.
             variable.__class__ = _gathering_class(type(variable))
             variable._value = sharded
             self._owned.copies.remember(variable, sharded, value)

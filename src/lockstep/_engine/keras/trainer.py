@@ -101,6 +101,7 @@ def evaluate(
         called = callback_list(callbacks, model, runtime, verbose, epochs=1, steps=feed.num_batches)
         state = ModelState(model, owned, program, TEST)
         model.stop_evaluating = False
+        # Before workers compare, as in fit: callbacks may change variables.
         called.on_test_begin()
         agreement.begin_run(runtime, "evaluate", state, {}, feed)
         model.reset_metrics()
@@ -137,8 +138,10 @@ def predict(
     with owned.collective_call("predict"):
         arguments = {"batch_size": batch_size, "steps_per_epoch": steps, "shuffle": False}
         source = make_source(owned, "predict", model, x, **arguments)
+        # Not `build`: predict works without compile, and so without the shapes of targets.
         if not all(layer.built for layer in model._flatten_layers()):
             inputs, _, _ = data_adapter_utils.unpack_x_y_sample_weight(opened(source.peek()))
+            # Builds the layers, and computes nothing that stays.
             with backend.StatelessScope():
                 model(inputs)
         program = programs.predict_program(model, owned)
@@ -151,6 +154,7 @@ def predict(
         listener = _PredictListener("predict", model, called, runtime)
         _run_batches(feed, program, state, listener)
         predictions = _concatenate(jax.device_get(listener.outputs))
+        # All steps are done on all workers: what fails from here on fails on this one alone.
         runtime.release()
         called.on_predict_end()
     return predictions

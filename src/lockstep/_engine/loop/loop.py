@@ -71,6 +71,7 @@ def run(batches: Iterable[Placed], program: Program, state: State, listener: Lis
             for chunk in batches:
                 done = 0
                 while done < chunk.steps:
+                    # Only here: all workers are between the same two dispatches.
                     preemption.gate()
                     most = min(chunk.steps - done, listener.max_steps(steps), program.room)
                     piece = chunk.piece(done, most)
@@ -81,6 +82,7 @@ def run(batches: Iterable[Placed], program: Program, state: State, listener: Lis
 
                     account.at(progress.STEP)
                     progress_file.mark("called")
+                    # Returns before the devices are done; `after` is the state that they will have computed.
                     outputs, after = program.run(state.take(), piece)
                     state.give(after)
                     account.dispatched(piece.steps)
@@ -120,6 +122,7 @@ class _InFlight:
 
         Those that are done are retired now: where a call runs its program synchronously, also the one just added.
         """
+        # Time spent here is the devices', not the callbacks': `lockstep run` tells which of them hangs.
         self._account.at(progress.DEVICES)
         self._waiting.append((outputs, piece))
         most = 1 if piece.places else _IN_FLIGHT

@@ -77,7 +77,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         if on_save_error not in ("raise", "warn"):
             raise ArgumentError(f"on_save_error is 'raise' or 'warn': received {on_save_error!r}.")
         self.backup_dir = os.fspath(backup_dir)
-        self.save_freq = save_freq
+        self.save_freq: Any = save_freq
         self.double_checkpoint = double_checkpoint
         self.delete_checkpoint = delete_checkpoint
         self.keep = keep
