@@ -90,17 +90,7 @@ class Checkpoints(BackupAndRestore):
 
 
 class ProgramFit:
-    """One call of `Program.fit`, as a `lockstep._engine.keras.fit.TrainCall`.
-
-    Args:
-        state: The state.
-        program: The step program.
-        feed: The data.
-        plan: The arguments.
-        callbacks: The caller's.
-        verbose: As in Keras.
-        runtime: The workers.
-    """
+    """One call of `Program.fit`, as a `lockstep._engine.keras.fit.TrainCall`."""
 
     name = "Program.fit"
     validation = None
@@ -149,11 +139,9 @@ class ProgramFit:
         return self.model.history.history
 
     def facts(self, backups: Any) -> dict[str, Any]:
-        """Returns the arguments that must be equal on all workers."""
         return {"epochs": self._plan.epochs, "total steps": self._plan.steps, "checkpoints": backups}
 
     def begin(self, progress: Progress, is_restored: bool) -> None:
-        """Begins at `progress`. A checkpoint of a training that has ended ends this one, unless it is for longer."""
         self._state.global_step = progress.total
         if not is_restored:
             # Error feedback that an earlier training with the same program has left is not of this one.
@@ -161,32 +149,28 @@ class ProgramFit:
         else:
             for checkpoints in self._checkpoints:
                 checkpoints.note_restored()
+            # A checkpoint of a training that a callback has ended ends this one.
             self.model.stop_training = progress.stopped
 
     def has_all_steps(self, progress: Progress) -> bool:
-        """Returns whether the limit of steps is reached."""
         return self._plan.steps is not None and progress.total >= self._plan.steps
 
     def is_over(self, epoch: int, progress: Progress) -> bool:
-        """Returns whether training ends before `epoch`."""
         last = self._plan.last_epoch
         return self.model.stop_training or self.has_all_steps(progress) or (last is not None and epoch >= last)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Notes the epoch, for callbacks."""
         self.model.epoch = epoch
 
     def listener(self, epoch: int, recovery: Recovery) -> StepListener:
-        """Returns the listener to steps; a collective call."""
         del epoch
         return StepListener(self.model, self._state, self._callbacks, self._runtime, recovery, self._plan.steps)
 
     def flush_mode(self, epoch: int, progress: Progress) -> bool | None:
-        """Returns `True` where training ends: until then rounds of local SGD go on over epochs."""
+        # Until training ends, rounds of local SGD go on over epochs.
         return True if self.is_over(epoch + 1, progress) else None
 
     def epoch_logs(self, epoch: int, logs: Any) -> dict[str, Any]:
-        """Returns the logs of the last step by name."""
         del epoch
         return by_name(logs)
 
@@ -199,8 +183,6 @@ class StepListener:
 
     Args:
         training: The `model` of callbacks.
-        state: The state.
-        callbacks: A `keras.callbacks.CallbackList`.
         runtime: The workers; all dispatch alike, as often as the callbacks of any of them ask for.
         recovery: Knows how far training is, and saves.
         last: With how many steps training ends, or `None`.

@@ -26,13 +26,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaStep:
-    """A user's step, written for one replica's shard of a batch.
-
-    Args:
-        step: The step.
-        strategy: The strategy of the replicas.
-        replicas: The replicas.
-    """
+    """A user's step, written for one replica's shard of a batch."""
 
     def __init__(self, step: UserStep, strategy: Strategy, replicas: Replicas) -> None:
         self._step = step

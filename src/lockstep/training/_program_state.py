@@ -25,8 +25,6 @@ class ProgramState(ReplicatedState[CompiledProgram]):
     """Holds the arrays of a state on the replicas.
 
     Args:
-        program: The step program.
-        layout: The layout of the state.
         arrays: Its arrays; they are copied, so that a step that donates them leaves the caller's alone.
 
     Attributes:

@@ -27,11 +27,7 @@ _COMPARED_BYTES = 1 << 20
 
 
 class HeldArrays:
-    """Facts and checksums of the arrays in one of Keras' adapters, which workers compare.
-
-    Args:
-        adapter: The adapter.
-    """
+    """Facts and checksums of the arrays in one of Keras' adapters, which workers compare."""
 
     def __init__(self, adapter: ArrayDataAdapter) -> None:
         self._adapter = adapter
@@ -59,12 +55,7 @@ class HeldArrays:
 
 
 def facts_of(x: Any, **arguments: Any) -> dict[str, Any]:
-    """Returns what workers compare of data that they read later: all facts of arrays, of anything else its kind.
-
-    Args:
-        x: The data.
-        **arguments: The arguments that go with `x`.
-    """
+    """Returns what workers compare of data that they read later: all facts of arrays, of anything else its kind."""
     if array_data_adapter.can_convert_arrays((x, arguments.get("y"), arguments.get("sample_weight"))):
         return HeldArrays(ArrayDataAdapter(x, **arguments)).facts()
     return {"kind": type(x).__name__}

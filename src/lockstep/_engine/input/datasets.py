@@ -75,8 +75,6 @@ class ReplicatedReader:
     """Iterates over this worker's shards of the batches of a plan, which all workers go through.
 
     Args:
-        plan: The plan of global batches.
-        run: The pass.
         spec: This worker's shard.
         position: Where to continue, or `None` for the beginning.
         threads: How many compute elements at most; 0 for one per core.
@@ -166,7 +164,6 @@ class InterleavedReader:
 
     Args:
         pipelines: All pipelines.
-        run: The pass.
         worker: This worker's number among `workers`.
         workers: The number of workers.
         spec: What is applied to computed rows.

@@ -40,7 +40,6 @@ class Distribution:
     """Divides a dataset among workers.
 
     Args:
-        replicas: The replicas.
         dataset: The dataset, with its seeds, passes and options.
         pipelines: Returns so many pipelines, if each adds rows to every batch; `None` if all workers read one plan.
         description: The transformations, which must be equal on all workers.
@@ -213,7 +212,6 @@ class DistributedSource:
     """A dataset that the workers divide, as a `lockstep._engine.input.source.Source`.
 
     Args:
-        distribution: How they divide it.
         finish: Applied to computed rows.
         divides: Whether a worker may read its own rows of a batch only.
         stays: Whether data may stay on the devices.

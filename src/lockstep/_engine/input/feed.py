@@ -29,9 +29,6 @@ class Feed:
     one continues where the last one ended; a pass that ends in the middle ends the epoch with a warning.
 
     Args:
-        source: The global batches on the host.
-        program: The step program that they are for.
-        runtime: The workers.
         steps_per_epoch: Batches of an epoch, or `None`.
         at_most: Whether `steps_per_epoch` is a limit only, and data may end before.
     """
@@ -98,18 +95,12 @@ class Feed:
         """Returns whether data that can be read once have ended."""
         return self._position.exhausted
 
-    def position(self, steps: int = 0, together: bool = True) -> dict[str, Any] | None:
-        """Returns where the data stand, as JSON that is good for any number of workers.
+    def position(self, steps: int = 0) -> dict[str, Any]:
+        """Returns where the data stand, as JSON that is good for any number of workers; a collective call.
 
         Args:
             steps: How many batches of the epoch that is open were trained on.
-            together: Whether all workers call it at the same time, as they must where each has pipelines of its own.
-
-        Returns:
-            The position, or `None` if only all workers together know it.
         """
-        if not together and not self._runtime.is_alone:
-            return None
         position = self._position
         used = position.after_steps(steps)
         is_open = self._pass is not None
@@ -239,7 +230,6 @@ class _Placer:
     Called on the reader's thread, which is ahead of the loop.
 
     Args:
-        program: The step program.
         in_flight: Takes the position after each batch.
 
     Attributes:

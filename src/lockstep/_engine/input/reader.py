@@ -64,7 +64,6 @@ class Reader:
         batches: This worker's iterator over global batches.
         limit: At most so many, or `None`: until the data ends.
         placer: Places batches on the devices.
-        runtime: The workers.
         channel: The agreement for this reader alone.
         first: The number of the first batch, for messages.
 

@@ -100,8 +100,6 @@ class BatchListener:
 
     Args:
         kind: "train", "test" or "predict".
-        model: The model of the callbacks.
-        callbacks: A `keras.callbacks.CallbackList`.
         runtime: The workers. If callbacks look at batches on one of them, all dispatch alike.
         sync_point: Called after callbacks of batches, if any worker has some; by all workers in the same places.
     """

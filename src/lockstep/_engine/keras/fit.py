@@ -180,11 +180,6 @@ class EpochDriver:
 
     Args:
         call: What differs between the two.
-        state: The variables.
-        program: The step program.
-        feed: The data.
-        callbacks: A `keras.callbacks.CallbackList`.
-        runtime: The workers.
     """
 
     def __init__(
@@ -314,16 +309,14 @@ class _ModelFit:
 
     @property
     def data(self) -> _ComparedData:
-        """Returns training and validation data."""
         return _ComparedData(self.feed, self.validation)
 
     @property
     def initial_epoch(self) -> int:
-        """Returns Keras' own attribute first, which a callback may have set in `on_train_begin`."""
+        # Keras' attribute first, which its callbacks set in on_train_begin.
         return self.model._initial_epoch or self.first_epoch
 
     def facts(self, backups: Any) -> dict[str, Any]:
-        """Returns the arguments that must be equal on all workers."""
         weights = self.class_weight and {str(label): float(weight) for label, weight in self.class_weight.items()}
         validation = {
             "given": self.validation.data is not None,
@@ -338,28 +331,24 @@ class _ModelFit:
         self.model.stop_training = progress.stopped
 
     def has_all_steps(self, progress: Progress) -> bool:
-        """Returns `False`: `fit` counts epochs."""
         del progress
-        return False
+        return False  # fit counts epochs.
 
     def is_over(self, epoch: int, progress: Progress) -> bool:
-        """Returns whether training ends before `epoch`."""
         del progress
         return self.model.stop_training or epoch >= self.epochs
 
     def begin_epoch(self, epoch: int) -> None:
-        """Resets metrics."""
         del epoch
         self.model.reset_metrics()
 
     def listener(self, epoch: int, recovery: Recovery) -> EpochListener:
-        """Returns the listener to training steps."""
         del epoch
         return _TrainListener(self.model, self.callbacks, self.owned, recovery)
 
     def flush_mode(self, epoch: int, progress: Progress) -> bool:
-        """Returns whether this is the last epoch; after others only metrics are combined."""
         del progress
+        # Each epoch shows metrics of all replicas; their weights are combined where training ends.
         return epoch == self.epochs - 1
 
     def epoch_logs(self, epoch: int, logs: Any) -> dict[str, Any]:
@@ -401,9 +390,6 @@ class _TrainListener(BatchListener):
     """Calls Keras' callbacks for training batches, and saves when it is due.
 
     Args:
-        model: The model of the callbacks.
-        callbacks: A `keras.callbacks.CallbackList`.
-        owned: The record of the model.
         recovery: Knows at which batch of the epoch the loop starts, and saves.
     """
 

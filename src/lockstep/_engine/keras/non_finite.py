@@ -152,7 +152,6 @@ class Reports:
     Args:
         where: Describes a step, by its number since training began.
         most: After how many steps in a row that are not finite training ends.
-        runtime: The workers.
 
     Attributes:
         dispatched: How many steps were dispatched.

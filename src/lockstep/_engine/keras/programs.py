@@ -38,9 +38,7 @@ class TrainProgram(CompiledProgram):
     """Trains a model; undoes steps that are not finite, if a callback asks for it.
 
     Args:
-        model: The model.
         step: The step of the whole batch.
-        replicas: The replicas.
         replica_step: The step of one replica's shard, in the replica view.
         local: Local SGD, if the strategy has it.
     """

@@ -115,12 +115,6 @@ class Recovery:
     """Saves one call of `fit`, and restores it to the same example.
 
     Args:
-        model: The model.
-        state: Its variables.
-        feed: The data.
-        program: The step program.
-        callbacks: A `keras.callbacks.CallbackList`.
-        runtime: The workers.
         validation: The validation data, if their position is to be saved.
 
     Raises:

@@ -34,9 +34,6 @@ class ModelState(ReplicatedState[Program]):
     """Moves a model's variables between the model and the loop.
 
     Args:
-        model: A built Keras model.
-        owned: The record of the model.
-        program: The step program.
         groups: Which variables: `TRAIN`, `TEST` or `PREDICT`.
     """
 

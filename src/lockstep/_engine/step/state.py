@@ -54,7 +54,6 @@ class ReplicatedState(Generic[_Program]):
     `program.slots` says so: then each worker has a part of each, and only all of them together can gather it.
 
     Args:
-        program: The step program.
         shapes: The state as `jax.ShapeDtypeStruct`s.
 
     Attributes:
