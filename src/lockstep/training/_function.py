@@ -96,6 +96,7 @@ class Function:
         name = f"_lockstep_function_{self.python_function.__name__}"
         found = vars(instance).get(name) if hasattr(instance, "__dict__") else None
         if found is None:
+            # Kept on the instance, so that it is compiled once, and goes with it.
             bound = self.python_function.__get__(instance, owner)
             found = Function(bound, self.input_signature, self._compiles, self._widens)
             if hasattr(instance, "__dict__"):
@@ -107,6 +108,7 @@ class Function:
         if self.input_signature is not None:
             _check_signature(self.input_signature, args, kwargs)
         leaves, structure = jax.tree.flatten((args, kwargs), is_leaf=_is_distributed)
+        # jax.jit takes no values of several replicas; what the function calls compiles by itself.
         if not self._compiles or any(map(_is_distributed, leaves)):
             return map_structure(_read, self.python_function(*args, **kwargs), is_leaf=_is_distributed)
         is_array = tuple(_is_array(leaf, self._widens) for leaf in leaves)

@@ -84,6 +84,7 @@ class Checkpoints(BackupAndRestore):
 
     def finish(self, is_done: bool) -> None:
         """Saves the end, if that is not done."""
+        # Whoever calls fit again gets the state of the end, and no step is made.
         if is_done and self._saved != self._now():
             self._save()
         super().finish(is_done)
@@ -142,6 +143,7 @@ class ProgramFit:
         return {"epochs": self._plan.epochs, "total steps": self._plan.steps, "checkpoints": backups}
 
     def begin(self, progress: Progress, is_restored: bool) -> None:
+        # Steps count over restarts, which `Every` and limits of steps depend on.
         self._state.global_step = progress.total
         if not is_restored:
             # Error feedback that an earlier training with the same program has left is not of this one.
@@ -248,11 +250,13 @@ class StepListener:
         logs = by_name(outputs) if due else {}
         for callback in due:
             callback.on_train_batch_end(batches - 1, logs)
+        # All workers come here after the same steps: those without a callback wait for those that read.
         self._sync_point(total)
         if self._bars and time.monotonic() - self._shown > _BAR_SECONDS:
             self._shown = time.monotonic()
             for bar in self._bars:
                 bar.on_train_batch_end(batches - 1, by_name(outputs))
+        # After the callbacks, whose state is part of a checkpoint.
         recovery.on_batches(before.batches)
         if self._last is not None and total >= self._last:
             return True

@@ -59,7 +59,8 @@ class Static:
             return False
         try:
             return bool(after == self.value)
-        except Exception:  # What cannot be compared is not known to be the same.
+        except Exception:
+            # A comparison of the user's own may raise anything, such as one of arrays of two shapes.
             return False
 
 
@@ -145,6 +146,7 @@ class Layout:
                 f"A step returns a state of the structure it was given. {_first_difference(self, state)} Return the "
                 "state with the same containers and keys; what is only shown belongs into the logs."
             )
+        # All at once: each round traces the step again.
         changing: set[int] = set()
         after: list[Any] = []
         rest = iter(before)
@@ -176,6 +178,7 @@ def _kind(leaf: Any, changes: bool) -> Static | Key | None:
     if isinstance(leaf, jax.Array):
         is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         return Key(str(jax.random.key_impl(leaf))) if is_key else None
+    # Objects, text and times have no dtype of jax.
     is_array = isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind not in "OSUMm"
     return None if changes or is_array else Static(leaf)
 
@@ -207,6 +210,7 @@ def _describe(value: Any) -> str:
 def _names_of(state: Any) -> list[str]:
     """Returns the paths of the leaves, such as "params/dense/kernel"; "state" for a leaf that is the state itself."""
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(state)[0]]
+    # They are names in checkpoints. A dict may have both "a/b" and {"a": {"b": ...}}.
     names = [jax.tree_util.keystr(path, simple=True, separator="/") or "state" for path in paths]
     return names if len(set(names)) == len(names) else [jax.tree_util.keystr(path) for path in paths]
 
@@ -228,6 +232,7 @@ def find_layout(state: Any, trace: Callable[[Layout], None]) -> Layout:
         state: The state.
         trace: Traces the step for a layout; raises the errors of `Layout.after`.
     """
+    # Ends: each round makes at least one more number an array.
     layout = Layout(state)
     while True:
         try:

@@ -79,6 +79,7 @@ class ReplicaStep:
 
         jaxpr, shapes = trace()
         check_same_trace(jaxpr, lambda: trace()[0])
+        # The state is the same on all replicas, and a batch's arrays with rows are not.
         differs = [False] * len(arrays) + [bool(leaf.ndim) for leaf in jax.tree.leaves(shard)]
         logs, after = jax.tree.unflatten(jax.tree.structure(shapes), varying(jaxpr, differs, AXIS))
         _check_equal(layout, after)
@@ -109,6 +110,7 @@ def _mean(count: int, value: Any) -> Any:
     value = jnp.asarray(value)
     if not jnp.issubdtype(value.dtype, jnp.inexact):
         return value
+    # Replicas that run one after the other have shards of different sizes.
     turn = in_turn.current()
     weight = 1.0 if turn is None else turn.weight
     own = value if weight else jnp.zeros_like(value)  # The mean over no examples is not a number.

@@ -65,6 +65,7 @@ def concatenate(batch: Any, replicas: Replicas) -> Any:
             f"experimental_distribute_dataset yields it. Received: {batch!r:.200}. Pass one of those, or global arrays."
         )
     data = map_structure(lambda v: np.concatenate([np.asarray(own) for own in v.values]), batch)
+    # Replicas of a worker are neighbours, so that its rows are, too.
     tasks = len(replicas.runtime.tasks)
     each = replicas.count // tasks
     return data if tasks == 1 else Part(data, tuple(sum(known[i * each : (i + 1) * each]) for i in range(tasks)))
@@ -88,6 +89,7 @@ class Batches:
     def __init__(self, data: Iterable[Any]) -> None:
         self._data = data
         self.single_pass = isinstance(data, Iterator)
+        # An iterator has one pass; a list, or an object with __iter__, begins again.
         self._rest: Iterator[Any] | None = data if isinstance(data, Iterator) else None
         self._beginning: Any = None
 

@@ -36,6 +36,7 @@ class ProgramState(ReplicatedState[CompiledProgram]):
         slots = program.slots
         copies: list[jax.Array] = []
         for array in arrays:
+            # A caller may pass the sharded state that a step returned.
             is_sharded = slots is not None and isinstance(array, jax.Array) and slots.is_divided(array)
             copies.append(jnp.asarray(slots.fetched(array)) if slots is not None and is_sharded else jnp.array(array))
         super().__init__(program, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in copies])
@@ -57,6 +58,7 @@ class ProgramState(ReplicatedState[CompiledProgram]):
 
         One worker may call it where all come to a sync point.
         """
+        # Copies: the next step donates the buffers behind local arrays.
         return self._layout.state([jnp.array(a) for a in self._local_values()])
 
     def signature(self) -> dict[str, str]:
@@ -104,6 +106,7 @@ class ProgramState(ReplicatedState[CompiledProgram]):
     def _shard(self) -> None:
         """Shards the chief's values, where there are new ones; a collective call."""
         for number in sorted(self.sharded):
+            # Where the chief's are the only new values, others take part with any content.
             shape = self._shapes[number]
             value = self._unplaced.get(number)
             value = jnp.zeros(shape.shape, shape.dtype) if value is None else value

@@ -37,6 +37,7 @@ class Training:
         """Returns a copy of the state, as arrays of this process."""
         return self._state.local()
 
+    # Keras' callbacks expect a model, and fail here with what to do instead.
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
             "A callback of Program.fit finds state, step, epoch and stop_training in its model, which is no Keras "

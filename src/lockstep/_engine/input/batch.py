@@ -41,6 +41,7 @@ def sample_of(batch: Any, number: int) -> Sample | None:
         batch: The batch.
         number: Its number in the pass: each shows other rows.
     """
+    # Of a plan the elements are compared, because each worker computes other rows.
     if isinstance(batch, WithPosition):
         return batch.sample
     return None if isinstance(batch, (Lookup, Share, Part)) else Sample(batch, number)

@@ -111,6 +111,7 @@ class ReplicatedReader:
 def _shards(block: Block, rows: Rows) -> list[Any]:
     """Computes this worker's rows of each batch: a `Share`, or all if `rows` says so."""
     store = block.store
+    # Padding depends on all rows of a batch, so each worker computes them all.
     if not isinstance(store, StackedStore) or store.padding is not None:
         return [_cut(element, rows) for element in elements_of(block)]
     batches = [store.batch(int(row)) for row in block.rows]
@@ -202,7 +203,7 @@ class InterleavedReader:
     def __next__(self) -> WithPosition:
         if self._is_only:
             return WithPosition(next(self._streams[0]), self.position())
-        # None when all pipelines have ended.
+        # Fewer from pipelines that have ended; none when all have.
         elements = [e for s in self._streams for _ in range(self._pipelines.elements) for e in _next(s)]
         if not elements and self._is_alone:
             raise StopIteration

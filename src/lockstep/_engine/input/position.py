@@ -91,6 +91,7 @@ class PositionsInFlight:
 
     def forget(self, number: int) -> None:
         """Drops the positions before that after `number` batches."""
+        # The last one stays: it is the position at the end of the pass.
         while self._first < number and len(self._positions) > 1:
             self._positions.popleft()
             self._first += 1

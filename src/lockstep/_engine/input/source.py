@@ -209,6 +209,7 @@ class _Adapted:
         if self.in_memory:
             return description_of(self._adapter)
         state = self._data.get_state() if hasattr(self._data, "get_state") else None
+        # The number of batches tells other data of the same kind.
         return {"batches per pass": self._adapter.num_batches, "data": state}
 
     def follow(self, between: Any) -> None:

@@ -132,6 +132,7 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def on_preempted(self) -> None:
         """Saves what there is not yet a backup of, and waits until it is on the disk."""
+        # A backup that is restored by half is still the newest one.
         if self._run.is_restored and self._saved != self._now():
             self._save()
         self._require_last()
@@ -171,6 +172,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         self._require_last()
         if not self._run.is_sound():
             return
+        # On all workers: gathering sharded state and positions is collective.
         step, arrays, extra = self._run.snapshot()
         self._saved = self._now()
         if self._store is not None:

@@ -107,6 +107,7 @@ class _AtomicSaver:
             if os.path.isdir(path):
                 raise IsADirectoryError("it is a directory; give the name of a file")
             ending = next(e for e in _ENDINGS if path.endswith(e))
+            # Of a process that was killed while it wrote: only this one writes here.
             _atomic.remove_leftovers(os.path.dirname(path) or ".", ending)
             with _atomic.replaced(path, ending) as temporary:
                 write(temporary, overwrite=overwrite)

@@ -75,6 +75,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
         self._traces = os.path.join(self.log_dir, "train")
         self._train = EventFile(os.path.join(self.log_dir, "train"), ".v2")
         self._validation = EventFile(os.path.join(self.log_dir, "validation"), ".v2")
+        # Of this fit, as Keras counts them; `set_state` sets those of an interrupted one.
         self._steps = self._steps_before_epoch = 0
         self._batch_start = self._epoch_start = time.perf_counter()
         self._is_tracing = self._is_training = False
