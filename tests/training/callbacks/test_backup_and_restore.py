@@ -137,7 +137,7 @@ def test_row_17_an_error_stops_training_at_the_next_step(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     callback = saving(tmp_path, 2)
-    callback._demand_last()
+    callback._require_last()
     failing(monkeypatch, range(3, 9), code)
     run: Any = callback._run
     run.progress = resuming_progress(3)
@@ -179,7 +179,7 @@ def test_row_17_no_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     callback = saving(tmp_path / "file", 1)
     with pytest.raises(CheckpointError, match="could not be written"):
-        callback._demand_last()
+        callback._require_last()
     callback.finish(is_done=False)
 
 
