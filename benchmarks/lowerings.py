@@ -37,7 +37,7 @@ from benchmarks.grids.pooling import pooling_cases  # noqa: E402
 from benchmarks.grids.recurrent import recurrent_cases  # noqa: E402
 from benchmarks.grids.transposed import transposed_cases  # noqa: E402
 from lockstep import _cpu  # noqa: E402
-from lockstep._cpu.setting import VARIABLE  # noqa: E402
+from lockstep._cpu.backend import VARIABLE  # noqa: E402
 from lockstep._engine.step import backends  # noqa: E402
 
 GRIDS: tuple[Callable[[], Iterator[Case]], ...] = (
@@ -122,7 +122,7 @@ def _programs(compute: Callable[..., Any], operands: tuple[Any, ...]) -> tuple[A
 
 def _lowered(compute: Callable[..., Any], operands: tuple[Any, ...], setting: str) -> Any:
     os.environ[VARIABLE] = setting
-    return jax.jit(backends.rewritten("cpu", compute)).lower(*operands)
+    return jax.jit(backends.apply_passes("cpu", compute)).lower(*operands)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def bytes_on_a_device(model: Any) -> int:
 
     owned = ownership(model)
     assert owned is not None
-    placed = [owned.handed_out[id(v)][1] for v in model.optimizer.variables]
+    placed = [owned.copies.placed(v, vars(v)["_value"]) for v in model.optimizer.variables]
     return sum(array.addressable_shards[0].data.nbytes for array in placed)
 
 
@@ -49,7 +49,9 @@ def measured(strategy: Any) -> dict[str, tuple[int, float]]:
     replicas = strategy._demanded_replicas()
     ways = {"whole": False, "in parts": True}
     found = {
-        name: ls.distribute.Strategy(dataclasses.replace(replicas, divides_slots=divides), strategy.cluster_resolver)
+        name: ls.distribute.Strategy(
+            dataclasses.replace(replicas, shards_optimizer_state=divides), strategy.cluster_resolver
+        )
         for name, divides in ways.items()
     }
     models = {name: model_of(one) for name, one in found.items()}

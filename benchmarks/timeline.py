@@ -108,7 +108,7 @@ class _Clock:
 
         self._spent: dict[str, float] = {}
         self._watch(Engine, "_carry_out")
-        for name in ("_offer", "led", "_hear_all"):
+        for name in ("_write", "receive_leaders_call_id", "_receive_all"):
             self._watch(Exchange, name)
 
     def _watch(self, owner: type, name: str) -> None:
@@ -126,8 +126,8 @@ class _Clock:
     def take(self) -> dict[str, float]:
         """Returns the times since the last call."""
         spent, self._spent = self._spent, {}
-        write, whole = spent.get("_offer", 0.0), spent.get("_carry_out", 0.0)
-        wait = spent.get("led", 0.0) + spent.get("_hear_all", 0.0)
+        write, whole = spent.get("_write", 0.0), spent.get("_carry_out", 0.0)
+        wait = spent.get("receive_leaders_call_id", 0.0) + spent.get("_receive_all", 0.0)
         return {"write": write, "wait": wait, "add": whole - write - wait}
 
 
@@ -137,11 +137,11 @@ class _Way:
     def __init__(self, model: Any, strategy: Any, add_up: Sum) -> None:
         import numpy as np
 
-        from lockstep._engine.step.placement import place_whole
+        from lockstep._engine.step.placement import replicate
 
         replicas = strategy._replicas
         self._run = _program(model, replicas, add_up)
-        place = lambda v: place_whole(replicas, np.asarray(v))  # noqa: E731
+        place = lambda v: replicate(replicas, np.asarray(v))  # noqa: E731
         zeros = [np.zeros((), "float32") for _ in range(2)]
         self._state = ([place(v) for v in model.trainable_variables], [place(v) for v in zeros])
         self.blocks: list[dict[str, float]] = []

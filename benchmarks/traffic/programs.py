@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +137,9 @@ def compiled_text(model: Any, batch: Arrays) -> str:
     program = model.train_function
     placed = program.place_batch((*batch, None))
     _, *state = _state(model)
-    carried = program._carried([[program.place_state(v) for v in part] for part in state], placed)
-    lowered = program._once.lower(placed.split, placed.counts, placed.recipe, carried, placed.data)
+    arrays = [[program.place_state(v) for v in part] for part in state]
+    carried = program._adapter.wrap(arrays, placed.split, partial(program._shapes_on_devices, placed))
+    lowered = program._run_one.lower(placed.split, placed.counts, placed.batch_fn, carried, placed.data)
     return lowered.compile().as_text()
 
 

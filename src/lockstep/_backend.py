@@ -20,7 +20,14 @@ def choose_backend() -> None:
     """
     keras = sys.modules.get("keras")
     if keras is not None and hasattr(keras, "config"):
-        _check_imported(keras.config.backend())
+        if (backend := keras.config.backend()) != _BACKEND:
+            asked = os.environ.get(_VARIABLE)
+            cause = f"{_VARIABLE} is {asked!r}" if asked else f"{_VARIABLE} is not set"
+            raise StartupOrderError(
+                "lockstep trains on Keras' JAX backend. Received: Keras, already imported, with "
+                f"{backend!r} ({cause}). Put `import lockstep` above `import keras`, and leave {_VARIABLE} out; or set "
+                f"{_VARIABLE}={_BACKEND}."
+            )
         return
     # Keras writes a keras.json with its default, "tensorflow", at its first import: that file is nobody's choice.
     # The variable is somebody's, so another value is refused and not replaced.
@@ -31,14 +38,3 @@ def choose_backend() -> None:
             f"Remove it (`unset {_VARIABLE}`, or the line of the program that sets it)."
         )
     os.environ[_VARIABLE] = _BACKEND
-
-
-def _check_imported(backend: str) -> None:
-    if backend == _BACKEND:
-        return
-    asked = os.environ.get(_VARIABLE)
-    cause = f"{_VARIABLE} is {asked!r}" if asked else f"{_VARIABLE} is not set"
-    raise StartupOrderError(
-        f"lockstep trains on Keras' JAX backend. Received: Keras, already imported, with {backend!r} ({cause}). Put "
-        f"`import lockstep` above `import keras`, and leave {_VARIABLE} out; or set {_VARIABLE}={_BACKEND}."
-    )

@@ -35,15 +35,7 @@ def limit() -> int:
 
 
 def check(size: int, what: str) -> None:
-    """Checks a size before that much memory is taken.
-
-    Args:
-        size: In bytes.
-        what: Whose, with the field that says so; the beginning of the message.
-
-    Raises:
-        InputError: If it is larger than the limit.
-    """
+    """Raises `InputError` if a size in bytes, that of `what` (the beginning of the message), is beyond the limit."""
     if size > limit():
         raise too_large(what, f"{size:,} bytes")
 
@@ -74,5 +66,6 @@ def inflated(content: bytes, window_bits: int, what: str) -> bytes:
             raise too_large(what, f"more than {most:,} bytes")
         if not part.eof:
             raise EOFError("it ends before the compressed data does")
-        content = part.unused_data.lstrip(b"\0")  # gzip pads to whole blocks of a tape
+        # gzip pads to whole blocks of a tape.
+        content = part.unused_data.lstrip(b"\0")
     return b"".join(parts)

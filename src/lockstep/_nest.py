@@ -45,7 +45,13 @@ class _Keys:
 
     def __init__(self, mapping: Packed) -> None:
         self.ordered = tuple(mapping)
-        self.sorted = _sorted(mapping)
+        try:
+            self.sorted = tuple(sorted(mapping))
+        except TypeError:
+            raise ArgumentError(
+                "The keys of a dict of arrays must have an order, such as text alone or whole numbers alone. Received: "
+                f"{list(mapping)!r:.200}. Rename those of another type."
+            ) from None
         # The place of each key's value among the sorted ones; nothing if they are sorted.
         self.places = None if self.ordered == self.sorted else tuple(map(self.sorted.index, self.ordered))
         self.make = mapping.make
@@ -58,16 +64,6 @@ class _Keys:
 
     def __repr__(self) -> str:
         return repr(list(self.sorted))
-
-
-def _sorted(mapping: Mapping[Any, Any]) -> tuple[Any, ...]:
-    try:
-        return tuple(sorted(mapping))
-    except TypeError:
-        raise ArgumentError(
-            "The keys of a dict of arrays must have an order, such as text alone or whole numbers alone. Received: "
-            f"{list(mapping)!r:.200}. Rename those of another type."
-        ) from None
 
 
 def _flatten(mapping: Packed) -> tuple[list[Any], _Keys]:
@@ -95,17 +91,17 @@ def _make_of(mapping: Mapping[Any, Any]) -> _Make:
         return mapping.make
     if isinstance(mapping, defaultdict):
         return partial(type(mapping), mapping.default_factory)
-    return type(mapping) if isinstance(mapping, dict) else partial(_made, type(mapping))
+    return type(mapping) if isinstance(mapping, dict) else partial(_from_items, type(mapping))
 
 
-def _made(kind: Any, items: Iterable[tuple[Any, Any]]) -> Any:
-    """Mappings that are no dicts take a dict, and not always pairs."""
+def _from_items(kind: Any, items: Iterable[tuple[Any, Any]]) -> Any:
+    # Mappings that are no dicts take a dict, and not always pairs.
     return kind(dict(items))
 
 
 def packed(tree: Any) -> Any:
     """Returns a structure in which each dict and defaultdict is a `Packed`; JAX keeps the order of other mappings."""
-    return _rebuilt(tree, _PACKED, lambda node, values: Packed(zip(node, values, strict=True), _make_of(node)))
+    return _rebuild(tree, _PACKED, lambda node, values: Packed(zip(node, values, strict=True), _make_of(node)))
 
 
 def canonical(tree: Any) -> Any:
@@ -113,16 +109,12 @@ def canonical(tree: Any) -> Any:
 
     That holds for elements of data: two with the same keys are of one structure.
     """
-    return _rebuilt(tree, _OPENED, lambda node, values: Packed(zip(node, values, strict=True), _make_of(node)))
+    return _rebuild(tree, _OPENED, lambda node, values: Packed(zip(node, values, strict=True), _make_of(node)))
 
 
 def opened(tree: Any) -> Any:
     """Returns a structure in which each `Packed` is the mapping that it stands for; containers are new ones."""
-    return _rebuilt(tree, _OPENED, _opened_one)
-
-
-def _opened_one(node: Any, values: list[Any]) -> Any:
-    return (node.make if type(node) is Packed else _make_of(node))(zip(node, values, strict=True))
+    return _rebuild(tree, _OPENED, lambda node, values: _make_of(node)(zip(node, values, strict=True)))
 
 
 _PACKED = frozenset((dict, defaultdict, Packed))
@@ -132,17 +124,17 @@ _LEAVES = (np.ndarray, np.generic, jax.Array, int, float, complex, str, bytes, t
 _FREQUENT = frozenset((np.ndarray, np.float32, np.float64, np.int32, np.int64, np.uint8, bytes, type(None)))
 
 
-def _rebuilt(tree: Any, kinds: frozenset[type], of_mapping: Callable[[Any, list[Any]], Any]) -> Any:
+def _rebuild(tree: Any, kinds: frozenset[type], of_mapping: Callable[[Any, list[Any]], Any]) -> Any:
     kind = type(tree)
     if kind in kinds:
-        values = [v if type(v) in _FREQUENT else _rebuilt(v, kinds, of_mapping) for v in tree.values()]
+        values = [v if type(v) in _FREQUENT else _rebuild(v, kinds, of_mapping) for v in tree.values()]
         return of_mapping(tree, values)
     if kind is tuple or kind is list:
-        return kind([v if type(v) in _FREQUENT else _rebuilt(v, kinds, of_mapping) for v in tree])
+        return kind([v if type(v) in _FREQUENT else _rebuild(v, kinds, of_mapping) for v in tree])
     if isinstance(tree, _LEAVES):
         return tree
     return jax.tree.map(
-        lambda node: _rebuilt(node, kinds, of_mapping) if type(node) in kinds else node,
+        lambda node: _rebuild(node, kinds, of_mapping) if type(node) in kinds else node,
         tree,
         is_leaf=lambda node: type(node) in kinds,
     )
@@ -166,7 +158,8 @@ class Structure:
 
     @cached_property
     def _sorted(self) -> Any:
-        """The structure as JAX alone would rebuild it, in C++, at each step of a loop; `None` if it would sort keys."""
+        """The structure as JAX alone rebuilds it; `None` if it would sort keys."""
+        # In C++: a loop does it at each step.
         plain = opened(self.treedef.unflatten(range(self.treedef.num_leaves)))
         return jax.tree.structure(plain) if _is_sorted(plain) else None
 

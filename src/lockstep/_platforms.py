@@ -13,7 +13,8 @@ def register(platform: str) -> None:
     try:
         from lockstep._cpu import register as register_cpu
     except ModuleNotFoundError as error:
-        if error.name != "lockstep._cpu":  # It is there, but a part of it is not.
+        # It is there, but a part of it is not: that is a broken installation.
+        if error.name != "lockstep._cpu":
             raise
         return
     register_cpu()

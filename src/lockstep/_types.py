@@ -34,6 +34,15 @@ Tracer: TypeAlias = Any
 Jaxpr: TypeAlias = Any
 """A traced program of jax (`jax.core.Jaxpr` or `ClosedJaxpr`)."""
 
+JaxprEquation: TypeAlias = Any
+"""An equation of a jaxpr (`jax.core.JaxprEqn`)."""
+
+JaxprAtom: TypeAlias = Any
+"""A variable or a literal of a jaxpr (`jax.core.Var` or `jax.core.Literal`)."""
+
+Aval: TypeAlias = Any
+"""The shape and dtype of a traced value (`jax.core.ShapedArray`)."""
+
 DType: TypeAlias = Any
 """A dtype of numpy, or its name."""
 

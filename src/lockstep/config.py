@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lockstep._engine.runtime.cpu import set_logical_cpu_devices as set_logical_cpu_devices
+from lockstep._engine.runtime.local_devices import set_logical_cpu_devices as set_logical_cpu_devices
 
 __all__ = ["set_logical_cpu_devices"]

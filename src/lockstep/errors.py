@@ -127,5 +127,5 @@ class Preempted(SystemExit):
         self.message = message
 
     def __str__(self) -> str:
-        """The message."""
+        """Returns the message."""
         return self.message

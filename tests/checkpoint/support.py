@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.checkpoint._members import Layout
+from lockstep.checkpoint._format import Layout
 
 _LIMIT = 60
 

@@ -51,11 +51,9 @@ from lockstep.errors import CheckpointError
 store = CheckpointStore(sys.argv[1], keep_max=1)
 store.save(2, {"w": 2.0})
 store.wait()
-class Full:
-    def line(*_): return "x" * 10_000_000
 import resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-_state._state_text = Full
+_state._line = lambda *_: "x" * 10_000_000
 store.save(3, {"w": 3.0})
 try:
     store.wait()

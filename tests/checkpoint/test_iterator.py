@@ -69,7 +69,7 @@ def test_there_is_time_between_two(tmp_path: Path) -> None:
 def test_a_broken_one_is_warned_of_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockstep.checkpoint._iterator._PAUSE", 0.001)
+    monkeypatch.setattr("lockstep.checkpoint._listing._PAUSE", 0.001)
     save(tmp_path, 1)
     (tmp_path / "model.ckpt-1.npz").write_bytes(b"")
     assert list(checkpoints_iterator(tmp_path, timeout=0.05)) == []

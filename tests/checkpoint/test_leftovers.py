@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from lockstep.checkpoint import CheckpointStore
-from lockstep.checkpoint._owners import tagged
+from lockstep.checkpoint._owners import tag_name
 from tests.checkpoint.support import other
 
 WRITER = """
@@ -50,7 +50,7 @@ def test_of_a_process_that_runs_and_of_one_that_was_killed(tmp_path: Path) -> No
 
 
 def test_of_another_machine(tmp_path: Path) -> None:
-    mine = tagged(".model.ckpt-1.npz")
+    mine = tag_name(".model.ckpt-1.npz")
     stem, _, *rest = mine.rsplit(".", 4)
     fresh, old = (tmp_path / f"{stem}.{number * 12}.{'.'.join(rest)}.tmp" for number in "01")
     for path in (fresh, old):
@@ -61,7 +61,7 @@ def test_of_another_machine(tmp_path: Path) -> None:
 
 
 def test_what_is_called_otherwise_stays(tmp_path: Path) -> None:
-    names = [".hidden", ".x.tmp", ".vimrc.swp", ".model.ckpt-1.npz.0.0.0.0.tmp", tagged("visible") + ".tmp"]
+    names = [".hidden", ".x.tmp", ".vimrc.swp", ".model.ckpt-1.npz.0.0.0.0.tmp", tag_name("visible") + ".tmp"]
     for name in names:
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (0, 0))

@@ -182,8 +182,8 @@ def test_machines_of_the_same_name_keep_each_other_s_pins(
 
 def test_a_machine_that_does_not_say_when_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_owners, "_BOOT_ID", tmp_path / "none")
-    name = _owners.tagged("model")
-    assert _owners.owned(name) == Owned("model", Life.ALIVE)
+    name = _owners.tag_name("model")
+    assert _owners.parse_tag(name) == Owned("model", Life.ALIVE)
 
 
 def test_several_readers_in_this_process(writer: Writer) -> None:

@@ -9,14 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.checkpoint import (
-    CheckpointStore,
-    all_checkpoints,
-    get_checkpoint_state,
-    step_of,
-    update_checkpoint_state,
-)
-from lockstep.checkpoint._retention import Retention, Saved
+from lockstep.checkpoint import CheckpointStore, all_checkpoints, get_checkpoint_state, step_of, update_checkpoint_state
+from lockstep.checkpoint._directory import Retention, Saved
 
 START = 1e6
 HOUR = 3600.0

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.checkpoint import CheckpointStore, list_variables, load, load_checkpoint, load_variable
-from lockstep.checkpoint._dtypes import dtype_of, text_of
-from lockstep.checkpoint._members import member_of
+from lockstep.checkpoint._format import dtype_of, member_of, text_of
 from lockstep.errors import ArgumentError, CheckpointError
 
 OF_NUMPY = [

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lockstep.checkpoint import CheckpointStore, _writing, all_checkpoints, latest_checkpoint, load, load_newest
+from lockstep.checkpoint import CheckpointStore, _archive, all_checkpoints, latest_checkpoint, load, load_newest
 from lockstep.checkpoint import _directory as directory_module
 from lockstep.errors import ArgumentError, CheckpointError
 
@@ -27,8 +27,8 @@ class Gate:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open, self.reached = threading.Event(), threading.Event()
-        write = _writing.write
-        monkeypatch.setattr(directory_module._writing, "write", lambda *a: self._held(write, *a))
+        write = _archive.write
+        monkeypatch.setattr(directory_module._archive, "write", lambda *a: self._held(write, *a))
 
     def _held(self, write: Callable[..., None], *arguments: Any) -> None:
         self.reached.set()

@@ -18,9 +18,9 @@ from lockstep.cluster_resolver import (
     TorchrunClusterResolver,
 )
 from lockstep.cluster_resolver._field import Field
-from lockstep.cluster_resolver._hostlist import expand_counts, expand_hosts
 from lockstep.cluster_resolver._roles import chief_task, id_in_cluster, is_chief, training_tasks
-from lockstep.cluster_resolver._task import JOBS
+from lockstep.cluster_resolver._slurm import expand_counts, expand_hosts
+from lockstep.cluster_resolver._spec import JOBS
 from lockstep.errors import ClusterSpecError
 
 # The same examples in every run; the fixture that it complains about only has to act once.

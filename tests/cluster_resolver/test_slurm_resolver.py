@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.cluster_resolver import SlurmClusterResolver, Task
 from lockstep.cluster_resolver._field import MISSING, Field
-from lockstep.cluster_resolver._hostlist import expand_counts, expand_hosts
+from lockstep.cluster_resolver._slurm import expand_counts, expand_hosts
 from lockstep.errors import ClusterSpecError
 
 STEP = {

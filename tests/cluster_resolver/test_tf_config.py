@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lockstep.cluster_resolver import ClusterSpec, Task, TFConfigClusterResolver
-from lockstep.cluster_resolver._tfconfig import parse_tf_config
+from lockstep.cluster_resolver._tf_config import parse_tf_config
 from lockstep.errors import ClusterSpecError
 
 CLUSTER = {"worker": ["host1:2222", "host2:2222", "host3:2222"], "ps": ["host4:2222", "host5:2222"]}

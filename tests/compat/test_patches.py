@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import pytest
 
 import lockstep.compat.tensorflow as tf
+from lockstep.errors import LockstepError
 
 TABLE = Path(inspect.getfile(tf)).with_name("README.md")
 
@@ -164,3 +165,59 @@ def test_other_modules_see_none(name: str) -> None:
         assert names["seen"] == (False, False, None)
     with pytest.raises(AttributeError, match="a_library does not import it"):
         exec(f"x.{name}", {"__name__": "a_library", "x": jnp.ones(1)})
+
+
+MADE = """
+import keras
+layer = keras.layers.Dense(2)
+model = keras.Sequential([keras.Input((3,)), layer])
+model.compile("sgd", "mse", metrics=["mae"])
+optimizer, metric = model.optimizer, keras.metrics.Mean()
+"""
+OURS = [
+    *("layer.input_shape", "layer.get_input_at", "layer.reset_states", "model.fit_generator", "model.predict_classes"),
+    *("model.updates", "optimizer.lr", "optimizer.weights", "optimizer.minimize", "metric.reset_states"),
+]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_objects_of_other_programs_have_no_more_than_keras_gives_them(name: str) -> None:
+    owner, _, attribute = name.partition(".")
+    for start, expected in (("import lockstep.compat.tensorflow as tf\n", True), ("", False)):
+        names: dict[str, Any] = {"__name__": f"a_program_{expected}"}
+        exec(start + MADE, names)
+        assert hasattr(names[owner], attribute) is expected
+
+
+def test_keras_methods_take_no_more_for_other_programs() -> None:
+    names: dict[str, Any] = {"__name__": "a_library"}
+    exec(MADE, names)
+    assert names["model"].metrics_names == ["loss", "compile_metrics"]
+    names["optimizer"].lr = 7.0
+    assert names["optimizer"].lr == 7.0
+    assert float(names["optimizer"].learning_rate) == pytest.approx(0.01)
+    for call in (
+        "keras.layers.Dense(1, weights=[])",
+        "keras.optimizers.SGD(lr=0.1)",
+        "keras.metrics.Metric('m')",
+        "model.compile('sgd', experimental_steps_per_execution=2)",
+        "model.fit([[1.0] * 3], [[1.0] * 2], workers=2)",
+        "model.save('a_directory')",
+        "optimizer.apply_gradients([], name='n')",
+        "optimizer.iterations = 1",
+    ):
+        with pytest.raises((AttributeError, TypeError, ValueError)) as caught:
+            exec(call, names)
+        assert not isinstance(caught.value, LockstepError)
+
+
+def test_models_that_keras_makes_for_a_program_belong_to_it(tmp_path: Path) -> None:
+    library: dict[str, Any] = {"__name__": "a_library"}
+    exec(MADE, library)
+    library["model"].save(str(tmp_path / "a.keras"))
+    for start, expected in (("import lockstep.compat.tensorflow as tf\n", True), ("", False)):
+        names: dict[str, Any] = {"__name__": f"a_program_{expected}", "path": str(tmp_path / "a.keras"), **library}
+        exec(f"{start}import keras\nmodels = [keras.models.load_model(path), keras.models.clone_model(model)]", names)
+        for model in names["models"]:
+            assert hasattr(model, "fit_generator") is expected
+            assert hasattr(model.layers[0], "get_input_at") is expected

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
-from lockstep._cpu import compiler_options
-from lockstep._cpu.setting import VARIABLE
+from lockstep._cpu import backend
+from lockstep._cpu.backend import VARIABLE
 
 State = list[jax.Array]
 Step = Callable[[State], State]
@@ -25,26 +25,26 @@ _WIDTH = 24
 @pytest.fixture
 def asks_again() -> Generator[None]:
     """What XLA knows is found out once in a process: before and after this test too."""
-    compiler_options._are_known.cache_clear()
+    backend._are_known.cache_clear()
     yield
-    compiler_options._are_known.cache_clear()
+    backend._are_known.cache_clear()
 
 
 def test_kernels_are_not_copied_in_each_round() -> None:
-    text = _compiled(_step_of_layers, compiler_options.compiler_options()).as_text()
+    text = _compiled(_step_of_layers, backend.CpuBackend().compiler_options()).as_text()
     assert not re.search(rf"f32\[{_WIDTH},{_WIDTH}\]\S* copy\(", _body(text))
 
 
 def test_it_is_one_of_what_the_setting_switches_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert compiler_options.compiler_options()
+    assert backend.CpuBackend().compiler_options()
     monkeypatch.setenv(VARIABLE, "0")
-    assert compiler_options.compiler_options() == {}
+    assert backend.CpuBackend().compiler_options() == {}
 
 
 @pytest.mark.usefixtures("asks_again")
 def test_an_xla_that_does_not_know_the_option_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler_options, "_OPTIONS", {"xla_cpu_no_such_option": True})
-    assert compiler_options.compiler_options() == {}
+    monkeypatch.setattr(backend, "_LOOP_OPTIONS", {"xla_cpu_no_such_option": True})
+    assert backend.CpuBackend().compiler_options() == {}
 
 
 @given(
@@ -58,7 +58,7 @@ def test_an_xla_that_does_not_know_the_option_is_left_alone(monkeypatch: pytest.
 def test_a_loop_comes_to_what_its_steps_come_to(moves: list[tuple[str, int, int]], rounds: int) -> None:
     """Also where values change places, are read after they are replaced, or are the same in two places."""
     step = _step_of_moves(moves)
-    found = _compiled(step, compiler_options.compiler_options())(_state(), rounds)
+    found = _compiled(step, backend.CpuBackend().compiler_options())(_state(), rounds)
     wanted = _state()
     for _ in range(rounds):
         wanted = step(wanted)

@@ -36,7 +36,7 @@ def step(kernel, x):
 kernel, x = np.ones((3, 3, 1, 4), "float32"), np.ones((2, 8, 8, 4), "float32")
 """
 _OWN = _PROGRAM + "print(jax.jit(step).lower(kernel, x).as_text())"
-_REWRITTEN = _PROGRAM + "print(jax.jit(backends.rewritten('cpu', step)).lower(kernel, x).as_text())"
+_REWRITTEN = _PROGRAM + "print(jax.jit(backends.apply_passes('cpu', step)).lower(kernel, x).as_text())"
 
 
 def _run(program: str) -> str:

@@ -14,9 +14,8 @@ import pytest
 
 import lockstep.compat.tensorflow as tf
 from lockstep import _decoded_size
-from lockstep.data._files.text import open_text
-from lockstep.data._files.tfrecord import open_tfrecord
-from lockstep.data._files.tfrecord_writer import TFRecordWriter
+from lockstep.data._files.records import open_text
+from lockstep.data._files.tfrecord import TFRecordWriter, open_tfrecord
 from lockstep.errors import ArgumentError, InputError
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lockstep.data._state import decode, encode
+from lockstep.data._plan import decode_state, encode_state
 
 _INTEGERS = hnp.arrays(
     np.int64,
@@ -27,20 +27,20 @@ _STATES = st.recursive(
 
 @given(_STATES)
 def test_a_state_survives_json(state: object) -> None:
-    found = decode(json.loads(json.dumps(encode(state))))
+    found = decode_state(json.loads(json.dumps(encode_state(state))))
     np.testing.assert_equal(found, state)
     _same_types(found, state)
 
 
 @pytest.mark.parametrize(("highest", "size"), [(255, 1), (60_000, 2), (2**31, 4), (2**40, 8)])
 def test_integers_take_no_more_text_than_their_values_need(highest: int, size: int) -> None:
-    text = json.dumps(encode(np.linspace(0, highest, 3000).astype(np.int64)))
+    text = json.dumps(encode_state(np.linspace(0, highest, 3000).astype(np.int64)))
     assert 3000 * size < len(text) < 3000 * size * 4 / 3 + 60
 
 
 def test_a_state_that_an_earlier_version_saved_is_read() -> None:
     saved = {"int64, zlib, base64": "eAFjYIAARijNBKWZoTQLlGaF0gABSAAQ"}
-    np.testing.assert_array_equal(decode({"places": [saved, 7]})["places"][0], [0, 1, 2, 3, 4, 5])
+    np.testing.assert_array_equal(decode_state({"places": [saved, 7]})["places"][0], [0, 1, 2, 3, 4, 5])
 
 
 def _same_types(found: object, state: object) -> None:

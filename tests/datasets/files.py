@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.datasets._keras_cache import PublishedFile
+from lockstep.datasets._download import PublishedFile
 
 Bytes = NDArray[np.uint8]
 

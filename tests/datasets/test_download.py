@@ -14,16 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lockstep.datasets import (
-    _download,
-    _keras_cache,
-    _mnist,
-    builder,
-    disable_progress_bar,
-    enable_progress_bar,
-    load_mnist,
-)
-from lockstep.datasets._sets import california_housing
+from lockstep.datasets import _download, _mnist, builder, disable_progress_bar, enable_progress_bar, load_mnist
+from lockstep.datasets._sets import housing
 from tests.datasets import files
 from tests.datasets.digits import npz
 
@@ -82,7 +74,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 def offer(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     """Lets MNIST be published at a port of this machine."""
     url = f"http://127.0.0.1:{port}/mnist.npz"
-    file = _keras_cache.PublishedFile("mnist.npz", url, hashlib.sha256(CONTENT).hexdigest())
+    file = _download.PublishedFile("mnist.npz", url, hashlib.sha256(CONTENT).hexdigest())
     monkeypatch.setattr(_mnist, "_PUBLISHED", file)
     monkeypatch.delenv("LOCKSTEP_OFFLINE")
 
@@ -187,8 +179,8 @@ def test_other_data_sets_are_downloaded_too(server: Server, monkeypatch: pytest.
     server.body = files.npz(x=np.ones((10, 8)), y=np.ones(10))
     server.promised = len(server.body)
     url = f"http://127.0.0.1:{server.server_port}/california_housing.npz"
-    file = files.published(california_housing._PUBLISHED, server.body, url)
-    monkeypatch.setattr(california_housing, "_PUBLISHED", file)
+    file = files.published(housing.PUBLISHED["california_housing"], server.body, url)
+    monkeypatch.setitem(housing.PUBLISHED, "california_housing", file)
     for _ in range(2):
         data_set = builder("california_housing")
         data_set.download_and_prepare()
@@ -198,8 +190,8 @@ def test_other_data_sets_are_downloaded_too(server: Server, monkeypatch: pytest.
 
 
 def test_waiting_for_another_process_ends(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(_keras_cache, "TOTAL_SECONDS", 0.2)
+    monkeypatch.setattr(_download, "TOTAL_SECONDS", 0.2)
     path = tmp_path / "keras" / "datasets" / "mnist.npz"
-    with _keras_cache.download_lock(path, 1):
+    with _download.download_lock(path, 1):
         assert f"another process holds {path}.lock" in load_mnist().source
     assert server.downloads == 0

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from lockstep.datasets._idx import parse_idx, read_idx
+from lockstep.datasets._mnist import parse_idx, read_idx
 from lockstep.errors import InputError
 from tests.datasets.digits import idx
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lockstep.datasets import Mnist, _keras_cache, _mnist, load_mnist
+from lockstep.datasets import Mnist, _download, _mnist, load_mnist
 from lockstep.errors import DataNotFoundError, InputError
 from tests.datasets.digits import NAMES, digits, idx, npz, write_idx
 from tests.support.cluster import environment
@@ -28,7 +28,7 @@ def assert_digits(mnist: Mnist) -> None:
 def publish(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     """Makes `content` the file that Keras publishes."""
     checksum = hashlib.sha256(content).hexdigest()
-    file = _keras_cache.PublishedFile("mnist.npz", "http://127.0.0.1:9/mnist.npz", checksum)
+    file = _download.PublishedFile("mnist.npz", "http://127.0.0.1:9/mnist.npz", checksum)
     monkeypatch.setattr(_mnist, "_PUBLISHED", file)
 
 

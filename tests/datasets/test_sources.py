@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from lockstep.datasets import builder
-from lockstep.datasets._arrays import fixed_order
-from lockstep.datasets._data_set import Table
-from lockstep.datasets._sets import _acl_imdb, _pet_images, california_housing, fashion_mnist
+from lockstep.datasets._data_set import Table, fixed_order
+from lockstep.datasets._sets import cats_vs_dogs, housing, imdb, mnist
 from lockstep.errors import DataNotFoundError, InputError
 from tests.datasets import files
 from tests.datasets.digits import NAMES, digits, idx, write_idx
@@ -62,8 +61,8 @@ def test_files_of_mnist_are_not_taken_for_those_of_fashion_mnist(tmp_path: Path)
 
 def test_fashion_mnist_in_the_cache_of_keras(monkeypatch: pytest.MonkeyPatch, keras_home: Path) -> None:
     content = {f"{name}.gz": idx(array) for name, array in zip(NAMES, digits(), strict=True)}
-    published = [files.published(f, content[Path(f.name).name]) for f in fashion_mnist._PUBLISHED]
-    monkeypatch.setattr(fashion_mnist, "_PUBLISHED", published)
+    published = [files.published(f, content[Path(f.name).name]) for f in mnist.FASHION]
+    monkeypatch.setattr(mnist, "FASHION", published)
     files.write(keras_home / "datasets" / "fashion-mnist", content)
     assert_fashion(tables("fashion_mnist"))
 
@@ -168,7 +167,7 @@ def test_an_archive_without_reviews_is_refused(tmp_path: Path) -> None:
 
 def test_reviews_in_the_cache_of_keras(monkeypatch: pytest.MonkeyPatch, keras_home: Path) -> None:
     content = files.tar(files.reviews())
-    monkeypatch.setattr(_acl_imdb, "PUBLISHED", files.published(_acl_imdb.PUBLISHED, content))
+    monkeypatch.setattr(imdb, "PUBLISHED", files.published(imdb.PUBLISHED, content))
     files.write(keras_home / "datasets", {"aclImdb_v1.tar.gz": content})
     assert len(tables("imdb_reviews")["train"]) == 4
 
@@ -242,7 +241,7 @@ def test_cats_and_dogs_are_unpacked_once_into_the_cache_of_keras(
     monkeypatch: pytest.MonkeyPatch, keras_home: Path
 ) -> None:
     content = files.zipped(pet_images())
-    monkeypatch.setattr(_pet_images, "PUBLISHED", files.published(_pet_images.PUBLISHED, content))
+    monkeypatch.setattr(cats_vs_dogs, "PUBLISHED", files.published(cats_vs_dogs.PUBLISHED, content))
     archive = keras_home / "datasets" / "kagglecatsanddogs_5340.zip"
     files.write(archive.parent, {archive.name: content})
     assert len(tables("cats_vs_dogs")["train"]) == 2
@@ -255,7 +254,7 @@ def test_cats_and_dogs_are_unpacked_once_into_the_cache_of_keras(
 
 def test_an_archive_of_cats_and_dogs_that_is_damaged(monkeypatch: pytest.MonkeyPatch, keras_home: Path) -> None:
     content = files.zipped(pet_images())[:-30]
-    monkeypatch.setattr(_pet_images, "PUBLISHED", files.published(_pet_images.PUBLISHED, content))
+    monkeypatch.setattr(cats_vs_dogs, "PUBLISHED", files.published(cats_vs_dogs.PUBLISHED, content))
     files.write(keras_home / "datasets", {"kagglecatsanddogs_5340.zip": content})
     with pytest.raises(InputError, match=r"kagglecatsanddogs_5340.zip is no complete .zip archive"):
         tables("cats_vs_dogs")
@@ -312,7 +311,8 @@ def test_an_argument_comes_before_the_environment(monkeypatch: pytest.MonkeyPatc
 
 def test_only_what_is_published_for_a_file_counts(monkeypatch: pytest.MonkeyPatch, keras_home: Path) -> None:
     content = files.npz(x=np.zeros((10, 8)), y=np.zeros(10))
-    monkeypatch.setattr(california_housing, "_PUBLISHED", files.published(california_housing._PUBLISHED, content))
+    name = "california_housing"
+    monkeypatch.setitem(housing.PUBLISHED, name, files.published(housing.PUBLISHED[name], content))
     files.write(keras_home / "datasets", {"california_housing.npz": content + b"x"})
     with pytest.raises(DataNotFoundError, match="is not as published"):
         tables("california_housing")

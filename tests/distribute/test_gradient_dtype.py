@@ -110,12 +110,12 @@ def test_training_stays_close_and_replicas_equal(plain: keras.Model, name: str) 
     found: Any = fit(narrow)
     assert 0 < _distance(narrow, plain) < 1e-3
     np.testing.assert_allclose(found.history["loss"], plain.history.history["loss"], rtol=1e-3)
-    kept = narrow.train_function.residuals()
+    kept = narrow.train_function.extra_state()
     assert {len(value) for value in kept.values()} == {strategy.num_replicas_in_sync} and len(kept) == 6
     owned = ownership(narrow)
     assert owned is not None
     for variable in narrow.trainable_variables:
-        _, placed = owned.handed_out[id(variable)]
+        placed = owned.copies.placed(variable, variable.value)
         first, *others = (np.asarray(shard.data) for shard in placed.addressable_shards)
         for other in others:
             np.testing.assert_array_equal(other, first)
@@ -128,7 +128,7 @@ def test_nothing_but_gradients_is_rounded() -> None:
     expected, found = fit(wide), fit(narrow)
     assert found.history == expected.history
     assert _distance(narrow, wide) == 0
-    assert narrow.train_function.residuals() and not wide.train_function.residuals()
+    assert narrow.train_function.extra_state() and not wide.train_function.extra_state()
 
 
 @pytest.mark.slow
@@ -141,14 +141,14 @@ def test_one_replica_rounds_nothing() -> None:
 def _again(model: Any) -> None:
     """Trains an epoch, goes back, and trains it once more."""
     values = [np.array(v) for v in (*model.variables, *model.optimizer.variables)]
-    residuals = model.train_function.residuals()
+    residuals = model.train_function.extra_state()
     fit(model, 1)
     for variable, value in zip((*model.variables, *model.optimizer.variables), values, strict=True):
         variable.assign(value)
     owned = ownership(model)
     assert owned is not None
     # The chief's count.
-    model.train_function.restore_residuals(residuals if owned.replicas.runtime.is_chief else {})
+    model.train_function.restore_extra_state(residuals if owned.replicas.runtime.is_chief else {})
     fit(model, 1)
 
 
@@ -263,7 +263,7 @@ def workers() -> dict[str, Any]:
     model = model_of(strategy)
     fit(model, 1)
     _again(model)
-    kept = model.train_function.residuals()
+    kept = model.train_function.extra_state()
     return {f"weight {i}": w for i, w in enumerate(model.get_weights())} | {f"residual {i}": v for i, v in kept.items()}
 
 
@@ -292,7 +292,7 @@ def test_workers_must_have_the_same_lowerings_and_options(monkeypatch: pytest.Mo
         def __init__(self) -> None:
             self.values: list[Any] = []
 
-        def demand_same(self, topic: str, value: Any, advice: str) -> None:
+        def check_same(self, topic: str, value: Any, advice: str) -> None:
             assert topic == "strategy options" and "settings in the environment" in advice
             self.values.append(value)
 

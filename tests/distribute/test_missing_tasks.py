@@ -52,7 +52,7 @@ WAYS = {
     "killed": (signal.SIGKILL, "worker 1 has gone: its process ended"),
     "program": (
         signal.SIGSTOP,
-        "sign of life at least every 2 s (LOCKSTEP_SILENCE_TIMEOUT). worker 1 does not",
+        "heartbeat at least every 2 s (LOCKSTEP_SILENCE_TIMEOUT). worker 1 does not",
     ),
     "leaves": (None, "Every task must make the same calls. worker 1 ended its program while worker 0 is in "),
 }

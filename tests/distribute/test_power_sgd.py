@@ -55,7 +55,7 @@ def test_replicas_stay_equal_and_what_is_kept_outlasts_fit() -> None:
     fit(parts, 1)
     bfloat16._again(parts)
     assert _distance(parts, whole) == 0
-    kept = whole.train_function.residuals()
+    kept = whole.train_function.extra_state()
     # Two kernels, how many steps there were, and a factor of each.
     assert {name: v.shape for name, v in kept.items()} == {
         "0": (4, 6, 9),
@@ -71,7 +71,7 @@ def test_replicas_stay_equal_and_what_is_kept_outlasts_fit() -> None:
     owned = bfloat16.ownership(whole)
     assert owned is not None
     for variable in whole.trainable_variables:
-        _, placed = owned.handed_out[id(variable)]
+        placed = owned.copies.placed(variable, variable.value)
         first, *others = (np.asarray(shard.data) for shard in placed.addressable_shards)
         for other in others:
             np.testing.assert_array_equal(other, first)
@@ -89,13 +89,13 @@ def test_backups_hold_it_for_other_replicas_too(tmp_path: Path, count: int) -> N
     fit(whole, 2)
     with pytest.raises(RuntimeError, match="power cut"):
         fit(cut, 2, [BackupAndRestore(tmp_path, save_freq=3), _Stops()])
-    saved = cut.train_function.residuals()
+    saved = cut.train_function.extra_state()
     fit(resumed, 2, [BackupAndRestore(tmp_path, save_freq=3)])
     if count == 4:
         assert _distance(resumed, whole) == 0
     else:
-        resumed.train_function.restore_residuals(saved)
-        shared = resumed.train_function.residuals()
+        resumed.train_function.restore_extra_state(saved)
+        shared = resumed.train_function.extra_state()
         np.testing.assert_allclose(shared["0"].sum(0), saved["0"].sum(0), atol=1e-6)
         np.testing.assert_array_equal(shared["common/0"], saved["common/0"])
         # Other replicas have other shares of each batch, and so other residuals; their sums follow the same course.
@@ -109,9 +109,9 @@ def test_another_rank_begins_with_the_residuals_of_the_last() -> None:
     other.set_weights(model.get_weights())
     other.make_train_function()
     fit(other, 1)
-    other.train_function.restore_residuals(model.train_function.residuals())
+    other.train_function.restore_extra_state(model.train_function.extra_state())
     fit(other, 1)
-    assert other.train_function.residuals()["common/0"] == 2
+    assert other.train_function.extra_state()["common/0"] == 2
 
 
 def test_scales_of_losses_may_change() -> None:
@@ -169,7 +169,7 @@ def workers() -> dict[str, Any]:
     model = model_of(ls.distribute.MultiWorkerMirroredStrategy(communication_options=options))
     fit(model, 1)
     bfloat16._again(model)
-    kept = model.train_function.residuals()
+    kept = model.train_function.extra_state()
     return {f"weight {i}": w for i, w in enumerate(model.get_weights())} | {f"kept {i}": v for i, v in kept.items()}
 
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lockstep._engine.step import same_program
-from lockstep._engine.step.jaxpr_lines import Line, lines_of
+from lockstep._engine.step import program_digest
+from lockstep._engine.step.program_digest import Line, jaxpr_lines
 from tests.support.cluster import Cluster, environment, shared
 
 pair = shared(2)
@@ -68,7 +68,7 @@ def _lines(source: str, path: str, factor: Any) -> str:
     names: dict[str, Any] = {"jax": jax, "jnp": jnp, "factor": factor}
     exec(compile(source, path, "exec"), names)
     record = jax.make_jaxpr(names["step"])(np.ones((2, 2), np.float32))
-    return "\n".join(line.text for line in lines_of([record]))
+    return "\n".join(line.text for line in jaxpr_lines([record]))
 
 
 _SOURCE = """
@@ -104,7 +104,8 @@ def test_lines_are_the_same_wherever_and_whenever_a_record_is_made() -> None:
 def test_sets_have_one_order_in_every_process() -> None:
     """Python orders a set of names by hashes that differ from process to process."""
     script = (
-        "import lockstep, jax, jax.numpy as jnp; from lockstep._engine.step.jaxpr_lines import _text;"
+        "import lockstep, jax, jax.numpy as jnp; "
+        "from lockstep._engine.step.program_digest import _parameter_text as _text;"
         "print(_text(frozenset('abcdefgh'), []), _text({'b': {'x', 'y'}, 'a': jax.devices()[0]}, []))"
     )
     command = [sys.executable, "-c", script]
@@ -122,7 +123,7 @@ def test_the_part_of_the_model_and_the_line_are_named() -> None:
         with jax.named_scope("hidden"):
             return jnp.tanh(x)
 
-    line = next(x for x in lines_of([jax.make_jaxpr(step)(1.0)]) if x.text.startswith("tanh"))
+    line = next(x for x in jaxpr_lines([jax.make_jaxpr(step)(1.0)]) if x.text.startswith("tanh"))
     assert line.place == f"hidden, test_same_program.py:{step.__code__.co_firstlineno + 2}"
 
 
@@ -137,7 +138,7 @@ def test_the_first_difference_of_long_programs_is_found(odd: int) -> None:
         def __init__(self, number: int) -> None:
             self.number = number
 
-        def agree(self, topic: str, value: Any) -> list[Any]:
+        def all_gather_object(self, topic: str, value: Any) -> list[Any]:
             answers[self.number] = value
             barrier.wait(10)
             found = list(answers)
@@ -145,5 +146,5 @@ def test_the_first_difference_of_long_programs_is_found(odd: int) -> None:
             return found
 
     with ThreadPoolExecutor(2) as pool:
-        futures = [pool.submit(same_program._first_different, Task(i), "it", lines[i]) for i in range(2)]  # type: ignore[arg-type]
+        futures = [pool.submit(program_digest._first_different, Task(i), "it", lines[i]) for i in range(2)]  # type: ignore[arg-type]
         assert [f.result() for f in futures] == [odd, odd]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lockstep import estimator
-from lockstep.checkpoint import _writing
+from lockstep.checkpoint import _archive
 from lockstep.data import Dataset
 from lockstep.errors import LockstepError, Preempted
 from lockstep.estimator import train
@@ -117,7 +117,7 @@ def chief_saves(strategy: Any, directory: str) -> dict[str, np.ndarray]:
 
 def full_disk(strategy: Any, directory: str) -> dict[str, np.ndarray]:
     """From the second checkpoint on, nothing can be written."""
-    write = _writing.write
+    write = _archive.write
 
     def failing(file: str, step: int, *rest: Any) -> None:
         if step > 0:
@@ -127,7 +127,7 @@ def full_disk(strategy: Any, directory: str) -> dict[str, np.ndarray]:
     config = estimator.RunConfig(train_distribute=strategy, tf_random_seed=5, save_checkpoints_steps=4)
     trained, hook = estimator.Estimator(model_fn, directory, config), Interrupts(None, "")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(LockstepError) as caught:
-        patch.setattr(_writing, "write", failing)
+        patch.setattr(_archive, "write", failing)
         trained.train(lambda: input_fn(strategy, "plain")().repeat(), hooks=[hook], steps=1000)
     steps = np.asarray(len(hook.seen))
     return {"type": np.asarray(caught.typename), "text": np.asarray(str(caught.value)), "steps": steps}

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from lockstep.data import Dataset
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
-from lockstep.estimator._input_fns.numpy_input import numpy_input_fn
-from lockstep.estimator._input_fns.pandas_input import pandas_input_fn
-from lockstep.estimator._input_fns.returned import OneShotIterator, dataset_of
+from lockstep.estimator._input_fns.arrays import numpy_input_fn, pandas_input_fn
+from lockstep.estimator._input_fns.source import OneShotIterator, dataset_of
 
 
 def lists(dataset: Dataset) -> list[Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.data import Dataset
 from lockstep.errors import ArgumentError
-from lockstep.estimator._input_fns.pandas_input import pandas_input_fn
+from lockstep.estimator._input_fns.arrays import pandas_input_fn
 
 pandas: Any = pytest.importorskip("pandas")
 

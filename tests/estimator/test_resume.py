@@ -12,7 +12,7 @@ import pytest
 
 import lockstep as ls
 from lockstep import checkpoint, estimator
-from lockstep.checkpoint import _writing
+from lockstep.checkpoint import _archive
 from lockstep.errors import CheckpointError
 from tests.estimator import small
 from tests.estimator.resuming import Interrupted, Interrupts, run
@@ -105,14 +105,14 @@ def test_row_16_a_damaged_checkpoint_is_passed_over(
 
 
 def test_row_17_a_save_that_fails_stops_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = _writing.write
+    write = _archive.write
 
     def failing(file: str, step: int, *rest: Any) -> None:
         if step >= 8:
             raise OSError(errno.ENOSPC, "No space left on device")
         write(file, step, *rest)
 
-    monkeypatch.setattr(_writing, "write", failing)
+    monkeypatch.setattr(_archive, "write", failing)
     config = estimator.RunConfig(save_checkpoints_steps=4)
     hook = Interrupts(None, "")
     endless = small.line(tmp_path, config)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
-from lockstep._engine.runtime import gpus
+from lockstep._engine.runtime import local_devices
 from lockstep.cluster_resolver import ClusterSpec, SimpleClusterResolver
 from lockstep.errors import ArgumentError, ClusterSpecError, UnsupportedError
 from lockstep.estimator._run_config import REPLACEABLE, DistributeConfig, RunConfig
@@ -464,13 +464,13 @@ def test_growth_too_late_is_said(caplog: pytest.LogCaptureFixture, monkeypatch: 
 
 
 def test_no_gpus_are_asked_for_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpus, "count", lambda: 0)
+    monkeypatch.setattr(local_devices, "gpu_count", lambda: 0)
     settings = ConfigProto(device_count={"GPU": 0})
     assert RunConfig(session_config=settings).session_config.device_count == {"GPU": 0}  # type: ignore[union-attr]
 
 
 def test_no_gpus_are_refused_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpus, "count", lambda: 2)
+    monkeypatch.setattr(local_devices, "gpu_count", lambda: 2)
     with pytest.raises(UnsupportedError, match=r"device_count must be .*JAX_PLATFORMS"):
         ConfigProto(device_count={"GPU": 0})
 

@@ -10,10 +10,12 @@ import pytest
 
 from lockstep._text import words
 from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.estimator._estimator_spec import EstimatorSpec, Scaffold
 from lockstep.estimator._export.exporters import Exporter
 from lockstep.estimator._hooks import CheckpointSaverListener, SessionRunHook
+from lockstep.estimator._mode_keys import ModeKeys
 from lockstep.estimator._model_fn.records import GroupOp, MetricOp, TrainOp, group
-from lockstep.estimator._specs import EstimatorSpec, EvalSpec, ModeKeys, Scaffold, TrainSpec
+from lockstep.estimator._train_and_evaluate import EvalSpec, TrainSpec
 
 LOSS = jnp.asarray(0.5)
 

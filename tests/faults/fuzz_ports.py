@@ -24,7 +24,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lockstep._engine.runtime import handshake
+from lockstep._engine.runtime import authentication
 from tests.support.cluster import environment, tf_configs
 
 SECRET = "of a cluster that is fuzzed"
@@ -34,8 +34,8 @@ _PROGRAM = """
 from __future__ import annotations
 import os, sys
 if os.environ.get("FUZZ_APART"):
-    from lockstep._engine.runtime import door
-    door._boot = lambda: os.environ["TF_CONFIG"].encode()
+    from lockstep._engine.runtime import unix_sockets
+    unix_sockets._boot = lambda: os.environ["TF_CONFIG"].encode()
 import hashlib
 import numpy as np
 import lockstep as ls
@@ -199,15 +199,15 @@ def payload(random: random.Random) -> tuple[str, bytes]:
         "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + random.randbytes(500),
         "SSH": b"SSH-2.0-OpenSSH_9.9\r\n",
         "pickle": b"cos\nsystem\n(S'touch /tmp/pwned'\ntR.",
-        "greeting": handshake.greeting(nonce),
-        "half a greeting": handshake.greeting(nonce)[: random.randrange(1, 40)],
+        "greeting": authentication.nonce_line(nonce),
+        "half a greeting": authentication.nonce_line(nonce)[: random.randrange(1, 40)],
         "long line": b"x" * random.randrange(500, 4000),
         "deep JSON": b"[" * random.randrange(100, 400) + b"\n",
-        "wrong types": handshake.line({"lockstep": [2], "nonce": {"a": None}}),
-        "hello at once": handshake.greeting(nonce) + handshake.line(sealed),
-        "hello": handshake.line(sealed),
-        "wrong hello": handshake.line({"says": json.dumps({**hello, "process": "1"}), "proof": ""}),
-        "of another cluster": handshake.line({"says": json.dumps({**hello, "process": 99}), "proof": ""}),
+        "wrong types": authentication.line({"lockstep": [2], "nonce": {"a": None}}),
+        "hello at once": authentication.nonce_line(nonce) + authentication.line(sealed),
+        "hello": authentication.line(sealed),
+        "wrong hello": authentication.line({"says": json.dumps({**hello, "process": "1"}), "proof": ""}),
+        "of another cluster": authentication.line({"says": json.dumps({**hello, "process": 99}), "proof": ""}),
     }
     name = random.choice(sorted(kinds))
     return name, kinds[name]
@@ -251,10 +251,10 @@ def _connect(place: tuple[str, int], rng: random.Random, held: list[socket.socke
     with contextlib.suppress(OSError):
         if kind in ("hello", "wrong hello", "of another cluster"):
             sock.settimeout(1.0)
-            sock.sendall(handshake.greeting("0" * 32))
+            sock.sendall(authentication.nonce_line("0" * 32))
             sock.recv(1000)
             # Right where there is no secret.
-            sock.sendall(handshake.line({"says": "{}", "proof": ""}))
+            sock.sendall(authentication.line({"says": "{}", "proof": ""}))
             sock.recv(1000)
         sock.sendall(data)
     if rng.random() < 0.05:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from lockstep._engine.runtime.report import Reporter
+from lockstep._engine.runtime.rendezvous_client import RendezvousClient
 from lockstep.errors import MissingTaskError
 from tests.engine.runtime.test_rendezvous import arrival, error_of, hello, roll_of
 
@@ -23,7 +23,7 @@ def test_07_who_is_missing_is_named_with_its_address_and_in_time() -> None:
 def test_07_a_first_task_that_is_missing_is_named_too() -> None:
     roll = roll_of(2)
     try:
-        Reporter(roll, 1, hello(roll, 1)).report(0.3)
+        RendezvousClient(roll, 1, hello(roll, 1)).report(0.3)
     except MissingTaskError as error:
         assert f"Missing: {roll.describe([0])}" in str(error)
     else:

@@ -51,7 +51,7 @@ def test_10_the_field_the_value_and_a_correct_example_are_named(name: str, monke
     ids=["deep lists", "deep objects", "a long number", "a long name", "a long job"],
 )
 def test_10_bombs_are_refused_shortly(bomb: str) -> None:
-    from lockstep.cluster_resolver._tfconfig import parse_tf_config
+    from lockstep.cluster_resolver._tf_config import parse_tf_config
 
     began = time.monotonic()
     with pytest.raises(ClusterSpecError) as error:

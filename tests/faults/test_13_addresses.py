@@ -8,8 +8,8 @@ import socket
 
 import pytest
 
-from lockstep._engine.runtime import addresses, join, listening
-from lockstep._engine.runtime.waiting import Waiting
+from lockstep._engine.runtime import addresses, join
+from lockstep._engine.runtime.limits import Deadline
 from lockstep.errors import AddressError
 from tests.support.cluster import free_ports
 
@@ -18,18 +18,18 @@ def test_13_a_port_in_use_is_told_at_once_with_its_address() -> None:
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(AddressError, match=r"Address already in use\. If another program") as error:
-            listening.listen(address, "worker 0", [], Waiting(10.0))
+            addresses.listen(address, "worker 0", [], Deadline(10.0))
     assert address in str(error.value)
 
 
 def test_13_a_name_that_does_not_resolve_is_told_with_what_to_do() -> None:
     with pytest.raises(AddressError, match="Correct the address in the cluster description"):
-        addresses.resolve("no-such-host.invalid:1", "worker 0", Waiting(0.0))
+        addresses.resolve("no-such-host.invalid:1", "worker 0", Deadline(0.0))
 
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "::1"])
 def test_13_only_the_interface_that_is_named_is_bound(ip: str) -> None:
-    (server,) = listening.listen(addresses.join_host(ip, free_ports(1)[0]), "worker 0", [], Waiting(10.0))
+    (server,) = addresses.listen(addresses.join_host(ip, free_ports(1)[0]), "worker 0", [], Deadline(10.0))
     with contextlib.closing(server):
         assert server.getsockname()[0] == ip
 

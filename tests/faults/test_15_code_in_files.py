@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from lockstep import checkpoint, errors, estimator, saved_model, summary
-from lockstep._engine.runtime import handshake
-from lockstep._engine.runtime.cache_directory import UnsafeDirectory, private_directory
+from lockstep._engine.runtime import authentication
+from lockstep._engine.runtime.compile_cache import UnsafeDirectory, private_directory
 from lockstep.checkpoint._names import file_of
 from lockstep.data import TFRecordDataset
 from lockstep.data._files.tfrecord import masked_crc
-from lockstep.datasets import _archive, _mnist
+from lockstep.datasets import _location, _mnist
 from lockstep.saved_model import _arrays
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "lockstep"
@@ -198,7 +198,7 @@ def test_15_archives_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.Monkey
             member = tarfile.TarInfo(f"special-{kind!r}")
             member.type, member.linkname = kind, "/etc/passwd"
             archive.addfile(member)
-    found = _archive.read_members(content.getvalue(), lambda name: True, "an archive")
+    found = _location.read_members(content.getvalue(), lambda name: True, "an archive")
     assert set(found) == {"../outside", "/tmp/lockstep-outside", "inside"}
     assert not (tmp_path.parent / "outside").exists() and not Path("/tmp/lockstep-outside").exists()
     assert list(tmp_path.iterdir()) == []
@@ -228,7 +228,7 @@ def test_15_an_export_is_described_by_json_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"cos\nsystem\n(S'true'\ntR.\n", b'{"__reduce__": 1', b"[" * 100_000, b"9" * 10_000])
 def test_15_lines_between_tasks_are_json_objects_or_nothing(data: bytes) -> None:
-    assert handshake.parse(data) is None
+    assert authentication.parse(data) is None
 
 
 def test_15_compiled_programs_lie_where_nobody_else_can_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,8 @@ from typer.main import get_command
 import lockstep._launch
 from lockstep._launch.cli import app
 from lockstep._launch.launcher import launch
-from lockstep._launch.options import Options
-from lockstep._launch.ports import Reservation
-from lockstep._launch.program import _FLAGS, shield_module
+from lockstep._launch.options import _FLAGS, Options, shield_module
+from lockstep._launch.task import Reservation
 from lockstep.errors import AddressError, ArgumentError
 from tests.launch.staging import Stage
 

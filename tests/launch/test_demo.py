@@ -13,7 +13,7 @@ import keras
 # isort: split
 import pytest
 
-from lockstep._launch.demo import PROGRAM
+from lockstep._launch.cli import PROGRAM
 from lockstep.datasets import load_mnist
 from tests.launch.staging import SOURCES, Stage
 

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep._launch.ansi import clip, coloured, plain
-from lockstep._launch.lines import LineBuffer
-from lockstep._launch.outlet import Outlet
+from lockstep._launch.console import Outlet, clip, coloured, plain
+from lockstep._launch.output import LineBuffer
 
 OUTPUT = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b"\b", "é".encode(), b"\xff", b"\x1b[1m"])).map(b"".join)
 

@@ -38,7 +38,7 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
         },
     ),
     (
-        "The cache of compiled programs is written by the first process alone: see `cache_writes`.",
+        "The cache of compiled programs is written by the first process alone: see `compile_cache`.",
         {
             "jax._src.compilation_cache.put_executable_and_time": (
                 "function (cache_key, module_name, executable, backend, compile_time)"
@@ -77,6 +77,7 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
             "keras.src.backend.jax.trainer.JAXTrainer": "class ()",
             "keras.src.backend.jax.trainer.JAXTrainer.__init__": "function (self)",
             "keras.src.backend.jax.trainer.JAXTrainer._eval_epoch_iterator": "attribute",
+            "keras.src.trainers.trainer.Trainer": "class ()",
             "keras.src.trainers.trainer.Trainer.compile": (
                 "function (self, optimizer, loss, loss_weights, metrics, weighted_metrics, run_eagerly, "
                 "steps_per_execution, jit_compile, auto_scale_loss)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lockstep.summary._pictures import as_bytes
+from lockstep.summary._protos import as_bytes
 
 NAN, INF = float("nan"), float("inf")
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.step.replicas import Replicas
-from lockstep.estimator._model_fn.function import Data, ModelFunction
-from lockstep.estimator._model_fn.outputs import Selection
+from lockstep.estimator._model_fn.function import Data, ModelFunction, Selection
 from lockstep.estimator._model_fn.steps import evaluate_step, train_step
 from lockstep.estimator._model_fn.variables import Variables
 

@@ -110,13 +110,11 @@ def test_keras_layers_are_trained(strategy: Any) -> None:
 
 
 def test_short_steps_go_together(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lockstep._engine.step.program import CompiledProgram
+    from lockstep._engine.step.program import StepProgram
 
     sizes: list[int] = []
-    run = CompiledProgram.run
-    monkeypatch.setattr(
-        CompiledProgram, "run", lambda self, s, placed: sizes.append(placed.steps) or run(self, s, placed)
-    )
+    run = StepProgram.run
+    monkeypatch.setattr(StepProgram, "run", lambda self, s, placed: sizes.append(placed.steps) or run(self, s, placed))
     state = Program(counting, strategy).fit(zero(), numbers(400), verbose=0)
     assert (int(state["steps"]), float(state["sum"])) == (100, 400 * 399 / 2)
     assert sum(sizes) == 100

@@ -1,7 +1,7 @@
 """Additions for CPUs, each kept for its figures; without this package everything runs on XLA and Gloo. Private.
 
     lowerings          operations in place of those that XLA computes slowly
-    compiler_options   an option of XLA's compiler for loops
+    backend            registers these, and an option of XLA's compiler for loops
     shared_memory      the all-reduce between processes of one machine
     partitioner        divides steps so that their sums can take it
 

@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from lockstep._launch.demo import demo
 from lockstep._launch.launcher import launch
-from lockstep._launch.program import shield_module
+from lockstep._launch.options import shield_module
 from lockstep.errors import LockstepError
 
 app = typer.Typer(name="lockstep", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -106,11 +105,25 @@ def run(
     raise typer.Exit(code)
 
 
-app.command()(demo)
+# In a checkout a link to examples/mnist.py, in an installed package a copy of it.
+PROGRAM = Path(__file__).parent / "programs" / "mnist.py"
+
+
+@app.command()
+def demo(
+    workers: Annotated[int, typer.Option(metavar="N", help="Number of worker tasks.")] = 2,
+    epochs: Annotated[int, typer.Option(metavar="E", min=1, help="Passes over the training images.")] = 3,
+    output_dir: Annotated[Path, typer.Option(metavar="DIR", help="Where the trained model is saved.")] = Path(
+        "runs/mnist"
+    ),
+) -> None:
+    """Train a small network on MNIST on several workers of this machine, or on a sample of it without network."""
+    arguments = ["--epochs", str(epochs), "--output-dir", str(output_dir)]
+    raise typer.Exit(launch([str(PROGRAM), *arguments], workers=workers))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit; wrong arguments exit with code 2 and a message, without a traceback."""
+    """Runs the command line and exit; wrong arguments exit with code 2 and a message, without a traceback."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         app(shield_module(arguments), prog_name="lockstep")

@@ -7,11 +7,12 @@ import os
 from lockstep._launch.child import Child
 from lockstep._launch.console import Console
 from lockstep._launch.options import Options
-from lockstep._launch.progress_file import ProgressRecord
+from lockstep._launch.task_files import ProgressRecord
 
+# Seconds; as for restarts of all tasks.
 _LONGEST_DELAY = 60.0
+# Seconds in which a failure of the training shows that an evaluator ended because of it.
 _SHORTEST_DELAY = 1.0
-"""Seconds in which a failure of the training shows that an evaluator ended because of it."""
 _SILENCE, _LEAVE = ("LOCKSTEP_SILENCE_TIMEOUT", 60.0), ("LOCKSTEP_LEAVE_TIMEOUT", 3600.0)
 
 
@@ -36,13 +37,14 @@ class Standby:
         }
 
     def will_restart(self, child: Child) -> bool:
-        """Return whether the evaluator is started in place of `child`, sooner or later."""
+        """Returns whether the evaluator is started in place of `child`, sooner or later."""
         return child.has_failed and self._left[child.was_preempted] > 0
 
     def is_due(self, child: Child, now: float, *, is_training: bool) -> bool:
-        """Return whether to start the evaluator in place of `child` now."""
+        """Returns whether to start the evaluator in place of `child` now."""
         if not child.is_gone or not self.will_restart(child):
             return False
+        # A moment later, so that a failure of the training that it ended because of is seen before.
         if self._failed is None or self._failed[0] is not child:
             self._failed = child, now
         if now < self._failed[1] + (_SHORTEST_DELAY if child.was_preempted else self._delay):
@@ -51,6 +53,7 @@ class Standby:
         if not child.was_preempted:
             self._delay = min(2 * self._delay, _LONGEST_DELAY)
         left = self._left[child.was_preempted]
+        # Noted at each restart, because nothing else shows that evaluations are missing.
         doing = "The training goes on." if is_training else "The workers have finished."
         self._console.note(f"Starting {child.task} again; {left} more times at most. {doing}")
         return True
@@ -71,7 +74,7 @@ class Timeouts:
         self._dispatches = -1
 
     def expiry(self, child: Child, progress: ProgressRecord | None, now: float, *, is_training: bool) -> str:
-        """Return which limit `child` has exceeded, and by what; nothing while it has not."""
+        """Returns which limit `child` has exceeded, and by what; nothing while it has not."""
         if child is not self._child:
             self._child, self._stopped_at, self._waiting_since = child, None, None
         if not child.is_stopped:
@@ -83,6 +86,7 @@ class Timeouts:
                 f"{child.task} (process {child.group}) has been stopped, by SIGSTOP or a terminal, for "
                 f"{self._silence:g} s ({_SILENCE[0]})"
             )
+        # While the workers train an evaluator may wait for a checkpoint as long as it likes.
         if is_training or self._has_gone_on(progress):
             self._waiting_since = None
         if self._waiting_since is None:
@@ -100,9 +104,9 @@ class Timeouts:
 
 
 def _limit(variable: str, default: float) -> float:
-    """Return the limit that the tasks have; one that is no number of seconds is for them to refuse."""
+    """Returns the limit that the tasks have."""
     try:
         seconds = float(os.environ.get(variable) or default)
     except ValueError:
-        return default
+        return default  # The tasks refuse it, and say so.
     return seconds if seconds > 0 else default

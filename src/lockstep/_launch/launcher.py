@@ -6,18 +6,15 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from lockstep._launch.child import adopting_orphans
 from lockstep._launch.console import Console
-from lockstep._launch.gang import Equipment
-from lockstep._launch.generations import Generations
-from lockstep._launch.interrupts import Interrupts
-from lockstep._launch.kinship import adopting_orphans
-from lockstep._launch.log_files import open_logs
-from lockstep._launch.options import Options
-from lockstep._launch.ports import Reservation
-from lockstep._launch.program import command_of
-from lockstep._launch.task import tasks_of
+from lockstep._launch.options import Options, command_of
+from lockstep._launch.output import open_logs
+from lockstep._launch.restarts import Attempts
+from lockstep._launch.supervisor import Interrupts, Launch
+from lockstep._launch.task import Reservation, tasks_of
+from lockstep._launch.task_files import Workspace
 from lockstep._launch.warden import Warden
-from lockstep._launch.workspace import Workspace
 
 
 def launch(
@@ -36,7 +33,7 @@ def launch(
     restart_delay: float = 1.0,
     report: str | os.PathLike[str] | None = None,
 ) -> int:
-    """Run `program` as the tasks of one cluster, show their output, and return the exit code of the run.
+    """Runs `program` as the tasks of one cluster, show their output, and return the exit code of the run.
 
     Args:
         program: A script, or "-m" and a module, followed by its arguments.
@@ -78,11 +75,10 @@ def launch(
         restart_delay=restart_delay,
         report=None if report is None else Path(report),
     )
-    return _launch(command_of(program), options)
-
-
-def _launch(command: Sequence[str], options: Options) -> int:
+    command = command_of(program)
     tasks = tasks_of(options)
+    # Closed in reverse order. The warden goes first: it kills processes that are left, before their files are removed;
+    # orphans are adopted until then, and a signal is collected until all is closed.
     with (
         Reservation(len(tasks), options.port_base) as ports,
         Interrupts() as interrupts,
@@ -91,5 +87,5 @@ def _launch(command: Sequence[str], options: Options) -> int:
         Workspace() as workspace,
         Warden(workspace.path) as warden,
     ):
-        equipment = Equipment(options, command, Console(os.environ), logs, warden, interrupts)
-        return Generations(equipment, workspace).run(ports)
+        shared = Launch(options, command, Console(os.environ), logs, warden, interrupts)
+        return Attempts(shared, workspace).run(ports)

@@ -1,24 +1,30 @@
-"""The options of a launch, checked at construction."""
+"""Options of a launch, checked at construction, and the program that each task runs."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.errors import ArgumentError
 
 _LAST_PORT = 65535
+# Options of `lockstep run` that take no value.
+_FLAGS = frozenset({"--evaluator", "--help"})
 _GRACE_VARIABLE = "LOCKSTEP_GRACE"
+# Seconds that a task gives itself to end in order, unless LOCKSTEP_GRACE says otherwise.
 _TASKS_GRACE = 25.0
-"""Seconds that a task gives itself to end in order, unless LOCKSTEP_GRACE says otherwise."""
+# Beyond the tasks' own grace, so that they end by themselves and say why.
 _SPARE = 5.0
+# After a failure nothing is saved any more: the others only have to report.
 _AFTER_FAILURE = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What to start: `workers` tasks, maybe an evaluator, and the settings that each of them gets."""
+    """Options of a launch: `workers` tasks, maybe an evaluator, and the settings that each of them gets."""
 
     workers: int
     evaluator: bool = False
@@ -26,6 +32,7 @@ class Options:
     port_base: int | None = None
     log_dir: Path | None = None
     join_timeout: float | None = None
+    # Seconds for the others to fail by themselves: the root cause may report later than its consequences.
     settle: float = 1.0
     grace: float | None = None
     max_restarts: int = 0
@@ -35,12 +42,12 @@ class Options:
 
     @property
     def restarts(self) -> bool:
-        """Whether tasks are started again after any failure."""
+        """Returns whether tasks are started again after any failure."""
         return self.max_restarts > 0 or self.preemptions > 0
 
     @property
     def preemptions(self) -> int:
-        """How often the tasks are started again after they were asked to end."""
+        """The number of restarts after the tasks were asked to end."""
         return self.max_restarts if self.max_preemptions is None else self.max_preemptions
 
     @property
@@ -51,10 +58,15 @@ class Options:
     @property
     def end_grace(self) -> float:
         """Seconds from asking a task to end, because somebody wants it to, until it is killed."""
-        return _tasks_grace() + _SPARE if self.grace is None else self.grace
+        if self.grace is not None:
+            return self.grace
+        try:
+            return float(os.environ.get(_GRACE_VARIABLE, _TASKS_GRACE)) + _SPARE
+        except ValueError:
+            return _TASKS_GRACE + _SPARE  # The tasks refuse it, and say so.
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be started."""
+        """Refuses options that cannot be honoured."""
         _check_count("--workers", self.workers, "the number of worker tasks")
         _check_count("--devices-per-worker", self.devices_per_worker, "the number of devices of each worker")
         _check_seconds("--join-timeout", self.join_timeout)
@@ -62,7 +74,12 @@ class Options:
         _check_not_negative("--max-restarts", self.max_restarts, "how often to start all tasks again after a failure")
         _check_not_negative("--max-preemptions", self.max_preemptions, "how often to do so after exit code 143")
         _check_not_negative("--restart-delay", self.restart_delay, "the seconds before the first repeated restart")
-        _check_ports(self.port_base, self.workers)
+        last = _LAST_PORT + 1 - self.workers
+        if self.port_base is not None and not 1 <= self.port_base <= last:
+            raise ArgumentError(
+                f"--port-base must leave {self.workers} ports between 1 and {_LAST_PORT}, received {self.port_base}. "
+                f"Give a port from 1 to {last}, or leave it out to have free ports picked."
+            )
 
 
 def _check_count(name: str, count: int | None, meaning: str) -> None:
@@ -75,22 +92,34 @@ def _check_not_negative(name: str, number: float | None, meaning: str) -> None:
         raise ArgumentError(f"{name} must be at least 0, received {number}. Give {meaning}.")
 
 
-def _tasks_grace() -> float:
-    """What the tasks will find; one that is no number of seconds is for them to refuse."""
-    try:
-        return float(os.environ.get(_GRACE_VARIABLE, _TASKS_GRACE))
-    except ValueError:
-        return _TASKS_GRACE
-
-
 def _check_seconds(name: str, seconds: float | None) -> None:
     if seconds is not None and not 0 < seconds < float("inf"):
         raise ArgumentError(f"{name} must be more than 0 seconds, received {seconds}. Leave it out for the default.")
 
 
-def _check_ports(base: int | None, count: int) -> None:
-    if base is not None and not 1 <= base <= _LAST_PORT + 1 - count:
+def shield_module(arguments: Sequence[str]) -> list[str]:
+    """Puts `--` before the `-m` of `lockstep run`, so that, as with Python, what follows is not read as options."""
+    # Typer would take an option of the module, such as --workers, for one of its own.
+    position = 1
+    while position < len(arguments) and arguments[position].startswith("-") and arguments[position] != "--":
+        if arguments[position] == "-m":
+            return [*arguments[:position], "--", *arguments[position:]]
+        position += 1 if arguments[position] in _FLAGS or "=" in arguments[position] else 2
+    return list(arguments)
+
+
+def command_of(program: Sequence[str]) -> list[str]:
+    """Returns the command of a task, this interpreter running `program`; refuses a program that is not there."""
+    if not program:
+        raise ArgumentError("A task needs a program to run, received none. Give a script, or -m and a module.")
+    if program[0] == "-m":
+        if len(program) < 2:
+            raise ArgumentError(
+                "-m must be followed by the name of a module, received nothing. Give -m package.module."
+            )
+    elif not Path(program[0]).exists():
         raise ArgumentError(
-            f"--port-base must leave {count} ports between 1 and {_LAST_PORT}, received {base}. "
-            f"Give a port from 1 to {_LAST_PORT + 1 - count}, or leave it out to have free ports picked."
+            f"The script must be an existing file, received {program[0]!r}, looked for in {Path.cwd()}. "
+            "Check its path; options of lockstep run come before the script."
         )
+    return [sys.executable, *program]

@@ -1,22 +1,217 @@
-"""Watches the tasks of a run until all are gone, and decides when to end them."""
+"""Supervises the tasks of one attempt: they start together, and none outlives the others' failure."""
 
 from __future__ import annotations
 
+import os
+import secrets
 import signal
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import FrameType, TracebackType
+from typing import Any, Self
 
-from lockstep._launch.child import Child
+from lockstep._launch.child import Child, spawn
 from lockstep._launch.console import Console
-from lockstep._launch.interrupts import Interrupts
-from lockstep._launch.notes import Notes
+from lockstep._launch.evaluator import Standby, Timeouts
 from lockstep._launch.options import Options
-from lockstep._launch.pump import Pump
+from lockstep._launch.output import LogFiles, OutputMultiplexer
+from lockstep._launch.recovery import Recovery
+from lockstep._launch.root_cause import Ended, manner, root_cause
+from lockstep._launch.task import Task, environment, error_file, progress_file, tasks_of
+from lockstep._launch.task_files import ErrorRecord, ProgressRecord, Workspace, read_error, read_progress
 from lockstep._launch.warden import Warden
 
+# Seconds between two looks at the tasks: a failure is noticed within that.
 _TICK = 0.05
+# Seconds that a reader of the output has left after a signal has asked for the end.
 _LEAVING = 1.0
-"""Seconds that a reader of the output has left after a signal has asked for the end."""
+# Seconds that an evaluator may run alone without a note: most end with the workers.
+_PATIENCE = 1.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LABEL_WIDTH = len("[worker 0] ")
+# Columns of worker 0's terminal, however narrow the launcher's is: Keras' progress bar needs some.
+_NARROWEST = 20
+
+
+class Interrupts:
+    """Collects Ctrl-C, SIGTERM and SIGHUP inside its `with` block instead of being ended by them.
+
+    A signal that was ignored before, as under nohup, stays ignored. Outside the main thread nothing is collected.
+    """
+
+    def __init__(self) -> None:
+        self._received: deque[signal.Signals] = deque()
+        self._previous: dict[signal.Signals, Any] = {}
+
+    @property
+    def any(self) -> bool:
+        """Returns whether a signal waits to be taken."""
+        return bool(self._received)
+
+    def take(self) -> signal.Signals | None:
+        """Returns the earliest signal that was not taken yet, if any."""
+        return self._received.popleft() if self._received else None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+            self._previous = {number: signal.signal(number, self._receive) for number in handled}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self._received.append(signal.Signals(number))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The parts of a launch that all attempts share."""
+
+    options: Options
+    command: Sequence[str]
+    console: Console
+    logs: LogFiles
+    warden: Warden
+    interrupts: Interrupts
+    secret: str = field(default_factory=lambda: secrets.token_hex(32))
+    run_id: str = field(default_factory=lambda: secrets.token_hex(16))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Outcome of an attempt.
+
+    Attributes:
+        ends: Each task's end.
+        cause: The root cause, if a task has failed.
+        signal: The signal that has asked the launcher to end, if any.
+        progress: How far each task that trains has come, as far as they have reported.
+    """
+
+    ends: Sequence[Ended]
+    cause: Ended | None
+    signal: int | None
+    progress: Sequence[ProgressRecord]
+
+    @property
+    def code(self) -> int:
+        """The exit code of the launcher."""
+        if self.signal is not None:
+            return 128 + self.signal
+        return 0 if self.cause is None else self.cause.exit_code
+
+
+class Attempt:
+    """The tasks of one attempt and their output."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        number: int,
+        workspace: Workspace,
+        addresses: Sequence[str],
+        standby: Standby,
+        recovery: Recovery,
+    ) -> None:
+        self._launch = launch
+        self._options = launch.options
+        self._number = number
+        self._workspace = workspace
+        self._directory = workspace.attempt(number)
+        self._addresses = addresses
+        self._standby = standby
+        self._recovery = recovery
+        self._console = launch.console
+        self._output = OutputMultiplexer(self._console, launch.logs)
+        self._children: list[Child] = []
+        self._timeouts = Timeouts()
+
+    def start(self) -> None:
+        """Starts every task, workers first."""
+        sys.stdout.flush()  # A fork would write the buffered text again.
+        self._recovery.started()
+        for task in tasks_of(self._options):
+            self._children.append(self._start(task))
+
+    def run(self) -> Outcome:
+        """Shows the tasks' output until all are gone, and returns how they ended."""
+        self._supervisor = Supervisor(self._children, self._output, self._launch, self._watch)
+        self._supervisor.run()
+        ends = [self._ended(child) for child in self._children]
+        # After the reports of the tasks were read: it may take as long as the reader of the output.
+        self._supervisor.drain()
+        return Outcome(ends, root_cause(ends), self._supervisor.interrupted, self._progress())
+
+    def close(self) -> None:
+        """Kills every task that is left, which is none after `run` has returned."""
+        for child in self._children:
+            if not child.is_gone:
+                child.kill(time.monotonic())
+        self._output.close()
+
+    def _start(self, task: Task) -> Child:
+        settings = environment(
+            task,
+            self._addresses,
+            self._options,
+            self._directory,
+            os.environ,
+            attempt=self._number,
+            secret=self._launch.secret,
+            run_id=self._launch.run_id,
+            restarts=self._standby.settings if task.is_evaluator else {},
+        )
+        # Worker 0 animates its progress on the launcher's terminal, beside its label; the others print lines.
+        columns = None
+        if task == Task("worker", 0) and self._console.is_terminal:
+            columns = max(self._console.columns - _LABEL_WIDTH, _NARROWEST)
+        process, out, err = spawn(self._launch.command, settings, self._launch.warden, columns)
+        self._output.add(task, out, err)
+        return Child(task, process, self._options.failure_grace)
+
+    def _watch(self, now: float) -> bool:
+        """Does what is due while tasks run; returns whether an evaluator is to be started again."""
+        self._workspace.restore(now)
+        self._recovery.poll(self._progress, now)
+        if self._supervisor.is_ending:
+            return False
+        evaluators = [i for i, child in enumerate(self._children) if child.task.is_evaluator]
+        return any([self._watch_evaluator(i, now) for i in evaluators])
+
+    def _watch_evaluator(self, index: int, now: float) -> bool:
+        child = self._children[index]
+        is_training = any(child.exit is None for child in self._children if not child.task.is_evaluator)
+        if self._standby.is_due(child, now, is_training=is_training):
+            for path in (error_file(child.task, self._directory), progress_file(child.task, self._directory)):
+                path.unlink(missing_ok=True)
+            self._children[index] = self._start(child.task)
+        elif child.exit is None and not child.given_up:
+            progress = None if is_training else read_progress(progress_file(child.task, self._directory))
+            if reason := self._timeouts.expiry(child, progress, now, is_training=is_training):
+                self._console.note(f"{reason}: it is killed.")
+                child.give_up(now, reason)
+        return self._standby.will_restart(child)
+
+    def _progress(self) -> list[ProgressRecord]:
+        training = [task for task in tasks_of(self._options) if not task.is_evaluator]
+        found = [read_progress(progress_file(task, self._directory)) for task in training]
+        return [record for record in found if record is not None]
+
+    def _ended(self, child: Child) -> Ended:
+        assert child.exit is not None
+        error = read_error(error_file(child.task, self._directory))
+        if child.given_up:
+            error = ErrorRecord(child.exit.at, "TimeoutError", child.given_up, f"TimeoutError: {child.given_up}", False)
+        return Ended(child.task, child.exit, error, tuple(self._output.tail(child.task)))
 
 
 class Supervisor:
@@ -25,120 +220,94 @@ class Supervisor:
     After a worker's failure the others have `settle` seconds to fail by themselves, then they are asked to end; where
     all are to be started again, they are killed. After a worker's preemption the others have the time to follow it. An
     evaluator's failure ends nothing, and an evaluator may run on after the workers, as long as it goes on.
-
-    Args:
-        children: The tasks; one that is started again takes the place of the one before.
-        pump: Carries their output.
-        console: Where remarks go.
-        interrupts: The launcher's signals.
-        warden: Outlives the launcher.
-        options: Of the launch.
-        watch: Called from time to time while tasks run; returns whether one that has ended is to be started again.
     """
 
     def __init__(
-        self,
-        children: list[Child],
-        pump: Pump,
-        console: Console,
-        interrupts: Interrupts,
-        warden: Warden,
-        options: Options,
-        watch: Callable[[float], bool],
+        self, children: list[Child], output: OutputMultiplexer, launch: Launch, watch: Callable[[float], bool]
     ) -> None:
         self.interrupted: signal.Signals | None = None
         self._children = children
-        self._pump = pump
-        self._console = console
-        self._interrupts = interrupts
-        self._warden = warden
-        self._options = options
+        self._output = output
+        self._launch = launch
+        self._console = launch.console
+        self._options = launch.options
         self._watch = watch
-        self._notes = Notes(console)
         self._end_at: float | None = None
         self._follow_until: float | None = None
         self._is_leaving = False
         self._is_start_pending = False
+        # Each is noted on the console once.
+        self._noted: set[Child] = set()
+        self._alone_since = float("inf")
+        self._has_noted_evaluator = False
 
     @property
     def is_ending(self) -> bool:
-        """Whether a failure or a signal has been seen that ends all tasks."""
+        """Returns whether a failure or a signal has been seen that ends all tasks."""
         return self._end_at is not None or self._follow_until is not None
 
     def run(self) -> None:
-        """Watch until every task is gone and its output carried."""
+        """Watches until every task is gone and its output shown."""
         while self._is_running():
-            self._pump.step(_TICK, {child.task for child in self._children if child.is_gone})
+            self._output.step(_TICK, {child.task for child in self._children if child.is_gone})
             self._poll(time.monotonic())
 
     def drain(self) -> None:
-        """Wait until what was written has been read; not for long when the user wants to leave."""
+        """Waits until the output has been read; not for long when the user wants to leave."""
         give_up_at = time.monotonic() + (_LEAVING if self._is_leaving else float("inf"))
-        while self._console.stalled and not self._interrupts.any and time.monotonic() < give_up_at:
+        while self._console.stalled and not self._launch.interrupts.any and time.monotonic() < give_up_at:
             self._console.flush(_TICK)
 
     def _is_running(self) -> bool:
         if self._is_start_pending or not all(child.is_gone for child in self._children):
             return True
-        return self._pump.is_open and not (self._is_leaving and self._console.stalled)
+        return self._output.is_open and not (self._is_leaving and self._console.stalled)
 
     def _poll(self, now: float) -> None:
         for child in self._children:
-            self._poll_child(child, now)
-        self._heed(self._interrupts.take(), now)
-        self._heed_failures(now)
+            if not child.is_gone:
+                child.poll(now)
+                if child.is_gone:
+                    self._launch.warden.discharge(child.group)
+        self._handle_signal(self._launch.interrupts.take(), now)
+        self._handle_failures(now)
         if self._is_due(now):
             self._end_all(now)
         elif self._end_at is None:
-            self._notes.evaluator(self._children, now)
+            self._note_evaluator(now)
         self._is_start_pending = self._watch(now)
-
-    def _poll_child(self, child: Child, now: float) -> None:
-        if not child.is_gone:
-            child.poll(now)
-            if child.is_gone:
-                self._warden.discharge(child.group)
 
     def _is_due(self, now: float) -> bool:
         return self._end_at is not None and now >= self._end_at
 
-    def _heed(self, received: signal.Signals | None, now: float) -> None:
+    def _handle_signal(self, received: signal.Signals | None, now: float) -> None:
         if received is None:
             return
+        # From now on a reader that does not read is not waited for.
         self._is_leaving = True
         if not self._is_due(now):
-            self._interrupt(received, now)
-        elif received == signal.SIGINT:
+            # A failure that was already ending the tasks stays the reason.
+            if self._end_at is None:
+                self.interrupted = received
+            self._end_at = now
+            self._console.note(f"Received {received.name}: ending all tasks. Ctrl-C kills them at once.")
+        elif received == signal.SIGINT:  # A second Ctrl-C, while the tasks end.
             self._each(lambda child: child.kill(now))
 
-    def _interrupt(self, received: signal.Signals, now: float) -> None:
-        """End all tasks now; a failure that was already ending them stays the reason."""
-        if self._end_at is None:
-            self.interrupted = received
-        self._end_at = now
-        self._notes.interruption(received)
-
-    def _heed_failures(self, now: float) -> None:
+    def _handle_failures(self, now: float) -> None:
         failed = [child for child in self._children if child.has_failed and not child.task.is_evaluator]
         crashed = [child for child in failed if not child.was_preempted]
         if crashed and self._end_at is None:
-            self._end_at = now + self._settle(crashed)
+            # At once if SIGKILL ended a task and all start again: no other failure can be the root cause then.
+            is_clear = any(child.exit is not None and child.exit.code == -signal.SIGKILL for child in crashed)
+            self._end_at = now + (0.0 if is_clear and self._options.restarts else self._options.settle)
         elif failed and not self.is_ending:
             self._follow_until = now + self._options.end_grace
-        if self._follow_until is not None and self._end_at is None and self._has_followed(now):
-            self._end_at = now
-        self._notes.failures(self._children, are_ending=bool(failed))
-
-    def _settle(self, crashed: list[Child]) -> float:
-        """Seconds until the others are ended: none if a signal ended a task, because that is the first cause."""
-        is_clear = any(child.exit is not None and child.exit.code == -signal.SIGKILL for child in crashed)
-        return 0.0 if is_clear and self._options.restarts else self._options.settle
-
-    def _has_followed(self, now: float) -> bool:
-        """Whether all workers have ended after one was asked to, or had the time for it."""
-        assert self._follow_until is not None
-        running = any(child.exit is None and not child.task.is_evaluator for child in self._children)
-        return not running or now >= self._follow_until
+        if self._follow_until is not None and self._end_at is None:
+            running = any(child.exit is None and not child.task.is_evaluator for child in self._children)
+            if not running or now >= self._follow_until:
+                self._end_at = now
+        self._note_failures(are_ending=bool(failed))
 
     def _end_all(self, now: float) -> None:
         if self.interrupted is not None or self._is_leaving:
@@ -152,3 +321,25 @@ class Supervisor:
         for child in self._children:
             if not child.is_gone:
                 action(child)
+
+    def _note_failures(self, *, are_ending: bool) -> None:
+        for child in self._children:
+            if child.exit is None or not child.has_failed or child in self._noted:
+                continue
+            self._noted.add(child)
+            is_first, how = len(self._noted) == 1, manner(child.exit.code)
+            if child.was_preempted and not child.task.is_evaluator:
+                consequence = "; the others follow" if is_first else ""
+                self._console.note(f"{child.task} has ended as asked: {how}{consequence}.")
+            else:
+                consequence = "; ending all tasks" if are_ending and is_first else ""
+                self._console.note(f"{child.task} failed: {how}{consequence}.")
+
+    def _note_evaluator(self, now: float) -> None:
+        """Notes what the run waits for when only an evaluator has been left for a while."""
+        running = [child.task for child in self._children if child.exit is None]
+        if running and all(task.is_evaluator for task in running):
+            self._alone_since = min(self._alone_since, now)
+        if running and now - self._alone_since > _PATIENCE and not self._has_noted_evaluator:
+            self._has_noted_evaluator = True
+            self._console.note("The workers have finished; waiting for the evaluator. Ctrl-C ends it.")

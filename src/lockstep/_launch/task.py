@@ -1,20 +1,26 @@
-"""The tasks of a launch, and what each finds in its environment."""
+"""Tasks of a launch: their names, addresses and environments."""
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Self
 
 from lockstep._launch.options import Options
+from lockstep.errors import AddressError
 
+# The exit code of a task that was asked to end, and has: 128 + SIGTERM.
 PREEMPTED = 143
-"""The exit code of a task that was asked to end, and has: 128 + SIGTERM."""
+# Threads of XLA's pool, however few devices: it runs the operations of all of them.
 _SMALLEST_POOL = 16
 _SHARE_OF_GRACE = 0.8
+_HOST = "127.0.0.1"
 # XLA allocates the memory of a program anew each time that it runs on the CPU, and glibc gives large blocks back to the
 # system at once, which then has to clear their pages again: half of the time of a step of MobileNetV2 at batch 16. Here
 # all blocks come from the one heap that never shrinks: a heap of another thread could hold none of more than 64 MB.
@@ -29,7 +35,7 @@ class Task:
     index: int
 
     def __str__(self) -> str:
-        """Return the name in labels and messages, `worker 0`."""
+        """Returns the name in labels and messages, `worker 0`."""
         return f"{self.kind} {self.index}"
 
     @property
@@ -39,23 +45,23 @@ class Task:
 
     @property
     def is_evaluator(self) -> bool:
-        """Whether the task stands beside the training: its failure does not stop the others."""
+        """Returns whether the task stands beside the training: its failure does not stop the others."""
         return self.kind == "evaluator"
 
 
 def tasks_of(options: Options) -> list[Task]:
-    """Return the tasks to start, workers first."""
+    """Returns the tasks to start, workers first."""
     workers = [Task("worker", index) for index in range(options.workers)]
     return [*workers, Task("evaluator", 0)] if options.evaluator else workers
 
 
 def error_file(task: Task, directory: Path) -> Path:
-    """Return where `task` writes what it failed of."""
+    """Returns the path of the file for the error of `task`."""
     return directory / f"{task.stem}.json"
 
 
 def progress_file(task: Task, directory: Path) -> Path:
-    """Return where `task` writes how far it is."""
+    """Returns the path of the file for the progress of `task`."""
     return directory / f"{task.stem}.progress.json"
 
 
@@ -65,76 +71,85 @@ def environment(
     options: Options,
     directory: Path,
     inherited: Mapping[str, str],
-    generation: int = 1,
+    attempt: int = 1,
     secret: str = "",
     run_id: str = "",
     restarts: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Return the environment of `task`: the inherited one, with the settings of this launch over it.
+    """Returns the environment of `task`: the inherited one, with the settings of this launch over it.
 
-    Each start of all tasks is a new generation: a task of an earlier one that still runs is refused by the others. The
-    id of the run tells what this launch leaves in a directory from what others have left there. A task that is started
+    Each start of all tasks is a new attempt: a task of an earlier one that still runs is refused by the others. The id
+    of the run tells what this launch leaves in a directory from what others have left there. A task that is started
     again by itself has settings that say how often.
     """
-    return {
-        **inherited,
-        **_device_settings(options.devices_per_worker, inherited),
-        **_join_settings(options.join_timeout),
-        **_grace_settings(options.grace, inherited),
-        **_secret_settings(secret, inherited),
-        **malloc_settings(inherited),
-        "TF_CONFIG": _tf_config(task, _cluster(tasks_of(options), addresses)),
+    # All tasks by kind: so the workers know from the start whether an evaluator belongs to them.
+    cluster: dict[str, list[str]] = {}
+    for each, address in zip(tasks_of(options), addresses, strict=True):
+        cluster.setdefault(each.kind, []).append(address)
+    settings = {
+        "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": task.kind, "index": task.index}}),
         "PYTHONUNBUFFERED": "1",
         "LOCKSTEP_ERROR_FILE": str(error_file(task, directory)),
         "LOCKSTEP_PROGRESS_FILE": str(progress_file(task, directory)),
-        "LOCKSTEP_GENERATION": str(generation),
+        "LOCKSTEP_GENERATION": str(attempt),
         "LOCKSTEP_RUN_ID": run_id,
-        **restarts,
     }
-
-
-def _tf_config(task: Task, cluster: dict[str, list[str]]) -> str:
-    return json.dumps({"cluster": cluster, "task": {"type": task.kind, "index": task.index}})
-
-
-def _cluster(tasks: Sequence[Task], addresses: Sequence[str]) -> dict[str, list[str]]:
-    """All tasks by kind: so the workers know from the start whether an evaluator belongs to them."""
-    cluster: dict[str, list[str]] = {}
-    for task, address in zip(tasks, addresses, strict=True):
-        cluster.setdefault(task.kind, []).append(address)
-    return cluster
-
-
-def _join_settings(seconds: float | None) -> dict[str, str]:
-    return {} if seconds is None else {"LOCKSTEP_JOIN_TIMEOUT": f"{seconds:g}"}
-
-
-def _secret_settings(secret: str, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Other users of this machine can reach the tasks' ports: only who knows the secret of this launch can join."""
+    if (devices := options.devices_per_worker) is not None:
+        # XLA sizes its CPU thread pool by NPROC; collectives between virtual devices deadlock in a pool too small.
+        given = inherited.get("NPROC", "")
+        pool = max(int(given) if given.isdecimal() else 0, _SMALLEST_POOL, 4 * devices, os.cpu_count() or 1)
+        settings |= {"JAX_NUM_CPU_DEVICES": str(devices), "NPROC": str(pool)}
+    if options.join_timeout is not None:
+        settings["LOCKSTEP_JOIN_TIMEOUT"] = f"{options.join_timeout:g}"
+    # Tasks must end before the launcher kills them, so their grace is a part of the launcher's.
+    if options.grace is not None and "LOCKSTEP_GRACE" not in inherited:
+        settings["LOCKSTEP_GRACE"] = f"{_SHARE_OF_GRACE * options.grace:g}"
+    # Other users of this machine can reach the tasks' ports: only tasks with the secret of this launch can join.
     given = inherited.get("LOCKSTEP_CLUSTER_SECRET") or inherited.get("LOCKSTEP_CLUSTER_SECRET_FILE")
-    return {"LOCKSTEP_CLUSTER_SECRET": secret} if secret and not given else {}
-
-
-def _grace_settings(seconds: float | None, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Tasks whose launcher leaves them another time than they would give themselves are told, less what is to spare."""
-    if seconds is None or "LOCKSTEP_GRACE" in inherited:
-        return {}
-    return {"LOCKSTEP_GRACE": f"{_SHARE_OF_GRACE * seconds:g}"}
-
-
-def _device_settings(devices: int | None, inherited: Mapping[str, str]) -> dict[str, str]:
-    """XLA sizes its CPU thread pool by NPROC; collectives between virtual devices deadlock in a pool too small."""
-    if devices is None:
-        return {}
-    pool = max(_number(inherited.get("NPROC", "")), _SMALLEST_POOL, 4 * devices, os.cpu_count() or 1)
-    return {"JAX_NUM_CPU_DEVICES": str(devices), "NPROC": str(pool)}
+    if secret and not given:
+        settings["LOCKSTEP_CLUSTER_SECRET"] = secret
+    return {**inherited, **malloc_settings(inherited), **settings, **restarts}
 
 
 def malloc_settings(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return what has glibc keep the memory of a step for the next one, unless the user has set malloc up."""
+    """Returns settings by which glibc keeps the memory of a step for the next one, unless the user has set some."""
     is_set_up = "GLIBC_TUNABLES" in inherited or any(name.startswith("MALLOC_") for name in inherited)
     return {} if is_set_up else dict(_MALLOC)
 
 
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+class Reservation:
+    """Holds `count` ports, from `base` on or any free ones, until they are freed for the tasks to listen on."""
+
+    def __init__(self, count: int, base: int | None) -> None:
+        with ExitStack() as sockets:
+            ports = [0] * count if base is None else range(base, base + count)
+            held = [sockets.enter_context(_listen(port)) for port in ports]
+            self.addresses = [f"{_HOST}:{each.getsockname()[1]}" for each in held]
+            self._held = sockets.pop_all()
+
+    def free(self) -> None:
+        """Lets others bind the ports."""
+        self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.free()
+
+
+def _listen(port: int) -> socket.socket:
+    candidate = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        if port:
+            # A given port may still wait for packets of an earlier run; one that another process listens on is refused.
+            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        candidate.bind((_HOST, port))
+        candidate.listen(1)
+    except OSError as error:
+        candidate.close()
+        raise AddressError(
+            f"Every task needs a free port on {_HOST}, and port {port} cannot be used: {error.strerror}. "
+            "Choose another --port-base, or leave it out to have free ports picked."
+        ) from error
+    return candidate

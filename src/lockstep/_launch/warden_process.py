@@ -1,4 +1,4 @@
-"""The program of the warden: a child of the launcher that imports nothing but the standard library."""
+"""Program of the warden: a child of the launcher that imports nothing but the standard library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 
 def surviving(lines: Iterable[str]) -> set[int]:
-    """Read `+group` and `-group` lines until they end; return the groups that were not taken back."""
+    """Reads `+group` and `-group` lines until they end; return the groups that were not taken back."""
     groups: set[int] = set()
     for line in lines:
         number = int(line[1:])
@@ -25,6 +25,7 @@ def _kill(group: int) -> None:
 
 
 def _main() -> None:
+    # Only the end of the pipe ends it: a shutdown sends these to all processes, and the launcher may be the last.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     for group in surviving(sys.stdin):

@@ -1,7 +1,7 @@
-"""Reading the file of one checkpoint, which may be damaged, or made to do harm.
+"""The file of one checkpoint: its writer, and its reader, which trusts nothing that the file says.
 
-Nothing is unpacked, unpickled or evaluated, and no more memory is taken than the file is long: what the file says about
-its parts is compared with its size first.
+A file may be damaged, or made to do harm. Nothing is unpacked, unpickled or evaluated, and no more memory is taken than
+the file is long: the sizes of its parts are compared with its own first.
 """
 
 from __future__ import annotations
@@ -9,20 +9,22 @@ from __future__ import annotations
 import os
 import stat
 import struct
+import time
 import weakref
 import zipfile
 import zlib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.checkpoint import _manifest, _of_tensorflow
-from lockstep.checkpoint._manifest import Manifest
-from lockstep.checkpoint._members import METADATA, Layout, member_of
+from lockstep.checkpoint import _atomic, _format, _of_tensorflow
+from lockstep.checkpoint._format import METADATA, Layout, Manifest, member_of
 from lockstep.checkpoint._names import SUFFIX
 from lockstep.errors import CheckpointError
 
+# Pieces that stay in a core's cache between the checksum and the copy to the file.
 _PIECE = 1 << 20
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 # What Python's reader of zip archives raises about bytes that are none.
@@ -31,14 +33,11 @@ _UNREADABLE = (OSError, ValueError, OverflowError, MemoryError)
 
 
 class Archive:
-    """An open file of a checkpoint; it can be read also after the file is removed.
-
-    Args:
-        file: Its path.
+    """Open file of a checkpoint; it can be read also after the file is removed.
 
     Attributes:
         file: Its path.
-        manifest: What it holds.
+        manifest: The list of its parts.
 
     Raises:
         CheckpointError: If it is not there, or is not the whole file of a checkpoint.
@@ -46,13 +45,16 @@ class Archive:
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self._descriptor = _opened(file)
+        self._descriptor = _open(file)
+        # Closed with the last reference too: a reader keeps it open beyond its file.
         self.close = weakref.finalize(self, os.close, self._descriptor)
         try:
-            self._size = _size_of(file, self._descriptor)
-            self._members = self._list_members()
+            status = os.fstat(self._descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise damaged(file, "it is no regular file")
+            self._members = self._list_members(status.st_size)
             self.manifest = self._read_manifest()
-            self._compare()
+            self._compare_sizes()
         except BaseException:
             self.close()
             raise
@@ -70,6 +72,7 @@ class Archive:
             CheckpointError: If it is damaged.
         """
         info, layout = self._members[member_of(key)], self.manifest.layouts[key]
+        # Compared, not parsed: numpy's own reader would evaluate it.
         header = layout.header()
         try:
             array: NDArray[Any] = np.empty(layout.shape, layout.dtype)
@@ -81,7 +84,7 @@ class Archive:
             raise damaged(self.file, f"variable {key!r} cannot be read: {error}") from error
         return array
 
-    def _list_members(self) -> dict[str, zipfile.ZipInfo]:
+    def _list_members(self, size: int) -> dict[str, zipfile.ZipInfo]:
         try:
             with open(self._descriptor, "rb", closefd=False) as raw, zipfile.ZipFile(raw) as archive:
                 infos = archive.infolist()
@@ -92,16 +95,13 @@ class Archive:
         members = {info.filename: info for info in infos}
         if len(members) < len(infos):
             raise damaged(self.file, "several of its parts have the same name")
-        self._check_sizes(infos)
-        return members
-
-    def _check_sizes(self, infos: list[zipfile.ZipInfo]) -> None:
-        """So that no part claims more than the file has, and no two parts the same bytes."""
+        # So that no part claims more than the file has, and no two parts the same bytes.
         for info in infos:
             if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
                 raise damaged(self.file, f"its part {info.filename!r:.80} is compressed; parts of checkpoints are not")
-        if sum(info.file_size for info in infos) > self._size:
-            raise damaged(self.file, f"its parts are longer together than the file, which has {self._size} bytes")
+        if sum(info.file_size for info in infos) > size:
+            raise damaged(self.file, f"its parts are longer together than the file, which has {size} bytes")
+        return members
 
     def _read_manifest(self) -> Manifest:
         info = self._members.get(METADATA)
@@ -110,31 +110,34 @@ class Archive:
         try:
             data = bytearray(info.file_size)
             self._read_into(info, [memoryview(data)])
-            return _manifest.decoded(bytes(data))
+            return _format.decode_manifest(bytes(data))
         except _UNREADABLE as error:
             raise damaged(self.file, f"its part {METADATA!r} cannot be read: {error}") from error
 
-    def _compare(self) -> None:
-        """Compares what the manifest lists with what there is."""
+    def _compare_sizes(self) -> None:
+        """Compares the manifest with the parts of the file."""
         listed = {member_of(key): (key, layout) for key, layout in self.manifest.layouts.items()}
         for name in listed.keys() - self._members.keys():
             raise damaged(self.file, f"variable {listed[name][0]!r:.200} is missing")
         for name in self._members.keys() - listed.keys() - {METADATA}:
             raise damaged(self.file, f"it has a part {name!r:.200} that it does not list")
         for name, (key, layout) in listed.items():
-            self._check_size(key, layout, self._members[name].file_size)
-
-    def _check_size(self, key: str, layout: Layout, size: int) -> None:
-        if len(layout.header()) + layout.nbytes != size:
-            raise damaged(
-                self.file,
-                f"variable {key!r:.200} is listed as {layout.dtype}{list(layout.shape)}, which does not fit its "
-                f"{size} bytes",
-            )
+            if len(layout.header()) + layout.nbytes != (size := self._members[name].file_size):
+                raise damaged(
+                    self.file,
+                    f"variable {key!r:.200} is listed as {layout.dtype}{list(layout.shape)}, which does not fit its "
+                    f"{size} bytes",
+                )
 
     def _read_into(self, info: zipfile.ZipInfo, parts: list[memoryview]) -> None:
         """Fills `parts` with the bytes of a member, from its first on, and verifies their checksum."""
-        position, checksum = self._start(info), 0
+        header = bytearray(_LOCAL_HEADER.size)
+        _read_at(self._descriptor, memoryview(header), info.header_offset)
+        signature, name, more = _LOCAL_HEADER.unpack(header)
+        if signature != b"PK\x03\x04":
+            raise ValueError(f"no part begins at byte {info.header_offset}")
+        # The lengths in the local header count: those of the archive's directory may be of other fields.
+        position, checksum = info.header_offset + len(header) + name + more, 0
         for part in parts:
             for start in range(0, len(part), _PIECE):
                 piece = part[start : start + _PIECE]
@@ -143,15 +146,6 @@ class Archive:
                 position += len(piece)
         if checksum != info.CRC:
             raise ValueError(f"its checksum is {checksum:08x} instead of {info.CRC:08x}")
-
-    def _start(self, info: zipfile.ZipInfo) -> int:
-        """Returns where the bytes of a member begin."""
-        header = bytearray(_LOCAL_HEADER.size)
-        _read_at(self._descriptor, memoryview(header), info.header_offset)
-        signature, name, more = _LOCAL_HEADER.unpack(header)
-        if signature != b"PK\x03\x04":
-            raise ValueError(f"no part begins at byte {info.header_offset}")
-        return info.header_offset + len(header) + name + more
 
 
 def damaged(file: str, why: str) -> CheckpointError:
@@ -163,7 +157,7 @@ def damaged(file: str, why: str) -> CheckpointError:
 
 
 def is_complete(file: str) -> bool:
-    """Whether a file is the whole file of a checkpoint; the values of its arrays are not looked at."""
+    """Returns whether a file is the whole file of a checkpoint; the values of its arrays are not looked at."""
     try:
         Archive(file).close()
     except CheckpointError:
@@ -171,7 +165,7 @@ def is_complete(file: str) -> bool:
     return True
 
 
-def _opened(file: str) -> int:
+def _open(file: str) -> int:
     try:
         # Without waiting for somebody to write, should it be a pipe.
         return os.open(file, os.O_RDONLY | os.O_NONBLOCK)
@@ -185,13 +179,6 @@ def _opened(file: str) -> int:
         raise damaged(file, f"it cannot be opened ({error})") from error
 
 
-def _size_of(file: str, descriptor: int) -> int:
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        raise damaged(file, "it is no regular file")
-    return status.st_size
-
-
 def _read_at(descriptor: int, piece: memoryview, position: int) -> None:
     while piece:
         count = os.preadv(descriptor, [piece], position)
@@ -202,3 +189,30 @@ def _read_at(descriptor: int, piece: memoryview, position: int) -> None:
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+
+
+def write(file: str, step: int, arrays: Mapping[str, NDArray[Any]], extra: dict[str, Any]) -> None:
+    """Writes a checkpoint, durably; a file that is there is replaced.
+
+    Raises:
+        OSError: If it cannot be written; then what was there is unchanged.
+    """
+    layouts = {key: Layout(array.dtype, array.shape) for key, array in arrays.items()}
+    metadata = _format.encode_manifest(Manifest(step, time.time(), layouts, extra))
+    with _atomic.replacing(file) as target, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        # First, so that it can be read without the arrays.
+        _add(archive, METADATA, len(metadata), [metadata])
+        for key, array in arrays.items():
+            header = layouts[key].header()
+            values = _bytes_of(array)
+            pieces = [values[start : start + _PIECE] for start in range(0, len(values), _PIECE)]
+            _add(archive, member_of(key), len(header) + array.nbytes, [header, *pieces])
+
+
+def _add(archive: zipfile.ZipFile, name: str, size: int, data: Iterable[Any]) -> None:
+    # zipfile must know the size before it writes, to use Zip64 for parts of more than 2 GiB.
+    info = zipfile.ZipInfo(name)
+    info.file_size = size
+    with archive.open(info, "w") as member:
+        for piece in data:
+            member.write(piece)

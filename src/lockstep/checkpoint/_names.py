@@ -27,6 +27,7 @@ def path_of(path: str | os.PathLike[str]) -> str:
         ) from None
     if "\0" in text:
         raise ArgumentError(f"Paths have no null characters; {text!r:.200} has. Pass another path.")
+    # It would become a relative path, and a directory called "gs:".
     if _URL.match(text):
         raise ArgumentError(f"Checkpoints lie in a file system, not at {text!r}. Mount the storage and pass its path.")
     return text
@@ -35,6 +36,7 @@ def path_of(path: str | os.PathLike[str]) -> str:
 def file_of(prefix: str | os.PathLike[str]) -> str:
     """Returns the file of a checkpoint; also if it is what is given."""
     text = path_of(prefix)
+    # Users pass files as often as prefixes.
     return text if text.endswith(SUFFIX) else text + SUFFIX
 
 

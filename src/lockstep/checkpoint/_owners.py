@@ -1,4 +1,4 @@
-"""Which process made a file, by the file's name, and whether it still runs.
+"""Owners of files: the process that made a file, by the file's name, and whether it still runs.
 
 A name ends with `.<machine>.<pid>.<start>.<token>`: `machine` stands for the running kernel and the namespace of its
 process ids, `start` is when the process started, because process ids are used again. A host's name would not do: two
@@ -24,35 +24,30 @@ _PID_NAMESPACE = Path("/proc/self/ns/pid")
 
 
 class Life(Enum):
-    """Whether a process runs."""
+    """State of a process."""
 
     ALIVE = "alive"
     DEAD = "dead"
-    # It is of another machine, which cannot be asked.
+    # On another machine, which cannot be asked.
     ELSEWHERE = "elsewhere"
 
 
 @dataclass(frozen=True)
 class Owned:
-    """What a name says.
-
-    Attributes:
-        stem: The name without the owner.
-        life: Whether the owner runs.
-    """
+    """A name without its owner, and the owner's state."""
 
     stem: str
     life: Life
 
 
-def tagged(stem: str) -> str:
-    """Returns a name that nobody else uses, and that says that this process made it."""
+def tag_name(stem: str) -> str:
+    """Returns a unique name that says that this process made the file."""
     pid = os.getpid()
     return f"{stem}.{_machine()}.{pid}.{_start(pid)}.{secrets.token_hex(4)}"
 
 
-def owned(name: str) -> Owned | None:
-    """Returns what a name from `tagged` says, or `None` for any other name."""
+def parse_tag(name: str) -> Owned | None:
+    """Parses a name from `tag_name`; returns `None` for any other name."""
     found = _TAG.fullmatch(name)
     if found is None:
         return None
@@ -62,25 +57,19 @@ def owned(name: str) -> Owned | None:
 
 
 def _machine() -> str:
-    """Returns what tells apart processes whose ids mean different things.
-
-    What was made before the machine was started anew is another one's: nothing of it runs, but that is known only by
-    its age. The host's name tells apart virtual machines that were copied while they ran.
-    """
+    """Returns a digest of this start of this machine, its name, and the namespace of process ids."""
+    # After a reboot it is another one: nothing from before runs, but that is known only by a file's age.
+    try:
+        kernel = _BOOT_ID.read_text().strip()
+    except OSError:
+        kernel = f"{uuid.getnode():x}"  # Without Linux' id of the boot, that of a network card.
     try:
         namespace = os.stat(_PID_NAMESPACE).st_ino
     except OSError:
         namespace = 0
-    whole = f"{_kernel()}|{socket.gethostname()}|{namespace}"
+    # The host's name tells apart virtual machines that were copied while they ran.
+    whole = f"{kernel}|{socket.gethostname()}|{namespace}"
     return hashlib.blake2b(whole.encode(), digest_size=6).hexdigest()
-
-
-def _kernel() -> str:
-    """Returns what this start of this machine alone has; without Linux' number of it, that of a network card."""
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return f"{uuid.getnode():x}"
 
 
 def _runs(pid: int, start: int) -> bool:
@@ -89,7 +78,7 @@ def _runs(pid: int, start: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        pass
+        pass  # It runs, as another user.
     return _start(pid) == start
 
 
@@ -97,7 +86,8 @@ def _start(pid: int) -> int:
     """Returns when a process started, in the kernel's ticks; -1 if it has ended and waits for its parent, else 0."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
+            fields = file.read().rpartition(")")[2].split()  # The name before it may hold anything.
     except OSError:
         return 0
+    # A zombie still answers to signal 0. Field 22 of proc(5), of which two were cut off, is the start.
     return -1 if fields[0] in "ZXx" else int(fields[19])

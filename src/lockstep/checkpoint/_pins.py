@@ -1,4 +1,4 @@
-"""Checkpoints that are being read and must stay: a file in `.pins/` beside them names the reader.
+"""Pins of checkpoints that are being read and must stay: a file in `.pins/` beside them names the reader.
 
 Between looking for pins and removing a checkpoint nobody may pin it. Both hold a lock on the checkpoint's own file for
 that moment: the reader a shared one, the writer, which does not wait for it, an exclusive one. Where the file system
@@ -52,6 +52,7 @@ def pinned(prefix: str | os.PathLike[str]) -> Generator[str]:
     name = prefix_of(prefix)
     pin = _pin(os.path.abspath(name))
     done = threading.Event()
+    # A thread, because the reader may be inside a long read of its own.
     refresher = threading.Thread(target=_refresh, args=(pin, done), name="lockstep-pin", daemon=True)
     if pin:
         refresher.start()
@@ -74,12 +75,15 @@ def remove_unless_pinned(prefix: str) -> bool:
         OSError: If it cannot be removed.
     """
     file = file_of(prefix)
+    # Read and write: NFS grants an exclusive lock only on such a descriptor.
     try:
         descriptor = os.open(file, os.O_RDWR)
     except FileNotFoundError:
         return True
     try:
-        if not _lock(descriptor, fcntl.LOCK_EX) or _is_pinned(prefix):
+        directory, name = os.path.split(prefix)
+        # A reader that is pinning it holds a shared lock for that moment.
+        if not _lock(descriptor, fcntl.LOCK_EX) or name in _pinned_names(os.path.join(directory, _DIRECTORY)):
             return False
         os.unlink(file)
         return True
@@ -90,8 +94,20 @@ def remove_unless_pinned(prefix: str) -> bool:
 def _pin(prefix: str) -> str | None:
     """Makes a pin while the writer cannot be removing the checkpoint; returns its path."""
     descriptor = _locked(file_of(prefix))
+    directory, name = os.path.split(prefix)
+    pins = os.path.join(directory, _DIRECTORY)
+    pin = os.path.join(pins, _owners.tag_name(name) + _SUFFIX)
     try:
-        return _make(prefix)
+        os.makedirs(pins, exist_ok=True)
+        # A reader that was killed leaves its pin to the next one: its checkpoint may never be looked at by the writer.
+        _pinned_names(pins)
+        try:
+            with open(pin, "x", encoding="utf-8") as file:
+                json.dump({"host": socket.gethostname(), "pid": os.getpid()}, file)
+        except OSError:
+            _unlink(pin)
+            raise
+        return pin
     except OSError as error:
         _log.warning("%s cannot be pinned (%s): it may be removed while it is being read.", prefix, error)
         return None
@@ -100,31 +116,27 @@ def _pin(prefix: str) -> str | None:
 
 
 def _locked(file: str) -> int:
-    """Opens a checkpoint's file with a shared lock, if the file system has locks."""
+    """Opens a checkpoint's file with a shared lock, if the file system has locks; returns the descriptor."""
     end, pause = time.monotonic() + _PATIENCE, threading.Event()
     while True:
-        descriptor = _open(file)
+        try:
+            descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # Not to wait, should it be a pipe.
+        except OSError as error:
+            raise CheckpointError(
+                f"{file} cannot be pinned: {error}. The writer removes old checkpoints; take a newer one, as "
+                "latest_checkpoint returns it."
+            ) from error
         if not _lock(descriptor, fcntl.LOCK_SH) and time.monotonic() < end:
             os.close(descriptor)
             pause.wait(0.005)
-        elif _is_there(descriptor, file):
+        elif _is_current(descriptor, file):
             return descriptor
         else:
             # Removed or replaced in the meantime.
             os.close(descriptor)
 
 
-def _open(file: str) -> int:
-    try:
-        return os.open(file, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError as error:
-        raise CheckpointError(
-            f"{file} cannot be pinned: {error}. The writer removes old checkpoints; take a newer one, as "
-            "latest_checkpoint returns it."
-        ) from error
-
-
-def _is_there(descriptor: int, file: str) -> bool:
+def _is_current(descriptor: int, file: str) -> bool:
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(file))
     except FileNotFoundError:
@@ -132,30 +144,14 @@ def _is_there(descriptor: int, file: str) -> bool:
 
 
 def _lock(descriptor: int, kind: int) -> bool:
-    """Returns `False` if somebody else has a lock that excludes this one."""
+    """Returns whether no other process has a lock that excludes this one."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        return True
+        return True  # The file system has no locks: see above.
     return True
-
-
-def _make(prefix: str) -> str:
-    directory, name = os.path.split(prefix)
-    pins = os.path.join(directory, _DIRECTORY)
-    os.makedirs(pins, exist_ok=True)
-    # A reader that was killed leaves its pin to the next one: its checkpoint may never be looked at by the writer.
-    _pinned_names(pins)
-    pin = os.path.join(pins, _owners.tagged(name) + _SUFFIX)
-    try:
-        with open(pin, "x", encoding="utf-8") as file:
-            json.dump({"host": socket.gethostname(), "pid": os.getpid()}, file)
-    except OSError:
-        _unlink(pin)
-        raise
-    return pin
 
 
 def _refresh(pin: str, done: threading.Event) -> None:
@@ -165,16 +161,15 @@ def _refresh(pin: str, done: threading.Event) -> None:
             os.utime(pin)
 
 
-def _is_pinned(prefix: str) -> bool:
-    directory, name = os.path.split(prefix)
-    return name in _pinned_names(os.path.join(directory, _DIRECTORY))
-
-
 def _pinned_names(pins: str) -> set[str]:
-    """The names of checkpoints that are pinned; pins that no longer count are cleared away."""
+    """Returns the names of checkpoints that are pinned; removes pins that no longer count."""
     names: set[str] = set()
-    for pin in _pins(pins):
-        owner = _owners.owned(os.path.basename(pin).removesuffix(_SUFFIX))
+    try:
+        paths = [os.path.join(pins, name) for name in os.listdir(pins)]
+    except (FileNotFoundError, NotADirectoryError):
+        return names
+    for pin in paths:
+        owner = _owners.parse_tag(os.path.basename(pin).removesuffix(_SUFFIX))
         if owner is None:
             continue
         if owner.life is Life.DEAD or _has_lapsed(pin):
@@ -182,13 +177,6 @@ def _pinned_names(pins: str) -> set[str]:
         else:
             names.add(owner.stem)
     return names
-
-
-def _pins(directory: str) -> list[str]:
-    try:
-        return [os.path.join(directory, name) for name in os.listdir(directory)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def _has_lapsed(pin: str) -> bool:

@@ -1,13 +1,26 @@
-"""The file `checkpoint` of a directory, which says which checkpoint is the newest, and which others are there."""
+r"""The file `checkpoint` of a directory, which lists its checkpoints and names the newest.
+
+Its text is protocol buffers' text format, as TensorFlow writes and reads it:
+
+    model_checkpoint_path: "model.ckpt-120"
+    all_model_checkpoint_paths: "model.ckpt-100"
+    all_model_checkpoint_paths: "model.ckpt-120"
+    all_model_checkpoint_timestamps: 1760000000.25
+    all_model_checkpoint_timestamps: 1760000600.5
+    last_preserved_timestamp: 1760000000.0
+
+Text is bytes there, of which those that are not printable ASCII are written as escapes, such as `\303`.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lockstep.checkpoint import _atomic, _of_tensorflow, _state_text
+from lockstep.checkpoint import _atomic, _of_tensorflow
 from lockstep.checkpoint._names import path_of
 from lockstep.errors import ArgumentError
 
@@ -22,7 +35,7 @@ _PRESERVED = "last_preserved_timestamp"
 
 @dataclass(frozen=True)
 class CheckpointState:
-    """What the file `checkpoint` of a directory says.
+    """Contents of the file `checkpoint` of a directory.
 
     Attributes:
         model_checkpoint_path: The newest checkpoint.
@@ -53,7 +66,8 @@ def read_state(directory: str, latest_filename: str | None = None) -> Checkpoint
         ValueError: If it is damaged.
     """
     with open(state_file(directory, latest_filename), "rb") as file:
-        found = list(_state_text.fields(file.read()))
+        found = list(_parse_fields(file.read()))
+    # The last one counts where a field is repeated, as in protocol buffers.
     newest, paths = _texts(found, _NEWEST), _texts(found, _ALL)
     if not newest or not newest[-1]:
         raise ValueError(f"it has no {_NEWEST}")
@@ -72,11 +86,11 @@ def write_state(directory: str, state: CheckpointState, latest_filename: str | N
     Raises:
         OSError: If it cannot be written; then it is unchanged.
     """
-    lines = [_state_text.line(_NEWEST, _relative(state.model_checkpoint_path, directory))]
-    lines += [_state_text.line(_ALL, _relative(path, directory)) for path in state.all_model_checkpoint_paths]
-    lines += [_state_text.line(_TIMES, float(time)) for time in state.all_model_checkpoint_timestamps]
+    lines = [_line(_NEWEST, _relative(state.model_checkpoint_path, directory))]
+    lines += [_line(_ALL, _relative(path, directory)) for path in state.all_model_checkpoint_paths]
+    lines += [_line(_TIMES, float(time)) for time in state.all_model_checkpoint_timestamps]
     if state.last_preserved_timestamp is not None:
-        lines.append(_state_text.line(_PRESERVED, float(state.last_preserved_timestamp)))
+        lines.append(_line(_PRESERVED, float(state.last_preserved_timestamp)))
     with _atomic.replacing(state_file(directory, latest_filename)) as file:
         file.write("".join(lines).encode("ascii"))
 
@@ -153,11 +167,12 @@ def update_checkpoint_state(
 
 
 def _from(directory: str, path: str) -> str:
-    """What a relative path means: from an absolute directory on, else from where the process runs."""
+    # TensorFlow's rule: a relative path counts from an absolute directory, else from where the process runs.
     return os.path.join(directory, path) if os.path.isabs(directory) else path
 
 
 def _relative(path: str, directory: str) -> str:
+    # As TensorFlow does, so that a directory may be moved; paths outside of it stay absolute.
     relative = os.path.relpath(path, directory or ".")
     return os.path.abspath(path) if relative.split(os.sep)[0] == os.pardir else relative
 
@@ -168,3 +183,73 @@ def _texts(found: list[tuple[str, str | float]], name: str) -> list[str]:
 
 def _numbers(found: list[tuple[str, str | float]], name: str) -> list[float]:
     return [value for field, value in found if field == name and isinstance(value, float)]
+
+
+# r"""The text of the file `checkpoint`: protocol buffers' text format, as TensorFlow writes and reads it.
+#
+#     model_checkpoint_path: "model.ckpt-120"
+#     all_model_checkpoint_paths: "model.ckpt-100"
+#     all_model_checkpoint_paths: "model.ckpt-120"
+#     all_model_checkpoint_timestamps: 1760000000.25
+#     all_model_checkpoint_timestamps: 1760000600.5
+#     last_preserved_timestamp: 1760000000.0
+#
+# Text is bytes there, of which those that are not printable ASCII are written as escapes, such as `\303`.
+# """
+
+
+_QUOTED = r"""(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
+# A name, and adjacent strings (which are one, as in C) or a number; separators are optional.
+_FIELD = re.compile(rf"(\w+)\s*:\s*((?:{_QUOTED}\s*)+|[-+.\w]+)\s*[,;]?")
+_BLANK = re.compile(r"(?:\s|#[^\n]*)*")
+_ESCAPE = re.compile(r"\\([0-7]{1,3}|[xX][0-9a-fA-F]{1,2}|.)")
+_LETTERS = {"n": "\n", "r": "\r", "t": "\t", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+
+
+def _line(name: str, value: str | float) -> str:
+    """Returns the line of one field."""
+    if not isinstance(value, str):
+        return f"{name}: {float(value)!r}\n"
+    return f'{name}: "{"".join(map(_escape, os.fsencode(value)))}"\n'
+
+
+def _parse_fields(text: bytes) -> Iterator[tuple[str, str | float]]:
+    """Yields the fields of a text in order: its name, and text or a number.
+
+    Raises:
+        ValueError: If the text is no such format.
+    """
+    # Each byte is one character, so that escapes and raw bytes mean the same.
+    source = text.decode("latin-1")
+    position = _skip_blank(source, 0)
+    while position < len(source):
+        found = _FIELD.match(source, position)
+        if found is None:
+            raise ValueError(f"line {source.count(chr(10), 0, position) + 1} is not 'name: \"text\"' or 'name: number'")
+        yield found[1], _value(found[2])
+        position = _skip_blank(source, found.end())
+
+
+def _skip_blank(source: str, position: int) -> int:
+    found = _BLANK.match(source, position)
+    return found.end() if found else position
+
+
+def _value(text: str) -> str | float:
+    if text[0] not in "\"'":
+        return float(text)
+    parts = [_ESCAPE.sub(_unescape, part[1:-1]) for part in re.findall(_QUOTED, text)]
+    return os.fsdecode("".join(parts).encode("latin-1"))
+
+
+def _unescape(found: re.Match[str]) -> str:
+    code = found[1]
+    if code[0] in "01234567":
+        return chr(int(code, 8) & 0xFF)
+    return chr(int(code[1:], 16)) if len(code) > 1 else _LETTERS.get(code, code)
+
+
+def _escape(byte: int) -> str:
+    if byte in b"\"'\\":
+        return f"\\{byte:c}"
+    return chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}"

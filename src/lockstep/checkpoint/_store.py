@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import logging
 import operator
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
-from lockstep.checkpoint import _host, _json, _of_tensorflow
-from lockstep.checkpoint._background import Background
-from lockstep.checkpoint._directory import Directory
+import numpy as np
+from numpy.typing import NDArray
+
+from lockstep.checkpoint import _of_tensorflow
+from lockstep.checkpoint._directory import Directory, Retention
+from lockstep.checkpoint._format import LONGEST, member_of, text_of
 from lockstep.checkpoint._names import SUFFIX, path_of
-from lockstep.checkpoint._retention import Retention
 from lockstep.errors import ArgumentError, CheckpointError
 
 _log = logging.getLogger("lockstep")
@@ -55,10 +60,10 @@ class CheckpointStore:
         keep_every_n_hours: float = 10000.0,
     ) -> None:
         self._path = path_of(directory)
-        self._basename = _checked_basename(basename)
-        period = _checked_hours(keep_every_n_hours) * _SECONDS_PER_HOUR
+        self._basename = _check_basename(basename)
+        period = _check_hours(keep_every_n_hours) * _SECONDS_PER_HOUR
         _of_tensorflow.refuse_in(self._path)
-        retention = Retention(_checked_count("keep_max", keep_max or 0), period, time.time())
+        retention = Retention(_check_count("keep_max", keep_max or 0), period, time.time())
         # Absolute: the program may go to another directory while the background writes.
         self._directory = Directory(os.path.abspath(self._path), basename, retention)
         self._background = Background()
@@ -102,10 +107,11 @@ class CheckpointStore:
         """
         if self._is_closed:
             raise CheckpointError(f"The store of {self._path} is closed. Make a new CheckpointStore to save in it.")
-        step = _checked_count("step", step)
-        kept = _json.snapshot(extra or {})
+        step = _check_count("step", step)
+        kept = snapshot(extra or {})
+        # One at a time: each that waits would hold another copy of the model in memory.
         self._background.join()
-        copies = _host.copied(arrays)
+        copies = copy_to_host(arrays)
         self._background.start(lambda: self._directory.save(step, copies, kept))
         return self.prefix_of(step)
 
@@ -131,11 +137,11 @@ class CheckpointStore:
         Raises:
             CheckpointError: If what was saved last could not be written.
         """
-        self._is_closed = True
+        self._is_closed = True  # Also if the last save has failed: its error is raised once.
         self._background.close()
 
 
-def _checked_basename(basename: Any) -> str:
+def _check_basename(basename: Any) -> str:
     if not isinstance(basename, str) or not basename or "/" in basename or "\0" in basename:
         raise ArgumentError(
             f"Names of checkpoints begin with a basename such as 'model.ckpt', without '/'; got {basename!r}."
@@ -147,7 +153,7 @@ def _checked_basename(basename: Any) -> str:
     return basename
 
 
-def _checked_count(name: str, value: Any) -> int:
+def _check_count(name: str, value: Any) -> int:
     try:
         count = operator.index(value)
     except TypeError:
@@ -157,7 +163,132 @@ def _checked_count(name: str, value: Any) -> int:
     return count
 
 
-def _checked_hours(hours: Any) -> float:
+def _check_hours(hours: Any) -> float:
     if isinstance(hours, bool) or not isinstance(hours, int | float) or not hours >= 0:
         raise ArgumentError(f"keep_every_n_hours is a number of hours, at least 0; got {hours!r}.")
     return float(hours)
+
+
+class Background:
+    """Runs one piece of work at a time on a thread; the interpreter does not end before it is done."""
+
+    def __init__(self) -> None:
+        # It stays: starting a thread for each piece costs the caller up to an interval of the interpreter's lock, 5 ms.
+        self._thread = ThreadPoolExecutor(1, "lockstep-checkpoint")
+        self._work: Future[None] | None = None
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Starts a piece of work; the one before is awaited first, and raises what it raised."""
+        self.join()
+        self._work = self._thread.submit(work)
+
+    def check(self) -> None:
+        """Raises once what the last piece of work raised, if it has ended; does not wait."""
+        if self._work is not None and self._work.done():
+            self.join()
+
+    def join(self) -> None:
+        """Waits for the work under way, and raises once what it raised."""
+        if (work := self._work) is None:
+            return
+        error = work.exception()
+        # Unless a signal's handler has saved in the meantime.
+        if self._work is work:
+            self._work = None
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """Waits likewise, and lets go of the thread."""
+        self._thread.shutdown()
+        self.join()
+
+
+_ALIGNMENT = 64
+
+
+def copy_to_host(arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Returns copies in the host's memory; all transfers from devices are started before the first is awaited.
+
+    Raises:
+        ArgumentError: If a key is not text, or a value not an array that can be kept in a file.
+    """
+    for key, value in arrays.items():
+        _check_key(key)
+        if start := getattr(value, "copy_to_host_async", None):
+            _attempt(key, start)
+    # On a CPU, jax hands out its own buffer, which a step may be given to write to: always copied.
+    found = {key: _on_host(key, value) for key, value in arrays.items()}
+    copies = _allocate(list(found.values()))
+    for copy, array in zip(copies, found.values(), strict=True):
+        np.copyto(copy, array)
+    return dict(zip(found, copies, strict=True))
+
+
+def _allocate(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Returns new arrays of the same shapes and dtypes."""
+    # In one piece of memory: the system hands that out faster than many.
+    starts = [0, *itertools.accumulate(-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays)]
+    memory = np.empty(starts[-1], np.uint8)
+    return [
+        np.ndarray(array.shape, array.dtype, buffer=memory.data, offset=start)
+        for array, start in zip(arrays, starts, strict=False)
+    ]
+
+
+def _on_host(key: str, value: Any) -> NDArray[Any]:
+    array: NDArray[Any] = _attempt(key, lambda: np.asarray(value))
+    if text_of(array.dtype) is None:
+        raise ArgumentError(
+            f"Checkpoints keep arrays of numbers, truth values, text of fixed length and times; variable {key!r} has "
+            f"dtype {array.dtype}. Convert it, or keep it in `extra` as JSON."
+        )
+    return array
+
+
+def _attempt(key: str, work: Any) -> Any:
+    try:
+        return work()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(
+            f"The value of variable {key!r} cannot be copied to the host ({error}). Pass a numpy array, or a jax array "
+            "of this process that is still alive (not donated to a step)."
+        ) from error
+
+
+def _check_key(key: Any) -> None:
+    if not isinstance(key, str):
+        raise ArgumentError(f"Variables are saved by names, which are text; {key!r:.80} is {type(key).__name__}.")
+    if (length := len(member_of(key).encode())) > LONGEST:
+        raise ArgumentError(f"A variable's name has at most {LONGEST} bytes; {key[:40]!r}... has {length}.")
+
+
+def snapshot(extra: Any) -> dict[str, Any]:
+    """Returns a copy of `extra`, as it will be read again.
+
+    Raises:
+        ArgumentError: If something in it is not JSON.
+    """
+    if not isinstance(extra, Mapping):
+        raise ArgumentError(f"What is kept beside the arrays is a dict of JSON values; got {extra!r:.80}.")
+    try:
+        _check(dict(extra), "extra")
+        return json.loads(json.dumps(dict(extra)))  # Tuples become lists now, and not only when it is read.
+    except RecursionError:
+        raise ArgumentError("extra is nested too deeply for JSON, or contains itself. Make it flatter.") from None
+
+
+def _check(value: Any, place: str) -> None:
+    if isinstance(value, dict):
+        for key, inner in cast("dict[Any, Any]", value).items():
+            if not isinstance(key, str):
+                raise ArgumentError(f"JSON's keys are text; {place} has the key {key!r:.80}. Use str({key!r:.80}).")
+            _check(inner, f"{place}[{key!r}]")
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(cast("list[Any]", value)):
+            _check(inner, f"{place}[{index}]")
+    elif value is not None and type(value) not in (str, int, float, bool):
+        raise ArgumentError(
+            f"What is kept beside the arrays must be JSON (dict, list, str, int, float, bool, None); {place} is "
+            f"{value!r:.80} of type {type(value).__name__}. Convert it, or save it as an array."
+        )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from lockstep.checkpoint import _atomic as atomic
 from lockstep.checkpoint import _of_tensorflow as of_tensorflow
+from lockstep.checkpoint._archive import write as write
+from lockstep.checkpoint._atomic import naming as naming
+from lockstep.checkpoint._atomic import remove as remove
 from lockstep.checkpoint._atomic import remove_leftovers as remove_leftovers
 from lockstep.checkpoint._atomic import replacing as replacing
-from lockstep.checkpoint._clearing import remove_all as remove_all
-from lockstep.checkpoint._exchange import remove as remove
-from lockstep.checkpoint._exchange import take_place as take_place
+from lockstep.checkpoint._atomic import take_place as take_place
+from lockstep.checkpoint._listing import remove_all as remove_all
 from lockstep.checkpoint._names import file_of as file_of
 from lockstep.checkpoint._names import prefix_of as prefix_of
-from lockstep.checkpoint._unwritable import naming as naming
-from lockstep.checkpoint._writing import write as write
 
 __all__ = [
     "atomic",

@@ -7,11 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ._address import check_port, join_address
-from ._field import Field
-from ._resolver import ClusterResolver
-from ._spec import ClusterSpec
-from ._task import check_job
+from lockstep.cluster_resolver._address import check_port, join_address
+from lockstep.cluster_resolver._field import Field
+from lockstep.cluster_resolver._resolver import ClusterResolver
+from lockstep.cluster_resolver._spec import ClusterSpec, check_job
 
 _LABELS_EXAMPLE = '{"worker": ["job-name=training"]}'
 _DIGITS = re.compile(r"([0-9]+)")
@@ -54,21 +53,28 @@ class KubernetesClusterResolver(ClusterResolver):
         Raises:
             ClusterSpecError: A selector finds no pod, a pod is not running, or two pods share an address.
         """
-        return ClusterSpec({job: self._addresses(selectors) for job, selectors in self._selectors.items()})
+        return ClusterSpec(
+            {
+                job: [join_address(_ip(pod), self._port) for selector in selectors for pod in self._pods(selector)]
+                for job, selectors in self._selectors.items()
+            }
+        )
 
     def master(self, task_type: str | None = None, task_id: int | None = None, rpc_layer: str | None = None) -> str:
         """Returns the address of a task after the RPC layer; '' while neither the call nor the resolver names one."""
         return self._task_master(task_type, task_id, rpc_layer)
 
-    def _addresses(self, selectors: Sequence[str]) -> list[str]:
-        return [join_address(_ip(pod), self._port) for each in selectors for pod in self._pods(each)]
-
     def _pods(self, selector: str) -> list[Any]:
+        # Over all namespaces, as TensorFlow asks: a label that is not the job's own finds foreign pods.
         pods = self._client.list_pod_for_all_namespaces(label_selector=selector).items
         if not pods:
             rule = "must select at least one pod, and selects none"
             raise Field("label selector", selector).error(rule, "kubectl get pods -A -l " + selector)
-        return sorted(pods, key=lambda pod: _natural(pod.metadata.name))
+        # The digits as numbers: "worker-10" comes after "worker-9", as the StatefulSet numbers its pods.
+        return sorted(
+            pods,
+            key=lambda pod: [int(p) if i % 2 else p for i, p in enumerate(_DIGITS.split(pod.metadata.name))],
+        )
 
 
 def _check_selectors(labels: Field) -> dict[str, list[str]]:
@@ -81,6 +87,7 @@ def _check_selectors(labels: Field) -> dict[str, list[str]]:
 
 
 def _selector_list(selectors: Field) -> list[str]:
+    # A string is a sequence of strings too, and each of its letters would be a selector.
     given = selectors.value
     if not isinstance(given, list | tuple) or not given or not all(isinstance(each, str) for each in given):
         raise selectors.error("must be a list of label selectors", '["job-name=training"]')
@@ -96,11 +103,6 @@ def _ip(pod: Any) -> str:
     return pod_ip if isinstance(pod_ip, str) and pod_ip else str(pod.status.host_ip)
 
 
-def _natural(name: str) -> list[str | int]:
-    """Returns a sort key by which "worker-10" follows "worker-9"."""
-    return [int(part) if index % 2 else part for index, part in enumerate(_DIGITS.split(name))]
-
-
 def _installed_client() -> Any:
     try:
         client, config = importlib.import_module("kubernetes.client"), importlib.import_module("kubernetes.config")
@@ -111,6 +113,7 @@ def _installed_client() -> Any:
             "TF_CONFIG and use TFConfigClusterResolver",
             "KubernetesClusterResolver(override_client=kubernetes.client.CoreV1Api())",
         ) from None
+    # As `kubernetes` advises: the pod's service account, or the user's kubeconfig outside of the cluster.
     try:
         config.load_incluster_config()
     except config.ConfigException:

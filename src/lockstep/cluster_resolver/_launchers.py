@@ -13,20 +13,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from lockstep.cluster_resolver._field import MISSING, check_number, check_rank, first_variable, variable
+from lockstep.cluster_resolver._resolver import ClusterResolver
+from lockstep.cluster_resolver._slurm import TASK_TOTALS, SlurmClusterResolver
+from lockstep.cluster_resolver._tf_config import TFConfigClusterResolver
+from lockstep.cluster_resolver._torchrun_mpi import MPIClusterResolver, TorchrunClusterResolver
 from lockstep.errors import ClusterSpecError
-
-from ._environ import check_number, check_rank, first_variable, variable
-from ._field import MISSING
-from ._mpi import MPIClusterResolver
-from ._resolver import ClusterResolver
-from ._slurm import TASK_TOTALS, SlurmClusterResolver
-from ._tfconfig_resolver import TFConfigClusterResolver
-from ._torchrun import TorchrunClusterResolver
 
 _log = logging.getLogger("lockstep")
 
 # Set in each task of a step, and not in a batch script, to which Slurm also gives SLURM_PROCID=0 and SLURM_NTASKS.
 _STEP_VARIABLES = ("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS")
+# All that tell of torchrun, for messages.
 _TORCH_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
 _ALONE = "TF_CONFIG='{}'"
 _CHOICE = (
@@ -37,7 +35,7 @@ _CHOICE = (
 
 @dataclass(frozen=True)
 class Launcher:
-    """The place that a launcher's variables give this process.
+    """A launcher of this process, and the rank that its variables give.
 
     Attributes:
         name: Of the launcher.
@@ -59,9 +57,8 @@ class Launcher:
 
     def fits(self, outer: Launcher) -> bool:
         """Returns whether this launcher's processes are all those that run in the tasks of `outer`."""
-        if outer.size == 1:
-            return True
-        if self.agents == outer.size:
+        # Around it one process, or one for each of its agents: `srun torchrun` on every node.
+        if outer.size == 1 or self.agents == outer.size:
             return True
         if not self.is_evident:
             return (self.size, self.rank) == (outer.size, outer.rank)
@@ -97,6 +94,7 @@ def launcher_resolver(for_training: bool = True) -> ClusterResolver | None:
     Raises:
         ClusterSpecError: As `default_resolver`.
     """
+    # Whoever sets it has decided: TF_CONFIG='{}' is how a program in a launcher's job trains alone.
     if os.environ.get("TF_CONFIG", "").strip():
         return None
     launcher = _innermost(for_training)
@@ -118,19 +116,26 @@ def launcher_resolver(for_training: bool = True) -> ClusterResolver | None:
 
 def _innermost(for_training: bool) -> Launcher | None:
     """Returns the launcher that has started this process as one of several."""
+    # From the innermost out, in the only order in which they are nested in practice.
     seen = [each for each in (_torchrun(), _open_mpi(), _slurm(for_training)) if each is not None]
+    # WORLD_SIZE without RANK does not number this process: it counts only where nothing else does.
     if any(each.size > 1 and each.rank is not None for each in seen):
         seen = [each for each in seen if each.rank is not None]
+    # Only where no launcher has told more.
     if not seen:
         _check_indexed_job()
     if all(each.size == 1 for each in seen):
         return None
     if any(not inner.fits(outer) for inner, outer in pairwise(seen)):
-        raise _contradiction(seen)
+        raise ClusterSpecError(
+            "Where TF_CONFIG is not set, the variables of all launchers must describe one cluster. Received: "
+            f"{'; '.join(each.describe() for each in seen)}. {_CHOICE}"
+        )
     return seen[0]
 
 
 def _torchrun() -> Launcher | None:
+    # By its variables and not by torchrun's own: Kubeflow's PyTorchJob and others set the same ones.
     size = variable("WORLD_SIZE")
     if size.value is MISSING:
         return None
@@ -139,6 +144,7 @@ def _torchrun() -> Launcher | None:
     if groups.value is not MISSING:
         agents = check_number(groups, lowest=1)
     else:
+        # Older releases of torchrun do not tell how many agents there are; all have as many workers.
         agents = None if local.value is MISSING else -(-count // check_number(local, lowest=1))
     return Launcher(
         "torchrun's variables",
@@ -163,7 +169,8 @@ def _open_mpi() -> Launcher | None:
 def _slurm(for_training: bool) -> Launcher | None:
     rank, size = variable("SLURM_PROCID"), first_variable(*TASK_TOTALS)
     if rank.value is MISSING or size.value is MISSING:
-        return None  # The shell of salloc, for one.
+        # In the shell of salloc, for one.
+        return None
     if _is_batch_script():
         return None
     count = check_number(size, lowest=1)
@@ -183,6 +190,7 @@ def _is_batch_script() -> bool:
 
 
 def _warn_of_batch_script() -> None:
+    # `sbatch --ntasks=4` with the program in the script is the usual mistake, and trains one model on one task.
     size = variable("SLURM_NTASKS")
     if _is_batch_script() and size.value not in (MISSING, "1"):
         _log.warning(
@@ -193,10 +201,8 @@ def _warn_of_batch_script() -> None:
 
 
 def _check_indexed_job() -> None:
-    """Raises `ClusterSpecError` in a pod of an indexed Job, which knows its number but not how many there are.
-
-    The variables that every pod has, such as KUBERNETES_SERVICE_HOST, say nothing of a job.
-    """
+    """Raises `ClusterSpecError` in a pod of an indexed Job, which knows its number but not how many there are."""
+    # The variables that every pod has, such as KUBERNETES_SERVICE_HOST, say nothing of a job.
     index = variable("JOB_COMPLETION_INDEX")
     if index.value is not MISSING:
         raise index.error(
@@ -206,13 +212,6 @@ def _check_indexed_job() -> None:
             f"cluster_resolver=KubernetesClusterResolver(...) with its task. If each pod trains alone, set {_ALONE}",
             "RANK=$(JOB_COMPLETION_INDEX) WORLD_SIZE=4 MASTER_ADDR=myjob-0.myservice MASTER_PORT=2222",
         )
-
-
-def _contradiction(seen: list[Launcher]) -> ClusterSpecError:
-    return ClusterSpecError(
-        "Where TF_CONFIG is not set, the variables of all launchers must describe one cluster. Received: "
-        f"{'; '.join(each.describe() for each in seen)}. {_CHOICE}"
-    )
 
 
 def _values(*names: str) -> dict[str, str]:

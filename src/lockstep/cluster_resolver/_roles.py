@@ -1,4 +1,4 @@
-"""What a task's place in the cluster makes of it: chief, member of the mesh, process number.
+"""Membership and roles of a task in a cluster: chief, member of the mesh, process number.
 
 Follows `tensorflow/python/distribute/multi_worker_util.py`, with these differences, which only concern clusters that
 TensorFlow cannot train on: a sparse worker job numbers its tasks by position, so that processes count from 0 without a
@@ -7,11 +7,57 @@ gap, and its first task is the chief where there is no other; a "master" is a ch
 
 from __future__ import annotations
 
-from ._address import is_unknown
-from ._field import Field
-from ._placement import check_member
-from ._spec import ClusterDict, ClusterSpec
-from ._task import TRAINING_JOBS, Task
+from collections.abc import Callable
+from typing import TypeVar
+
+from lockstep.cluster_resolver._address import is_unknown
+from lockstep.cluster_resolver._field import MISSING, Field, listed
+from lockstep.cluster_resolver._spec import (
+    TRAINING_JOBS,
+    ClusterDict,
+    ClusterSpec,
+    Task,
+    check_index,
+    check_index_in,
+    check_job,
+)
+
+_T = TypeVar("_T")
+
+
+def check_member(spec: ClusterSpec, task_type: Field, task_id: Field) -> Task:
+    """Returns the task of `spec` that two fields name.
+
+    Raises:
+        ClusterSpecError: A field is missing or malformed, or the cluster has no such task.
+    """
+    job = check_job(task_type)
+    if job in spec.jobs:
+        return Task(job, check_index_in(dict.fromkeys(spec.task_indices(job)), job, task_id))
+    # An evaluator need not stand in the cluster: it trains with nobody, and Kubeflow leaves it out.
+    if job == "evaluator":
+        return Task(job, check_index(task_id))
+    rule = f'must be one of the jobs of the cluster, {listed(spec.jobs)}; or "evaluator"'
+    raise task_type.error(rule, f'{task_type.name} = "{spec.jobs[0]}"')
+
+
+def check_alone(task_type: Field, task_id: Field) -> tuple[str | None, int | None]:
+    """Returns the task type and index of a process without a cluster, `None` for what is missing."""
+    job = unless_missing(task_type, check_job)
+    index = unless_missing(task_id, check_index)
+    # Such a task needs a cluster, so TF_CONFIG has lost its own: training alone would hide that.
+    if job == "ps":
+        raise task_type.error(
+            "must not be a parameter server where there is no cluster", f'{task_type.name} = "worker"'
+        )
+    if index and job != "evaluator":
+        raise task_id.error("must be 0 where there is no cluster", f"{task_id.name} = 0")
+    return job, index
+
+
+def unless_missing(field: Field, check: Callable[[Field], _T]) -> _T | None:
+    """Returns `check(field)`, `None` where the field is missing."""
+    return None if field.value is MISSING or field.value is None else check(field)
 
 
 def training_tasks(spec: ClusterSpec) -> tuple[Task, ...]:
@@ -25,12 +71,13 @@ def chief_task(spec: ClusterSpec) -> Task | None:
 
 
 def is_chief(spec: ClusterSpec | ClusterDict, task_type: str | None, task_id: int | None) -> bool:
-    """Tells whether a task is the chief; an evaluator is its own, and so is the one task of an empty cluster.
+    """Returns whether a task is the chief; an evaluator is its own, and so is the one task of an empty cluster.
 
     Raises:
         ClusterSpecError: The cluster has no such task.
     """
     spec = ClusterSpec(spec)
+    # A process alone does what a chief does.
     if not spec:
         return True
     task = _member(spec, task_type, task_id)

@@ -7,7 +7,6 @@ Everything here works without a strategy. Pass a `Dataset` of batches to Keras' 
 from __future__ import annotations
 
 from lockstep.data import _keras_adapter
-from lockstep.data._context import InputContext as InputContext
 from lockstep.data._dataset import Dataset as Dataset
 from lockstep.data._dataset_base import before_first_dataset as _before_first_dataset
 from lockstep.data._file_datasets import ArrayRecordDataset as ArrayRecordDataset
@@ -16,18 +15,19 @@ from lockstep.data._file_datasets import FixedLengthRecordDataset as FixedLength
 from lockstep.data._file_datasets import ParquetDataset as ParquetDataset
 from lockstep.data._file_datasets import TextLineDataset as TextLineDataset
 from lockstep.data._file_datasets import TFRecordDataset as TFRecordDataset
-from lockstep.data._file_datasets import image_dataset_from_directory as image_dataset_from_directory
-from lockstep.data._files.tfrecord_writer import TFRecordOptions as TFRecordOptions
-from lockstep.data._files.tfrecord_writer import TFRecordWriter as TFRecordWriter
-from lockstep.data._host_functions import numpy_function as numpy_function
-from lockstep.data._host_functions import py_function as py_function
+from lockstep.data._files.tfrecord import TFRecordOptions as TFRecordOptions
+from lockstep.data._files.tfrecord import TFRecordWriter as TFRecordWriter
+from lockstep.data._image_folder import image_dataset_from_directory as image_dataset_from_directory
 from lockstep.data._iterator import DatasetIterator as DatasetIterator
+from lockstep.data._map_program import numpy_function as numpy_function
+from lockstep.data._map_program import py_function as py_function
 from lockstep.data._options import AUTOTUNE as AUTOTUNE
 from lockstep.data._options import INFINITE_CARDINALITY as INFINITE_CARDINALITY
 from lockstep.data._options import SHARD_HINT as SHARD_HINT
 from lockstep.data._options import UNKNOWN_CARDINALITY as UNKNOWN_CARDINALITY
 from lockstep.data._options import AutoShardPolicy as AutoShardPolicy
 from lockstep.data._options import DistributeOptions as DistributeOptions
+from lockstep.data._options import InputContext as InputContext
 from lockstep.data._options import Options as Options
 from lockstep.data._options import ThreadingOptions as ThreadingOptions
 from lockstep.data._spec import DatasetSpec as DatasetSpec

@@ -1,4 +1,4 @@
-"""Stores and blocks: references to elements that are computed later.
+"""Blocks: references to elements that are computed when they are taken, on the threads of a pool.
 
 A *store* computes any of its elements on demand, many at once, always with the same result. A *block* refers to some
 rows of a store. Shuffling, batching, skipping and sharding only move these references; reading, decoding and map
@@ -7,17 +7,24 @@ functions run where a block is taken at last, on any thread, and for those eleme
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import jax
 import numpy as np
 
 from lockstep._types import Element, PyTreeDef
 from lockstep.data import _columns
-from lockstep.data._columns import Columns, Rows
+from lockstep.data._columns import Columns, Rows, concatenate
 from lockstep.data._map_program import MapProgram
+
+_Result = TypeVar("_Result")
+_this_thread = threading.local()
 
 
 class Store(Protocol):
@@ -39,12 +46,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows of a store, in order: elements that are not computed yet.
-
-    Attributes:
-        store: Computes them.
-        rows: int64 (k,), at least one.
-    """
+    """Rows of a store, int64 (k,), at least one, in order: elements that are not computed yet."""
 
     store: Store
     rows: Rows
@@ -62,13 +64,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class ArrayStore:
-    """Rows of arrays in memory.
-
-    Attributes:
-        columns: The arrays.
-        origin: Where they come from, for messages.
-        first: The number of the first row there.
-    """
+    """Rows of arrays in memory; `origin` says for messages where they come from, and `first` is the first's number."""
 
     columns: Columns
     origin: str = ""
@@ -85,13 +81,7 @@ class ArrayStore:
 
 @dataclass(frozen=True, eq=False)
 class MixedStore:
-    """Rows of several stores, numbered anew.
-
-    Attributes:
-        stores: The stores.
-        which: int64 (k,), the store of each row.
-        rows: int64 (k,), its row there.
-    """
+    """Rows of several stores, numbered anew: int64 (k,) each, the store of a row and its row there."""
 
     stores: Sequence[Store]
     which: Rows
@@ -174,31 +164,24 @@ class MappedStore:
 
 
 class BlockZipper:
-    """Zips blocks of equal length into one block, whose elements combine one of each.
-
-    Args:
-        structure: A tree with a leaf for each block.
-    """
+    """Zips blocks of equal length into one block, whose elements combine one of each, a leaf of `structure`."""
 
     def __init__(self, structure: PyTreeDef) -> None:
         self._structure = structure
         self._last: ZippedStore | None = None
 
     def __call__(self, blocks: Sequence[Block]) -> Block:
-        # Equal rows need no renumbering, as where one source was zipped with a map of itself.
         rows = blocks[0].rows
-        if all(b.rows is rows or np.array_equal(b.rows, rows) for b in blocks):
-            return Block(self._zip_stores([b.store for b in blocks]), rows)
-        renumbered: list[Store] = [BlockStore(b) for b in blocks]
-        return Block(self._zip_stores(renumbered), np.arange(len(rows)))
-
-    def _zip_stores(self, stores: list[Store]) -> Store:
-        """Returns the same store for the same stores, so that blocks of them can be joined."""
-        # `join_blocks` recognises stores by identity: a new one for each block would end every batch in a MixedStore.
+        stores: list[Store] = [b.store for b in blocks]
+        # Equal rows need no renumbering, as where one source was zipped with a map of itself.
+        if not all(b.rows is rows or np.array_equal(b.rows, rows) for b in blocks):
+            stores = [BlockStore(b) for b in blocks]
+            rows = np.arange(len(rows))
         last = self._last
+        # `join_blocks` recognises stores by identity: a new one for each block would end every batch in a MixedStore.
         if last is None or any(a is not b for a, b in zip(stores, last.stores, strict=True)):
             self._last = last = ZippedStore(stores, self._structure)
-        return last
+        return Block(last, rows)
 
 
 def join_blocks(blocks: Sequence[Block]) -> Block:
@@ -215,10 +198,7 @@ def join_blocks(blocks: Sequence[Block]) -> Block:
 def mix_rows(stores: Sequence[Store], which: Rows, rows: Rows) -> Block:
     """Returns rows of several stores as one block; a map function over all of them stays one call.
 
-    Args:
-        stores: The stores; one may occur several times.
-        which: int64 (k,), the position of each row's store.
-        rows: int64 (k,), its row there.
+    One store may occur several times. `which` and `rows` are int64 (k,): the position of a row's store, its row there.
     """
     first = stores[0]
     # Mixing below the function keeps it one compiled call for the whole batch, instead of one for each source block.
@@ -250,3 +230,54 @@ def text_hint(element: Element) -> str:
     # A file's name helps in an error; a whole document does not.
     short = [text for text in texts if 0 < len(text) < 300 and text.isprintable()]
     return f" ({', '.join(short)})" if short else ""
+
+
+def cores() -> int:
+    """Returns how many threads can run at once."""
+    # Not os.cpu_count: containers and batch systems pin a job to some of the machine's cores.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def submit(function: Callable[..., _Result], *arguments: Any) -> Future[_Result]:
+    """Submits a call to the pool; a thread of the pool calls the function itself, at once."""
+    # A thread of the pool that waited for another one could wait for ever: all of them may be waiting.
+    if getattr(_this_thread, "inside", False):
+        future: Future[_Result] = Future()
+        try:
+            future.set_result(function(*arguments))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+    return _executor().submit(function, *arguments)
+
+
+def map_parallel(
+    function: Callable[[Any], _Result], values: Sequence[Any], workers: int | None = None
+) -> list[_Result]:
+    """Calls a function for each value, on up to `workers` threads; returns the results in order."""
+    # Contiguous parts, one per thread: a future for each value would cost more than a small function.
+    limit = min(workers or cores(), len(values))
+    if limit <= 1:
+        return [function(v) for v in values]
+    parts = [values[i * len(values) // limit : (i + 1) * len(values) // limit] for i in range(limit)]
+    futures = [submit(lambda part: [function(v) for v in part], part) for part in parts]
+    return [result for future in futures for result in future.result()]
+
+
+def compute_block(block: Block) -> Block:
+    """Returns a block of computed elements, computed on all threads if that helps."""
+    # A compiled function is one call for the whole block, and XLA spreads it over the cores itself.
+    if block.store.is_vectorized or len(block) < 2:
+        return array_block(block.take())
+    parts = min(cores(), len(block))
+    cuts = [slice(i * len(block) // parts, (i + 1) * len(block) // parts) for i in range(parts)]
+    return array_block(concatenate(map_parallel(lambda cut: block[cut].take(), cuts)))
+
+
+@functools.cache
+def _executor() -> ThreadPoolExecutor:
+    # Marks the pool's threads, for `submit`.
+    def mark() -> None:
+        _this_thread.inside = True
+
+    return ThreadPoolExecutor(cores(), thread_name_prefix="lockstep-data", initializer=mark)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from lockstep._types import ArrayLike
+from lockstep.data._blocks import cores
 from lockstep.data._options import AUTOTUNE
-from lockstep.data._pool import cores
 from lockstep.errors import ArgumentError
 
 

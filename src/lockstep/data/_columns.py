@@ -85,11 +85,7 @@ def as_read_only(columns: Columns) -> Columns:
 
 
 def stack(items: Sequence[Any]) -> Columns:
-    """Returns normalised elements of one structure as columns.
-
-    Raises:
-        ValueError: If their structures differ.
-    """
+    """Returns normalised elements of one structure as columns; raises `ValueError` if their structures differ."""
     return jax.tree.map(lambda *values: column(values), *items)
 
 
@@ -111,7 +107,15 @@ def column(values: Sequence[Any]) -> Any:
 
 def concatenate(parts: Sequence[Columns]) -> Columns:
     """Returns the elements of several columns, one after another."""
-    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *columns: _concatenate_columns(columns), *parts)
+
+    def join(*columns: Any) -> Any:
+        # One ragged part, or parts of different shapes, make the whole column ragged.
+        shapes = {None if isinstance(c, Ragged) else c.shape[1:] for c in columns}
+        if len(shapes) == 1 and None not in shapes:
+            return np.concatenate(columns)
+        return Ragged(_object_array([row for c in columns for row in (c.values if isinstance(c, Ragged) else c)]))
+
+    return parts[0] if len(parts) == 1 else jax.tree.map(join, *parts)
 
 
 def nbytes(columns: Columns) -> int:
@@ -144,15 +148,6 @@ def _object_array(values: Sequence[Any]) -> NDArray[np.object_]:
     for i, value in enumerate(values):
         result[i] = value
     return result
-
-
-def _concatenate_columns(columns: Sequence[Any]) -> Any:
-    # One ragged part, or parts of different shapes, make the whole column ragged.
-    shapes = {None if isinstance(c, Ragged) else c.shape[1:] for c in columns}
-    if len(shapes) == 1 and None not in shapes:
-        return np.concatenate(columns)
-    rows = [row for c in columns for row in (c.values if isinstance(c, Ragged) else c)]
-    return Ragged(_object_array(rows))
 
 
 def _bytes_of(column: Column) -> int:

@@ -1,24 +1,26 @@
-"""State of a dataset (plan, options, passes) and how it is iterated; `Dataset` adds tf.data's transformations."""
+"""The base of `Dataset`: a plan, its options, and passes over it; access to them for the other packages of lockstep."""
+
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import jax
-import numpy as np
-
-from lockstep._nest import canonical, opened
+from lockstep._nest import opened
 from lockstep._types import Element, PyTree
-from lockstep.data import _pool, _structure
-from lockstep.data._failures import wrap_error
+from lockstep.data import _blocks, _structure
 from lockstep.data._iterator import DatasetIterator
+from lockstep.data._map_program import wrap_error
 from lockstep.data._options import INFINITE_CARDINALITY, Options
 from lockstep.data._plan import Node, Run, walk
 from lockstep.data._transforms.position import Prefetch
 from lockstep.errors import ArgumentError, InputError
+
+if TYPE_CHECKING:
+    from lockstep.data._dataset import Dataset
 
 _before_first: list[Callable[[], None]] = []
 
@@ -31,6 +33,8 @@ def before_first_dataset(call: Callable[[], None]) -> None:
 class DatasetBase:
     """A plan, the options it is read with, and the number of passes over it so far."""
 
+    # The class of what transformations return: `compat` derives another one, whose elements are tensors.
+    _kind: ClassVar[type[Dataset]]
     _plan: Node
     _options: Options
     _passes: int
@@ -41,6 +45,17 @@ class DatasetBase:
             "A Dataset is made by a function such as Dataset.from_tensor_slices, from_generator or range, or by one of "
             "the classes for files such as TFRecordDataset. Received: Dataset()."
         )
+
+    @classmethod
+    def _from_plan(cls, plan: Node, options: Options | None = None) -> Dataset:
+        """Returns a dataset of a plan."""
+        result = object.__new__(cls._kind)  # Past __init__, which refuses users' calls.
+        result._set_plan(plan, options)
+        return result
+
+    def _add(self, plan: Node) -> Dataset:
+        """Returns this dataset with one more transformation, and the same options."""
+        return self._kind._from_plan(plan, self._options)
 
     def _set_plan(self, plan: Node, options: Options | None = None) -> None:
         while _before_first:
@@ -105,7 +120,7 @@ class DatasetBase:
 
     @property
     def _threads(self) -> int:
-        return self._options.threading.private_threadpool_size or _pool.cores()
+        return self._options.threading.private_threadpool_size or _blocks.cores()
 
     @property
     def _ahead(self) -> int:
@@ -122,11 +137,7 @@ class DatasetBase:
         return element
 
     def _inner_plan(self, function: Callable[..., Any]) -> Callable[[Element], Node]:
-        """Returns a function from an element to the plan of the dataset that `function` returns for it.
-
-        Raises:
-            ArgumentError: If `function` cannot be called.
-        """
+        """Returns a function from an element to the plan of the dataset that `function` returns for it."""
         if not callable(function):
             raise ArgumentError(f"A function of an element is needed. Received: {function!r}. Example: lambda x: x + 1")
         converted, name = self._convert_function(function), _structure.name_of(function)
@@ -150,48 +161,45 @@ class DatasetBase:
 
 
 def check_dataset(value: object) -> Node:
-    """Returns the plan of a dataset.
-
-    Raises:
-        ArgumentError: If `value` is not a dataset.
-    """
+    """Returns the plan of a dataset; raises `ArgumentError` if `value` is none."""
     if isinstance(value, DatasetBase):
-        return value._plan  # pyright: ignore[reportPrivateUsage]
+        return value._plan
     raise ArgumentError(
         f"A lockstep.data.Dataset is needed. Received: {type(value).__name__}. Make one with "
         "Dataset.from_tensor_slices or Dataset.from_generator."
     )
 
 
-def check_datasets(datasets: Sequence[object]) -> list[Node]:
-    """Returns the plans of one or more datasets.
-
-    Raises:
-        ArgumentError: If there is none, or one is not a dataset.
-    """
-    if not len(datasets):
-        raise ArgumentError("datasets must hold at least one dataset. Received: none.")
-    return [check_dataset(d) for d in datasets]
+def plan_of(dataset: DatasetBase) -> Node:
+    """Returns the plan."""
+    return dataset._plan
 
 
-def check_zip_arguments(args: tuple[PyTree, ...], datasets: PyTree) -> tuple[list[Node], PyTree]:
-    """Returns the plans of the datasets that `zip` received, and the structure that holds them.
-
-    Raises:
-        ArgumentError: If there is no dataset, something else, or a list.
-    """
-    if bool(args) == (datasets is not None):
-        raise ArgumentError("zip needs datasets, as arguments or as datasets=. Received: both, or neither.")
-    tree = datasets if not args else (args[0] if len(args) == 1 else args)
-    # A list is a leaf, and so is refused as tf.data does: in elements, lists are arrays.
-    leaves, structure = jax.tree.flatten(canonical(tree), is_leaf=lambda v: isinstance(v, list))
-    if not leaves:
-        raise ArgumentError(f"zip needs at least one dataset. Received: {tree!r}.")
-    return [check_dataset(leaf) for leaf in leaves], structure
+def threads_of(dataset: DatasetBase) -> int:
+    """Returns the largest number of threads that compute its elements."""
+    return dataset._threads
 
 
-def file_names(value: object) -> list[str]:
-    """Returns names of files as `str`: of one name, several, or a dataset of names."""
-    if isinstance(value, DatasetBase):
-        return [v.decode() for v in value.as_numpy_iterator()]
-    return [v.decode() for v in np.atleast_1d(_structure.as_array(value)).ravel()]
+def ahead_of(dataset: DatasetBase) -> int:
+    """Returns the number of elements to prefetch."""
+    return dataset._ahead
+
+
+def begin_pass(dataset: DatasetBase) -> Run:
+    """Begins the next pass."""
+    return dataset._next_run()
+
+
+def iterator_of(dataset: DatasetBase, run: Run) -> DatasetIterator:
+    """Returns an iterator over the host elements of a pass."""
+    return dataset._iterator(lambda element: element, run)
+
+
+def follow(dataset: DatasetBase, entropy: int) -> None:
+    """Sets the entropy that unseeded random choices use, such as the chief's."""
+    dataset._entropy = entropy
+
+
+def continue_after(dataset: DatasetBase, position: dict[str, Any]) -> None:
+    """Makes the next pass the one that follows a position's."""
+    dataset._continue_after(position)

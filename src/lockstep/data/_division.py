@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from lockstep._engine.step.jaxprs import LOOPS, called_jaxpr
 from lockstep._types import Jaxpr
 from lockstep.errors import ArgumentError
 
@@ -18,8 +19,6 @@ from lockstep.errors import ArgumentError
 # those count that a function calls itself: in libraries they divide by what they do not use, as in `gcd`.
 _FUNCTIONS = frozenset({"floor_divide", "remainder", "fmod", "divmod"})
 _PRIMITIVES = frozenset({"div", "rem"})
-_CALLS = ("jaxpr", "call_jaxpr")
-_LOOPS = frozenset({"scan", "while"})
 
 
 def division_error() -> ArgumentError:
@@ -28,12 +27,9 @@ def division_error() -> ArgumentError:
 
 
 def may_divide_by_zero(record: Jaxpr, known: Sequence[Any] = (), is_outermost: bool = True) -> bool:
-    """Returns whether a function divides integers by anything but constants other than 0.
+    """Returns whether a closed jaxpr divides integers by anything but constants other than 0.
 
-    Args:
-        record: A closed jaxpr.
-        known: The values of its arguments, `None` for those that are not known; by default none is.
-        is_outermost: Whether no other function calls it.
+    `known` are the values of its arguments, `None` for those that are not known. If `is_outermost`, no other calls it.
     """
     jaxpr = record.jaxpr
     values = dict(zip(jaxpr.constvars, record.consts, strict=True))
@@ -54,14 +50,12 @@ def may_divide_by_zero(record: Jaxpr, known: Sequence[Any] = (), is_outermost: b
 
 
 def divides_by_zero(record: Jaxpr, arguments: Sequence[Any], is_outermost: bool = True) -> Any:
-    """Computes bool (), whether a function divides an integer by 0; a part of a traced function.
+    """Computes bool (), whether a closed jaxpr divides an integer by 0; a part of a traced function."""
 
-    Args:
-        record: A closed jaxpr.
-        arguments: What it is called with.
-        is_outermost: Whether no other function calls it.
-    """
-    steps = [s for s in record.jaxpr.eqns if _divisor(s, is_outermost) is not None or any(map(_divides, _inner(s)))]
+    def may_divide(step: Any) -> bool:
+        return any(may_divide_by_zero(inner, is_outermost=False) for inner, _ in _inner(step))
+
+    steps = [s for s in record.jaxpr.eqns if _divisor(s, is_outermost) is not None or may_divide(s)]
     atoms = [[d] if (d := _divisor(s, is_outermost)) is not None else list(s.invars) for s in steps]
     flat = [atom for group in atoms for atom in group]
     jaxpr = record.jaxpr.replace(outvars=flat, debug_info=record.jaxpr.debug_info.with_unknown_names())
@@ -70,16 +64,15 @@ def divides_by_zero(record: Jaxpr, arguments: Sequence[Any], is_outermost: bool 
     any_zero: Any = jnp.zeros((), bool)
     for step, group in zip(steps, atoms, strict=True):
         operands = [next(values) for _ in group]
-        any_zero |= jnp.any(operands[0] == 0) if _divisor(step, is_outermost) is not None else _within(step, operands)
+        if _divisor(step, is_outermost) is not None:
+            any_zero |= jnp.any(operands[0] == 0)
+        elif step.primitive.name != "cond":
+            any_zero |= divides_by_zero(_inner(step)[0][0], operands, is_outermost=False)
+        else:
+            # Only the branch that runs counts: the other one may divide by the 0 that the condition guards against.
+            branches = [lambda *a, b=branch: divides_by_zero(b, a, False) for branch in step.params["branches"]]
+            any_zero |= jax.lax.switch(operands[0], branches, *operands[1:])
     return any_zero
-
-
-def _within(step: Any, given: list[Any]) -> Any:
-    if step.primitive.name != "cond":
-        return divides_by_zero(_inner(step)[0][0], given, is_outermost=False)
-    # Only the branch that runs counts: the other one may divide by the 0 that the condition guards against.
-    branches = [lambda *operands, b=branch: divides_by_zero(b, operands, False) for branch in step.params["branches"]]
-    return jax.lax.switch(given[0], branches, *given[1:])
 
 
 def _divisor(step: Any, is_outermost: bool) -> Any:
@@ -93,27 +86,21 @@ def _divisor(step: Any, is_outermost: bool) -> Any:
 
 def _inner(step: Any) -> list[tuple[Any, Any]]:
     """Returns the closed jaxprs that an equation calls, each with its operands; none of a loop."""
-    if step.primitive.name in _LOOPS:
+    if step.primitive.name in LOOPS:
         return []
     if step.primitive.name == "cond":
         return [(branch, step.invars[1:]) for branch in step.params["branches"]]
-    called = [step.params[k] for k in _CALLS if k in step.params]
-    closed = [c if hasattr(c, "consts") else core.ClosedJaxpr(c, ()) for c in called]
-    return [(c, step.invars) for c in closed if len(c.jaxpr.invars) == len(step.invars)]
-
-
-def _divides(called: tuple[Any, Any]) -> bool:
-    return may_divide_by_zero(called[0], is_outermost=False)
+    called = called_jaxpr(step)
+    if called is None:
+        return []
+    return [(called if hasattr(called, "consts") else core.ClosedJaxpr(called, ()), step.invars)]
 
 
 class raise_on_zero_division(np.errstate):
     """A context manager in which numpy raises an error where an integer is divided by 0.
 
     numpy tells of a division by 0 by the name of the function alone. Only `floor_divide` and `divmod` give no hint of
-    the type; then it counts whether the element has integers.
-
-    Args:
-        leaves: The leaves of the element that is computed with.
+    the type; then it counts whether the leaves of the element that is computed with have integers.
     """
 
     def __init__(self, leaves: Sequence[Any]) -> None:

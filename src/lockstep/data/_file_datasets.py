@@ -5,27 +5,117 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
-from lockstep._types import ArrayLike, PyTree
-from lockstep.data import _check
+from lockstep._types import PyTree
+from lockstep.data import _check, _columns
+from lockstep.data._blocks import Block, array_block
 from lockstep.data._columns import Columns, Rows
 from lockstep.data._dataset import Dataset
-from lockstep.data._dataset_base import file_names
-from lockstep.data._files import array_record, csv, fixed, parquet, text, tfrecord
-from lockstep.data._files.reader import Reader
-from lockstep.data._inside import plan_of
+from lockstep.data._dataset_base import plan_of
+from lockstep.data._dataset_sources import file_names
+from lockstep.data._files import array_record, csv, parquet, records, tfrecord
+from lockstep.data._files.stream import Reader
 from lockstep.data._options import AUTOTUNE
-from lockstep.data._plan import Node
+from lockstep.data._peek import peek_spec
+from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State
 from lockstep.data._sources import StoreSource
 from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT
-from lockstep.data._transforms.files import Files
 from lockstep.data._transforms.interleave import Interleave
 
+if TYPE_CHECKING:
+    from lockstep.data._files.stream import Reader
+
 _SCALAR_TEXT = TensorSpec((), TEXT)
+
+
+class Files(Node):
+    """The records of files.
+
+    Args:
+        paths: The files, in order.
+        opened: Opens one.
+        kind: What they are, for messages.
+        spec: What the records look like, or `None` if only reading shows it.
+    """
+
+    def __init__(self, paths: Sequence[str], opened: Callable[[str], Reader], kind: str, spec: PyTree = None) -> None:
+        self.paths = tuple(paths)
+        self._opened = opened
+        self._kind = kind
+        self._spec = spec
+
+    def open(self, run: Run) -> Cursor:
+        return _FilesCursor(self.paths, self._opened)
+
+    @property
+    def spec(self) -> Any:
+        if self._spec is None:
+            self._spec = peek_spec(self)
+        return self._spec
+
+    @property
+    def cardinality(self) -> int:
+        return UNKNOWN
+
+    @property
+    def label(self) -> str:
+        return f"{self._kind}({len(self.paths)} files)"
+
+    def shard(self, count: int, index: int) -> Files:
+        """Returns every `count`-th file."""
+        return Files(self.paths[index::count], self._opened, self._kind, self._spec)
+
+
+class _FilesCursor:
+    """A cursor whose state is a file and a position in it."""
+
+    def __init__(self, paths: Sequence[str], opened: Callable[[str], Reader]) -> None:
+        self._paths = paths
+        self._opened = opened
+        self._index: int = 0
+        self._reader: Reader | None = None
+
+    def next(self, limit: int) -> Block | None:
+        while self._index < len(self._paths):
+            path = self._paths[self._index]
+            try:
+                if self._reader is None:
+                    self._reader = self._opened(path)
+                first = self._reader.number
+                records = self._reader.read(limit)
+            except Exception:
+                self._end_file()  # What cannot be read is not tried again: `ignore_errors` goes on with the next file.
+                raise
+            # A file without records is passed over; the dataset goes on with the next.
+            if records is not None and jax.tree.leaves(records) and _columns.length(records):
+                return array_block(records, f"{path}, record", first)
+            self._end_file()
+        return None
+
+    def _end_file(self) -> None:
+        self.close()
+        self._index += 1
+
+    def close(self) -> None:
+        """Closes the file that is open."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def state(self) -> State:
+        # The reader's own position: records are not counted to get there.
+        return {"file": self._index, "at": self._reader.tell() if self._reader is not None else None}
+
+    def restore(self, state: State) -> None:
+        self._index = state["file"]
+        if state["at"] is not None:
+            self._reader = self._opened(self._paths[self._index])
+            self._reader.seek(state["at"])
 
 
 class TFRecordDataset(Dataset):
@@ -78,7 +168,7 @@ class TextLineDataset(Dataset):
         num_parallel_reads: int | None = None,
         name: str | None = None,
     ) -> None:
-        opened = functools.partial(text.open_text, compression_type=compression_type)
+        opened = functools.partial(records.open_text, compression_type=compression_type)
         self._set_plan(_records(filenames, opened, "TextLines", _SCALAR_TEXT, num_parallel_reads))
 
 
@@ -110,7 +200,7 @@ class FixedLengthRecordDataset(Dataset):
         name: str | None = None,
     ) -> None:
         opened = functools.partial(
-            fixed.open_fixed,
+            records.open_fixed,
             record_bytes=record_bytes,
             header_bytes=header_bytes or 0,
             footer_bytes=footer_bytes or 0,
@@ -245,61 +335,3 @@ def _records(filenames: object, opened: Callable[[str], Reader], kind: str, spec
     if cycle == 1:
         return Files(names, opened, kind, spec)
     return Interleave(plan_of(Dataset.from_tensor_slices(np.array(names, object))), file_plan, cycle, 1)
-
-
-def image_dataset_from_directory(
-    directory: object,
-    labels: ArrayLike = "inferred",
-    label_mode: str | None = "int",
-    class_names: Sequence[str] | None = None,
-    color_mode: str = "rgb",
-    batch_size: int | None = 32,
-    image_size: tuple[int, int] = (256, 256),
-    shuffle: bool = True,
-    seed: int | None = None,
-    validation_split: float | None = None,
-    subset: str | None = None,
-    interpolation: str = "bilinear",
-    follow_links: bool = False,
-    crop_to_aspect_ratio: bool = False,
-) -> Any:
-    """Returns a dataset of the images in a directory: (images, labels), or images if `label_mode` is None.
-
-    Images are float32 (batch, height, width, channels), from 0 to 255. The dataset has an attribute `class_names`.
-
-    Args:
-        directory: With a directory per class, if labels are inferred.
-        labels: "inferred", None, or a label per file in the order of their sorted names.
-        label_mode: "int" (int32), "categorical" (one-hot float32), "binary" (float32 0 or 1), or None.
-        class_names: The classes in order; by default those found, sorted.
-        color_mode: "grayscale", "rgb" or "rgba".
-        batch_size: None for single images.
-        image_size: Height and width.
-        shuffle: Whether each pass has another order.
-        seed: Of the order and the split.
-        validation_split: The fraction of files kept for validation.
-        subset: "training", "validation", or "both" for a pair of datasets.
-        interpolation: As `method` of tf.image.resize.
-        follow_links: Whether links to directories are followed.
-        crop_to_aspect_ratio: Whether images are cropped instead of distorted.
-
-    Raises:
-        ArgumentError: If arguments do not go together.
-        DataNotFoundError: If there is no image.
-
-    Source: keras.utils.image_dataset_from_directory.
-    """
-    from lockstep.data._image_folder import ImageFolder
-
-    folder = ImageFolder(
-        directory,
-        labels,
-        label_mode,
-        class_names,
-        color_mode,
-        image_size,
-        interpolation,
-        follow_links,
-        crop_to_aspect_ratio,
-    )
-    return folder.datasets(batch_size, shuffle, seed, validation_split, subset)

@@ -7,43 +7,60 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
 from lockstep._nest import opened
-from lockstep._types import JSON, PyTree
-from lockstep.data import _columns, _pool
+from lockstep._types import JSON, Element, PyTree
+from lockstep.data import _blocks, _columns
 from lockstep.data._blocks import Block
-from lockstep.data._failures import FailedElement
-from lockstep.data._optional import Optional
-from lockstep.data._plan import Cursor, EmptyCursor, Node, Run, State, drop, walk
-from lockstep.data._state import decode, encode
-from lockstep.data._transforms.sequential import elements_or_errors
+from lockstep.data._plan import Cursor, EmptyCursor, Node, Run, State, decode_state, drop, encode_state, walk
+from lockstep.data._transforms.errors import FailedElement, elements_or_errors
 from lockstep.errors import ArgumentError
 
+_NOTHING = object()
 # Written into positions, so that another format can be told from this one.
 _VERSION = 1
 # Elements are computed in groups that take about this long, and hold so much at most.
 _GROUP_SECONDS = 0.001
 _GROUP_BYTES = 2 << 20
 _GROUP_LIMIT = 256
-
-
 # A position: a state of the plan, and how many elements after it.
 Mark = tuple[State, int]
 
 
+class Optional:
+    """An element, or its absence: the result of `get_next_as_optional`. Source: tf.experimental.Optional."""
+
+    def __init__(self, value: Element = _NOTHING) -> None:
+        self._value = value
+
+    @classmethod
+    def of_next(cls, iterator: Iterator[Element]) -> Optional:
+        """Returns the next element of an iterator; at its end, one without a value."""
+        # Not None, which an element may be.
+        return cls(next(iterator, _NOTHING))
+
+    def has_value(self) -> bool:
+        """Returns whether there is an element."""
+        return self._value is not _NOTHING
+
+    def get_value(self) -> Any:
+        """Returns the element.
+
+        Raises:
+            ArgumentError: If there is none.
+        """
+        if not self.has_value():
+            raise ArgumentError(
+                "The iterator has come to its end. Received: a request for its next element. Ask has_value."
+            )
+        return self._value
+
+
 class PlanReader:
-    """A reader of a plan's blocks that knows the position before each.
-
-    Args:
-        plan: What to read.
-        run: Which pass.
-
-    Attributes:
-        may_be_early: Whether elements may be computed before they are asked for.
-    """
+    """A reader of a plan's blocks that knows the position before each; `may_be_early` allows it to read ahead."""
 
     def __init__(self, plan: Node, run: Run) -> None:
         self._plan = plan
@@ -78,7 +95,7 @@ class PlanReader:
             "entropy": self.run.entropy,
             "iteration": list(self.run.iteration),
             "path": list(self.run.path),
-            "cursor": encode(before),
+            "cursor": encode_state(before),
             "passed": passed,
         }
 
@@ -88,28 +105,7 @@ class PlanReader:
 
 
 def open_at(plan: Node, position: JSON) -> PlanReader:
-    """Returns a plan's references from a position on.
-
-    Raises:
-        ArgumentError: If the position is not one of this plan.
-    """
-    _check_position(plan, position)
-    result = PlanReader(plan, Run(position["entropy"], tuple(position["iteration"]), tuple(position["path"])))
-    # A source that has become shorter is found here, not as a silent end of the data.
-    if not result.restore(decode(position["cursor"]), position["passed"]):
-        raise ArgumentError(
-            f"A position must lie within the data. Received: one {position['passed']} elements after the last state "
-            "that the data reaches. It has fewer elements than when the position was taken; use the same data."
-        )
-    return result
-
-
-def describe_plan(plan: Node) -> list[str]:
-    """Returns the labels of the plan's nodes, by which a position is matched with its plan."""
-    return [node.label for node in walk(plan)]
-
-
-def _check_position(plan: Node, position: JSON) -> None:
+    """Returns a reader of the plan from a position on; raises `ArgumentError` if it is not one of this plan."""
     if not isinstance(position, dict) or position.get("version") != _VERSION:
         raise ArgumentError(
             f"set_state needs what get_state returned (version {_VERSION}). Received: {str(position)[:80]}."
@@ -123,15 +119,25 @@ def _check_position(plan: Node, position: JSON) -> None:
             "A position must be of a dataset made by the same transformations. Received: one of "
             f"{' < '.join(received)}; this dataset has {difference}. Build the dataset as it was built then."
         )
+    result = PlanReader(plan, Run(position["entropy"], tuple(position["iteration"]), tuple(position["path"])))
+    # A source that has become shorter is found here, not as a silent end of the data.
+    if not result.restore(decode_state(position["cursor"]), position["passed"]):
+        raise ArgumentError(
+            f"A position must lie within the data. Received: one {position['passed']} elements after the last state "
+            "that the data reaches. It has fewer elements than when the position was taken; use the same data."
+        )
+    return result
+
+
+def describe_plan(plan: Node) -> list[str]:
+    """Returns the labels of the plan's nodes, by which a position is matched with its plan."""
+    return [node.label for node in walk(plan)]
 
 
 class ElementStream:
     """A stream of computed elements: blocks are computed in groups, on several threads where one is slow.
 
-    Args:
-        reader: Reads the blocks of the plan.
-        compute: Turns a block of elements into as many results.
-        threads: How many groups may be computed at once.
+    `compute` turns a block of elements into as many results.
     """
 
     def __init__(self, reader: PlanReader, compute: Callable[[Block], list[Any]], threads: int) -> None:
@@ -166,7 +172,20 @@ class ElementStream:
         return self._before, self._passed
 
     def _next_group(self) -> None:
-        self._read_ahead()
+        # One more than threads, so that none is idle while a finished group is handed out.
+        wanted = self._threads + 1 if self._parallel and self._reader.may_be_early else 1
+        while len(self._under_way) < wanted and not self._ended and self._deferred is None:
+            try:
+                read = self._reader.next(self._size)
+            except Exception as error:
+                self._deferred = error
+                break
+            if read is None:
+                self._ended = True
+                break
+            # Cheap groups are computed by the caller: handing them to a thread costs more than they do.
+            future = _blocks.submit(self._compute_timed, read[0]) if self._parallel else None
+            self._under_way.append((future, *read))
         if not self._under_way:
             # The elements before it have all been returned: now is its turn.
             failed, self._deferred = self._deferred, None
@@ -179,23 +198,6 @@ class ElementStream:
         results, seconds = self._compute_timed(block) if future is None else future.result()
         self._ready.extend(results)
         self._adapt(seconds, results)
-
-    def _read_ahead(self) -> None:
-        # One more than threads, so that none is idle while a finished group is handed out.
-        wanted = self._threads + 1 if self._parallel and self._reader.may_be_early else 1
-        while len(self._under_way) < wanted and not self._ended and self._deferred is None:
-            try:
-                read = self._reader.next(self._size)
-            except Exception as error:
-                self._deferred = error
-                return
-            if read is None:
-                self._ended = True
-                return
-            block, before = read
-            # Cheap groups are computed by the caller: handing them to a thread costs more than they do.
-            future = _pool.submit(self._compute_timed, block) if self._parallel else None
-            self._under_way.append((future, block, before))
 
     def _compute_timed(self, block: Block) -> tuple[list[Any], float]:
         start = time.perf_counter()
@@ -222,12 +224,7 @@ class ElementStream:
 
 
 class Prefetcher:
-    """A thread that reads an element stream ahead into a bounded queue.
-
-    Args:
-        computed: The stream to read.
-        size: How many elements wait at most.
-    """
+    """A thread that reads an element stream ahead into a queue, in which at most `size` elements wait."""
 
     def __init__(self, computed: ElementStream, size: int) -> None:
         self._queue: queue.Queue[tuple[str, Any, Any]] = queue.Queue(size)
@@ -291,18 +288,7 @@ def _prefetch_loop(computed: ElementStream, ready: queue.Queue[Any], stop: threa
 
 
 class DatasetIterator:
-    """An iterator over the elements of a dataset, whose position can be saved.
-
-    Args:
-        plan: What to read.
-        run: Which pass.
-        convert: Returns an element as it is handed out.
-        threads: How many threads compute elements at most.
-        ahead: How many elements are computed before they are asked for; 0 for none.
-        on_restore: Called with the position at which `set_state` continues.
-
-    Source: tf.data.Iterator.
-    """
+    """An iterator over the elements of a dataset, whose position can be saved. Source: tf.data.Iterator."""
 
     def __init__(
         self,
@@ -316,7 +302,9 @@ class DatasetIterator:
         self._plan = plan
         self._convert = convert
         self._threads = threads
+        # How many elements are computed before they are asked for.
         self._size = ahead
+        # Called with the position at which `set_state` continues.
         self._on_restore = on_restore
         self._start(PlanReader(plan, run))
 

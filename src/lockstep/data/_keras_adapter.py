@@ -17,7 +17,7 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from lockstep._types import Element
 from lockstep.data._dataset import Dataset
-from lockstep.data._inside import ahead_of, begin_pass, iterator_of
+from lockstep.data._dataset_base import ahead_of, begin_pass, iterator_of
 from lockstep.data._options import INFINITE_CARDINALITY
 from lockstep.data._plan import Run
 from lockstep.errors import InputError, UnsupportedError

@@ -1,37 +1,88 @@
-"""Programs of map functions: a function of one element, run for many elements at once where that is possible."""
+"""Programs of map functions: a function of one element, run for many elements at once where that is possible.
+
+Also the errors of users' functions by kind, and `numpy_function`, which keeps a function from being traced.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 import jax
 import keras
 import numpy as np
+from jax.core import Tracer
 
-from lockstep._types import Element, PyTree
+from lockstep._nest import opened
+from lockstep._types import ArrayLike, DType, Element, PyTree
 from lockstep.data import _columns, _division, _structure
 from lockstep.data._columns import Columns, Ragged
-from lockstep.data._failures import ProgramError, wrap_error
 from lockstep.data._purity import has_side_effects, loads_value
-from lockstep.data._spec import TensorSpec
+from lockstep.data._spec import TensorSpec, as_dtype
 from lockstep.data._structure import TEXT
-from lockstep.data._tracing import NonDeterministicError, TracedFunction, VectorizedFunction, first_overflow, trace
-from lockstep.errors import InputError
+from lockstep.data._tracing import (
+    NonDeterministicError,
+    NotTraceableError,
+    TracedFunction,
+    VectorizedFunction,
+    first_overflow,
+    trace,
+)
+from lockstep.errors import ArgumentError, DataNotFoundError, InputError, LockstepError, UnsupportedError
+
+# What TensorFlow reports as InvalidArgumentError.
+_INVALID = (ArgumentError, ValueError, TypeError, ZeroDivisionError)
+# Without the module or the name, or with more memory, the same element would do.
+_OF_PROGRAM = (NameError, ImportError, MemoryError)
+_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
+# What numpy gives where JAX may give another dtype; int8 is the square of a bool.
+_NUMPYS = frozenset(np.dtype(t) for t in (np.float64, np.int64, np.uint64, np.complex128, np.int8))
+
+
+class InvalidElementError(InputError, ArgumentError):
+    """An element has a value that a function refuses, as `tf.debugging` and an integer division by 0 do."""
+
+
+class MissingElementError(InputError, DataNotFoundError):
+    """A function did not find the file that an element names."""
+
+
+class ProgramError(InputError):
+    """A function failed for a reason that lies in the program or the machine, not in the element."""
+
+
+def wrap_error(error: Exception, message: str) -> Exception:
+    """Returns the error to raise for an exception of a user's function, by its kind, with its text after `message`."""
+    if isinstance(error, LockstepError) and not isinstance(error, (InputError, ArgumentError, DataNotFoundError)):
+        # Wrapped as an InputError, `ignore_errors` would drop it, and train on after a worker is lost.
+        return error  # A peer that failed, or a cluster that disagrees: not a matter of the input.
+    if isinstance(error, UnsupportedError):
+        kind = UnsupportedError
+    elif isinstance(error, (ProgramError, *_OF_PROGRAM)) or _OUT_OF_MEMORY in str(error):
+        kind = ProgramError
+    elif isinstance(error, _INVALID):
+        kind = InvalidElementError
+    else:
+        kind = MissingElementError if isinstance(error, FileNotFoundError) else InputError
+    return kind(f"{message}: {type(error).__name__}: {error}")
+
+
+def is_of_element(error: Exception) -> bool:
+    """Returns whether an error is that of an element or a file, which may be left out; not of the program."""
+    if isinstance(error, (ProgramError, *_OF_PROGRAM)):
+        return False
+    # Any exception of a user's function counts: nothing tells an expected ValueError from a mistake.
+    return isinstance(error, (InputError, DataNotFoundError)) or not isinstance(error, LockstepError)
 
 
 class MapProgram:
     """A user's function of one element, and the way to run it.
 
     Elements of a known shape go through a function that JAX can trace all at once; any others one by one. A function
-    that can be traced gives the dtypes that JAX gives, either way.
-
-    Args:
-        function: Takes an element as `Dataset.map` describes.
-        spec: Returns what the elements look like, as far as it is known, or `None`.
-        example: Returns an element, or `None` if that cannot be had without side effects.
+    that can be traced gives the dtypes that JAX gives, either way. `spec` returns what the elements look like, and
+    `example` an element; either returns `None` if that cannot be had without side effects.
     """
 
     def __init__(self, function: Callable[..., Any], spec: Callable[[], Any], example: Callable[[], Any]) -> None:
@@ -86,7 +137,9 @@ class MapProgram:
         """Returns the function for many elements at once, or `None`."""
         spec = self._element_spec
         # XLA compiles for fixed shapes: elements that differ in size go one by one.
-        if spec is None or not _has_known_shapes(spec):
+        if spec is None or any(
+            not isinstance(s, TensorSpec) or s.shape is None or None in s.shape for s in jax.tree.leaves(spec)
+        ):
             return None
         with self._lock:
             traced = trace(self.function, spec)
@@ -111,11 +164,7 @@ class MapProgram:
         return self.columns([self.at(element, describe(i)) for i, element in elements])
 
     def at(self, element: Element, where: str) -> Any:
-        """Calls the function for one element; `where` says where it comes from.
-
-        Raises:
-            InputError: If the function fails.
-        """
+        """Calls the function for one element; `where` says where it comes from, if it fails."""
         try:
             # numpy warns and returns 0 where TensorFlow raises.
             with _division.raise_on_zero_division(jax.tree.leaves(element)):
@@ -128,7 +177,13 @@ class MapProgram:
 
     def columns(self, results: list[Any]) -> Columns:
         """Returns results of the function as columns."""
-        return _stack(results, self.function)
+        try:
+            return _columns.stack(results)
+        except ValueError as error:
+            raise InputError(
+                f"The function {_structure.name_of(self.function)} must return the same structure for every element. "
+                f"{error}. Return the same tuples and dict keys each time."
+            ) from error
 
     def _wrap_error(self, error: Exception, where: str) -> Exception:
         return wrap_error(error, f"The function {_structure.name_of(self.function)} failed at {where}")
@@ -185,10 +240,6 @@ class MapProgram:
         return trace_or_error
 
 
-# What numpy gives where JAX may give another dtype; int8 is the square of a bool.
-_NUMPYS = frozenset(np.dtype(t) for t in (np.float64, np.int64, np.uint64, np.complex128, np.int8))
-
-
 def _has_variables(value: object) -> bool:
     """Returns whether a value is a variable of Keras, or a layer or a collection that has some."""
     if isinstance(value, keras.Layer):
@@ -197,24 +248,58 @@ def _has_variables(value: object) -> bool:
     return any(isinstance(v, keras.Variable) for v in inner)
 
 
-def _stack(results: list[Any], function: Callable[..., Any]) -> Columns:
-    try:
-        return _columns.stack(results)
-    except ValueError as error:
-        raise InputError(
-            f"The function {_structure.name_of(function)} must return the same structure for every element. {error}. "
-            "Return the same tuples and dict keys each time."
-        ) from error
-
-
-def _has_known_shapes(spec: PyTree) -> bool:
-    leaves = jax.tree.leaves(spec)
-    return all(isinstance(s, TensorSpec) and s.shape is not None and None not in s.shape for s in leaves)
-
-
 def _matches(columns: Columns, spec: PyTree) -> bool:
     leaves, expected = jax.tree.leaves(columns), jax.tree.leaves(spec)
     return len(leaves) == len(expected) and all(
         not isinstance(c, Ragged) and c.shape[1:] == s.shape and c.dtype == s.dtype
         for c, s in zip(leaves, expected, strict=True)
     )
+
+
+def numpy_function(
+    func: Callable[..., Any], inp: Sequence[Any], Tout: PyTree, stateful: bool = True, name: str | None = None
+) -> Any:
+    """Calls `func` with numpy arrays, inside of a map function; the map function is then called for each element.
+
+    Args:
+        func: Takes and returns numpy arrays, numbers or text.
+        inp: Its arguments.
+        Tout: The dtype of its result, or a list of dtypes for several; empty for none.
+        stateful: Ignored: `func` is called once per element.
+        name: Ignored; accepted for TensorFlow's signature.
+
+    Raises:
+        InputError: If the result does not fit `Tout`.
+
+    Source: tf.numpy_function.
+    """
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(list(inp))):
+        raise NotTraceableError("numpy_function")
+    result = func(*[opened(_structure.normalize(value)) for value in inp])
+    # A single dtype means a single result, not a list of one, as in TensorFlow.
+    if not isinstance(Tout, (list, tuple)):
+        return _cast(result, Tout, func)
+    if not Tout:
+        return ()
+    results = result if isinstance(result, (list, tuple)) else [result]
+    if len(results) != len(Tout):
+        raise InputError(
+            f"The function {_structure.name_of(func)} must return {len(Tout)} values, one for each dtype of Tout. "
+            f"Received: {len(results)}."
+        )
+    return [_cast(r, t, func) for r, t in zip(results, Tout, strict=True)]
+
+
+def py_function(func: Callable[..., Any], inp: Sequence[Any], Tout: PyTree, name: str | None = None) -> Any:
+    """Calls `func` as `numpy_function` does. Source: tf.py_function."""
+    return numpy_function(func, inp, Tout)
+
+
+def _cast(value: ArrayLike, dtype: DType, func: Callable[..., Any]) -> Any:
+    wanted = as_dtype(dtype)
+    array = _structure.as_array(value)
+    if (wanted == TEXT) != (array.dtype == TEXT):
+        raise InputError(
+            f"The function {_structure.name_of(func)} must return what Tout says, {dtype}. Received: {array.dtype}."
+        )
+    return array[()] if wanted == TEXT else array.astype(wanted, copy=False)[()]

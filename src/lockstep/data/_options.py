@@ -1,4 +1,4 @@
-"""Options of a dataset. Source: tf.data.Options."""
+"""Options of datasets, and the argument of an input function."""
 
 from __future__ import annotations
 
@@ -49,7 +49,12 @@ class DistributeOptions:
     def __setattr__(self, name: str, value: object) -> None:
         """Checks the value, and sets it."""
         if name == "auto_shard_policy":
-            value = _parse_policy(value)
+            try:
+                # By name or number, as TensorFlow's enums are often given.
+                value = AutoShardPolicy[value.upper()] if isinstance(value, str) else AutoShardPolicy(value)
+            except (KeyError, ValueError):
+                names = ", ".join(p.name for p in AutoShardPolicy)
+                raise ArgumentError(f"auto_shard_policy must be one of {names}. Received: {value!r}.") from None
         # Accepted and ignored it would mislead.
         if name == "num_devices" and value is not None:
             raise ArgumentError(f"num_devices must be None: the strategy knows its devices. Received: {value}.")
@@ -138,15 +143,6 @@ def _merge(one: Any, other: Any) -> Any:
     return replace(one, **{k: v for k, v in changed.items() if v != getattr(default, k)})
 
 
-def _parse_policy(value: object) -> AutoShardPolicy:
-    try:
-        # By name or number, as TensorFlow's enums are often given.
-        return AutoShardPolicy[value.upper()] if isinstance(value, str) else AutoShardPolicy(value)
-    except (KeyError, ValueError):
-        names = ", ".join(p.name for p in AutoShardPolicy)
-        raise ArgumentError(f"auto_shard_policy must be one of {names}. Received: {value!r}.") from None
-
-
 def _set_field(options: Any, name: str, value: object) -> None:
     known = [f.name for f in fields(options)]
     if name not in known:
@@ -155,3 +151,36 @@ def _set_field(options: Any, name: str, value: object) -> None:
             "computed needs no tuning here."
         )
     object.__setattr__(options, name, value)
+
+
+@dataclass(frozen=True)
+class InputContext:
+    """The index of an input pipeline among those of all workers.
+
+    Attributes:
+        num_input_pipelines: How many there are: one per worker.
+        input_pipeline_id: Which one this is, from 0.
+        num_replicas_in_sync: Over all workers.
+
+    Source: tf.distribute.InputContext.
+    """
+
+    num_input_pipelines: int = 1
+    input_pipeline_id: int = 0
+    num_replicas_in_sync: int = 1
+
+    def get_per_replica_batch_size(self, global_batch_size: int) -> int:
+        """Returns `global_batch_size / num_replicas_in_sync`.
+
+        Raises:
+            ArgumentError: If that is no whole number.
+        """
+        # TensorFlow raises here, too: batches of one replica must be equal for its means to be those of the global
+        # batch.
+        if global_batch_size % self.num_replicas_in_sync:
+            raise ArgumentError(
+                f"The global batch size must be a multiple of the number of replicas, {self.num_replicas_in_sync}. "
+                f"Received: {global_batch_size}. Choose another one, or use experimental_distribute_dataset, which "
+                "takes any."
+            )
+        return global_batch_size // self.num_replicas_in_sync

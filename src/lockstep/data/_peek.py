@@ -10,7 +10,7 @@ import numpy as np
 
 from lockstep._types import PyTree
 from lockstep.data import _columns, _spec
-from lockstep.data._plan import Cursor, Node, Run
+from lockstep.data._plan import Node, Run
 from lockstep.errors import InputError
 
 # Two elements: sizes in which they differ are not fixed.
@@ -21,15 +21,10 @@ _here = threading.local()
 
 
 def peek_spec(node: Node, upstream: Node | None = None) -> Any:
-    """Returns the spec of the first elements, computed for this purpose.
+    """Returns the spec of the first elements, computed for this purpose; raises `InputError` if there is none.
 
-    Args:
-        node: Whose.
-        upstream: Of what they are made, one by one. Where sizes of that are not fixed, such as of a last batch, those
-            of the results that are equal to them are not either, though the first elements agree in them.
-
-    Raises:
-        InputError: If there is none.
+    `upstream` is of what they are made, one by one. Where sizes of that are not fixed, such as of a last batch, those
+    of the results that are equal to them are not either, though the first elements agree in them.
     """
     if node.captures_iterator:
         raise InputError(
@@ -47,8 +42,14 @@ def peek_spec(node: Node, upstream: Node | None = None) -> Any:
     for element in elements[1:]:
         result = _spec.generalize(result, _spec.spec_of(element)) or result
     open_sizes = _varying_sizes(upstream) if upstream is not None else set[int]()
-    # A last batch may be smaller than the batches that were computed, and a map function passes its size on.
-    return jax.tree.map(lambda s: _relax_sizes(s, open_sizes), result) if open_sizes else result
+
+    def relax(spec: Any) -> Any:
+        # A last batch may be smaller than the batches that were computed, and a map function passes its size on.
+        if not isinstance(spec, _spec.TensorSpec) or spec.shape is None:
+            return spec
+        return _spec.TensorSpec([None if size in open_sizes else size for size in spec.shape], spec.dtype)
+
+    return jax.tree.map(relax, result) if open_sizes else result
 
 
 def _varying_sizes(node: Node) -> set[int]:
@@ -67,12 +68,6 @@ def _varying_sizes(node: Node) -> set[int]:
 
 def _has_unknown_size(spec: PyTree) -> bool:
     return isinstance(spec, _spec.TensorSpec) and (spec.shape is None or None in spec.shape)
-
-
-def _relax_sizes(spec: PyTree, sizes: set[int]) -> Any:
-    if not isinstance(spec, _spec.TensorSpec) or spec.shape is None:
-        return spec
-    return _spec.TensorSpec([None if size in sizes else size for size in spec.shape], spec.dtype)
 
 
 def spec_if_known(node: Node) -> Any:
@@ -123,12 +118,5 @@ def first_elements(node: Node, count: int) -> list[Any]:
             elements += _columns.elements(block.take())
     finally:
         # A look must not leave files open: a dataset may read thousands.
-        close_cursor(cursor)
+        getattr(cursor, "close", lambda: None)()
     return elements
-
-
-def close_cursor(cursor: Cursor) -> None:
-    """Closes the files of a cursor, if it has any."""
-    close = getattr(cursor, "close", None)
-    if close is not None:
-        close()

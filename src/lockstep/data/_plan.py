@@ -6,7 +6,9 @@ dicts, lists, numbers, text and integer arrays.
 
 from __future__ import annotations
 
+import base64
 import copy
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from lockstep._types import PyTree
 from lockstep.data._blocks import Block, Store
 from lockstep.data._purity import has_side_effects, loads_iterator
 
@@ -24,6 +27,9 @@ UNKNOWN = -2
 CHUNK = 1024
 
 State = Any
+_INTEGERS = "integers, base64"
+# As earlier versions wrote them.
+_PACKED = "int64, zlib, base64"
 
 
 @dataclass(frozen=True)
@@ -45,13 +51,7 @@ class Run:
         return replace(self, path=(*self.path, number))
 
     def random(self, seed: int | None, chunk: int, each_iteration: bool = True) -> np.random.Generator:
-        """Returns the generator for a part of a node's random choices.
-
-        Args:
-            seed: As given by the user.
-            chunk: Which part.
-            each_iteration: Whether the choices differ from pass to pass.
-        """
+        """Returns the generator for a chunk of a node's random choices, which may differ from pass to pass."""
         # The first number keeps seeded and unseeded choices apart. Only unseeded ones depend on the path: a seed means
         # the same wherever the node stands.
         own = (0, seed) if seed is not None else (1, self.entropy, *self.path)
@@ -79,17 +79,13 @@ class Cursor(Protocol):
 
 
 class Node(ABC):
-    """A source, or a transformation of other nodes.
-
-    Attributes:
-        inputs: The nodes it reads.
-        replayable: Reading ahead, or again, has no effect that a user could see.
-    """
+    """A source, or a transformation of other nodes, its inputs."""
 
     inputs: Sequence[Node] = ()
 
     @property
     def replayable(self) -> bool:
+        """Returns whether reading ahead, or again, has no effect that a user could see."""
         return all(node.replayable for node in self.inputs)
 
     @property
@@ -154,12 +150,7 @@ class Transformation(Node):
 
 
 class FunctionTransformation(Transformation):
-    """A transformation by a user's function.
-
-    Args:
-        upstream: Gives the elements.
-        function: Called with them.
-    """
+    """A transformation by a user's function of an element."""
 
     def __init__(self, upstream: Node, function: Callable[..., Any]) -> None:
         super().__init__(upstream)
@@ -225,3 +216,34 @@ def drop(cursor: Cursor, count: int) -> bool:
             return False
         count -= len(block)
     return True
+
+
+def encode_state(state: PyTree) -> Any:
+    """Returns a state as a JSON value, with integer arrays as text: a checkpoint is taken between two steps."""
+    if isinstance(state, np.ndarray):
+        # The smallest dtype that holds them all: most are positions of elements, and small. A number of its own for
+        # each would make the JSON of a large shuffle buffer slower than the step it is saved beside.
+        lowest, highest = (int(state.min()), int(state.max())) if state.size else (0, 0)
+        dtypes = (np.dtype(t) for t in ("<u1", "<u2", "<u4"))
+        dtype = next((t for t in dtypes if lowest >= 0 and highest <= np.iinfo(t).max), np.dtype("<i8"))
+        narrow = np.ascontiguousarray(state, dtype)
+        # dtype.str names the byte order, so a checkpoint moves between machines.
+        return {_INTEGERS: [narrow.dtype.str, base64.b64encode(narrow.tobytes()).decode("ascii")]}
+    if isinstance(state, dict):
+        return {k: encode_state(v) for k, v in state.items()}
+    if isinstance(state, (list, tuple)):
+        return [encode_state(v) for v in state]
+    return int(state) if isinstance(state, np.integer) else state
+
+
+def decode_state(state: PyTree) -> Any:
+    """Returns the state that `encode_state` received."""
+    if isinstance(state, dict):
+        if _INTEGERS in state:
+            dtype, text = state[_INTEGERS]
+            # int64 again, because ordinals are subtracted: unsigned ones would wrap.
+            return np.frombuffer(base64.b64decode(text), dtype).astype(np.int64)
+        if _PACKED in state:
+            return np.frombuffer(zlib.decompress(base64.b64decode(state[_PACKED])), "<i8").astype(np.int64)
+        return {k: decode_state(v) for k, v in state.items()}
+    return [decode_state(v) for v in state] if isinstance(state, list) else state

@@ -1,4 +1,4 @@
-"""Side effects of map functions, found in their bytecode before JAX traces them.
+"""Side effects of functions, read from their bytecode.
 
 JAX traces a function once and computes with what it recorded. A function that counts, collects, prints or draws random
 numbers must instead be called for every element. Its code shows most of that: it stores to a name or in a container
@@ -16,8 +16,35 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lockstep.data._opcodes import KNOWN
-
+# A function with any instruction that is not listed here, and every function on another Python, counts as one with side
+# effects: it is called for each element, in order. So a new instruction can make a program slower, and never wrong. To
+# add a Python, run tests/data/test_side_effects.py and tests/data/test_purity.py on it: the meaning of an old name may
+# change, as that of BINARY_OP does in 3.14, where it also takes items.
+PYTHONS = ((3, 11), (3, 12), (3, 13))
+# What these do to the stack is as `dis.stack_effect` says, and they change nothing but that.
+_PLAIN = """
+    ASYNC_GEN_WRAP BEFORE_ASYNC_WITH BEFORE_WITH BINARY_OP BUILD_CONST_KEY_MAP BUILD_LIST BUILD_MAP BUILD_SET
+    BUILD_SLICE BUILD_STRING BUILD_TUPLE CACHE CALL CALL_FUNCTION_EX CALL_INTRINSIC_1 CALL_INTRINSIC_2 CALL_KW
+    CHECK_EG_MATCH CHECK_EXC_MATCH CLEANUP_THROW COMPARE_OP CONTAINS_OP CONVERT_VALUE COPY_FREE_VARS DELETE_FAST
+    DICT_MERGE DICT_UPDATE END_ASYNC_FOR END_FOR END_SEND EXTENDED_ARG FORMAT_SIMPLE FORMAT_VALUE FORMAT_WITH_SPEC
+    FOR_ITER GET_AITER GET_ANEXT GET_AWAITABLE GET_ITER GET_LEN GET_YIELD_FROM_ITER IMPORT_FROM IMPORT_NAME IS_OP
+    JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT JUMP_FORWARD JUMP_IF_FALSE_OR_POP JUMP_IF_TRUE_OR_POP KW_NAMES LIST_APPEND
+    LIST_EXTEND LIST_TO_TUPLE LOAD_ASSERTION_ERROR LOAD_BUILD_CLASS LOAD_CLOSURE LOAD_CONST MAKE_CELL MAKE_FUNCTION
+    MAP_ADD MATCH_CLASS MATCH_KEYS MATCH_MAPPING MATCH_SEQUENCE NOP POP_EXCEPT POP_JUMP_BACKWARD_IF_FALSE
+    POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE POP_JUMP_BACKWARD_IF_TRUE POP_JUMP_FORWARD_IF_FALSE
+    POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_FORWARD_IF_TRUE POP_JUMP_IF_FALSE POP_JUMP_IF_NONE
+    POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PRECALL PREP_RERAISE_STAR PUSH_EXC_INFO PUSH_NULL RAISE_VARARGS
+    RERAISE RESUME RETURN_CONST RETURN_GENERATOR RETURN_VALUE SEND SET_ADD SET_FUNCTION_ATTRIBUTE SET_UPDATE STORE_NAME
+    TO_BOOL UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNARY_POSITIVE UNPACK_EX UNPACK_SEQUENCE WITH_EXCEPT_START
+    YIELD_VALUE
+"""
+# These are followed one by one.
+_FOLLOWED = """
+    BINARY_SLICE BINARY_SUBSCR COPY DELETE_ATTR DELETE_DEREF DELETE_GLOBAL DELETE_SUBSCR LOAD_ATTR LOAD_CLASSDEREF
+    LOAD_DEREF LOAD_FAST LOAD_FAST_AND_CLEAR LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST LOAD_GLOBAL LOAD_METHOD LOAD_NAME
+    STORE_ATTR STORE_DEREF STORE_FAST STORE_FAST_LOAD_FAST STORE_FAST_STORE_FAST STORE_GLOBAL STORE_SLICE STORE_SUBSCR
+    SWAP
+"""
 # fmt: off
 # Names of methods that change their object, in Python's containers, queues, loggers, metrics and variables.
 _CHANGES = frozenset({
@@ -27,21 +54,12 @@ _CHANGES = frozenset({
     "info", "warning", "debug", "error", "__setitem__", "__delitem__", "__iadd__", "__next__", "get_next",
     "get_next_as_optional",
 })
+_NONDETERMINISTIC = (
+    "random", "numpy.random", "time", "datetime", "os", "subprocess", "socket", "secrets", "uuid", "logging",
+)
 # fmt: on
 _FUNCTIONS = frozenset(
     id(getattr(builtins, n)) for n in ("print", "open", "input", "next", "setattr", "delattr", "globals")
-)
-_NONDETERMINISTIC = (
-    "random",
-    "numpy.random",
-    "time",
-    "datetime",
-    "os",
-    "subprocess",
-    "socket",
-    "secrets",
-    "uuid",
-    "logging",
 )
 _STORES = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR"})
 _ITEM_STORES = {"STORE_SUBSCR": 2, "DELETE_SUBSCR": 2, "STORE_SLICE": 3}
@@ -50,12 +68,22 @@ _LOADS = frozenset({"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLASSDEREF"}
 _FAST_STORES = {"STORE_FAST": 1, "STORE_FAST_LOAD_FAST": 1, "STORE_FAST_STORE_FAST": 2}
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _SUBSCRIPTS = frozenset({"BINARY_SUBSCR", "BINARY_SLICE"})
+_COMPUTING = ("BINARY", "CALL", "COMPARE", "BUILD", "FORMAT", "CONTAINS", "IS_OP")
 # What a function made itself, or was given.
 _LOCAL = object()
 # Something outside, whose value is not known.
 _EXTERNAL = object()
 # Calls of calls that are followed; deeper ones are left to the two traces.
 _DEPTH = 4
+
+
+def known_opcodes(implementation: str, version: tuple[int, int]) -> frozenset[str]:
+    """Returns the names of the instructions of a Python that are understood; none of a Python that is not known."""
+    is_known = implementation == "cpython" and version in PYTHONS
+    return frozenset((_PLAIN + _FOLLOWED).split()) if is_known else frozenset()
+
+
+KNOWN = known_opcodes(sys.implementation.name, sys.version_info[:2])
 
 
 def has_side_effects(function: Callable[..., Any]) -> bool:
@@ -85,9 +113,13 @@ def _scan(function: Any, depth: int, seen: set[int], scan: Callable[..., _Byteco
         return _scan(function.func, depth, seen, scan)
     if hasattr(function, "__wrapped__") and _scan(function.__wrapped__, depth, seen, scan):
         return True
-    target, owner = _code_of(function)
+    target, owner = function, _LOCAL
+    if isinstance(target, types.MethodType):
+        target, owner = target.__func__, target.__self__
+    elif not isinstance(target, types.FunctionType):
+        target, owner = type(target).__dict__.get("__call__"), target
     # Nothing to read (a built-in, C code), or code that tracing judges.
-    if target is None or _is_library(target):
+    if not isinstance(target, types.FunctionType) or _is_library(target):
         return False
     names = _Names(target, owner)
 
@@ -96,16 +128,6 @@ def _scan(function: Any, depth: int, seen: set[int], scan: Callable[..., _Byteco
 
     # Nested functions too: a closure that appends does so when it is called.
     return any(scan(names=names, scan_callee=scan_callee).matches(code) for code in _nested_code(target.__code__))
-
-
-def _code_of(function: object) -> tuple[types.FunctionType | None, Any]:
-    """Returns the function that is called, and the object that it is a method of."""
-    owner = _LOCAL
-    if isinstance(function, types.MethodType):
-        function, owner = function.__func__, function.__self__
-    elif not isinstance(function, types.FunctionType):
-        function, owner = type(function).__dict__.get("__call__"), function
-    return (function, owner) if isinstance(function, types.FunctionType) else (None, _LOCAL)
 
 
 class _Names:
@@ -136,9 +158,7 @@ class _Names:
 class _BytecodeScan:
     """An abstract interpretation of a function's bytecode, first instruction to last, that tracks external values.
 
-    Args:
-        names: What the names of the function stand for.
-        scan_callee: Returns whether a function that the code uses matches, too.
+    `scan_callee` returns whether a function that the code uses matches, too.
     """
 
     def __init__(self, names: _Names, scan_callee: Callable[[Any], bool]) -> None:
@@ -149,12 +169,19 @@ class _BytecodeScan:
 
     def matches(self, code: types.CodeType) -> bool:
         """Returns whether the code matches the scan."""
-        return any(self._matches_step(step) for step in dis.get_instructions(code))
+        steps = list(dis.get_instructions(code))
+        if any(step.opname not in KNOWN for step in steps):
+            return self._matches_unread(code)
+        return any(map(self._matches_step, steps))
+
+    def _matches_unread(self, code: types.CodeType) -> bool:
+        """Returns whether code matches that has an instruction of a newer Python: by its names, whatever it does."""
+        values = [*self._names.free.values(), *self._names.bound.values()]
+        values += [self._names.value(name, True) for name in code.co_names]
+        attributes = [getattr(v, name, _LOCAL) for v in values if v is not _LOCAL for name in code.co_names]
+        return any(map(self._matches_use, values + attributes))
 
     def _matches_step(self, step: dis.Instruction) -> bool:
-        # An instruction of a newer Python: side effects are assumed, which costs speed and never correctness.
-        if step.opname not in KNOWN:
-            return True
         if self._matches_instruction(step):
             return True
         if step.opname in _ATTRIBUTES and self._matches_attribute(str(step.argval)):
@@ -207,7 +234,12 @@ class _BytecodeScan:
             names_loaded = step.argval if isinstance(step.argval, tuple) else (step.argval,)
             stack += [self._locals.get(n, _LOCAL) for n in names_loaded]
         elif name in _FAST_STORES:
-            self._step_fast_store(step)
+            # In the order in which CPython pops them: from 3.13 on up to two at once, or one beside a load.
+            names: list[str] = list(step.argval) if isinstance(step.argval, tuple) else [step.argval]
+            for local in names[: _FAST_STORES[name]]:
+                self._locals[local] = stack.pop() if stack else _LOCAL
+            if name == "STORE_FAST_LOAD_FAST":
+                stack.append(self._locals.get(names[1], _LOCAL))
         elif name == "COPY":
             stack.append(self._top(step.arg or 1))
         elif name == "SWAP" and len(stack) >= (step.arg or 1):
@@ -216,32 +248,25 @@ class _BytecodeScan:
             owner = stack.pop() if stack else _LOCAL
             known = owner is not _LOCAL and owner is not _EXTERNAL
             stack += [getattr(owner, str(step.argval), _LOCAL) if known else owner] + [_LOCAL] * effect
+        elif effect >= 0:
+            stack += [_LOCAL] * effect
         else:
-            self._step_other(step, effect)
-
-    def _step_fast_store(self, step: dis.Instruction) -> None:
-        """Stores to names of the function, from Python 3.13 on up to two at once, or one beside a load."""
-        # In the order in which CPython pops them.
-        names: list[str] = list(step.argval) if isinstance(step.argval, tuple) else [step.argval]
-        for name in names[: _FAST_STORES[step.opname]]:
-            self._locals[name] = self._stack.pop() if self._stack else _LOCAL
-        if step.opname == "STORE_FAST_LOAD_FAST":
-            self._stack.append(self._locals.get(names[1], _LOCAL))
-
-    def _step_other(self, step: dis.Instruction, effect: int) -> None:
-        container = self._top(2) if step.opname in _SUBSCRIPTS else _LOCAL
-        if effect < 0:
-            del self._stack[effect:]
-        self._stack += [_LOCAL] * max(effect, 0)
-        if effect < 0 and self._stack:
-            # Whatever was computed is new, but for an item of something outside.
+            container = self._top(2) if name in _SUBSCRIPTS else _LOCAL
+            del stack[effect:]
             # An item of an external container is external; of an external array it is a number.
-            outside = container is not _LOCAL and not hasattr(container, "dtype")
-            self._stack[-1] = _EXTERNAL if outside else (_LOCAL if _computes(step.opname) else self._stack[-1])
+            if stack and container is not _LOCAL and not hasattr(container, "dtype"):
+                stack[-1] = _EXTERNAL
+            # Whatever else was computed is new.
+            elif stack and name.startswith(_COMPUTING):
+                stack[-1] = _LOCAL
 
 
 class _EffectScan(_BytecodeScan):
     """A scan for side effects."""
+
+    def _matches_unread(self, code: types.CodeType) -> bool:
+        # They are assumed, which costs speed and never correctness.
+        return True
 
     def _matches_instruction(self, step: dis.Instruction) -> bool:
         name = step.opname
@@ -257,13 +282,7 @@ class _EffectScan(_BytecodeScan):
 
 
 class _LoadScan(_BytecodeScan):
-    """A scan for external values of a kind.
-
-    Args:
-        wanted: Returns whether a value is of that kind.
-        names: As of `_BytecodeScan`.
-        scan_callee: As of `_BytecodeScan`.
-    """
+    """A scan for external values of a kind."""
 
     def __init__(self, wanted: Callable[[Any], bool], names: _Names, scan_callee: Callable[[Any], bool]) -> None:
         super().__init__(names, scan_callee)
@@ -277,10 +296,6 @@ def _is_iterator(value: object) -> bool:
     """Returns whether a value is an iterator, or a collection that has one."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)
     return any(isinstance(v, Iterator) for v in inner)
-
-
-def _computes(name: str) -> bool:
-    return name.startswith(("BINARY", "CALL", "COMPARE", "BUILD", "FORMAT", "CONTAINS", "IS_OP"))
 
 
 def _is_nondeterministic(value: object) -> bool:

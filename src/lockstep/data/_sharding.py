@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
 
+from lockstep.data._file_datasets import Files
 from lockstep.data._peek import example_of, spec_if_known
 from lockstep.data._plan import Node, walk
 from lockstep.data._sources import Arrays
 from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT
 from lockstep.data._transforms.batch import Batch, Rebatch
-from lockstep.data._transforms.files import Files
 from lockstep.data._transforms.interleave import Interleave
 from lockstep.data._transforms.position import HintedShard, Prefetch, Shard
 from lockstep.errors import ArgumentError, InputError
@@ -27,11 +26,7 @@ def file_count(plan: Node) -> int | None:
 
 
 def shard_by_files(plan: Node, count: int, index: int) -> Node:
-    """Returns the plan for every `count`-th file.
-
-    Raises:
-        ArgumentError: If the plan does not read files.
-    """
+    """Returns the plan for every `count`-th file; raises `ArgumentError` if the plan does not read files."""
     sources = _file_sources(plan)
     if not sources:
         raise ArgumentError(
@@ -49,11 +44,7 @@ def shard_by_files(plan: Node, count: int, index: int) -> Node:
 
 
 def shard_by_hint(plan: Node, count: int, index: int) -> Node:
-    """Returns the plan with its marked shard.
-
-    Raises:
-        ArgumentError: If none is marked.
-    """
+    """Returns the plan with its marked shard; raises `ArgumentError` if none is marked."""
     if not any(isinstance(node, HintedShard) for node in walk(plan)):
         raise ArgumentError(
             "AutoShardPolicy.HINT needs a dataset with shard(SHARD_HINT, SHARD_HINT). Received: none. Put it where the "
@@ -68,7 +59,7 @@ def shard_batches(plan: Node, count: int, index: int) -> Node:
     Raises:
         ArgumentError: If the elements are no batches.
     """
-    size = batch_size(plan)
+    size = _batch_size(plan)
     share = size // count + (index < size % count)
     if share == 0:
         raise ArgumentError(
@@ -80,17 +71,20 @@ def shard_batches(plan: Node, count: int, index: int) -> Node:
     return Rebatch(plan, [share], isinstance(last, Batch) and last.drop)
 
 
-def batch_size(plan: Node) -> int:
-    """Returns how many examples a batch holds.
-
-    Raises:
-        ArgumentError: If the elements are no batches.
-    """
+def _batch_size(plan: Node) -> int:
+    """Returns how many examples a batch holds."""
     last = _without_prefetch(plan)
     # The declared size, since a spec's first axis is unknown where the last batch is smaller.
     if isinstance(last, Batch):
         return last.size
-    sizes = {s.shape[0] if isinstance(s, TensorSpec) and s.shape else None for s in _leaf_specs(plan)}
+    spec = spec_if_known(plan)
+    specs = jax.tree.leaves(spec)
+    if spec is None or any(isinstance(s, TensorSpec) and s.shape and s.shape[0] is None for s in specs):
+        example = example_of(plan)
+        if example is None:
+            raise InputError("A dataset to distribute must say what its elements look like, or have some.")
+        specs = [TensorSpec(np.shape(leaf), getattr(leaf, "dtype", TEXT)) for leaf in jax.tree.leaves(example)]
+    sizes = {s.shape[0] if isinstance(s, TensorSpec) and s.shape else None for s in specs}
     size = sizes.pop() if len(sizes) == 1 else None
     if size is None:
         raise ArgumentError(
@@ -98,16 +92,6 @@ def batch_size(plan: Node) -> int:
             "Call batch(global_batch_size) on it."
         )
     return size
-
-
-def _leaf_specs(plan: Node) -> list[Any]:
-    spec = spec_if_known(plan)
-    if spec is None or any(isinstance(s, TensorSpec) and s.shape and s.shape[0] is None for s in jax.tree.leaves(spec)):
-        example = example_of(plan)
-        if example is None:
-            raise InputError("A dataset to distribute must say what its elements look like, or have some.")
-        return [TensorSpec(np.shape(leaf), getattr(leaf, "dtype", TEXT)) for leaf in jax.tree.leaves(example)]
-    return jax.tree.leaves(spec)
 
 
 def _without_prefetch(plan: Node) -> Node:
@@ -124,13 +108,8 @@ def _file_sources(plan: Node) -> list[Node]:
     sources = [source for node in plan.inputs for source in _file_sources(node)]
     # interleave over file names, tf.data's usual form: the names are sharded instead of the files.
     if not sources and isinstance(plan, Interleave):
-        return [n for n in walk(plan.upstream) if isinstance(n, Arrays) and _is_text(n)]
+        return [n for n in walk(plan.upstream) if isinstance(n, Arrays) and n.spec == TensorSpec((), TEXT)]
     return sources
-
-
-def _is_text(node: Arrays) -> bool:
-    spec = node.spec
-    return isinstance(spec, TensorSpec) and spec.dtype == TEXT and spec.shape == ()
 
 
 def _rewrite(node: Node, change: Callable[[Node], Node | None]) -> Node:

@@ -9,14 +9,14 @@ import jax
 import numpy as np
 
 from lockstep._nest import Packed
-from lockstep._types import ArrayLike, Element, PyTree
+from lockstep._types import Element, PyTree
 from lockstep.data import _columns, _spec
 from lockstep.data._blocks import ArrayStore, Block, Store, array_block
 from lockstep.data._columns import Column, Columns
-from lockstep.data._failures import DeferredError
 from lockstep.data._peek import check_may_compute
 from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, StoreCursor
 from lockstep.data._structure import TEXT, copy_arrays, normalize
+from lockstep.data._transforms.errors import DeferredError
 from lockstep.errors import InputError
 
 
@@ -25,7 +25,13 @@ class Arrays(Node):
 
     def __init__(self, columns: Columns, origin: str = "") -> None:
         leaves = jax.tree.leaves(columns)
-        lengths = sorted({_rows(leaf) for leaf in leaves})
+        scalar = next((leaf for leaf in leaves if np.ndim(getattr(leaf, "values", leaf)) == 0), None)
+        if scalar is not None:
+            raise InputError(
+                "from_tensor_slices needs arrays with at least one axis, whose rows become the elements. Received: the "
+                f"scalar {scalar!r}. Use from_tensors for a single element."
+            )
+        lengths = sorted({len(leaf) for leaf in leaves})
         if len(lengths) != 1:
             raise InputError(
                 "All arrays must have the same number of rows, at least one array. Received: "
@@ -54,15 +60,14 @@ class Range(Node):
     """Integers at a distance."""
 
     def __init__(self, start: int, stop: int, step: int, dtype: np.dtype[Any], endless: bool = False) -> None:
-        # Nobody counts to the end of this, and numbers of 64 bits do not either.
-        self._count = 2**62 if endless else len(range(start, stop, step))
+        self._range = range(start, stop, step)
         self._endless = endless
-        self._first = (start, step)
-        self._range = range(start, stop, step) if not endless else None
+        # Nobody counts to the end of this, and numbers of 64 bits do not either.
+        self._count = 2**62 if endless else len(self._range)
         self._dtype = dtype
 
     def open(self, run: Run) -> Cursor:
-        return StoreCursor(_RangeStore(*self._first, self._dtype), self._count)
+        return StoreCursor(_RangeStore(self._range.start, self._range.step, self._dtype), self._count)
 
     @property
     def spec(self) -> Any:
@@ -74,7 +79,7 @@ class Range(Node):
 
     @property
     def label(self) -> str:
-        return f"Counter{self._first}" if self._endless else repr(self._range)
+        return f"Counter{self._range.start, self._range.step}" if self._endless else repr(self._range)
 
 
 class _RangeStore:
@@ -185,25 +190,16 @@ class _GeneratedCursor:
         # On the first `next`, so that opening a plan, as for its spec, runs no code of the user.
         if self._values is None:
             self._values = iter(())  # What cannot be begun has no elements.
-            self._values = self._begin()
-            self._skip()
+            values: Any = self._make()
+            if not isinstance(values, Iterable):
+                raise InputError(
+                    f"The function of from_generator must return an iterable. Received: {type(values).__name__}. Use "
+                    "yield in it, or return iter(...)."
+                )
+            self._values = iter(values)
+            self._skip(self._values)
         first = self._taken
-        elements = self._take(limit)
-        return array_block(_stack(elements), "element of the generator", first) if elements else None
-
-    def _begin(self) -> Iterator[Any]:
-        values: Any = self._make()
-        if not isinstance(values, Iterable):
-            raise InputError(
-                f"The function of from_generator must return an iterable. Received: {type(values).__name__}. Use yield "
-                "in it, or return iter(...)."
-            )
-        return iter(values)
-
-    def _take(self, limit: int) -> list[Any]:
-        """Returns the next elements; an error that follows some of them is raised when they are used up."""
         elements: list[Any] = []
-        assert self._values is not None
         self._raise_deferred()
         while len(elements) < limit and not self._ended:
             try:
@@ -213,11 +209,17 @@ class _GeneratedCursor:
             except StopIteration:
                 self._ended = True
             except Exception as error:
+                # Raised when the elements before it are used up.
                 self._deferred.defer(error)
                 if not elements:
                     self._raise_deferred()
                 break
-        return elements
+        if not elements:
+            return None
+        try:
+            return array_block(_columns.stack(elements), "element of the generator", first)
+        except ValueError as error:
+            raise InputError(f"A generator must give elements of one structure. {error}.") from error
 
     def _raise_deferred(self) -> None:
         try:
@@ -232,13 +234,12 @@ class _GeneratedCursor:
     def restore(self, state: State) -> None:
         self._taken = state
 
-    def _skip(self) -> None:
-        assert self._values is not None
+    def _skip(self, values: Iterator[Any]) -> None:
         skipped = 0
         # A generator cannot be positioned: a resumed pass calls it again and drops what was taken.
         while skipped < self._taken:
             try:
-                value = next(self._values)
+                value = next(values)
                 if self._signature is None and self._structure is None:
                     self._order_keys(normalize(value))
             except StopIteration:
@@ -259,7 +260,12 @@ class _GeneratedCursor:
             element = normalize(_cast_to_signature(value, self._signature))
         except (TypeError, ValueError, OverflowError) as error:
             raise self._mismatch(repr(value)[:200], error) from error
-        if not _matches(element, self._signature):
+        leaves, structure = jax.tree.flatten(element)
+        specs, expected = jax.tree.flatten(self._signature)
+        if structure != expected or any(
+            isinstance(s, _spec.TensorSpec) and not s.is_compatible_with(leaf)
+            for s, leaf in zip(specs, leaves, strict=True)
+        ):
             raise self._mismatch(_spec.spec_of(element))
         return element
 
@@ -274,13 +280,6 @@ class _GeneratedCursor:
             f"A generator must give elements of its output_signature, {self._signature}. Received as number "
             f"{self._taken}: {received}{f' ({error})' if error else ''}. Change one of the two."
         )
-
-
-def _stack(elements: list[Any]) -> Columns:
-    try:
-        return _columns.stack(elements)
-    except ValueError as error:
-        raise InputError(f"A generator must give elements of one structure. {error}.") from error
 
 
 def _cast_to_signature(value: PyTree, signature: PyTree) -> Any:
@@ -298,22 +297,6 @@ def _cast_to_signature(value: PyTree, signature: PyTree) -> Any:
     return value
 
 
-def _matches(element: Element, signature: PyTree) -> bool:
-    if jax.tree.structure(element) != jax.tree.structure(signature):
-        return False
-    pairs = zip(jax.tree.leaves(element), jax.tree.leaves(signature), strict=True)
-    return all(not isinstance(s, _spec.TensorSpec) or s.is_compatible_with(leaf) for leaf, s in pairs)
-
-
-def _rows(leaf: ArrayLike) -> int:
-    if np.ndim(getattr(leaf, "values", leaf)) == 0:
-        raise InputError(
-            "from_tensor_slices needs arrays with at least one axis, whose rows become the elements. Received: the "
-            f"scalar {leaf!r}. Use from_tensors for a single element."
-        )
-    return len(leaf)
-
-
 def _row_spec(column: Column) -> Any:
     if isinstance(column, _columns.Ragged):
         specs = [_spec.spec_of_leaf(v) for v in column.values]
@@ -326,14 +309,7 @@ def _row_spec(column: Column) -> Any:
 
 
 class StoreSource(Node):
-    """The elements of a store.
-
-    Args:
-        store: Computes them.
-        count: How many there are.
-        spec: What they look like.
-        label: What they are, for messages.
-    """
+    """The elements of a store, of known number and spec; `label` says for messages what they are."""
 
     def __init__(self, store: Store, count: int, spec: PyTree, label: str) -> None:
         self._store = store

@@ -45,8 +45,13 @@ class TensorSpec:
 
     def is_compatible_with(self, value: ArrayLike) -> bool:
         """Returns whether an array (or `bytes`) has this shape and dtype."""
-        spec = spec_of_leaf(value)
-        return isinstance(spec, TensorSpec) and spec.dtype == self.dtype and _fits(spec.shape, self.shape)
+        spec, rule = spec_of_leaf(value), self.shape
+        if not isinstance(spec, TensorSpec) or spec.dtype != self.dtype:
+            return False
+        if rule is None or spec.shape is None:
+            return rule is None
+        sizes = zip(spec.shape, rule, strict=False)
+        return len(spec.shape) == len(rule) and all(r is None or r == size for size, r in sizes)
 
     def __repr__(self) -> str:
         kind = "string" if self.dtype == TEXT else self.dtype.name
@@ -67,11 +72,7 @@ class DatasetSpec:
 
 
 def as_dtype(value: ArrayLike) -> np.dtype[Any]:
-    """Returns a numpy dtype; every name of text is `object`.
-
-    Raises:
-        ArgumentError: If numpy does not know it.
-    """
+    """Returns a numpy dtype; every name of text is `object`."""
     # "string" is TensorFlow's name; numpy has no such dtype.
     if value in (str, bytes, "string"):
         return TEXT
@@ -126,12 +127,7 @@ class IncompatibleElementsError(InputError, TypeError):
 def common_spec(specs: Sequence[Any], may_be_narrowed: bool) -> Any:
     """Returns the narrowest spec that holds for the elements of several datasets.
 
-    Args:
-        specs: What the elements of each look like.
-        may_be_narrowed: Whether dtypes of 64 bits and 32 are one, because a map function computed with JAX's.
-
-    Raises:
-        IncompatibleElementsError: If there is none.
+    If `may_be_narrowed`, dtypes of 64 bits and 32 are one, because a map function computed with JAX's.
     """
     result = specs[0]
     for spec in specs[1:]:
@@ -161,12 +157,6 @@ def _generalize_shape(one: TensorSpec, other: TensorSpec) -> TensorSpec:
     if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
         return TensorSpec(None, one.dtype)
     return TensorSpec([a if a == b else None for a, b in zip(one.shape, other.shape, strict=True)], one.dtype)
-
-
-def _fits(shape: Shape | None, rule: Shape | None) -> bool:
-    if rule is None or shape is None:
-        return rule is None
-    return len(shape) == len(rule) and all(r is None or r == f for f, r in zip(shape, rule, strict=True))
 
 
 def signature_of(types: PyTree, shapes: PyTree, signature: PyTree) -> Any:

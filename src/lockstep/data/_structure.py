@@ -31,9 +31,6 @@ def normalize(value: PyTree) -> Any:
     """Returns `value` with every leaf a host value; lists become arrays, text becomes `bytes`.
 
     Python's numbers become int32 and float32, as in TensorFlow.
-
-    Raises:
-        InputError: If something in it is neither a number nor text.
     """
     if is_named_tuple(value):
         return type(value)(*map(normalize, value))
@@ -42,15 +39,28 @@ def normalize(value: PyTree) -> Any:
         return tuple(map(normalize, cast("tuple[Any, ...]", value)))
     if isinstance(value, Mapping):
         return Packed.like(value, map(normalize, value.values()))
-    return value if value is None or _is_host_value(value) else _as_host(value)
+    if value is None or _is_host_value(value):
+        return value
+    array = as_array(value)
+    return array[()] if array.ndim == 0 else array
 
 
 def as_array(value: PyTree) -> np.ndarray[Any, Any]:
     """Returns a host array with text as `bytes` objects; otherwise as `normalize`."""
-    array = _rectangular_array(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError(
+            f"A list in an element must be of one shape, because it becomes an array. {error}. Pad what differs in "
+            "length, or use a tuple."
+        ) from error
+    if array.dtype.kind in "US" and isinstance(value, (str, bytes, np.ndarray, np.generic)):
+        return (np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array).astype(object)
     if array.dtype.kind in "US":
-        listed = not isinstance(value, (str, bytes, np.ndarray, np.generic))
-        return _text_of_list(value, array) if listed else _as_text(array)
+        # Items as they are: np.asarray of [1, "a"] turns the 1 into text, and would hide the mistake.
+        objects = np.empty(array.shape, object)
+        objects[...] = np.asarray(value, object)
+        return _check_text(objects)
     if array.dtype == TEXT:
         return _check_text(array)
     if isinstance(value, (np.ndarray, np.generic, jax.Array)) or array.dtype.kind not in "if":
@@ -82,13 +92,10 @@ def name_of(function: Callable[..., Any]) -> str:
 
 def _is_host_value(value: PyTree) -> bool:
     if isinstance(value, np.ndarray):
-        return value.dtype.kind not in "USO" or (value.dtype == TEXT and value.ndim > 0 and _all_bytes(value))
+        return value.dtype.kind not in "USO" or (
+            value.dtype == TEXT and value.ndim > 0 and all(isinstance(v, bytes) for v in value.ravel())
+        )
     return type(value) is bytes or isinstance(value, (np.number, np.bool_)) or hasattr(value, "element_spec")
-
-
-def _as_host(value: PyTree) -> Any:
-    array = as_array(value)
-    return array[()] if array.ndim == 0 else array
 
 
 def _narrow_python_numbers(value: PyTree, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -104,29 +111,6 @@ def _narrow_python_numbers(value: PyTree, array: np.ndarray[Any, Any]) -> np.nda
     # TensorFlow makes int32 of Python's integers, where they fit.
     fits = array.size == 0 or (array.min() >= -(2**31) and array.max() < 2**31)
     return array.astype(np.int32) if fits else array
-
-
-def _rectangular_array(value: PyTree) -> np.ndarray[Any, Any]:
-    try:
-        return np.asarray(value)
-    except ValueError as error:
-        raise InputError(
-            f"A list in an element must be of one shape, because it becomes an array. {error}. Pad what differs in "
-            "length, or use a tuple."
-        ) from error
-
-
-def _text_of_list(value: PyTree, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Returns a list of text; numpy would turn numbers in it into text."""
-    # Items as they are: np.asarray of [1, "a"] would turn the 1 into text, and hide the mistake.
-    objects = np.empty(array.shape, object)
-    objects[...] = np.asarray(value, object)
-    return _check_text(objects)
-
-
-def _as_text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    encoded = np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array
-    return encoded.astype(object)
 
 
 def _check_text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -148,7 +132,3 @@ def _as_bytes(value: PyTree) -> Any:
     if isinstance(value, os.PathLike):
         return os.fsencode(cast("os.PathLike[str]", value))
     return value.encode() if isinstance(value, str) else bytes(value) if isinstance(value, bytes) else value
-
-
-def _all_bytes(array: np.ndarray[Any, Any]) -> bool:
-    return all(isinstance(v, bytes) for v in array.ravel())

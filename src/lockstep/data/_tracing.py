@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
 import keras
 import numpy as np
 
+from lockstep._engine.step.jaxprs import equations, subjaxprs
 from lockstep._nest import Packed
 from lockstep._types import ArrayLike, Jaxpr, PyTree, PyTreeDef
 from lockstep.data import _structure
@@ -87,9 +87,8 @@ def trace(function: Callable[..., Any], spec: PyTree) -> TracedFunction | None:
         raise NonDeterministicError("its code has side effects")
     if not numeric:
         return None
-    call = _FlatFunction(
-        function, structure, len(leaves), numeric, _passed_through(function, leaves, structure, numeric)
-    )
+    passed_through = _passed_through(function, leaves, structure, numeric)
+    call = _FlatFunction(function, structure, len(leaves), numeric, passed_through)
     # JAX's dtypes, so that results have the dtypes that the compiled function will give them.
     shapes = [jax.ShapeDtypeStruct(leaves[i].shape, jax.dtypes.canonicalize_dtype(leaves[i].dtype)) for i in numeric]
     try:
@@ -113,16 +112,12 @@ def trace(function: Callable[..., Any], spec: PyTree) -> TracedFunction | None:
         specs,
         reads,
         identity=_digest(closed_jaxpr, call.structure, call.sources, specs, numeric),
-        primitives=tuple(_primitive_names(closed_jaxpr.jaxpr)),
+        primitives=tuple(e.primitive.name for e in equations(closed_jaxpr) if not any(subjaxprs(e))),
         # The address of a function of Python, such as a derivative, is of this process alone.
         portable="0x" not in str(closed_jaxpr.jaxpr),
         variables=call.variables,
-        divides=partial(_divides_by_zero, closed_jaxpr) if may_divide_by_zero(closed_jaxpr) else None,
+        divides=(lambda *a: divides_by_zero(closed_jaxpr, a)) if may_divide_by_zero(closed_jaxpr) else None,
     )
-
-
-def _divides_by_zero(closed_jaxpr: Jaxpr, *arguments: Any) -> Any:
-    return divides_by_zero(closed_jaxpr, arguments)
 
 
 def _digest(closed_jaxpr: Jaxpr, *more: Any) -> str:
@@ -132,15 +127,6 @@ def _digest(closed_jaxpr: Jaxpr, *more: Any) -> str:
         # The text of a jaxpr names its constants, but does not show their values.
         digest.update(f"{constant.dtype}{constant.shape}".encode() + constant.tobytes())
     return digest.hexdigest()
-
-
-def _primitive_names(jaxpr: Jaxpr) -> Iterator[str]:
-    for equation in jaxpr.eqns:
-        inner = [p for p in equation.params.values() if hasattr(getattr(p, "jaxpr", p), "eqns")]
-        for one in inner:
-            yield from _primitive_names(getattr(one, "jaxpr", one))
-        if not inner:
-            yield equation.primitive.name
 
 
 def _passed_through(
@@ -191,11 +177,7 @@ class _FlatFunction:
         return (*(0 for _ in self._numeric), *(None for _ in self.variables))
 
     def compute(self, *arguments: Any) -> list[Any]:
-        """Returns the leaves that are computed, not passed on.
-
-        Args:
-            *arguments: The numeric leaves of an element, then the values of the variables.
-        """
+        """Returns the leaves that are computed, not passed on, of numeric leaves and then the variables' values."""
         inputs: list[Any] = [_TextPlaceholder() for _ in range(self._count)]
         for i, leaf in zip(self._numeric, arguments, strict=False):
             inputs[i] = leaf
@@ -230,7 +212,10 @@ def _trace_twice(call: _FlatFunction, shapes: list[Any]) -> tuple[list[Any], lis
         if call.has_changed or closed_jaxpr.effects:
             raise NonDeterministicError("it changes variables, or has effects")
         if call.read != call.variables:  # Their values are arguments from now on, not constants of the record.
-            _bind_variables(call)
+            # The second set of variables: which ones it reads depends on something besides the element.
+            if call.variables:
+                raise NonDeterministicError("it reads other variables each time")
+            call.variables = call.read
             shapes = [*shapes[:leaves], *(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in call.variables)]
             records.clear()
             continue
@@ -246,20 +231,8 @@ def _trace_twice(call: _FlatFunction, shapes: list[Any]) -> tuple[list[Any], lis
     return computed, used, closed_jaxpr
 
 
-def _bind_variables(call: _FlatFunction) -> None:
-    """Makes the values of the variables that were read arguments of the function."""
-    # The second set of variables: which ones it reads depends on something besides the element.
-    if call.variables:
-        raise NonDeterministicError("it reads other variables each time")
-    call.variables = call.read
-
-
 class _RecordingScope(keras.StatelessScope):
-    """A stateless scope in which Keras' variables have given values; records which are read, and assigned to.
-
-    Args:
-        values: Variables and their values; any other variable has its own.
-    """
+    """A stateless scope in which Keras' variables have given values; records which are read, and assigned to."""
 
     def __init__(self, values: Iterable[tuple[keras.Variable, Any]]) -> None:
         super().__init__(state_mapping=list(values))

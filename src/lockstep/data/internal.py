@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lockstep.data import _inside as inside
-from lockstep.data import _pool as pool
+from lockstep.data import _blocks as pool
+from lockstep.data import _dataset_base as inside
 from lockstep.data._blocks import ArrayStore as ArrayStore
 from lockstep.data._blocks import Block as Block
 from lockstep.data._blocks import BlockStore as BlockStore
@@ -13,21 +13,21 @@ from lockstep.data._blocks import Store as Store
 from lockstep.data._blocks import ZippedStore as ZippedStore
 from lockstep.data._blocks import join_blocks as join_blocks
 from lockstep.data._columns import Ragged as Ragged
+from lockstep.data._dataset_base import plan_of as plan_of
 from lockstep.data._example.features import FixedLenFeature as FixedLenFeature
 from lockstep.data._example.features import VarLenFeature as VarLenFeature
 from lockstep.data._files.tfrecord import masked_crc as masked_crc
 from lockstep.data._files.tfrecord import open_tfrecord as open_tfrecord
 from lockstep.data._image.decode import decode_jpeg as decode_jpeg
 from lockstep.data._image.encode import encode_png as encode_png
-from lockstep.data._inside import plan_of as plan_of
 from lockstep.data._iterator import ElementStream as ElementStream
+from lockstep.data._iterator import Optional as Optional
 from lockstep.data._iterator import PlanReader as PlanReader
 from lockstep.data._iterator import describe_plan as describe_plan
 from lockstep.data._iterator import elements_of as elements_of
 from lockstep.data._iterator import open_at as open_at
 from lockstep.data._keras_adapter import as_keras_batch as as_keras_batch
 from lockstep.data._keras_adapter import check_finite as check_finite
-from lockstep.data._optional import Optional as Optional
 from lockstep.data._peek import example_of as example_of
 from lockstep.data._peek import spec_if_known as spec_if_known
 from lockstep.data._plan import Node as Node

@@ -1,4 +1,4 @@
-"""Data sets by name: `load`, `builder`."""
+"""Data sets by name: `load`, and the form in which examples are read."""
 
 from __future__ import annotations
 
@@ -6,23 +6,150 @@ import multiprocessing
 import os
 import sys
 import threading
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lockstep.datasets import _elements
-from lockstep.datasets._data_set import LoadedDataSet
-from lockstep.datasets._elements import WHOLE, ReadConfig, Reading
+import numpy as np
+
+from lockstep._types import PyTree
+from lockstep.datasets._data_set import LoadedDataSet, Table, look_up
 from lockstep.datasets._info import DatasetInfo, Splits
-from lockstep.datasets._place import data_location
-from lockstep.datasets._registry import look_up
-from lockstep.datasets._split import Part, SplitLike, resolve
-from lockstep.errors import ArgumentError
+from lockstep.datasets._location import data_location
+from lockstep.datasets._split import SplitLike, resolve
+from lockstep.errors import ArgumentError, UnsupportedError
 
+if TYPE_CHECKING:
+    from lockstep.data import Dataset
+
+WHOLE = -1
 # A split, or a list, tuple or dict of splits.
 Splitting: TypeAlias = "SplitLike | list[Any] | tuple[Any, ...] | dict[Any, Any]"
-
 # Messages, so that a data set that is loaded for training and for testing says it once.
 _printed: set[str] = set()
 _printed_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class ReadConfig:
+    """Options of reading a data set (tfds.ReadConfig); options that are not listed cannot be set.
+
+    Attributes:
+        options: `lockstep.data.Options` of the dataset. Defaults to none.
+        shuffle_seed: The seed of `shuffle_files=True`. Defaults to another order in each run.
+        shuffle_reshuffle_each_iteration: Whether `shuffle_files=True` gives another order each time. Defaults to true.
+        input_context: With `num_input_pipelines` and `input_pipeline_id`: reads only the examples of that pipeline.
+        try_autocache: Must be false; call `Dataset.cache`.
+        skip_prefetch: Must be true; call `Dataset.prefetch`.
+
+    Raises:
+        UnsupportedError: If one of the last two is otherwise.
+    """
+
+    options: Any = None
+    shuffle_seed: int | None = None
+    shuffle_reshuffle_each_iteration: bool | None = None
+    input_context: Any = None
+    try_autocache: bool = False
+    skip_prefetch: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuses options that would be ignored."""
+        if self.try_autocache:
+            raise UnsupportedError(
+                "Data sets are not cached by themselves; those of arrays are in memory anyway. Received: "
+                "try_autocache=True. Leave it away, and call cache() on the dataset."
+            )
+        if not self.skip_prefetch:
+            raise UnsupportedError(
+                "Data sets do not read ahead by themselves. Received: skip_prefetch=False. Leave it away, and call "
+                "prefetch(AUTOTUNE) on the dataset."
+            )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The form in which examples are returned.
+
+    Attributes:
+        keys: The features of a tuple; `None` for a dict of all.
+        shuffle: Whether in random order.
+        batch_size: In batches of so many; `WHOLE` for arrays of all examples; `None` for single examples.
+        config: More.
+    """
+
+    keys: tuple[str, ...] | None
+    shuffle: bool
+    batch_size: int | None
+    config: ReadConfig
+
+
+def _examples(table: Table, reading: Reading) -> Dataset:
+    # Imported late: data sets as arrays need neither JAX nor Keras.
+    from lockstep.data import AUTOTUNE, Dataset
+
+    config, context = reading.config, reading.config.input_context
+    result = Dataset.from_tensor_slices(_select(table.columns, reading.keys))
+    # Before the shuffle, so that pipelines are disjoint whatever their seeds are.
+    if context is not None:
+        result = result.shard(context.num_input_pipelines, context.input_pipeline_id)
+    if reading.shuffle:
+        again = config.shuffle_reshuffle_each_iteration
+        # A buffer for all: it holds references, so a uniformly random order costs next to nothing.
+        result = result.shuffle(len(table), config.shuffle_seed, True if again is None else again)
+    if table.decode:
+        # After the shuffle: elements are decoded in the order in which they are used.
+        result = result.map(_decoder(table.decode, reading.keys), num_parallel_calls=AUTOTUNE)
+    return result if config.options is None else result.with_options(config.options)
+
+
+def _select(columns: Mapping[str, Any], keys: tuple[str, ...] | None) -> Any:
+    return dict(columns) if keys is None else tuple(columns[key] for key in keys)
+
+
+def _decoder(decode: Mapping[str, Callable[[Any], Any]], keys: tuple[str, ...] | None) -> Callable[..., Any]:
+    # A map function of a dict gets it as its argument, one of a tuple gets the tuple's items.
+    def decode_element(*values: Any) -> Any:
+        features = values[0] if keys is None else dict(zip(keys, values, strict=True))
+        return _select({name: decode[name](v) if name in decode else v for name, v in features.items()}, keys)
+
+    return decode_element
+
+
+class _NumpyElements:
+    """A repeatable iterable over a dataset's elements as NumPy arrays."""
+
+    def __init__(self, dataset: PyTree) -> None:
+        self._dataset = dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterates over the elements."""
+        return iter(self._dataset.as_numpy_iterator())
+
+    def __len__(self) -> int:
+        """Returns how many there are."""
+        return len(self._dataset)
+
+
+def as_numpy(dataset: PyTree) -> Any:
+    """Returns datasets and arrays as NumPy (tfds.as_numpy).
+
+    Args:
+        dataset: A dataset, an array, or a structure of them in tuples, lists and dicts.
+
+    Returns:
+        The same structure; each dataset is an iterable, each array a NumPy array.
+    """
+    if isinstance(dataset, Mapping):
+        return {key: as_numpy(value) for key, value in dataset.items()}
+    # A named tuple takes its items as arguments, a tuple as one iterable.
+    if isinstance(dataset, tuple) and hasattr(dataset, "_fields"):
+        return type(dataset)(*map(as_numpy, dataset))
+    if isinstance(dataset, (list, tuple)):
+        return type(dataset)(map(as_numpy, dataset))
+    if hasattr(dataset, "as_numpy_iterator"):
+        return _NumpyElements(dataset)
+    return dataset if isinstance(dataset, bytes) else np.asarray(dataset)
 
 
 class DatasetBuilder:
@@ -92,7 +219,10 @@ class DatasetBuilder:
         """Returns examples, as `load` does, which describes the arguments."""
         self.download_and_prepare()
         keys = self._data_set.supervised_keys if as_supervised else None
-        reading = Reading(keys, shuffle_files, _check_batch_size(batch_size), read_config or ReadConfig())
+        # True is an int, and would make batches of one.
+        if batch_size is not None and (isinstance(batch_size, bool) or (batch_size < 1 and batch_size != WHOLE)):
+            raise ArgumentError(f"batch_size must be at least 1, or -1 for all examples. Received: {batch_size!r}.")
+        reading = Reading(keys, shuffle_files, batch_size, read_config or ReadConfig())
         if split is None:
             return {name: self._build_split(name, reading) for name in self.info.splits}
         return self._build(split, reading)
@@ -108,11 +238,28 @@ class DatasetBuilder:
     def _build_split(self, split: SplitLike, reading: Reading) -> Any:
         assert self._loaded is not None
         tables = self._loaded.tables
+        # A slice such as train[:1%] of a small split may round to nothing.
         parts = resolve(split, {name: len(table) for name, table in tables.items()})
-        table = _elements.select_examples(tables, _drop_empty(parts, split))
-        return (
-            _elements.as_arrays(table, reading) if reading.batch_size == WHOLE else _elements.as_dataset(table, reading)
-        )
+        filled = [part for part in parts if part.stop > part.start]
+        if not filled:
+            raise ArgumentError(
+                f"A split must hold at least one example. Received: {split!r}, which holds none: {parts}."
+            )
+        pieces = [{k: v[p.start : p.stop] for k, v in tables[p.split].columns.items()} for p in filled]
+        # Slices of one split are views; only sums of splits are copied.
+        joined = {k: np.concatenate([piece[k] for piece in pieces]) for k in pieces[0]} if pieces[1:] else pieces[0]
+        table = Table(joined, tables[filled[0].split].decode)
+        if reading.batch_size != WHOLE:
+            examples = _examples(table, reading)
+            if reading.batch_size is None:
+                return examples
+            # Decoded pictures differ in size: they are filled up with zeros.
+            return (examples.padded_batch if table.decode else examples.batch)(reading.batch_size)
+        # The columns are the result: no dataset is built for them. Copies, because the table is shared.
+        if not table.decode and not reading.shuffle and reading.config.input_context is None:
+            return _select({name: column.copy() for name, column in table.columns.items()}, reading.keys)
+        # One batch of everything, which also fills up sizes that differ.
+        return next(iter(_examples(table, reading).padded_batch(len(table))))
 
 
 def builder(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> DatasetBuilder:
@@ -166,21 +313,6 @@ def load(
         as_supervised=as_supervised,
     )
     return (data, data_set.info) if with_info else data
-
-
-def _check_batch_size(batch_size: int | None) -> int | None:
-    # True is an int, and would make batches of one.
-    if batch_size is not None and (isinstance(batch_size, bool) or (batch_size < 1 and batch_size != WHOLE)):
-        raise ArgumentError(f"batch_size must be at least 1, or -1 for all examples. Received: {batch_size!r}.")
-    return batch_size
-
-
-def _drop_empty(parts: list[Part], split: SplitLike) -> list[Part]:
-    # A slice such as train[:1%] of a small split may round to nothing.
-    filled = [part for part in parts if part.stop > part.start]
-    if not filled:
-        raise ArgumentError(f"A split must hold at least one example. Received: {split!r}, which holds none: {parts}.")
-    return filled
 
 
 def _print_once(message: str) -> None:

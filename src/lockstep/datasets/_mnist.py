@@ -1,8 +1,11 @@
-"""MNIST: 70,000 handwritten digits."""
+"""MNIST, from IDX files, from Keras' cache or, where there is none, a sample of it."""
 
 from __future__ import annotations
 
 import io
+import math
+import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -11,25 +14,67 @@ from importlib.resources.abc import Traversable
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.datasets import _keras_cache
-from lockstep.datasets._data_dir import find
+from lockstep import _decoded_size
+from lockstep.datasets import _download
 from lockstep.datasets._download import UnavailableError
-from lockstep.datasets._idx import read_idx
-from lockstep.datasets._place import DataLocation, data_location
+from lockstep.datasets._location import DataLocation, data_location, find
 from lockstep.errors import InputError
 
+_UNSIGNED_BYTES = 0x08
+_GZIP = b"\x1f\x8b"
 Bytes = NDArray[np.uint8]
-
 _NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _SIDE = 28
 _CLASSES = 10
 # Begins the source of the sample, by which `is_sample` knows it.
 _SAMPLE = "a sample of MNIST"
-_PUBLISHED = _keras_cache.PublishedFile(
+_PUBLISHED = _download.PublishedFile(
     name="mnist.npz",
     url="https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",
     sha256="731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",
 )
+
+
+def read_idx(file: Traversable, dimensions: int) -> NDArray[np.uint8]:
+    """Returns the array of unsigned bytes, of so many dimensions, in an IDX file, which may be compressed with gzip."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}. Check its permissions.") from error
+    return parse_idx(content, dimensions, str(file))
+
+
+def parse_idx(content: bytes, dimensions: int, name: str) -> NDArray[np.uint8]:
+    """Returns the array in the bytes of an IDX file; `name` is for messages. Otherwise as `read_idx`."""
+    # By content, not by suffix: files are renamed, and browsers unpack .gz.
+    if content.startswith(_GZIP):
+        try:
+            # Up to the limit of decoded sizes: a small gzip file can stand for gigabytes.
+            content = _decoded_size.inflated(content, _decoded_size.WINDOW_BITS["GZIP"], name)
+        except (OSError, EOFError, zlib.error) as error:
+            raise _damaged_file(name, f"Its gzip compression is broken: {error}.") from error
+    # Type and rank are the last two bytes of the magic number.
+    magic, expected = content[:4], bytes((0, 0, _UNSIGNED_BYTES, dimensions))
+    if magic != expected:
+        raise _damaged_file(
+            name,
+            f"It must begin with the magic number 0x{expected.hex()} (unsigned bytes, {dimensions} "
+            f"dimension{'s' if dimensions > 1 else ''}). Received: {f'0x{magic.hex()}' if magic else 'an empty file'}.",
+        )
+    header, data = content[4 : 4 + 4 * dimensions], content[4 + 4 * dimensions :]
+    if len(header) != 4 * dimensions:
+        raise _damaged_file(name, f"It must give {dimensions} sizes of 4 bytes each. Received: {len(header)} bytes.")
+    sizes = struct.unpack(f">{dimensions}I", header)
+    # A download that broke off has a whole header.
+    if math.prod(sizes) != len(data):
+        product = f"{' x '.join(map(str, sizes))} = {math.prod(sizes)}"
+        raise _damaged_file(name, f"Its header promises {product} bytes of data. Received: {len(data)}.")
+    # A copy, because an array over bytes cannot be written to.
+    return np.frombuffer(data, np.uint8).reshape(sizes).copy()
+
+
+def _damaged_file(name: str, problem: str) -> InputError:
+    return InputError(f"{name} is no complete IDX file. {problem} Replace it with a fresh copy.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,11 +130,16 @@ def load_from(data_location: DataLocation) -> Mnist:
         files = find(data_location.root, "mnist", _NAMES, data_location.setting)
         return _from_idx(files, f"MNIST from {files[0].parent}")
     try:
-        content, path = _keras_cache.obtain(_PUBLISHED, data_location.may_download)
+        content, path = _download.obtain(_PUBLISHED, data_location.may_download)
     # A tutorial must run on a plane; `source`, and a line on standard error, say what it runs on.
     except UnavailableError as reason:
-        return _sample(reason)
-    return _from_npz(content, f"MNIST from {path}")
+        directory = resources.files("lockstep.datasets") / "sample" / "mnist"
+        source = f"{_SAMPLE}, 5,000 training and 1,000 test images, that comes with lockstep ({reason})"
+        return _from_idx([directory / f"{name}.gz" for name in _NAMES], source)
+    # Never a pickle: loading one runs code.
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        source = f"MNIST from {path}"
+        return Mnist(arrays["x_train"], arrays["y_train"], arrays["x_test"], arrays["y_test"], source)
 
 
 def _from_idx(files: Sequence[Traversable], source: str) -> Mnist:
@@ -99,22 +149,9 @@ def _from_idx(files: Sequence[Traversable], source: str) -> Mnist:
     return Mnist(images, labels, test_images, test_labels, source)
 
 
-def _from_npz(content: bytes, source: str) -> Mnist:
-    # Never a pickle: loading one runs code.
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        return Mnist(arrays["x_train"], arrays["y_train"], arrays["x_test"], arrays["y_test"], source)
-
-
 def is_sample(mnist: Mnist) -> bool:
     """Returns whether this is the sample that comes with lockstep, not MNIST."""
     return mnist.source.startswith(_SAMPLE)
-
-
-def _sample(reason: UnavailableError) -> Mnist:
-    directory = resources.files("lockstep.datasets") / "sample" / "mnist"
-    files = [directory / f"{name}.gz" for name in _NAMES]
-    source = f"{_SAMPLE}, 5,000 training and 1,000 test images, that comes with lockstep ({reason})"
-    return _from_idx(files, source)
 
 
 def _check_split(name: str, images: Bytes, labels: Bytes, source: str) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from lockstep.datasets._features import UnknownNameError
 from lockstep.errors import ArgumentError, UnsupportedError
 
 _ALL = "all"
@@ -22,6 +21,15 @@ _LANGUAGE = (
     'A split is a name, "train", or a slice of it, "train[100:200]", "train[-10%:]", in examples or in whole percent; '
     '"+" joins several.'
 )
+
+
+class UnknownNameError(ArgumentError, KeyError):
+    """A name that does not exist; also a `KeyError`, which `Mapping.get` catches."""
+
+    # KeyError's own __str__ is the repr of its argument: quotes around a sentence.
+    def __str__(self) -> str:
+        """Returns the message, which `KeyError` would put in quotes."""
+        return ValueError.__str__(self)
 
 
 class Split(str):
@@ -79,8 +87,11 @@ class ReadInstruction:
 
     def __post_init__(self) -> None:
         """Checks unit, rounding and bounds."""
-        _check_choice("unit", self.unit, ("abs", "%"))
-        _check_choice("rounding", self.rounding, ("closest", "pct1_dropremainder"))
+        choices = {"unit": ("abs", "%"), "rounding": ("closest", "pct1_dropremainder")}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                received = getattr(self, name)
+                raise ArgumentError(f"{name} must be one of {', '.join(map(repr, allowed))}. Received: {received!r}.")
         for bound in (self.from_, self.to):
             if bound is not None and self.unit == "%" and abs(bound) > 100:
                 raise ArgumentError(f"Percentages must be from -100 to 100. Received: {bound:g}%. {_LANGUAGE}")
@@ -130,12 +141,19 @@ def resolve(split: SplitLike, sizes: Mapping[str, int]) -> list[Part]:
     Raises:
         ArgumentError: If it is no split of this data set.
     """
-    return [
-        part
-        for instruction in _sum(split).instructions
-        for name in (sizes if instruction.split_name == _ALL else [instruction.split_name])
-        for part in [_part(instruction, name, sizes)]
-    ]
+    parts: list[Part] = []
+    for instruction in _sum(split).instructions:
+        for name in sizes if instruction.split_name == _ALL else [instruction.split_name]:
+            if name not in sizes:
+                raise UnknownNameError(
+                    f"There is no split {name!r}; the splits are {', '.join(map(repr, sizes))}, and 'all'."
+                )
+            size = sizes[name]
+            start = 0 if instruction.from_ is None else _position(instruction.from_, instruction, size)
+            stop = size if instruction.to is None else _position(instruction.to, instruction, size)
+            # A slice that ends before it begins is empty, as in Python.
+            parts.append(Part(name, start, max(start, stop)))
+    return parts
 
 
 def _sum(split: object) -> Sum:
@@ -159,23 +177,22 @@ def _parse_one(text: str, spec: str) -> ReadInstruction:
     if match["start"] is None:
         return ReadInstruction(match["split"])
     # Spaces are allowed, as in "train[ :10%]".
-    start, stop = (_parse_bound(match[side].strip(), spec) for side in ("start", "stop"))
+    (start, start_unit), (stop, stop_unit) = (_parse_bound(match[side].strip(), spec) for side in ("start", "stop"))
     if match["split"] == _ALL:
         raise UnsupportedError(
             f'"{_ALL}" cannot be sliced. Received: {spec!r}. Slice each split: "train[:10%]+test[:10%]".'
         )
-    return ReadInstruction(match["split"], start.number, stop.number, _unit(start, stop, spec))
+    # A plain 0 is the same in each unit: train[0:10%] is no mixture.
+    units = {unit for number, unit in ((start, start_unit), (stop, stop_unit)) if number or unit == "%"}
+    if len(units) > 1:
+        raise ArgumentError(f"Both bounds of a slice have the same unit, examples or percent. Received: {spec!r}.")
+    return ReadInstruction(match["split"], start, stop, "%" if "%" in units else "abs")
 
 
-@dataclass(frozen=True)
-class _Bound:
-    number: int | None
-    unit: str | None
-
-
-def _parse_bound(text: str, spec: str) -> _Bound:
+def _parse_bound(text: str, spec: str) -> tuple[int | None, str | None]:
+    """Returns the number and the unit of a bound, `None` where it is left out."""
     if not text:
-        return _Bound(None, None)
+        return None, None
     match = _BOUND.fullmatch(text)
     if match is None:
         raise ArgumentError(f"{_LANGUAGE} Received: {spec!r}; this is no bound of a slice: {text!r}.")
@@ -184,53 +201,27 @@ def _parse_bound(text: str, spec: str) -> _Bound:
             f"Slices are in examples or percent; the data sets of lockstep have no shards. Received: {spec!r}. Write "
             'percentages, "train[:50%]".'
         )
-    return _Bound(int(match["number"]), match["unit"] or "abs")
-
-
-def _unit(start: _Bound, stop: _Bound, spec: str) -> str:
-    """Returns the unit of a slice; a plain 0 is the same in each."""
-    # train[0:10%] is no mixture of units.
-    units = {bound.unit for bound in (start, stop) if bound.number or bound.unit == "%"}
-    if len(units) > 1:
-        raise ArgumentError(f"Both bounds of a slice have the same unit, examples or percent. Received: {spec!r}.")
-    return "%" if "%" in units else "abs"
-
-
-def _part(instruction: ReadInstruction, name: str, sizes: Mapping[str, int]) -> Part:
-    if name not in sizes:
-        raise UnknownNameError(f"There is no split {name!r}; the splits are {', '.join(map(repr, sizes))}, and 'all'.")
-    size = sizes[name]
-    start = 0 if instruction.from_ is None else _position(instruction.from_, instruction, size)
-    stop = size if instruction.to is None else _position(instruction.to, instruction, size)
-    # A slice that ends before it begins is empty, as in Python.
-    return Part(name, start, max(start, stop))
+    return int(match["number"]), match["unit"] or "abs"
 
 
 def _position(bound: float, instruction: ReadInstruction, size: int) -> int:
-    # From the end if negative, as in Python's slices.
-    position = int(bound) if instruction.unit == "abs" else _examples(bound, instruction.rounding, size)
+    if instruction.unit == "abs":
+        position = int(bound)
+    elif instruction.rounding == "closest":
+        # Python's round: a half to the even number, as in tensorflow_datasets.
+        position = round(bound * size / 100)
+    elif size < 100:
+        raise ArgumentError(
+            f"rounding='pct1_dropremainder' leaves nothing of a split with fewer than 100 examples. Received: {size} "
+            "examples. Use rounding='closest'."
+        )
+    else:
+        # Each percent has size // 100 examples; the remainder belongs to none.
+        position = int(bound * (size // 100))
     if abs(position) > size:
         raise ArgumentError(
             f"A slice lies within its split. Received: a bound of {position} in {instruction.split_name!r}, which has "
             f"{size} examples. Write a smaller number or a percentage."
         )
+    # From the end if negative, as in Python's slices.
     return position + size if position < 0 else position
-
-
-def _examples(percent: float, rounding: str, size: int) -> int:
-    """Returns a percentage in examples, rounded as tensorflow_datasets does: to the nearest, a half to the even one."""
-    if rounding == "closest":
-        # Python's round: a half to the even number, as in tensorflow_datasets.
-        return round(percent * size / 100)
-    if size < 100:
-        raise ArgumentError(
-            f"rounding='pct1_dropremainder' leaves nothing of a split with fewer than 100 examples. Received: {size} "
-            "examples. Use rounding='closest'."
-        )
-    # Each percent has size // 100 examples; the remainder belongs to none.
-    return int(percent * (size // 100))
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ArgumentError(f"{name} must be one of {', '.join(map(repr, choices))}. Received: {value!r}.")

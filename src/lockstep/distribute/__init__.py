@@ -5,37 +5,38 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lockstep.distribute import experimental as experimental
+from lockstep.distribute._collectives import Alone as _Alone
+from lockstep.distribute._communication import CommunicationImplementation as CommunicationImplementation
+from lockstep.distribute._communication import CommunicationOptions as CommunicationOptions
+from lockstep.distribute._communication import CrossDeviceOps as CrossDeviceOps
+from lockstep.distribute._communication import HierarchicalCopyAllReduce as HierarchicalCopyAllReduce
+from lockstep.distribute._communication import NcclAllReduce as NcclAllReduce
+from lockstep.distribute._communication import ReductionToOneDevice as ReductionToOneDevice
+from lockstep.distribute._context import ReplicaContext as ReplicaContext
+from lockstep.distribute._context import get_replica_context as get_replica_context
 from lockstep.distribute._context import get_strategy as get_strategy
 from lockstep.distribute._context import has_strategy as has_strategy
 from lockstep.distribute._context import in_cross_replica_context as in_cross_replica_context
 from lockstep.distribute._context import register_default as _register_default
-from lockstep.distribute._cross_device_ops import CrossDeviceOps as CrossDeviceOps
-from lockstep.distribute._cross_device_ops import HierarchicalCopyAllReduce as HierarchicalCopyAllReduce
-from lockstep.distribute._cross_device_ops import NcclAllReduce as NcclAllReduce
-from lockstep.distribute._cross_device_ops import ReductionToOneDevice as ReductionToOneDevice
-from lockstep.distribute._default import DefaultStrategy as _DefaultStrategy
 from lockstep.distribute._input import DistributedDataset as DistributedDataset
 from lockstep.distribute._input import DistributedIterator as DistributedIterator
 from lockstep.distribute._input import InputOptions as InputOptions
-from lockstep.distribute._local_steps import LocalSteps as LocalSteps
+from lockstep.distribute._mirrored import DefaultStrategy as _DefaultStrategy
 from lockstep.distribute._mirrored import MirroredStrategy as MirroredStrategy
+from lockstep.distribute._mirrored import OneDeviceStrategy as OneDeviceStrategy
 from lockstep.distribute._multi_worker import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
-from lockstep.distribute._one_device import OneDeviceStrategy as OneDeviceStrategy
-from lockstep.distribute._options import CommunicationImplementation as CommunicationImplementation
-from lockstep.distribute._options import CommunicationOptions as CommunicationOptions
-from lockstep.distribute._reduce_op import ReduceOp as ReduceOp
-from lockstep.distribute._replica_context import ReplicaContext as ReplicaContext
-from lockstep.distribute._replica_context import get_replica_context as get_replica_context
-from lockstep.distribute._run_options import RunOptions as RunOptions
+from lockstep.distribute._options import LocalSteps as LocalSteps
+from lockstep.distribute._options import RunOptions as RunOptions
 from lockstep.distribute._strategy import Strategy as Strategy
 from lockstep.distribute._values import DistributedValues as DistributedValues
 from lockstep.distribute._values import Mirrored as Mirrored
 from lockstep.distribute._values import PerReplica as PerReplica
+from lockstep.distribute._values import ReduceOp as ReduceOp
 
 if TYPE_CHECKING:
     from lockstep.data import InputContext as InputContext
 
-_register_default(_DefaultStrategy)
+_register_default(_DefaultStrategy, _Alone)
 
 __all__ = [
     "CommunicationImplementation",

@@ -10,9 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep._engine.step.placement import as_arrays, place_whole
+from lockstep._engine.step.batches import to_arrays
+from lockstep._engine.step.jaxprs import is_traced
+from lockstep._engine.step.placement import replicate
 from lockstep._engine.step.replicas import Replicas
-from lockstep._engine.step.tracing import is_traced
+from lockstep._types import Array, PyTree
 from lockstep.distribute._values import DistributedValues, Mirrored, PerReplica, Shape
 from lockstep.errors import ArgumentError
 
@@ -27,7 +29,7 @@ Shapes = tuple[tuple[Shape, ...], ...]
 class Fixed:
     """A leaf that is a part of the program, compared as Python compares it, or else by its identity."""
 
-    value: Any
+    value: PyTree
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Fixed) or type(self.value) is not type(other.value):
@@ -66,11 +68,12 @@ class Sorted:
             elif isinstance(leaf, PerReplica):
                 own.append((i, leaf))
                 key.append(OWN)
+            # Not isinstance: a bool is an int, and part of the program.
             elif type(leaf) in _NUMBERS:
                 self.numbers[i] = leaf
                 key.append(type(leaf))
             elif isinstance(leaf, (np.ndarray, np.generic)):
-                self.arrays[i] = as_arrays(leaf)
+                self.arrays[i] = to_arrays(leaf)
                 key.append(WHOLE)
             elif isinstance(leaf, DistributedValues):
                 self.arrays[i] = _placed(replicas, jnp.asarray(_value_of(leaf)))
@@ -106,6 +109,7 @@ class Numbers:
         """Returns what the program is given: arrays, and numbers that change."""
         if not found.numbers:
             return found.arrays
+        # Once an array, always an array: a third value must not compile a third program.
         for i in [i for i, value in self.fixed.items() if value != found.numbers[i]]:
             del self.fixed[i]
         changing = {i: value for i, value in found.numbers.items() if i not in self.fixed}
@@ -113,11 +117,7 @@ class Numbers:
 
 
 def all_shapes(values: Sequence[PerReplica], replicas: Replicas) -> list[tuple[Shape, ...]]:
-    """Returns the shapes of each value on all replicas; all tasks call it together.
-
-    Raises:
-        ArgumentError: If a value is not one for each replica.
-    """
+    """Returns the shapes of each value on all replicas; all tasks call it together."""
     for value in values:
         held = len(value.own_shapes) if value.stack is None else len(replicas.local)
         if held != len(replicas.local) or (value.shapes is not None and len(value.shapes) != replicas.count):
@@ -128,8 +128,9 @@ def all_shapes(values: Sequence[PerReplica], replicas: Replicas) -> list[tuple[S
             )
     if replicas.runtime.is_alone or all(v.shapes is not None for v in values):
         return [v.shapes or v.own_shapes for v in values]
+    # One exchange for all values.
     mine = [[list(shape) for shape in v.own_shapes] for v in values]
-    everyone = replicas.runtime.agree("the shapes of values of replicas", mine)
+    everyone = replicas.runtime.all_gather_object("the shapes of values of replicas", mine)
     return [tuple(tuple(s) for task in everyone for s in task[i]) for i in range(len(values))]
 
 
@@ -143,10 +144,6 @@ def stacked(value: PerReplica, shapes: Sequence[Shape], replicas: Replicas) -> j
     """Returns all replicas' values in one array, one after the other along its first axis.
 
     Values of several shapes are filled up to a common one; values without dimensions are a row each.
-
-    Raises:
-        ArgumentError: If they have different numbers of dimensions.
-        InputError: If they are no numbers.
     """
     if value.stack is not None:
         return value.stack
@@ -165,16 +162,17 @@ def _stack(value: PerReplica, shapes: Sequence[Shape], common: Shape, replicas: 
     rows = [_on(device, v, common) for (_, device), v in zip(replicas.local, value.values, strict=True)]
     whole = (replicas.count, *rows[0].shape[1:]) if not common else (replicas.count * common[0], *common[1:])
     stack = jax.make_array_from_single_device_arrays(whole, replicas.by_example, rows)
+    # Padded rows are not what the value holds.
     if len(set(shapes)) == 1:
         value.keep_stack(stack)
     return stack
 
 
-def _on(device: Any, value: Any, common: Shape) -> jax.Array:
-    return jax.device_put(_filled_up(as_arrays(value), common), device)
+def _on(device: Any, value: PyTree, common: Shape) -> jax.Array:
+    return jax.device_put(_filled_up(to_arrays(value), common), device)
 
 
-def _filled_up(array: Any, common: Shape) -> Any:
+def _filled_up(array: Array, common: Shape) -> Any:
     """An array of this shape; of one row, if it has no dimensions."""
     if array.shape != common:
         array = jnp.pad(array, [(0, m - n) for m, n in zip(common, array.shape, strict=True)])
@@ -188,7 +186,7 @@ def _placed(replicas: Replicas, array: jax.Array) -> jax.Array:
             f"{array.shape} with {array.sharding}. Pass what strategy.run or a distributed dataset has returned."
         )
     with jax.ensure_compile_time_eval():  # Also where an outer function is traced.
-        return place_whole(replicas, array)
+        return replicate(replicas, array)
 
 
 def _value_of(value: DistributedValues) -> Any:
@@ -199,7 +197,7 @@ def _value_of(value: DistributedValues) -> Any:
     )
 
 
-def _is_hashable(value: Any) -> bool:
+def _is_hashable(value: PyTree) -> bool:
     try:
         hash(value)
     except TypeError:

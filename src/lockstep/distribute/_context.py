@@ -1,4 +1,4 @@
-"""The strategy whose scope is open, and the replica whose function runs."""
+"""Contexts: the strategy whose scope is open, and the replica whose function runs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import contextlib
 import threading
 from collections.abc import Callable, Generator
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from lockstep.errors import StartupOrderError
+from lockstep.distribute._values import ReduceOp
+from lockstep.errors import ArgumentError, StartupOrderError
 
 if TYPE_CHECKING:
-    from lockstep.distribute._replica_context import ReplicaContext
+    from lockstep.distribute._collectives import Exchange
+    from lockstep.distribute._communication import CommunicationOptions
     from lockstep.distribute._strategy import Strategy
 
 _open = threading.local()
 _default_factories: list[Callable[[], Strategy]] = []
+_exchange_factories: list[Callable[[], Exchange]] = []
 
 
 def get_strategy() -> Strategy:
@@ -27,12 +30,12 @@ def get_strategy() -> Strategy:
 
 
 def has_strategy() -> bool:
-    """Whether a strategy's scope is open on this thread. Source: tf.distribute.has_strategy."""
+    """Returns whether a strategy's scope is open on this thread. Source: tf.distribute.has_strategy."""
     return _current() is not None
 
 
 def in_cross_replica_context() -> bool:
-    """Whether this code is written for all replicas together: inside a scope, outside of what runs per replica.
+    """Returns whether this code is written for all replicas together: inside a scope, outside of what runs per replica.
 
     Source: tf.distribute.in_cross_replica_context.
     """
@@ -40,7 +43,7 @@ def in_cross_replica_context() -> bool:
 
 
 @contextlib.contextmanager
-def entered(strategy: Strategy) -> Generator[None]:
+def enter_strategy(strategy: Strategy) -> Generator[None]:
     """Makes `strategy` the current one.
 
     Raises:
@@ -81,7 +84,7 @@ def cross_replica() -> Generator[None]:
 
 
 def is_merging() -> bool:
-    """Whether this is what a replica's function has called for all replicas."""
+    """Returns whether this is what a replica's function has called for all replicas."""
     return getattr(_open, "is_merging", False)
 
 
@@ -98,9 +101,11 @@ def _current() -> Strategy | None:
     return getattr(_open, "strategy", None)
 
 
-def register_default(make: Callable[[], Strategy]) -> None:
-    """Sets how the default strategy is made. Strategies import this module, so it cannot import one itself."""
-    _default_factories[:] = [make]
+def register_default(strategy: Callable[[], Strategy], exchange: Callable[[], Exchange]) -> None:
+    """Sets how the default strategy is made, and the exchange of its only replica."""
+    # Both are on top of this module, so that it cannot import them.
+    _default_factories[:] = [strategy]
+    _exchange_factories[:] = [exchange]
 
 
 @cache
@@ -108,3 +113,149 @@ def default() -> Strategy:
     """Returns the strategy of what runs outside of any scope."""
     (make,) = _default_factories
     return make()
+
+
+Tree = TypeVar("Tree")
+
+
+class ReplicaContext:
+    """One replica, as the function that it runs sees it. `get_replica_context` returns it.
+
+    Every replica must make the same calls in the same order, unconditionally.
+
+    Source: tf.distribute.ReplicaContext.
+    """
+
+    def __init__(self, strategy: Strategy, exchange: Exchange) -> None:
+        self._strategy = strategy
+        self._exchange = exchange
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy of this replica."""
+        return self._strategy
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """Number of replicas, over all workers."""
+        return self._exchange.count
+
+    @property
+    def replica_id_in_sync_group(self) -> Any:
+        """The number of this replica, from 0 on: an int32 of no dimensions, known when the function runs."""
+        return self._exchange.number()
+
+    def all_reduce(self, reduce_op: ReduceOp | str, value: Tree, options: CommunicationOptions | None = None) -> Tree:
+        """Combines a value of each replica; all get the result.
+
+        It can be differentiated: the gradient of a sum is the sum of the replicas' gradients, that of a mean their
+        mean.
+
+        Args:
+            reduce_op: SUM or MEAN.
+            value: Arrays or numbers in any structure, of the same shapes on all replicas. The mean of integers is a
+                float.
+            options: How to communicate. Default: the strategy's.
+
+        Returns:
+            The same structure.
+
+        Raises:
+            ArgumentError: For another reduction, for values that are no numbers (booleans: cast them to count), or
+                for shapes that differ between replicas.
+
+        Source: tf.distribute.ReplicaContext.all_reduce.
+        """
+        return self._exchange.reduce(reduce_op, value, options)
+
+    def all_gather(self, value: Tree, axis: int, options: CommunicationOptions | None = None) -> Tree:
+        """Puts values of all replicas after each other, in their order; all get the result.
+
+        Args:
+            value: Arrays in any structure, at least of one dimension; all but `axis` are the same on all replicas.
+            axis: Along which they are joined; negative ones count from the last.
+            options: How to communicate. Default: the strategy's.
+
+        Returns:
+            The same structure.
+
+        Raises:
+            ArgumentError: If a value has no such axis, or others differ.
+
+        Source: tf.distribute.ReplicaContext.all_gather.
+        """
+        return self._exchange.gather(value, axis, options)
+
+    def merge_call(self, merge_fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        """Calls a function once for all replicas, in cross-replica context.
+
+        Args:
+            merge_fn: Called with the strategy, and with `args` and `kwargs` in which each array is a `PerReplica` of
+                what the replicas passed; `strategy.reduce` and `strategy.gather` make one of it. What it returns is
+                the same for all.
+            args: Structures of arrays.
+            kwargs: By name.
+
+        Returns:
+            What `merge_fn` returns.
+
+        Source: tf.distribute.ReplicaContext.merge_call.
+        """
+        return self._exchange.merge(self._strategy, merge_fn, args, kwargs or {})
+
+    def average_gradients(self, gradients: Tree) -> Tree:
+        """Averages gradients over the replicas in the way that the strategy's options ask for.
+
+        In place of `all_reduce("mean", gradients)`, it follows `CommunicationOptions`: packs, narrow types on the wire,
+        compression. Where replicas have different numbers of examples, as in a last batch, each counts as much as it
+        has, so that gradients of means over examples become that of the mean over all.
+
+        Args:
+            gradients: A structure of floats, `None` where there is no gradient.
+
+        Returns:
+            The same structure, equal on all replicas.
+
+        Raises:
+            ArgumentError: If something else is in it.
+        """
+        return self._exchange.average(gradients)
+
+    def _total(self, gradients: Tree) -> Tree:
+        """Adds gradients up over the replicas; `average_gradients` times their number."""
+        return self._exchange.total(gradients)
+
+
+def get_replica_context() -> ReplicaContext | None:
+    """Returns the replica whose function runs; `None` in cross-replica context, such as in a scope.
+
+    Outside of any strategy it is the only replica of the default one.
+
+    Source: tf.distribute.get_replica_context.
+    """
+    found = replica()
+    if found is not None or has_strategy():
+        return found
+    (make,) = _exchange_factories
+    return ReplicaContext(get_strategy(), make())
+
+
+def demand_replica_context() -> ReplicaContext:
+    """Returns the replica whose function runs; raises `ArgumentError` in cross-replica context."""
+    found = get_replica_context()
+    if found is None:
+        raise ArgumentError(
+            "This is for functions that run once per replica. Received: a call in cross-replica context. Call it in a "
+            "function that is passed to strategy.run."
+        )
+    return found
+
+
+@contextlib.contextmanager
+def as_replica(context: ReplicaContext) -> Generator[ReplicaContext]:
+    """Makes `context` the current one."""
+    with contextlib.ExitStack() as stack:
+        if context.strategy is not default():
+            stack.enter_context(enter_strategy(context.strategy))
+        stack.enter_context(in_replica(context))
+        yield context

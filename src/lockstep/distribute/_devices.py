@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lockstep import _platforms
-from lockstep._engine.runtime import cpu
+from lockstep._engine.runtime import local_devices
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -19,11 +19,7 @@ _EXAMPLE = 'Examples: "/gpu:0", "GPU:1", "cpu:0".'
 
 
 def devices_named(names: Sequence[str]) -> list[Device]:
-    """Returns the local devices called `names`.
-
-    Raises:
-        ArgumentError: If there is no name, a name is malformed or given twice, or there is no such device.
-    """
+    """Returns the local devices called `names`."""
     if isinstance(names, str) or not names:
         raise ArgumentError(f"devices must be a list of at least one device name. Received: {names!r}. {_EXAMPLE}")
     found = [device_named(n) for n in names]
@@ -48,14 +44,14 @@ def default_devices() -> list[Device]:
     """Returns this process' accelerators, or its CPU devices if it has none."""
     import jax
 
-    cpu.prepare_thread_pool()
+    local_devices.prepare_thread_pool()
     return _ready(jax.local_devices())
 
 
 def _ready(devices: list[Device]) -> list[Device]:
     """Returns devices of one kind, once replicas can run on them: every strategy gets its devices from here."""
     platform = devices[0].platform
-    cpu.check_thread_pool(len(devices) if platform == "cpu" else 1)
+    local_devices.check_thread_pool(len(devices) if platform == "cpu" else 1)
     _platforms.register(platform)
     return devices
 
@@ -63,7 +59,7 @@ def _ready(devices: list[Device]) -> list[Device]:
 def _of_kind(kind: str) -> list[Device]:
     import jax
 
-    cpu.prepare_thread_pool()
+    local_devices.prepare_thread_pool()
     try:
         return jax.local_devices(backend=kind)
     except RuntimeError:

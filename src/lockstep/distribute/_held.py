@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,12 +13,13 @@ from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.backend.common.variables import initialize_all_variables
 
 from lockstep._engine.keras.replica_step import is_seed
-from lockstep._engine.step.placement import from_chief, local_copy, place_whole
+from lockstep._engine.step.aggregation import Shards
+from lockstep._engine.step.jaxprs import is_traced
+from lockstep._engine.step.placement import broadcast_from_chief, local_copy, replicate
+from lockstep._engine.step.program_digest import describe
 from lockstep._engine.step.replicas import Replicas
-from lockstep._engine.step.same_program import described
-from lockstep._engine.step.shares import Shares
-from lockstep._engine.step.tracing import is_traced
-from lockstep.distribute._reduce import gather, reduce
+from lockstep._engine.step.state import LocalCopies
+from lockstep.distribute._collectives import gather, reduce
 from lockstep.distribute._values import PerReplica
 from lockstep.distribute._variables import Assigned, aggregation, cannot_combine, is_own
 from lockstep.errors import UnsupportedError
@@ -34,8 +34,7 @@ class Held:
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
-        # By id: a sign that the variable lives, what it was given, and what is on the replicas.
-        self._held: dict[int, tuple[Any, Any, jax.Array]] = {}
+        self._copies = LocalCopies()
 
     def values(self, variables: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the values of variables on the replicas; of an outer function that is traced, its own.
@@ -49,9 +48,9 @@ class Held:
         return self._values(variables)
 
     def _values(self, variables: Sequence[Any]) -> tuple[Any, ...]:
-        new = [v for v in variables if id(v) not in self._held]
+        new = [v for v in variables if v not in self._copies]
         if new:
-            self._meet(new)
+            self._place_first(new)
         return tuple([self._placed(v) for v in variables])
 
     def keep(self, found: Sequence[tuple[Assigned, jax.Array, jax.Array | None]]) -> None:
@@ -77,7 +76,7 @@ class Held:
                 variable._direct_assign(_rows_of(placed))
             else:
                 variable._direct_assign(read if is_one else local_copy(read))
-            self._remember(variable, placed)
+            self._copies.remember(variable, variable._value, placed)
 
     def value_of(self, variable: Any, number: int, device: Any) -> Any:
         """Returns what one replica of this process reads of a variable, on its device.
@@ -95,7 +94,7 @@ class Held:
             shards = self._values([variable])[0].addressable_shards
             value = next(shard.data[0] for shard in shards if shard.device == device)
         elif is_seed(variable):
-            value = Shares([None], [1.0]).own_seed(number, value)
+            value = Shards([None], [1.0]).own_seed(number, value)
         return jax.device_put(value, device)
 
     def assign(self, of_each: Sequence[Assigned], is_same: bool) -> None:
@@ -129,48 +128,39 @@ class Held:
             return None
         return _rows_of(self.values([variable])[0])
 
-    def _meet(self, variables: Sequence[Any]) -> None:
-        """Where several processes take part, the chief's values count."""
+    def _place_first(self, variables: Sequence[Any]) -> None:
+        """Places variables for the first time; of several processes, the chief's values count."""
         if any(v._value is None for v in variables):
             initialize_all_variables()
         placed = [self._whole(v) for v in variables]
         if not self._replicas.runtime.is_alone:
-            self._demand_same(variables)
-            placed = from_chief(self._replicas, placed)
+            mine = {f"{i}, {v.path}": describe(v.value) for i, v in enumerate(variables)}
+            advice = "Every task must make the same model and optimizer, and use them alike."
+            self._replicas.runtime.check_same("variables in strategy.run", mine, advice)
+            placed = broadcast_from_chief(self._replicas, placed)
             for variable, value in zip(variables, placed, strict=True):
                 variable._direct_assign(local_copy(value))
         for variable, value in zip(variables, placed, strict=True):
-            self._remember(variable, self._divided(variable) if is_own(variable) else value)
-
-    def _demand_same(self, variables: Sequence[Any]) -> None:
-        mine = {f"{i}, {v.path}": described(v.value) for i, v in enumerate(variables)}
-        advice = "Every task must make the same model and optimizer, and use them alike."
-        self._replicas.runtime.demand_same("variables in strategy.run", mine, advice)
+            self._copies.remember(variable, variable._value, self._sharded(variable) if is_own(variable) else value)
 
     def _placed(self, variable: Any) -> jax.Array:
-        _, local, placed = self._held[id(variable)]
-        if variable._value is local:
-            return placed
-        value = self._divided(variable) if is_own(variable) else self._whole(variable)
-        self._remember(variable, value)
-        return value
+        """Returns a variable's value on the replicas: that of the last program, unless it was assigned to since."""
+        placed = self._copies.placed(variable, variable._value)
+        if placed is None:
+            placed = self._sharded(variable) if is_own(variable) else self._whole(variable)
+            self._copies.remember(variable, variable._value, placed)
+        return placed
 
     def _whole(self, variable: Any) -> jax.Array:
         with jax.ensure_compile_time_eval():  # Also where an outer function is traced.
-            return place_whole(self._replicas, variable._value)
+            return replicate(self._replicas, variable._value)
 
-    def _divided(self, variable: Any) -> jax.Array:
-        """What is assigned for all replicas is divided among them if they add up, else all get it."""
+    def _sharded(self, variable: Any) -> jax.Array:
+        """Places a row for each replica: a part of the value if replicas are summed, else all of it."""
         value, count = np.asarray(variable._value), self._replicas.count
         parts = [_part(value, i, count) if variable.aggregation == "sum" else value for i, _ in self._replicas.local]
         rows = [jax.device_put(p[None], d) for p, (_, d) in zip(parts, self._replicas.local, strict=True)]
         return jax.make_array_from_single_device_arrays((count, *value.shape), self._replicas.by_example, rows)
-
-    def _remember(self, variable: Any, placed: jax.Array) -> None:
-        key = id(variable)
-        known = self._held.get(key)
-        lives = known[0] if known else weakref.ref(variable, lambda _: self._held.pop(key, None))
-        self._held[key] = lives, variable._value, placed
 
 
 def _lost(variable: Any) -> UnsupportedError:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from lockstep._engine.step.in_turn import cuts_of
+from lockstep._engine.step.sequential_emulation import shard_slices
 from lockstep._nest import opened
+from lockstep._types import Array, Batch
 from lockstep.distribute._values import per_replica
 from lockstep.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
-    from lockstep._engine.input.batch import Marked
+    from lockstep._engine.input.batch import WithPosition
     from lockstep._engine.input.distributed import Distribution
     from lockstep._engine.step.replicas import Replicas
     from lockstep.data.internal import Optional
@@ -76,7 +77,7 @@ class DistributedDataset:
 
     @property
     def element_spec(self) -> Any:
-        """What the elements look like before they are divided."""
+        """The spec of the elements before they are divided."""
         return self._distribution.dataset.element_spec
 
     def __iter__(self) -> Iterator[Any]:
@@ -95,16 +96,17 @@ class DistributedIterator:
         self._start(None)
 
     def _start(self, position: Any) -> None:
-        from lockstep._engine.input.datasets import Need
+        from lockstep._engine.input.datasets import ShardSpec
         from lockstep._engine.input.reader import Reader
 
         distribution = self._distribution
         runtime = distribution.replicas.runtime
         shares = _Shares(distribution.replicas, self._options)
-        self._passing = distribution.begin(Need(shares.rows), position)
-        self._mark = self._passing.mark()
+        self._passing = distribution.begin(ShardSpec(shares.rows), position)
+        self._position = self._passing.position()
         self._reader = Reader(iter(self._passing), None, shares, runtime, runtime.channel(distribution.name))
         self._batches = iter(self._reader)
+        # An iterator that is dropped in the middle must not leave its thread behind.
         weakref.finalize(self, self._reader.close)
 
     def __iter__(self) -> DistributedIterator:
@@ -114,14 +116,15 @@ class DistributedIterator:
         found = self._next()
         if found is None:
             raise StopIteration
-        value, self._mark = found
+        value, self._position = found
         return value
 
     def _next(self) -> Any:
+        # A batch is there once all tasks have agreed that it is.
         runtime = self._distribution.replicas.runtime
         if runtime.is_alone:
             return next(self._batches, None)
-        with runtime.depending_on_others("the next batch of a distributed dataset"):
+        with runtime.collective_region("the next batch of a distributed dataset"):
             return next(self._batches, None)
 
     def get_next(self) -> Any:
@@ -140,7 +143,7 @@ class DistributedIterator:
 
     def get_state(self) -> dict[str, Any]:
         """Returns the position: what JSON can hold, good for any number of workers. All workers must call it."""
-        return self._distribution.saved(self._passing, self._mark)
+        return self._distribution.saved_position(self._passing, self._position)
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continues at a position. All workers must call it, with the same one.
@@ -148,6 +151,7 @@ class DistributedIterator:
         Raises:
             ArgumentError: If it belongs to another dataset, or another auto-shard policy.
         """
+        # What was read ahead is of the old position.
         self._reader.close()
         self._start(state)
 
@@ -160,62 +164,62 @@ class _Shares:
         self._to_devices = options.experimental_fetch_to_device is not False
 
     def rows(self, count: int) -> slice | None:
-        """The rows of a batch for this process: those of its first replica to those of its last."""
+        """Returns the rows of a batch for this process: those of its first replica to those of its last."""
         if len(self._replicas.local) == self._replicas.count:
             return None
         cuts = self._cuts(count)
         return slice(cuts[0].start, cuts[-1].stop)
 
-    def prepare(self, batch: Any) -> Any:
+    def prepare(self, batch: Batch) -> Any:
         """Returns `batch`."""
         return batch
 
-    def places(self, batch: Any) -> int:
+    def chunk_capacity(self, batch: Batch) -> int:
         """Each batch goes alone."""
         del batch
         return 0
 
-    def place(self, batches: Sequence[Marked]) -> tuple[Any, Any]:
+    def place(self, batches: Sequence[WithPosition]) -> tuple[Any, Any]:
         """Returns a batch as values for each replica, and the position after it."""
-        from lockstep._engine.step.portions import Part, Share
+        from lockstep._engine.step.batches import EvenShard, RaggedShard
 
-        marked = batches[0]
-        batch = marked.batch
-        data = batch.data if isinstance(batch, (Part, Share)) else batch
-        if isinstance(batch, Share):
+        first = batches[0]
+        batch = first.batch
+        data = batch.data if isinstance(batch, (RaggedShard, EvenShard)) else batch
+        if isinstance(batch, EvenShard):
             rows = self._each([batch.count])
         else:
             own = _rows_of(data)
-            rows = self._each(batch.counts or (own,) if isinstance(batch, Part) else (own,))
+            rows = self._each(batch.counts or (own,) if isinstance(batch, RaggedShard) else (own,))
         ends = list(itertools.accumulate(rows[i] for i, _ in self._replicas.local))
         cuts = [slice(end - rows[i], end) for end, (i, _) in zip(ends, self._replicas.local, strict=True)]
         values = [self._put(d, data, cut) for (_, d), cut in zip(self._replicas.local, cuts, strict=True)]
         shapes = [tuple((n, *leaf.shape[1:]) for n in rows) for leaf in jax.tree.leaves(values[0])]
-        return opened(per_replica(values, shapes, self._replicas.count)), marked.mark
+        return opened(per_replica(values, shapes, self._replicas.count)), first.position
 
     def _each(self, counts: Sequence[int]) -> list[int]:
-        """The number of rows of each replica, if so many are divided among all, or those of each process among its."""
+        """Returns the row count of each replica, given those of all together, or those of each process."""
         parts = self._replicas.count // len(counts)
-        return [cut.stop - cut.start for count in counts for cut in cuts_of(count, parts)]
+        return [cut.stop - cut.start for count in counts for cut in shard_slices(count, parts)]
 
     def _cuts(self, count: int) -> list[slice]:
-        """The rows of each replica of this process."""
-        cuts = cuts_of(count, self._replicas.count)
+        """Returns the rows of each replica of this process."""
+        cuts = shard_slices(count, self._replicas.count)
         return [cuts[i] for i, _ in self._replicas.local]
 
-    def _put(self, device: Any, data: Any, cut: slice) -> Any:
+    def _put(self, device: Any, data: Batch, cut: slice) -> Any:
         part = jax.tree.map(lambda a: a[cut], data)
         return jax.tree.map(lambda a: self._on(device, a), part)
 
-    def _on(self, device: Any, array: Any) -> Any:
+    def _on(self, device: Any, array: Array) -> Any:
         """Text stays on the host."""
-        from lockstep._engine.step.placement import as_arrays
+        from lockstep._engine.step.batches import to_arrays
 
         is_text = array.dtype == object
-        return jax.device_put(as_arrays(array), device) if self._to_devices and not is_text else array
+        return jax.device_put(to_arrays(array), device) if self._to_devices and not is_text else array
 
 
-def _rows_of(data: Any) -> int:
+def _rows_of(data: Batch) -> int:
     lengths = {len(leaf) if getattr(leaf, "ndim", 0) else None for leaf in jax.tree.leaves(data)}
     count = lengths.pop() if len(lengths) == 1 else None
     if count is None:

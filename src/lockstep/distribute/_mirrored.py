@@ -1,15 +1,24 @@
-"""MirroredStrategy."""
+"""Strategies of one process: several devices, one device, and the default one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING
 
-from lockstep.distribute._cross_device_ops import CrossDeviceOps, check_cross_device_ops, local_reduction
+from lockstep.distribute._communication import (
+    CommunicationOptions,
+    CrossDeviceOps,
+    check_cross_device_ops,
+    checked_options,
+    local_reduction,
+)
 from lockstep.distribute._devices import default_devices, devices_named
-from lockstep.distribute._local_steps import LocalSteps, rounds_of, statistics_of
-from lockstep.distribute._options import CommunicationOptions, checked_options
-from lockstep.distribute._slots import check_slots
+from lockstep.distribute._options import LocalSteps, check_slots, rounds_of, statistics_of
 from lockstep.distribute._strategy import Strategy
+
+if TYPE_CHECKING:
+    from lockstep._engine.step.replicas import Replicas
 
 
 class MirroredStrategy(Strategy):
@@ -61,3 +70,54 @@ class MirroredStrategy(Strategy):
         replicas = Replicas(Runtime(), found, statistics, reduction, rounds, shard_optimizer_state)
         check_slots(replicas)
         super().__init__(replicas)
+
+
+class OneDeviceStrategy(Strategy):
+    """Trains on one device that is named.
+
+    Args:
+        device: A device name, such as "/gpu:0" or "cpu:1".
+
+    Raises:
+        ArgumentError: If the name is malformed or there is no such device.
+
+    Source: tf.distribute.OneDeviceStrategy.
+    """
+
+    def __init__(self, device: str) -> None:
+        from lockstep._engine.runtime.runtime import Runtime
+        from lockstep._engine.step.replicas import Replicas
+
+        super().__init__(Replicas(Runtime(), devices_named([device])))
+
+
+class DefaultStrategy(Strategy):
+    """One replica on the default device; its scope leaves Keras as it is.
+
+    Source: the default strategy of tf.distribute.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """1."""
+        return 1
+
+    @property
+    def is_chief(self) -> bool:
+        """True."""
+        return True
+
+    def _demanded_replicas(self) -> Replicas:
+        from lockstep._engine.runtime.runtime import Runtime
+        from lockstep._engine.step.replicas import Replicas
+        from lockstep.distribute._devices import default_devices
+
+        return Replicas(Runtime(), default_devices()[:1])
+
+    @contextlib.contextmanager
+    def scope(self) -> Generator[Strategy]:
+        """Opens a context without effect."""
+        yield self

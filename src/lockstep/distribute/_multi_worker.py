@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from lockstep.cluster_resolver import ClusterResolver, Task
 from lockstep.cluster_resolver.internal import default_resolver, training_tasks
+from lockstep.distribute._communication import CommunicationOptions, checked_options, reduction
 from lockstep.distribute._devices import default_devices
-from lockstep.distribute._local_steps import LocalSteps, rounds_of, statistics_of
-from lockstep.distribute._options import CommunicationOptions, checked_options, reduction
-from lockstep.distribute._slots import check_slots
+from lockstep.distribute._options import LocalSteps, check_slots, rounds_of, statistics_of
 from lockstep.distribute._strategy import Strategy
 from lockstep.errors import ClusterSpecError
 
@@ -67,6 +66,7 @@ class MultiWorkerMirroredStrategy(Strategy):
         options = checked_options(communication_options)
         rounds = rounds_of(local_steps, batch_statistics, options)
         resolver = default_resolver() if cluster_resolver is None else cluster_resolver
+        # Options are checked before the job is joined: an error of one task alone must not leave the others waiting.
         runtime, devices = _join(resolver, options)
         found = reduction(options, devices[0].platform)
         _demand_same_settings(runtime, devices[0].platform, statistics, options, local_steps, shard_optimizer_state)
@@ -126,6 +126,7 @@ def _all_devices() -> list[Device]:
     import jax
 
     default_devices()
+    # Process 0 is the chief: its replicas come first, and their values count in broadcasts.
     return sorted(jax.devices(), key=lambda d: (d.process_index, d.id))
 
 
@@ -135,7 +136,7 @@ def _demand_same_settings(
     statistics: str,
     options: CommunicationOptions,
     local_steps: LocalSteps | None,
-    divides_slots: bool,
+    shards_optimizer_state: bool,
 ) -> None:
     from lockstep._engine.step import backends
 
@@ -143,9 +144,9 @@ def _demand_same_settings(
         "batch_statistics": statistics,
         "communication_options": repr(options),
         "local_steps": repr(local_steps),
-        "shard_optimizer_state": repr(divides_slots),
+        "shard_optimizer_state": repr(shards_optimizer_state),
         # Programs that differ, if only in their rounding, give weights that differ.
         **backends.settings(platform),
     }
     advice = "Create the same strategy on every worker, and start all with the same settings in the environment."
-    runtime.demand_same("strategy options", settings, advice)
+    runtime.check_same("strategy options", settings, advice)

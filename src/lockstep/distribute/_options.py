@@ -1,168 +1,207 @@
-"""How gradients travel between workers."""
+"""Options of `Strategy.run`, and of what replicas do by themselves."""
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from lockstep._types import PyTree
+from lockstep.distribute._communication import CommunicationOptions
 from lockstep.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
-    from lockstep._engine.step.reduction import Reduction
-
-
-# So many are counted exactly.
-_MOST_STEPS = 1 << 24
-# MNIST, 600 steps on 2 replicas with Adam, two seeds: after 0 steps rank 1 cost 0.8 points of accuracy and rank 4 0.3;
-# after 50, 0.3 and 0.1. Later in training 100 steps are next to nothing.
-_WHOLE_STEPS = 100
-
-
-class CommunicationImplementation(enum.Enum):
-    """Which collective implementation combines gradients.
-
-    Source: tf.distribute.experimental.CommunicationImplementation.
-    """
-
-    AUTO = "AUTO"
-    """The fastest that there is: NCCL between GPUs, shared memory between CPU processes of one machine, else Gloo."""
-    RING = "RING"
-    """A ring of all replicas. On NVIDIA GPUs, too, it is lockstep's own ring, not NCCL's."""
-    NCCL = "NCCL"
-    """NVIDIA's library; GPUs only."""
+    from lockstep._engine.step.replicas import BatchStatistics, LocalSGDOptions, Replicas
 
 
 @dataclass(frozen=True)
-class CommunicationOptions:
-    """Options of the communication between workers.
+class RunOptions:
+    """How `Strategy.run` runs a function.
 
     Attributes:
-        bytes_per_pack: Gradients are reduced in packs of about this many bytes; 0 (default): as is fastest.
-        timeout_seconds: Seconds that a worker may be late for a call before the others give up, or `None` (default)
-            for LOCKSTEP_PEER_TIMEOUT's value, 600.
-        implementation: A `CommunicationImplementation` or its name. Default: AUTO.
-        gradient_dtype: "bfloat16": float32 gradients of batches that the replicas divide evenly travel in half the
-            bytes. What rounding takes from a replica's gradient is added to its next one, so that it is late, not
-            lost; sums are taken in float32, and all replicas have the same weights. Training comes close to that of
-            one device, and no longer follows it to the last digits. The step then runs once per replica, where dropout
-            masks are each replica's own. One replica sends nothing, and rounds nothing. `None` (default): gradients
-            travel as they are.
-        power_sgd_rank: A positive integer r: a gradient of two or more axes, seen as a matrix of n x m, travels as two
-            factors of n x r and r x m numbers, where these have at most half of its bytes ("PowerSGD"). What they do
-            not say of a replica's gradient is added to its next one; what is said above of batches, replicas and
-            masks holds here, too. Gradients that are not worth it travel as they are, or as `gradient_dtype` says.
-            1 sends least; 4 comes closer to one device. `None` (default): no factors.
-        power_sgd_start: For how many steps gradients travel whole before `power_sgd_rank` counts: at first they change
-            their directions faster than factors follow. Default: 100 if there is a rank.
+        donate_argnums: Numbers of positional arguments that the caller gives away: their arrays may be overwritten with
+            the results, which saves a copy of them in memory, and must not be used after the call. For the state of a
+            loop, such as parameters and an optimizer's state. Default: none.
+        experimental_enable_dynamic_batch_size: Must be True: batches of any size run, each compiled once.
+        experimental_bucketizing_dynamic_shape: Must be False.
+        experimental_xla_options: Must be `None`.
 
     Raises:
-        ArgumentError: If a value is out of range or unknown, `gradient_dtype` is asked of a ring, which would round
-            what it passes on each time, or `power_sgd_start` is given without `power_sgd_rank`.
+        ArgumentError: If `donate_argnums` is no sequence of non-negative integers.
+        UnsupportedError: If anything else is asked for.
 
-    Source: tf.distribute.experimental.CommunicationOptions; `gradient_dtype`, `power_sgd_rank` and `power_sgd_start`
-    are lockstep's: docs/speed.md.
+    Source: tf.distribute.RunOptions; `donate_argnums` is lockstep's, after jax.jit's.
     """
 
-    bytes_per_pack: int = 0
-    timeout_seconds: float | None = None
-    implementation: CommunicationImplementation | str = CommunicationImplementation.AUTO
-    gradient_dtype: Literal["bfloat16"] | None = None
-    power_sgd_rank: int | None = None
-    power_sgd_start: int | None = None
+    donate_argnums: tuple[int, ...] = ()
+    experimental_enable_dynamic_batch_size: bool = True
+    experimental_bucketizing_dynamic_shape: bool = False
+    experimental_xla_options: Any = None
 
     def __post_init__(self) -> None:
-        if type(self.bytes_per_pack) is not int or self.bytes_per_pack < 0:
+        """Refuses what cannot be done."""
+        given: PyTree = self.donate_argnums
+        numbers = (given,) if type(given) is int else tuple(given) if isinstance(given, (tuple, list)) else None
+        if numbers is None or any(type(n) is not int or n < 0 for n in numbers):
             raise ArgumentError(
-                f"bytes_per_pack must be a non-negative integer. Received: {self.bytes_per_pack!r}. Example: 33554432"
+                f"donate_argnums must be numbers of positional arguments. Received: {given!r}. Example: (0,)"
             )
-        if self.timeout_seconds is not None and not 0 < self.timeout_seconds < float("inf"):
-            raise ArgumentError(
-                f"timeout_seconds must be None or a positive number. Received: {self.timeout_seconds!r}. Example: 120"
+        object.__setattr__(self, "donate_argnums", numbers)
+        self._refuse("experimental_enable_dynamic_batch_size", True)
+        self._refuse("experimental_bucketizing_dynamic_shape", False)
+        self._refuse("experimental_xla_options", None)
+
+    def _refuse(self, name: str, only: Any) -> None:
+        if getattr(self, name) is not only:
+            raise UnsupportedError(
+                f"{name} concerns TPUs under TensorFlow; here it can only be {only!r}. Received: "
+                f"{getattr(self, name)!r}. Leave it out."
             )
-        object.__setattr__(self, "implementation", _implementation(self.implementation))
-        if self.gradient_dtype not in (None, "bfloat16"):
-            raise ArgumentError(
-                f'gradient_dtype must be None or "bfloat16". Received: {self.gradient_dtype!r}. Gradients would '
-                "overflow in float16; in float32 they travel by default."
-            )
-        if self.gradient_dtype is not None and self.implementation is CommunicationImplementation.RING:
-            raise ArgumentError(
-                'gradient_dtype="bfloat16" needs sums that are rounded once, and a ring would round them at each '
-                "replica. Received: implementation RING. Use AUTO."
-            )
-        _check_power_sgd(self.power_sgd_rank, self.power_sgd_start)
 
 
-def _check_power_sgd(rank: int | None, start: int | None) -> None:
-    if rank is not None and (type(rank) is not int or rank < 1):
-        raise ArgumentError(f"power_sgd_rank must be None or a positive integer. Received: {rank!r}. Example: 4")
-    if start is not None and (type(start) is not int or not 0 <= start <= _MOST_STEPS):
-        raise ArgumentError(
-            f"power_sgd_start must be None or a number of steps, up to {_MOST_STEPS}. Received: {start!r}. Example: 100"
-        )
-    if start is not None and rank is None:
-        raise ArgumentError(
-            f"power_sgd_start says when power_sgd_rank begins to count. Received: power_sgd_start={start} without "
-            "power_sgd_rank. Set both, or none."
-        )
+NO_OPTIONS = RunOptions()
 
 
-def _implementation(value: CommunicationImplementation | str) -> CommunicationImplementation:
-    try:
-        return CommunicationImplementation(value.upper() if isinstance(value, str) else value)
-    except ValueError:
-        names = ", ".join(i.name for i in CommunicationImplementation)
-        raise ArgumentError(f"The communication implementation must be one of {names}. Received: {value!r}.") from None
-
-
-def reduction(options: CommunicationOptions, platform: str) -> Reduction | None:
-    """Returns what the replica view must do itself, or `None` if XLA's partitioning honours the options.
+def run_options(value: PyTree) -> RunOptions:
+    """Returns options as they are given: `None` for none, a `RunOptions`, or TensorFlow's with its fields.
 
     Raises:
-        UnsupportedError: If `platform` cannot do what is asked for.
+        ArgumentError: For anything else.
     """
-    from lockstep._engine.step.reduction import Reduction
+    if value is None:
+        return NO_OPTIONS
+    if isinstance(value, RunOptions):
+        return value
+    fields: Mapping[str, Any] | None = value._asdict() if hasattr(value, "_asdict") else None
+    if fields is None or not set(fields) <= set(RunOptions.__dataclass_fields__):
+        raise ArgumentError(
+            f"options must be a lockstep.distribute.RunOptions. Received: {value!r}. Example: "
+            "RunOptions(donate_argnums=(0,))"
+        )
+    return RunOptions(**fields)
 
-    if options.implementation is CommunicationImplementation.NCCL:
-        require_gpus("NCCL communication", platform)
-    algorithm = "ring" if options.implementation is CommunicationImplementation.RING else "all_reduce"
-    found = compressed(Reduction(algorithm, pack_bytes=options.bytes_per_pack), options)
-    return None if found == Reduction() else found
+
+_MOST = 2**31 - 1
 
 
-def compressed(found: Reduction, options: CommunicationOptions) -> Reduction:
-    """Returns a reduction of gradients that travel in as few bytes as the options say."""
-    return replace(
-        found,
-        wire=options.gradient_dtype,
-        rank=options.power_sgd_rank or 0,
-        whole_steps=_start(options),
+@dataclass(frozen=True)
+class LocalSteps:
+    """Has each replica train by itself for a round of steps, with one exchange at its end.
+
+    Each replica makes `every` steps on its share of the batches, with its own weights and its own state of the
+    optimizer; no gradients travel. Then the mean of the changes of all replicas' weights is what an outer optimizer,
+    SGD with momentum, takes for a gradient; with its result all replicas begin the next round. So there travels about
+    1 / `every` of the bytes, and training no longer follows the trajectory of one device.
+
+    In a round, and at the end of an epoch in it, the model is what it was when the round began: for callbacks,
+    evaluations and checkpoints. The end of a call of `fit`, `Estimator.train` or `lockstep.training.Program.fit` ends a
+    round early, so that nothing is lost. Exact restarts go on in the middle of one. A batch that the replicas cannot
+    divide evenly is trained on by each of them as a whole. One replica alone has rounds, too,
+    unless they end with a mean and nothing else.
+
+    Attributes:
+        every: Steps of a round, a positive integer. The paper takes 500.
+        outer_learning_rate: Positive. Default: 0.7, the paper's. With 1 and no momentum the weights are averaged, which
+            is local SGD.
+        outer_momentum: From 0 to below 1. Default: 0.9, the paper's.
+        nesterov: Whether the outer momentum is Nesterov's. Default: True; without momentum it changes nothing.
+
+    Raises:
+        ArgumentError: If a value is out of range.
+
+    Source: Douillard et al. 2023, "DiLoCo: Distributed Low-Communication Training of Language Models".
+    """
+
+    every: int
+    outer_learning_rate: float = 0.7
+    outer_momentum: float = 0.9
+    nesterov: bool = True
+
+    def __post_init__(self) -> None:
+        if type(self.every) is not int or not 0 < self.every <= _MOST:
+            raise ArgumentError(f"every must be a positive number of steps. Received: {self.every!r}. Example: 50")
+        rate, momentum = self.outer_learning_rate, self.outer_momentum
+        if not _is_number(rate) or not 0 < rate < math.inf:
+            raise ArgumentError(f"outer_learning_rate must be a positive number. Received: {rate!r}. Example: 0.7")
+        if not _is_number(momentum) or not 0 <= momentum < 1:
+            raise ArgumentError(f"outer_momentum must be at least 0 and below 1. Received: {momentum!r}. Example: 0.9")
+        if type(self.nesterov) is not bool:
+            raise ArgumentError(f"nesterov must be True or False. Received: {self.nesterov!r}.")
+
+    def rounds(self) -> LocalSGDOptions:
+        """Returns the same for a step program."""
+        from lockstep._engine.step.replicas import LocalSGDOptions
+
+        return LocalSGDOptions(self.every, float(self.outer_learning_rate), float(self.outer_momentum), self.nesterov)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def rounds_of(
+    local_steps: LocalSteps | None, statistics: str | None, options: CommunicationOptions
+) -> LocalSGDOptions | None:
+    """Returns what strategies' options say of rounds."""
+    if local_steps is None:
+        return None
+    if not isinstance(local_steps, LocalSteps):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentError(
+            f"local_steps must be a LocalSteps. Received: {local_steps!r}. Example: "
+            "lockstep.distribute.LocalSteps(every=50)"
+        )
+    if statistics == "global":
+        raise ArgumentError(
+            'batch_statistics="global" takes moments over all replicas in each step, and with local_steps they '
+            'exchange nothing in a round. Received both. Leave batch_statistics out: it is "replica" then.'
+        )
+    if options.gradient_dtype is not None or options.power_sgd_rank is not None:
+        raise ArgumentError(
+            "With local_steps no gradients travel that could be made shorter. Received: local_steps together with "
+            f"{options}. Leave gradient_dtype and power_sgd_rank out; a larger `every` saves more."
+        )
+    return local_steps.rounds()
+
+
+def statistics_of(value: str | None, local_steps: LocalSteps | None) -> BatchStatistics:
+    """Returns over which examples moments are taken; raises `ArgumentError` for an unknown name."""
+    return _check_batch_statistics(("global" if local_steps is None else "replica") if value is None else value)
+
+
+def demand_together(replicas: Replicas) -> None:
+    """Raises `UnsupportedError` for functions that say themselves what replicas exchange."""
+    if replicas.local_sgd is not None:
+        raise UnsupportedError(
+            "local_steps concerns training that lockstep drives: fit, Estimator.train and "
+            "lockstep.training.Program.fit. Received: strategy.run, whose function says itself what replicas exchange, "
+            "and when. Use one of them, or a strategy without local_steps."
+        )
+
+
+def _check_batch_statistics(value: str) -> BatchStatistics:
+    if value == "global" or value == "replica":
+        return value
+    raise ArgumentError(
+        'batch_statistics must be "global" (moments over the global batch, as one device would take them) or '
+        f'"replica" (over each replica\'s share, as TensorFlow does). Received: {value!r}.'
     )
 
 
-def _start(options: CommunicationOptions) -> int:
-    if options.power_sgd_rank is None:
-        return 0
-    return _WHOLE_STEPS if options.power_sgd_start is None else options.power_sgd_start
+def check_slots(replicas: Replicas) -> None:
+    """Checks `shard_optimizer_state`.
 
-
-def checked_options(options: CommunicationOptions | None) -> CommunicationOptions:
-    """Returns the options, or the default ones for `None`; raises `ArgumentError` for anything else."""
-    if options is None:
-        return CommunicationOptions()
-    if not isinstance(options, CommunicationOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
+    Raises:
+        ArgumentError: If it is no bool.
+        UnsupportedError: If other options have steps run once per replica, where each needs the whole of it.
+    """
+    if type(replicas.shards_optimizer_state) is not bool:
         raise ArgumentError(
-            f"communication_options must be a CommunicationOptions. Received: {options!r}. Example: "
-            "lockstep.distribute.CommunicationOptions(timeout_seconds=120)"
+            f"shard_optimizer_state must be True or False. Received: {replicas.shards_optimizer_state!r}."
         )
-    return options
-
-
-def require_gpus(what: str, platform: str) -> None:
-    """Raises `UnsupportedError` unless `platform` is a GPU's."""
-    if platform not in ("gpu", "cuda", "rocm"):
+    if replicas.shards_optimizer_state and (replicas.explicit or replicas.local_sgd is not None):
         raise UnsupportedError(
-            f"{what} needs GPUs: NCCL is NVIDIA's library for them. The devices here are of type {platform!r}. "
-            "Use AUTO, which takes the best that the devices have, or RING."
+            "With shard_optimizer_state XLA divides the step, and decides what travels. Received it together with "
+            "options that have steps run once per replica: communication_options, cross_device_ops, local_steps or "
+            'batch_statistics="replica". Leave one of them out.'
         )

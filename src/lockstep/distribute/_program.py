@@ -1,4 +1,4 @@
-"""A function of one replica with its arguments' structure, as a program of all replicas."""
+"""Programs of `Strategy.run`: a function of one replica, compiled for all."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from jax import lax
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import PartitionSpec
 
-from lockstep._engine.step import backends, in_turn, same_program
+from lockstep._engine.step import backends, sequential_emulation
+from lockstep._engine.step.batches import Split
+from lockstep._engine.step.compiler import Carried, Compiler, on_each_replica
+from lockstep._engine.step.error_feedback import ErrorFeedback, gradient_adapter
+from lockstep._engine.step.jaxprs import is_traced, name_of
+from lockstep._engine.step.program_digest import describe
 from lockstep._engine.step.replicas import AXIS, Replicas
-from lockstep._engine.step.residuals import Residuals, compensating
-from lockstep._engine.step.tracing import is_traced, name_of
+from lockstep._types import Array, Batch, Jaxpr, PyTree, Variable
 from lockstep.distribute._arguments import OWN, OWN_SCALAR, Fixed, Numbers, Shapes, rows_of
-from lockstep.distribute._exchange import Traced
-from lockstep.distribute._replica_context import ReplicaContext
+from lockstep.distribute._collectives import Traced
+from lockstep.distribute._context import ReplicaContext
 from lockstep.distribute._trace import Again, Known, Made, Trace
 from lockstep.distribute._values import PerReplica, Shape
 
@@ -80,7 +84,7 @@ class Program:
         strategy: Any,
         replicas: Replicas,
         function: Callable[..., Any],
-        structure: Any,
+        structure: PyTree,
         key: Sequence[Any],
         numbers: Numbers,
         donated: frozenset[int],
@@ -96,11 +100,10 @@ class Program:
         self._arrays: list[int] = []
         self._context = ReplicaContext(strategy, Traced(replicas))
         self._known = Known([], {})
-        compresses = replicas.reduction is not None and replicas.reduction.compresses
-        # What was not sent of gradients, of a function that averages some.
-        self._residuals = Residuals(replicas) if compresses else None
-        traced = backends.rewritten(replicas.devices[0].platform, self._traced, 4)
-        self._call: Any = jax.jit(traced, static_argnums=4, donate_argnums=(0, 3))
+        # Carries what was not sent of gradients, of a function that averages some.
+        self._adapter = gradient_adapter(replicas)
+        self._compiler = Compiler(replicas)
+        self._call = self._compiler.compile(self._trace_and_run, static_argnums=(0,), donate_argnums=(1,))
 
     @property
     def variables(self) -> list[Any]:
@@ -110,123 +113,115 @@ class Program:
     def __call__(self, arrays: Mapping[int, Any], values: Sequence[Any], shapes: Shapes) -> Packed:
         """Runs it.
 
-        Args:
-            arrays: By the number of the leaf.
-            values: Of `variables`, on the replicas.
-            shapes: Of values that differ in shape between the replicas, each for all replicas.
-
         Raises:
             Again: If it has to be called once more, with what it knows now.
         """
-        residuals = self._residuals
-        is_known = residuals is not None and residuals.shapes is not None and not shapes
-        before = residuals.take() if residuals is not None and is_known else ()
+        split = Split.UNEVEN if shapes else Split.EVEN
         given = {i: a for i, a in arrays.items() if i in self._donated}
         rest = {i: a for i, a in arrays.items() if i not in given}
-        packed, after = self._call(given, rest, values, before, shapes)
-        if residuals is not None and is_known:
-            residuals.give(after)
+        # The arrays that are given away stand for the state of a step: both are donated.
+        carried = self._adapter.wrap(given, split, dict)
+        packed, after = self._call(shapes, carried, (rest, values))
+        self._adapter.unwrap(after, 1)
         return packed
 
-    def _traced(
-        self, given: dict[int, Any], rest: dict[int, Any], values: Any, before: Any, shapes: Shapes
-    ) -> tuple[Packed, Any]:
+    def _trace_and_run(self, shapes: Shapes, carried: Carried, data: Batch) -> tuple[Packed, Carried]:
+        # A retrace must number its all-reduces as the first trace did.
         backends.begin_program()
+        (given, before), (rest, values) = carried, data
         arrays = {**given, **rest}
         numbers = self._arrays = sorted(arrays)
         inputs = [*(arrays[i] for i in numbers), *values]
         kinds = [self._key[i] for i in numbers] + [_kind(v) for v in self.variables]
         trace = Trace(self._function, self._arguments, numbers, self._known, self._context)
         if shapes:
-            return self._uneven(trace, inputs, kinds, shapes), ()
-        return self._even(trace, inputs, kinds, before)
+            return self._uneven(trace, inputs, kinds, shapes), ((), ())
+        packed, after = self._even(trace, inputs, kinds, before)
+        return packed, ((), after)
 
     def _arguments(self, arrays: Mapping[int, Any]) -> Any:
         parts = [key.value if isinstance(key, Fixed) else self._numbers.fixed.get(i) for i, key in enumerate(self._key)]
         return self._structure.unflatten([arrays.get(i, part) for i, part in enumerate(parts)])
 
     def _even(self, trace: Trace, inputs: list[Any], kinds: list[Any], before: Any) -> tuple[Packed, Any]:
-        """Each replica computes its own."""
+        """Traces the program in which each replica computes its own shard."""
         count, is_own = self._replicas.count, [k in _OWN for k in kinds]
-        shares = [_shape_of_share(a, kind, count) for a, kind in zip(inputs, kinds, strict=True)]
-        own = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), before)
-        look = jax.make_jaxpr(partial(self._compensated, trace), axis_env=[(AXIS, count)], return_shape=True)
-        record, (_, after) = look(own, *shares)
+        shares = [_shard_shape(a, kind, count) for a, kind in zip(inputs, kinds, strict=True)]
+        rows = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype), before)
+        step = self._adapter.carry_replica(lambda state, inputs: (trace.run(*inputs), state))
+        look = jax.make_jaxpr(lambda own, *inputs: step(((), own), inputs), axis_env=[(AXIS, count)], return_shape=True)
+        record, (_, (_, after)) = look(rows, *shares)
         (record,) = trace.filled([record])
-        made = trace.made([record], [True] * len(jax.tree.leaves(own)) + is_own)
-        if self._residuals is not None and self._residuals.note(after):
-            raise Again
-        self._demand_same([record], inputs)
+        made = trace.made([record], [True] * len(jax.tree.leaves(rows)) + is_own)
+        if isinstance(self._adapter, ErrorFeedback):
+            of_replica = jax.tree.map(lambda r: jax.ShapeDtypeStruct(r.shape[1:], r.dtype), after)
+            # The residuals are arguments of the program: once their shapes are known, it is traced with them.
+            if self._adapter.note_shapes(of_replica):
+                raise Again
+        self._check_same([record], inputs)
 
-        def body(kept: Any, *arrays: Any) -> Any:
-            mine = [_share(a, kind) for a, kind in zip(arrays, kinds, strict=True)]
-            flat = jaxpr_as_fun(record)(*(a[0] for a in jax.tree.leaves(kept)), *mine)
+        def body(own: Any, *arrays: Array) -> Any:
+            mine = [_local_value(a, kind) for a, kind in zip(arrays, kinds, strict=True)]
+            flat = jaxpr_as_fun(record)(*jax.tree.leaves(own), *mine)
             results, after = jax.tree.unflatten(structure, flat)
             outputs, values, reads = trace.finished(made, results, mine)
+            # A scalar that varies is a row of its array; arrays are concatenated along their first axis.
             rows = [v[None] if varies and not v.ndim else v for v, varies in zip(outputs, made.varies, strict=True)]
             values = [v[None] if a.is_own else v for a, v in zip(made.assigned, values, strict=True)]
-            return (rows, values, reads), jax.tree.map(lambda v: v[None], after)
+            return (rows, values, reads), after
 
+        # The record returns flat: what the function returns and assigns, then residuals.
         structure = jax.tree.structure(([0] * (len(record.out_avals) - len(jax.tree.leaves(after))), after))
         specs = [_spec(varies) for varies in made.varies], [_spec(a.is_own) for a in made.assigned], _spec(False)
         places = _spec(True), *map(_spec, is_own)
-        run = jax.shard_map(
-            body, mesh=self._replicas.mesh, in_specs=places, out_specs=(specs, _spec(True)), check_vma=False
-        )
-        found, after = run(before, *inputs)
+        found, after = on_each_replica(self._replicas, body, places, (specs, _spec(True)))(before, *inputs)
         return Packed(made, *found), after
 
-    def _demand_same(self, records: Sequence[Any], inputs: Sequence[Any]) -> None:
+    def _check_same(self, records: Sequence[Any], inputs: Sequence[Any]) -> None:
         """Raises `MismatchError` if other tasks have recorded something else."""
 
-        def told() -> dict[str, Any]:
-            variables = {v.path: described(v.value) for v in self.variables}
-            return {"argument": self._described(inputs), "variable": variables}
+        def explain() -> dict[str, Any]:
+            variables = {v.path: describe(v.value) for v in self.variables}
+            return {"argument": self._describe_arguments(inputs), "variable": variables}
 
-        described = same_program.described
-        same_program.demand_same(self._replicas.runtime, f"strategy.run({self._name})", records, told)
+        # Each trace is compared: it goes by what the program knows, and all tasks know the same.
+        self._compiler.check_same(len(self._compiler.digests), f"strategy.run({self._name})", records, explain)
 
-    def _described(self, inputs: Sequence[Any]) -> dict[str, str]:
-        """What each argument is, of what replicas have one: the shape of all."""
+    def _describe_arguments(self, inputs: Sequence[Any]) -> dict[str, str]:
+        """Returns each argument by its path as text: the global shape of an array."""
         arrays = dict(zip(self._arrays, inputs, strict=False))
         leaves = [a.value if isinstance(a, Fixed) else self._numbers.fixed.get(i) for i, a in enumerate(self._key)]
-        texts = [same_program.described(arrays.get(i, leaf)) for i, leaf in enumerate(leaves)]
+        texts = [describe(arrays.get(i, leaf)) for i, leaf in enumerate(leaves)]
         paths = jax.tree_util.tree_flatten_with_path(self._structure.unflatten(texts))[0]
         return {("kwargs" if path[0].idx else "args") + jax.tree_util.keystr(path[1:]): text for path, text in paths}
 
-    def _compensated(self, trace: Trace, before: Any, *inputs: Any) -> tuple[list[Any], Any]:
-        """What the function computes, and what is not sent of gradients that it averages."""
-        if self._residuals is None:
-            return trace.run(*inputs), ()
-        with compensating(before or None) as compensation:
-            results = trace.run(*inputs)
-        compensation.demand_all()
-        return results, compensation.after
-
     def _uneven(self, trace: Trace, inputs: list[Any], kinds: list[Any], shapes: Shapes) -> Packed:
-        """Each device computes the shares of all."""
+        """Traces the program in which each device computes the shards of all."""
         count, is_own = self._replicas.count, [k in _OWN for k in kinds]
         waiting = iter(shapes)
         cut = [
-            self._pieces(a, k, next(waiting) if k in (OWN, OWN_SCALAR) else ())
+            self._slice_shards(a, k, next(waiting) if k in (OWN, OWN_SCALAR) else ())
             for a, k in zip(inputs, kinds, strict=True)
         ]
         shares = [tuple(pieces[i] for pieces in cut) for i in range(count)]
-        records, _ = in_turn.recorded(trace.run, shares, rows_of(shapes))
+        records, _ = sequential_emulation.trace_replicas(trace.run, shares, rows_of(shapes))
         records = trace.filled(records)
         made = trace.made(records, is_own)
-        self._demand_same(records, inputs)
+        self._check_same(records, inputs)
 
-        def finished(record: Any, *mine: Any) -> Any:
+        def finished(record: Jaxpr, *mine: Any) -> Any:
             return trace.finished(made, jaxpr_as_fun(record)(*mine), mine)
 
+        # A second trace: how assigned values combine is known only when all replicas have been traced.
         finals = [
-            in_turn.record(partial(finished, record), share, in_turn.Turn(i, count))
+            sequential_emulation.trace_replica(partial(finished, record), share, sequential_emulation.Turn(i, count))
             for i, (record, share) in enumerate(zip(records, shares, strict=True))
         ]
         found = [
             jax.tree.unflatten(structure, flat)
-            for (_, structure), flat in zip(finals, in_turn.evaluated([f for f, _ in finals], shares), strict=True)
+            for (_, structure), flat in zip(
+                finals, sequential_emulation.evaluate([f for f, _ in finals], shares), strict=True
+            )
         ]
         outputs, values, reads = found[0]
         outputs = [[f[0][k] for f in found] if varies else outputs[k] for k, varies in enumerate(made.varies)]
@@ -236,11 +231,12 @@ class Program:
         values = [place(v, sharding) for v, sharding in zip(values, lies, strict=True)]
         return Packed(made, place(outputs, whole), values, place(reads, whole))
 
-    def _pieces(self, array: Any, kind: Any, shapes: Sequence[Shape]) -> list[Any]:
-        """What each replica has of an array."""
+    def _slice_shards(self, array: Array, kind: Any, shapes: Sequence[Shape]) -> list[Any]:
+        """Slices an array into each replica's shard."""
         count = self._replicas.count
         if kind not in _OWN:
             return [array] * count
+        # One all-gather here; from now on nothing travels.
         array = lax.with_sharding_constraint(array, self._replicas.whole)
         if kind != OWN:
             return [array[i] for i in range(count)]
@@ -248,12 +244,12 @@ class Program:
         parts = [array[i * each : (i + 1) * each] for i in range(count)]
         return [lax.slice(part, [0] * part.ndim, shape) for part, shape in zip(parts, shapes, strict=True)]
 
-    def unpacked(self, packed: Packed, held: Held | None) -> Any:
+    def unpack(self, packed: Packed, held: Held | None) -> Any:
         """Returns what the function returns, and gives variables their values."""
         made = packed.made
         found = zip(packed.outputs, made.varies, made.shapes, strict=True)
-        arrays = iter([self._own(value, shape) if varies else value for value, varies, shape in found])
-        leaves = [next(arrays) if leaf is None else self._fixed(leaf) for leaf in made.leaves]
+        arrays = iter([self._unpack_own(value, shape) if varies else value for value, varies, shape in found])
+        leaves = [next(arrays) if leaf is None else self._unpack_fixed(leaf) for leaf in made.leaves]
         if made.assigned:
             assert held is not None
             reads = iter(packed.reads)
@@ -261,10 +257,11 @@ class Program:
             held.keep([(a, value, next(reads) if a.is_read_together else value) for a, value in pairs])
         return made.structure.unflatten(leaves)
 
-    def _fixed(self, values: Sequence[Any]) -> Any:
-        """A leaf that is no array: a value that all replicas have, or one of each."""
+    def _unpack_fixed(self, values: Sequence[Any]) -> Any:
+        """Returns a leaf that is no array: a value that all replicas have, or one of each."""
         if len(values) == 1:
             return values[0]
+        # Numbers become arrays, as the values of replicas that `run` returns are; other objects stay as they are.
         own = [values[i] for i, _ in self._replicas.local]
         if not all(isinstance(v, (bool, int, float, complex)) for v in values):
             return PerReplica(own)
@@ -272,14 +269,14 @@ class Program:
             pairs = zip(own, self._replicas.local, strict=True)
             return PerReplica([jax.device_put(jnp.asarray(v), d) for v, (_, d) in pairs], [()] * len(values))
 
-    def _own(self, value: Any, shape: Shape) -> PerReplica:
+    def _unpack_own(self, value: PyTree, shape: Shape) -> PerReplica:
         if not isinstance(value, list):
             return PerReplica.of_stack(value, self._replicas.count, not shape)
         own = [value[i] if is_traced(value[i]) else _on(value[i], device) for i, device in self._replicas.local]
         return PerReplica(own, [v.shape for v in value])
 
 
-def _kind(variable: Any) -> str:
+def _kind(variable: Variable) -> str:
     return _ROW if variable.synchronization == "on_read" else _WHOLE
 
 
@@ -287,18 +284,18 @@ def _spec(is_own: bool) -> PartitionSpec:
     return PartitionSpec(AXIS) if is_own else PartitionSpec()
 
 
-def _shape_of_share(array: Any, kind: Any, count: int) -> jax.ShapeDtypeStruct:
-    """What one replica has of an array."""
+def _shard_shape(array: Array, kind: Any, count: int) -> jax.ShapeDtypeStruct:
+    """Returns the shape of one replica's shard of an array."""
     shape = array.shape
     if kind in _OWN:
         shape = (shape[0] // count, *shape[1:]) if kind == OWN else shape[1:]
     return jax.ShapeDtypeStruct(shape, array.dtype, weak_type=array.aval.weak_type)
 
 
-def _share(array: Any, kind: Any) -> Any:
+def _local_value(array: Array, kind: Any) -> Any:
     return array[0] if kind in (OWN_SCALAR, _ROW) else array
 
 
 def _on(array: jax.Array, device: Any) -> jax.Array:
-    """A device's copy of an array that is whole on all."""
+    """Returns a device's copy of an array that is whole on all."""
     return next(shard.data for shard in array.addressable_shards if shard.device == device)

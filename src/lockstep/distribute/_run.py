@@ -13,28 +13,24 @@ from typing import Any
 
 import jax
 
-from lockstep._engine.step import slots
+from lockstep._engine.step import zero1
+from lockstep._engine.step.jaxprs import name_of
 from lockstep._engine.step.replicas import Replicas
-from lockstep._engine.step.tracing import name_of
 from lockstep._nest import structure
+from lockstep._types import PyTree
 from lockstep.distribute._arguments import Fixed, Numbers, Sorted
+from lockstep.distribute._options import RunOptions, run_options
 from lockstep.distribute._program import Program
-from lockstep.distribute._run_options import RunOptions, run_options
 from lockstep.distribute._trace import Again
 from lockstep.distribute._values import is_variable
 from lockstep.errors import ArgumentError
 
 # So many functions are remembered; those not called for the longest time are compiled anew.
-_MOST = 256
+_MOST = 256  # A loop that makes a function in each iteration would otherwise keep as many programs.
 
 
 class Runner:
-    """Runs functions on the replicas of a strategy.
-
-    Args:
-        strategy: Whose.
-        replicas: Its replicas.
-    """
+    """Runs functions on the replicas of a strategy."""
 
     def __init__(self, strategy: Any, replicas: Replicas) -> None:
         self._strategy = strategy
@@ -45,13 +41,13 @@ class Runner:
     def __call__(self, function: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Any:
         """Runs `function(*args, **kwargs)` on each replica."""
         asked = run_options(options)
-        given = checked(function, args, kwargs)
+        given = check_call(function, args, kwargs)
         runtime = self._replicas.runtime
         if runtime.is_alone:
             return self._run(function, given, asked)[0]
         return runtime.launch(f"strategy.run({name_of(function)})", partial(self._run, function, given, asked))
 
-    def _run(self, function: Callable[..., Any], given: Any, asked: RunOptions) -> tuple[Any, Any]:
+    def _run(self, function: Callable[..., Any], given: PyTree, asked: RunOptions) -> tuple[Any, Any]:
         """Returns what the function does, and an array of that, if there is one."""
         leaves, structure = jax.tree.flatten(given)
         found = Sorted(leaves, self._replicas)
@@ -63,17 +59,19 @@ class Runner:
             try:
                 values = self.held.values(program.variables) if program.variables else ()
                 packed = program(arrays, values, found.shapes)
-                return program.unpacked(packed, self._held), packed.last
-            except Again:  # With each time it knows more.
+                return program.unpack(packed, self._held), packed.last
+            # With each time it knows more: variables, which gradients to sum, residuals; so it ends.
+            except Again:
                 continue
 
     @property
     def held(self) -> Any:
         """The values of Keras variables on the replicas."""
         if self._held is None:
+            # Keras is imported only where a function uses variables.
             from lockstep.distribute._held import Held
 
-            slots.refuse(
+            zero1.refuse(
                 self._replicas,
                 "Keras variables in strategy.run, where each replica updates whole variables by itself",
                 "Train with model.fit or model.train_on_batch, or write the step as a function of its state for "
@@ -82,7 +80,7 @@ class Runner:
             self._held = Held(self._replicas)
         return self._held
 
-    def own_values(self, value: Any) -> Any:
+    def own_values(self, value: PyTree) -> Any:
         """Returns the values of a Keras variable of which each replica has its own, as `PerReplica`; else `value`."""
         found = self.held.own_values(value) if is_variable(value) else None
         return value if found is None else found
@@ -91,7 +89,7 @@ class Runner:
         self, key: Any, function: Any, given: tuple[Any, Any], found: Sorted, options: RunOptions
     ) -> tuple[Program, Numbers]:
         numbers = Numbers(found)
-        donated = _donated(given[0], options)
+        donated = _donated_leaves(given[0], options)
         program = Program(self._strategy, self._replicas, function, structure(given), found.key, numbers, donated)
         self._programs[key] = program, numbers
         if len(self._programs) > _MOST:
@@ -99,7 +97,7 @@ class Runner:
         return program, numbers
 
 
-def checked(function: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def check_call(function: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Returns the arguments of a call of `run`; raises `ArgumentError` if they are none."""
     if not callable(function):
         raise ArgumentError(f"strategy.run needs a function. Received: {function!r}. Example: run(step, args=(batch,))")
@@ -115,8 +113,8 @@ def checked(function: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dic
     return tuple(args), dict(kwargs or {})
 
 
-def _donated(args: Sequence[Any], options: RunOptions) -> frozenset[int]:
-    """The numbers of the leaves of arguments that are given away."""
+def _donated_leaves(args: Sequence[Any], options: RunOptions) -> frozenset[int]:
+    """Returns the indices of the leaves of arguments that are donated."""
     wrong = [n for n in options.donate_argnums if n >= len(args)]
     if wrong:
         raise ArgumentError(

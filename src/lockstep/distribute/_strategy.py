@@ -1,4 +1,4 @@
-"""What all strategies have in common."""
+"""The base class of all strategies."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Callable, Generator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from lockstep._types import PyTree
 from lockstep.cluster_resolver import ClusterResolver
 from lockstep.distribute import _context
 from lockstep.distribute._input import DistributedDataset, InputOptions
-from lockstep.distribute._local_steps import demand_together
+from lockstep.distribute._options import demand_together
 from lockstep.distribute._values import local_results
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
     from lockstep._engine.step.replicas import Replicas
     from lockstep.data import Dataset, InputContext
-    from lockstep.distribute._from_function import ValueContext
-    from lockstep.distribute._reduce_op import ReduceOp
+    from lockstep.distribute._options import RunOptions
     from lockstep.distribute._run import Runner
-    from lockstep.distribute._run_options import RunOptions
+    from lockstep.distribute._values import ReduceOp, ValueContext
 
 # What TensorFlow's strategies have besides, and what to use instead.
 _ELSEWHERE = {
@@ -178,7 +178,7 @@ class Strategy:
         demand_together(self._demanded_replicas())
         return run_for_debugging(self, self._runner, self._demanded_replicas(), fn, args, kwargs)
 
-    def reduce(self, reduce_op: ReduceOp | str, value: Any, axis: int | None) -> Any:
+    def reduce(self, reduce_op: ReduceOp | str, value: PyTree, axis: int | None) -> Any:
         """Combines the values of all replicas; all tasks call it together, and all get the same.
 
         Args:
@@ -196,11 +196,11 @@ class Strategy:
 
         Source: tf.distribute.Strategy.reduce.
         """
-        from lockstep.distribute._reduce import reduce
+        from lockstep.distribute._collectives import reduce
 
         return reduce(self._demanded_replicas(), reduce_op, self._with_values(value), axis)
 
-    def gather(self, value: Any, axis: int) -> Any:
+    def gather(self, value: PyTree, axis: int) -> Any:
         """Puts the values of all replicas after each other; all tasks call it together, and all get the same.
 
         Args:
@@ -215,7 +215,7 @@ class Strategy:
 
         Source: tf.distribute.Strategy.gather.
         """
-        from lockstep.distribute._reduce import gather
+        from lockstep.distribute._collectives import gather
 
         return gather(self._demanded_replicas(), self._with_values(value), axis)
 
@@ -233,11 +233,11 @@ class Strategy:
 
         Source: tf.distribute.Strategy.experimental_distribute_values_from_function.
         """
-        from lockstep.distribute._from_function import values_from_function
+        from lockstep.distribute._values import values_from_function
 
         return values_from_function(self._demanded_replicas(), value_fn)
 
-    def _with_values(self, value: Any) -> Any:
+    def _with_values(self, value: PyTree) -> Any:
         """Puts the replicas' values in the place of variables of which each replica has its own."""
         from lockstep._nest import map_structure
 
@@ -251,7 +251,7 @@ class Strategy:
 
     experimental_distribute_datasets_from_function = distribute_datasets_from_function
 
-    def experimental_local_results(self, value: Any) -> tuple[Any, ...]:
+    def experimental_local_results(self, value: PyTree) -> tuple[Any, ...]:
         """Returns what each replica of this process has of a value or structure, as a tuple.
 
         What `run` has returned as one value each replica has, and a variable; anything else that is not `PerReplica` is
@@ -277,7 +277,8 @@ class Strategy:
         from lockstep._engine.keras import binding, ownership
         from lockstep._engine.runtime import local_training
 
+        # From here on Keras' fit, evaluate and predict ask whose a model is.
         binding.install()
         local_training.note_scope(self)
-        with _context.entered(self), ownership.scope(self._demanded_replicas()):
+        with _context.enter_strategy(self), ownership.scope(self._demanded_replicas()):
             yield self

@@ -1,4 +1,4 @@
-"""One trace of a replica's function: its results, what they are, and what becomes of variables that it assigns."""
+"""Traces of a replica's function: its results, and the variables that it assigns."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep._engine.step import in_turn, tape
+from lockstep._engine.step import sequential_emulation, tape
+from lockstep._engine.step.replica_invariance import find_varying
 from lockstep._engine.step.replicas import AXIS
-from lockstep._engine.step.variance import varying, varying_between
 from lockstep._nest import flatten
+from lockstep._types import PyTree, Variable
 from lockstep.distribute._arguments import Fixed
-from lockstep.distribute._replica_context import ReplicaContext, as_replica
+from lockstep.distribute._context import ReplicaContext, as_replica
 from lockstep.distribute._values import is_variable
 from lockstep.errors import ArgumentError
 
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class Again(Exception):  # It is a way out of a trace, not an error.
-    """The trace has found what it should have known at its start; with that, it is to be made again."""
+    """A trace has found what it should have known at its start, and is to be made again."""
 
 
 @dataclass
 class Known:
-    """What earlier traces of a function have found.
+    """Findings of earlier traces of a function.
 
     Attributes:
         variables: Keras variables that it reads or assigns.
@@ -61,7 +62,7 @@ class Returned:
         assigned: Variables.
     """
 
-    structure: Any
+    structure: PyTree
     leaves: Sequence[Fixed | None]
     variables: Mapping[int, Any]
     assigned: Sequence[Assigned]
@@ -69,7 +70,7 @@ class Returned:
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """What a trace says of its results.
+    """Results of a trace, without their values.
 
     Attributes:
         structure: Of what the function returns.
@@ -81,7 +82,7 @@ class Made:
         changes: Of each: whether what was assigned varies.
     """
 
-    structure: Any
+    structure: PyTree
     leaves: Sequence[Sequence[Any] | None]
     variables: Mapping[int, Any]
     varies: Sequence[bool]
@@ -91,16 +92,7 @@ class Made:
 
 
 class Trace:
-    """Traces a function.
-
-    Args:
-        function: Of one replica.
-        arguments: Makes its (args, kwargs) of arrays, by the number of the leaf.
-        numbers: The leaves that are arrays.
-        originals: Python's numbers that are given as arrays, by the number of the leaf.
-        known: What earlier traces have found.
-        context: Of the replica.
-    """
+    """Traces a function."""
 
     def __init__(
         self,
@@ -123,9 +115,6 @@ class Trace:
 
         Returns:
             The arrays that it returns, and what it assigns.
-
-        Raises:
-            Again: If there are other variables.
         """
         count = len(self._numbers)
         args, kwargs = self._arguments(dict(zip(self._numbers, inputs[:count], strict=True)))
@@ -140,7 +129,7 @@ class Trace:
         of_arrays = [leaf for leaf, array in zip(leaves, arrays, strict=True) if array is not None]
         variables = {i: leaf for i, leaf in enumerate(of_arrays) if is_variable(leaf)}
         assigned = [] if scope is None else scope.assigned()
-        turn = in_turn.current()
+        turn = sequential_emulation.current()
         self._returned[0 if turn is None else turn.number] = Returned(structure, fixed, variables, assigned)
         return [a for a in arrays if a is not None] + [a.result for a in assigned]
 
@@ -160,14 +149,11 @@ class Trace:
             raise Again
 
     def filled(self, records: Sequence[Any]) -> list[Any]:
-        """Returns records of `run`, for shares of one batch, with the derivatives in them that tapes have taken.
-
-        Raises:
-            Again: If it was not known which sources a target does not depend on: for these a tape returns nothing.
-        """
+        """Returns records of `run`, for shares of one batch, with the derivatives in them that tapes have taken."""
         connected: dict[str, list[bool]] = {}
         axes = [(AXIS, self._context.num_replicas_in_sync)]
-        found = [tape.filled(record, axes, connected) for record in records]
+        found = [tape.fill_derivatives(record, axes, connected) for record in records]
+        # A list, not a generator: each of them has to be noted.
         if any([self._known.note_connected(key, now) for key, now in connected.items()]):
             raise Again
         return found
@@ -175,17 +161,12 @@ class Trace:
     def made(self, records: Sequence[Any], own: Sequence[bool]) -> Made:
         """Returns what the trace says of its results.
 
-        Args:
-            records: The closed jaxpr of `run`: one for all replicas, or one of each.
-            own: Which of its inputs may differ between replicas.
-
         Raises:
             Again: If gradients are equal on all replicas already, which were added up; or the other way around.
             ArgumentError: If replicas have returned different structures, or assigned different variables.
         """
         notes: dict[str, bool] = {}
-        one = len(records) == 1
-        found = varying(records[0], own, AXIS, notes) if one else varying_between(records, own, AXIS, notes)
+        found = find_varying(records[0] if len(records) == 1 else records, own, AXIS, notes)
         wrong = {key: varies for key, varies in notes.items() if self._known.sums.get(key, True) != varies}
         if wrong:
             self._known.sums.update(wrong)
@@ -194,6 +175,7 @@ class Trace:
         _demand_alike(returned)
         first = returned[0]
         count = sum(leaf is None for leaf in first.leaves)
+        # With one replica nothing varies, whatever it asks for its number.
         is_one = self._context.num_replicas_in_sync == 1
         found = [varies and not is_one for varies in found]
         varies = [
@@ -207,13 +189,7 @@ class Trace:
     def finished(
         self, made: Made, results: Sequence[Any], inputs: Sequence[Any]
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Returns outputs, values of the assigned variables, and what is read of those of which each replica has one.
-
-        Args:
-            made: What the trace says.
-            results: Of `run`.
-            inputs: What these are for.
-        """
+        """Returns outputs, values of the assigned variables, and reads of those of which each replica has one."""
         count = len(made.varies)
         # The sum over replicas of what is no array of jax's is taken by jax as so many times the same.
         results = [jnp.asarray(v) for v in results]
@@ -244,13 +220,13 @@ def _advice() -> Generator[None]:
 
 
 def _array_of(leaf: Any) -> Any:
-    """A leaf of what the function returns as an array; `None` for anything else, which is returned as it is."""
+    """Returns a leaf as an array; `None` for anything else, which is returned as it is."""
     if isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
         return jnp.asarray(leaf)
     return jnp.asarray(leaf.value) if is_variable(leaf) else None
 
 
-def _is_own(variable: Any) -> bool:
+def _is_own(variable: Variable) -> bool:
     from lockstep.distribute._variables import is_own
 
     return is_own(variable)
@@ -258,7 +234,7 @@ def _is_own(variable: Any) -> bool:
 
 def _demand_alike(returned: Sequence[Returned]) -> None:
     """Raises `ArgumentError` unless all replicas have returned the same structure, and assigned the same variables."""
-    in_turn.demand_one_structure([r.structure for r in returned])
+    sequential_emulation.check_one_structure([r.structure for r in returned])
     kinds = [["array" if leaf is None else "value" for leaf in r.leaves] for r in returned]
     returned_variables = [[v.path for v in r.variables.values()] for r in returned]
     assigned = [[f"{a.variable.path} ({a.way})" for a in r.assigned] for r in returned]

@@ -1,20 +1,42 @@
-"""Values of several replicas."""
+"""Values of several replicas, and the names of their reductions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 import numpy as np
 
+from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import flatten
+from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from lockstep._engine.step.replicas import Replicas
-    from lockstep.distribute._exchange import Exchange
+    from lockstep.distribute._collectives import Exchange
+
+
+class ReduceOp(enum.Enum):
+    """How values of several replicas are combined. Source: tf.distribute.ReduceOp."""
+
+    SUM = "SUM"
+    """Added up."""
+    MEAN = "MEAN"
+    """Averaged."""
+
+
+def reduce_op(value: ReduceOp | str) -> ReduceOp:
+    """Returns the operation of this name, in any case; raises `ArgumentError` if there is none."""
+    name: Any = getattr(value, "name", value)  # TensorFlow's own ReduceOp has the same names.
+    try:
+        return ReduceOp[name.upper()]
+    except (KeyError, AttributeError):
+        raise ArgumentError(f"A reduction must be SUM or MEAN. Received: {value!r}. Example: ReduceOp.SUM") from None
+
 
 Shape = tuple[int, ...]
 
@@ -69,6 +91,7 @@ class PerReplica(DistributedValues):
         """The values of the replicas of this process, in their order."""
         if self._values is None:
             assert self._stack is not None and self.shapes is not None
+            # JAX lists shards by device, which need not be the order of the replicas.
             shards = sorted(self._stack.addressable_shards, key=lambda s: s.index[0].start or 0)
             self._values = tuple(s.data.reshape(self.shapes[0]) if not self.shapes[0] else s.data for s in shards)
         return self._values
@@ -100,7 +123,7 @@ class Mirrored(DistributedValues):
     Source: tf.types.experimental.distributed.Mirrored.
     """
 
-    def __init__(self, value: Any, count: int = 1) -> None:
+    def __init__(self, value: PyTree, count: int = 1) -> None:
         self.value = value
         self._count = count
 
@@ -111,14 +134,9 @@ class Mirrored(DistributedValues):
 
 
 class InReplica(DistributedValues):
-    """What each replica has passed to `merge_call`, as the trace of one of them sees it.
+    """A value that each replica has passed to `merge_call`, as the trace of one of them sees it."""
 
-    Args:
-        value: This replica's.
-        exchange: How it reaches the others.
-    """
-
-    def __init__(self, value: Any, exchange: Exchange) -> None:
+    def __init__(self, value: PyTree, exchange: Exchange) -> None:
         self.value = value
         self.exchange = exchange
 
@@ -162,13 +180,8 @@ def per_replica(structures: Sequence[Any], shapes: Any = None, count: int | None
     return found_structures[0].unflatten(found)
 
 
-def local_results(value: Any, replicas: Replicas | None = None) -> tuple[Any, ...]:
-    """Returns what each replica of this process has of a structure.
-
-    Args:
-        value: The structure.
-        replicas: Those that `run` has returned arrays of which all have one.
-    """
+def local_results(value: PyTree, replicas: Replicas | None = None) -> tuple[Any, ...]:
+    """Returns what each replica of this process has of a structure."""
     leaves, structure = flatten(value)
     if replicas is not None and any(_all_have(v, replicas) for v in leaves):
         count = len(replicas.local)
@@ -178,11 +191,50 @@ def local_results(value: Any, replicas: Replicas | None = None) -> tuple[Any, ..
     return tuple(structure.unflatten(values) for values in zip(*parts, strict=True)) if leaves else (value,)
 
 
-def is_variable(value: Any) -> bool:
-    """Whether a value is a variable of Keras; told without importing it."""
+def is_variable(value: PyTree) -> bool:
+    """Returns whether a value is a variable of Keras, without importing it."""
     return hasattr(value, "_direct_assign")
 
 
-def _all_have(value: Any, replicas: Replicas) -> bool:
-    """Whether all replicas are known to have a value: variables, and what `run` has returned."""
+def _all_have(value: PyTree, replicas: Replicas) -> bool:
+    """Returns whether all replicas are known to have a value: variables, and what `run` has returned."""
     return is_variable(value) or (isinstance(value, jax.Array) and value.sharding == replicas.whole)
+
+
+@dataclass(frozen=True)
+class ValueContext:
+    """For which replica a value is asked.
+
+    Attributes:
+        replica_id_in_sync_group: Its number.
+        num_replicas_in_sync: How many there are.
+
+    Source: tf.distribute.experimental.ValueContext.
+    """
+
+    replica_id_in_sync_group: int = 0
+    num_replicas_in_sync: int = 1
+
+
+def values_from_function(replicas: Replicas, function: Callable[[ValueContext], Any]) -> Any:
+    """Calls a function for each replica; see `Strategy.experimental_distribute_values_from_function`."""
+    values = [function(ValueContext(i, replicas.count)) for i, _ in replicas.local]
+    leaves, structures = zip(*map(jax.tree.flatten, values), strict=True)
+    # Before the exchange: a task that fails alone would leave the others waiting.
+    if any(s != structures[0] for s in structures):
+        raise ArgumentError(
+            "A function that makes values for replicas must return the same structure for each. Received: "
+            f"{' and '.join(map(str, dict.fromkeys(structures)))}."
+        )
+    mine = [[list(np.shape(v)) for v in of_replica] for of_replica in leaves]
+    # Tasks exchange shapes alone; values stay where they are.
+    runtime = replicas.runtime
+    with runtime.collective_region("strategy.experimental_distribute_values_from_function"):
+        everyone = runtime.all_gather_object("values of a function for each replica", mine)
+    if len({len(one) for task in everyone for one in task}) > 1:
+        raise ArgumentError(
+            "A function that makes values for replicas must return the same structure for each. Received: different "
+            "numbers of values on different tasks."
+        )
+    shapes = [[tuple(one[k]) for task in everyone for one in task] for k in range(len(leaves[0]))]
+    return per_replica(values, shapes, replicas.count)

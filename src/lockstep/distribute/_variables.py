@@ -1,4 +1,4 @@
-"""Keras variables that a replica's function reads and assigns: their values, and how those of replicas are combined."""
+"""Keras variables that a replica's function reads, assigns, and takes derivatives by."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ import keras
 from jax import lax
 from keras.src import backend
 from keras.src.backend.common.stateless_scope import get_stateless_scope
-from keras.src.backend.common.variables import Variable
+from keras.src.backend.common.variables import Variable as KerasVariable
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from lockstep._engine.keras.replica_step import is_seed
+from lockstep._engine.step import tape
+from lockstep._engine.step.aggregation import Shards
+from lockstep._engine.step.jaxprs import is_traced
+from lockstep._engine.step.replica_invariance import mark_varying, probe
 from lockstep._engine.step.replicas import AXIS
-from lockstep._engine.step.shares import Shares
-from lockstep._engine.step.variance import noted
+from lockstep._types import Array, PyTree, Variable
 from lockstep.distribute import _context
-from lockstep.distribute._replica_context import ReplicaContext
-from lockstep.errors import ArgumentError
+from lockstep.distribute._context import ReplicaContext
+from lockstep.distribute._values import is_variable
+from lockstep.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
     from lockstep.distribute._trace import Known
@@ -34,13 +38,13 @@ if TYPE_CHECKING:
 Way = Literal["added", "set", "together", "own"]
 
 
-def is_own(variable: Any) -> bool:
-    """Whether each replica has a value of its own, which are combined when it is read."""
+def is_own(variable: Variable) -> bool:
+    """Returns whether each replica has a value of its own, which are combined when it is read."""
     return variable.synchronization == "on_read"
 
 
-def aggregation(variable: Any) -> str:
-    """How values of replicas are combined; of batch normalisation's moving averages as tf.keras does it."""
+def aggregation(variable: Variable) -> str:
+    """Returns how values of replicas are combined; of batch normalisation's moving averages as tf.keras does it."""
     is_moving = variable.path.endswith(("/moving_mean", "/moving_variance"))
     return "mean" if variable.aggregation == "none" and is_moving else variable.aggregation
 
@@ -55,35 +59,31 @@ class Assigned:
         result: Its value, or what was added to it.
     """
 
-    variable: Any
+    variable: Variable
     way: Way
-    result: Any
+    result: PyTree
 
     @cached_property
     def is_own(self) -> bool:
-        """Whether each replica keeps what it assigned."""
+        """Returns whether each replica keeps what it assigned."""
         return self.way == "own"
 
     @cached_property
     def is_read_together(self) -> bool:
-        """Whether the values of the replicas are combined for whoever reads it in cross-replica context."""
+        """Returns whether the values of the replicas are combined for whoever reads it in cross-replica context."""
         return self.is_own and self.variable.aggregation != "none"
 
     @cached_property
     def is_unread(self) -> bool:
-        """Whether there is nothing to read of the values of the replicas but these themselves."""
+        """Returns whether there is nothing to read of the values of the replicas but these themselves."""
         return is_own(self.variable) and self.variable.aggregation == "none"
 
-    def read(self, value: Any) -> Any:
+    def read(self, value: PyTree) -> Any:
         """Returns what cross-replica context reads, of this replica's value; in its trace."""
         return _combined(self.variable.aggregation, value, self.variable)
 
-    def combined(self, before: Any, result: Any, varies: bool) -> Any:
-        """Returns the variable's next value, of this replica or of all; in the trace of one.
-
-        Raises:
-            ArgumentError: If replicas have assigned different values, and nothing says what becomes of them.
-        """
+    def combined(self, before: Any, result: PyTree, varies: bool) -> Any:
+        """Returns the variable's next value, of this replica or of all; in the trace of one."""
         how = aggregation(self.variable)
         if is_seed(self.variable):
             return result.at[0].set(before[0])
@@ -95,7 +95,7 @@ class Assigned:
         return _combined(how, result, self.variable)
 
 
-def _combined(how: str, value: Any, variable: Any) -> Any:
+def _combined(how: str, value: PyTree, variable: Variable) -> Any:
     if how == "only_first_replica":
         return lax.all_gather(value, AXIS)[0]
     if how == "mean" and jnp.issubdtype(value.dtype, jnp.inexact):
@@ -105,7 +105,7 @@ def _combined(how: str, value: Any, variable: Any) -> Any:
     raise cannot_combine(variable)
 
 
-def cannot_combine(variable: Any) -> ArgumentError:
+def cannot_combine(variable: Variable) -> ArgumentError:
     """Says that replicas have assigned different values, and nothing says what becomes of them."""
     return ArgumentError(
         f"A variable that replicas assign must get the same value from all, or say how to combine theirs. Received: "
@@ -161,7 +161,7 @@ class Scope(keras.StatelessScope):
         _running.scope = self._outer
         super().__exit__(*args, **kwargs)
 
-    def get_current_value(self, variable: Any) -> Any:
+    def get_current_value(self, variable: Variable) -> Any:
         """Returns the value that the variable has here."""
         key = id(variable)
         if key in self.state_mapping:
@@ -187,7 +187,7 @@ class Scope(keras.StatelessScope):
 
     @property
     def is_traced(self) -> bool:
-        """Whether the function is traced for all replicas, or runs as it is."""
+        """Returns whether the function is traced for all replicas, or runs as it is."""
         return self._known is not None
 
     @property
@@ -201,7 +201,7 @@ class Scope(keras.StatelessScope):
         connected = None if self._known is None else self._known.connected.get(key)
         return key, [True] * count if connected is None else connected
 
-    def _way(self, variable: Any) -> Way:
+    def _way(self, variable: Variable) -> Way:
         if is_own(variable):
             return "own"
         if _context.is_merging():
@@ -212,13 +212,14 @@ class Scope(keras.StatelessScope):
         """Returns what was assigned."""
         return [self._assignment(self._variables[key], way) for key, way in self._ways.items()]
 
-    def _assignment(self, variable: Any, way: Way) -> Assigned:
+    def _assignment(self, variable: Variable, way: Way) -> Assigned:
         if way == "added" and variable.aggregation != "sum":
             way = "set"
+        # Sums of what was added combine; sums of values would count the old value once for each replica.
         values = self._added if way == "added" else self.state_mapping
         return Assigned(variable, way, lax.convert_element_type(values[id(variable)], variable.dtype))
 
-    def add(self, assign: Any, variable: Any, value: Any, sign: int) -> Any:
+    def add(self, assign: Any, variable: Variable, value: PyTree, sign: int) -> Any:
         """Calls `assign_add` or `assign_sub`, and knows that it is one."""
         added: Any = backend.convert_to_tensor(value, variable.dtype)
         self._adding = added * sign
@@ -227,12 +228,13 @@ class Scope(keras.StatelessScope):
         finally:
             self._adding = None
 
-    def apply(self, apply: Any, optimizer: Any, gradients: Any, *rest: Any, **more: Any) -> Any:
+    def apply(self, apply: Any, optimizer: Any, gradients: PyTree, *rest: Any, **more: Any) -> Any:
         """Applies an optimizer to the gradients of all replicas."""
         if self._is_applying:  # An optimizer that wraps another one hands down what is summed already.
             return apply(optimizer, gradients, *rest, **more)
         self._is_applying = True
         try:
+            # Its scale grows and shrinks under `cond`, where assignments would be lost.
             if isinstance(optimizer, LossScaleOptimizer):
                 return _apply_scaled(optimizer, self._summed(list(gradients)), *rest, **more)
             return apply(optimizer, self._summed(list(gradients)), *rest, **more)
@@ -250,8 +252,9 @@ class Scope(keras.StatelessScope):
 
     def _summed(self, gradients: list[Any]) -> list[Any]:
         key, self._applied = str(self._applied), self._applied + 1
+        # Keras allows None for a weight that the loss does not depend on.
         there = [i for i, g in enumerate(gradients) if g is not None]
-        own = [noted(jnp.asarray(backend.convert_to_tensor(gradients[i])), key) for i in there]
+        own = [probe(jnp.asarray(backend.convert_to_tensor(gradients[i])), key) for i in there]
         if not self._is_as_given and self._is_to_sum(key, own):
             own = self._context._total(own)  # pyright: ignore[reportPrivateUsage]
         for i, value in zip(there, own, strict=True):
@@ -259,7 +262,7 @@ class Scope(keras.StatelessScope):
         return gradients
 
 
-def _apply_scaled(optimizer: Any, gradients: Any, trainable_variables: Any = None) -> None:
+def _apply_scaled(optimizer: Any, gradients: PyTree, trainable_variables: Any = None) -> None:
     """Applies an optimizer whose `apply` assigns variables under a condition, which JAX would not see."""
     variables = optimizer._trainable_variables if trainable_variables is None else trainable_variables
     if not optimizer.built:
@@ -283,7 +286,7 @@ def current() -> Scope | None:
 def traced_scope(known: Known, values: Sequence[Any], context: ReplicaContext) -> Scope:
     """Returns the scope of a replica's function that is traced, with values of the known variables."""
     pairs = zip(known.variables, values, strict=True)
-    shares = Shares([None], [1.0], AXIS)
+    shares = Shards([None], [1.0], AXIS)
     found = {id(v): shares.own_seed(0, value) if is_seed(v) else value for v, value in pairs}
     return Scope(context, lambda v: found.get(id(v)), lambda key, gradients: known.sums.get(key, True), known)
 
@@ -292,14 +295,14 @@ def traced_scope(known: Known, values: Sequence[Any], context: ReplicaContext) -
 def _install() -> None:
     """Lets a scope of ours know how variables are assigned, and optimizers applied; others see no difference."""
     for name, sign in (("assign_add", 1), ("assign_sub", -1)):
-        setattr(Variable, name, _adder(getattr(Variable, name), sign))
+        setattr(KerasVariable, name, _adder(getattr(KerasVariable, name), sign))
     for owner in (BaseOptimizer, LossScaleOptimizer):
         owner.apply = _applier(owner.apply)
 
 
 def _adder(assign: Any, sign: int) -> Any:
     @wraps(assign)
-    def add(variable: Any, value: Any) -> Any:
+    def add(variable: Variable, value: PyTree) -> Any:
         scope = get_stateless_scope()
         return scope.add(assign, variable, value, sign) if isinstance(scope, Scope) else assign(variable, value)
 
@@ -315,3 +318,67 @@ def _applier(apply: Any) -> Any:
         return scope.apply(apply, optimizer, grads, *rest, **more)
 
     return applied
+
+
+class Tape:
+    """Takes derivatives of what a replica's function computes, by Keras variables and by its arrays."""
+
+    def __init__(self, scope: Scope, watches_all: bool) -> None:
+        self._scope = scope
+        self._watches_all = watches_all
+        self._start: Any = None
+        self._watched: dict[int, Any] = {}  # By the id of a variable: its value when the tape began.
+        self._arrays: list[Any] = []
+
+    def begin(self) -> None:
+        """Begins to record."""
+        self._start = tape.begin()
+        for variable in self._scope.variables if self._watches_all else ():
+            if variable.trainable:
+                self.watch(variable)
+
+    def watch(self, source: Array) -> None:
+        """Watches a variable or an array; integers are passed over, as they have no derivatives."""
+        if not is_variable(source):
+            self._arrays.append(source)
+        elif id(source) not in self._watched and _is_float(value := self._scope.get_current_value(source)):
+            self._watched[id(source)] = self._scope.state_mapping[id(source)] = tape.watch(value)
+
+    def gradient(self, target: Array, sources: Sequence[Any]) -> list[Any]:
+        """Returns the derivatives of a number; `None` by sources that it does not depend on, or are not watched.
+
+        They are this replica's own: an optimizer adds them up over the replicas, even if all have computed the same.
+
+        Raises:
+            UnsupportedError: By an array that is watched, and a constant of the compiled function.
+        """
+        # Derivatives by variables that are constants of this trace would be zeros.
+        if self._scope.met:  # Variables that are not known yet: all is traced again.
+            return [jnp.zeros(s.shape, s.dtype) if _is_float(s) else None for s in sources]
+        own = [self._watched_value(source) for source in sources]
+        there = [i for i, value in enumerate(own) if value is not None]
+        found: list[Any] = [None] * len(own)
+        if not there or not is_traced(target) or self._start is None:
+            return found
+        key, connected = self._scope.next_derivatives(len(there))
+        values = tape.derivatives(self._start, target, [own[i] for i in there], key)
+        for i, value, is_connected in zip(there, values, connected, strict=True):
+            found[i] = mark_varying(value) if is_connected else None
+        return found
+
+    def _watched_value(self, source: Array) -> Any:
+        """Returns the value that a derivative is taken by; `None` if it is not watched."""
+        if is_variable(source):
+            return self._watched.get(id(source))
+        if not any(source is array for array in self._arrays) or not _is_float(source):
+            return None
+        if not is_traced(source):
+            raise UnsupportedError(
+                "Derivatives are taken by variables, and by arrays that a replica's function is given or computes of "
+                f"such. Received: a constant, {str(source)[:60]}. Pass it to strategy.run as an argument."
+            )
+        return source
+
+
+def _is_float(value: PyTree) -> bool:
+    return jnp.issubdtype(value.dtype, jnp.inexact)

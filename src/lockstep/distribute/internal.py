@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from lockstep.distribute._arguments import Fixed as Fixed
+from lockstep.distribute._collectives import enter_replica as enter_replica
 from lockstep.distribute._context import default as default
 from lockstep.distribute._devices import default_devices as default_devices
 from lockstep.distribute._devices import device_named as device_named
-from lockstep.distribute._replica_context import entered as entered
-from lockstep.distribute._tape import Tape as Tape
 from lockstep.distribute._values import DistributedValues as DistributedValues
 from lockstep.distribute._values import PerReplica as PerReplica
 from lockstep.distribute._values import is_variable as is_variable
+from lockstep.distribute._variables import Tape as Tape
 
 __all__ = [
     "DistributedValues",
@@ -20,6 +20,6 @@ __all__ = [
     "default",
     "default_devices",
     "device_named",
-    "entered",
+    "enter_replica",
     "is_variable",
 ]

@@ -27,6 +27,7 @@ from lockstep.estimator._canned import classifier_parse_example_spec as classifi
 from lockstep.estimator._canned import regressor_parse_example_spec as regressor_parse_example_spec
 from lockstep.estimator._estimator import Estimator as Estimator
 from lockstep.estimator._estimator_spec import EstimatorSpec as EstimatorSpec
+from lockstep.estimator._estimator_spec import Scaffold as Scaffold
 from lockstep.estimator._export.exporters import BestExporter as BestExporter
 from lockstep.estimator._export.exporters import Exporter as Exporter
 from lockstep.estimator._export.exporters import FinalExporter as FinalExporter
@@ -60,9 +61,8 @@ from lockstep.estimator._keras_model import model_to_estimator as model_to_estim
 from lockstep.estimator._mode_keys import ModeKeys as ModeKeys
 from lockstep.estimator._run_config import DistributeConfig as DistributeConfig
 from lockstep.estimator._run_config import RunConfig as RunConfig
-from lockstep.estimator._scaffold import Scaffold as Scaffold
-from lockstep.estimator._specs import EvalSpec as EvalSpec
-from lockstep.estimator._specs import TrainSpec as TrainSpec
+from lockstep.estimator._train_and_evaluate import EvalSpec as EvalSpec
+from lockstep.estimator._train_and_evaluate import TrainSpec as TrainSpec
 from lockstep.estimator._train_and_evaluate import train_and_evaluate as train_and_evaluate
 from lockstep.estimator._warm_start import VocabInfo as VocabInfo
 from lockstep.estimator._warm_start import WarmStartSettings as WarmStartSettings

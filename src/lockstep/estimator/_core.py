@@ -1,11 +1,13 @@
-"""The core of an Estimator: its model_fn, checkpoints and compiled programs."""
+"""The core of an Estimator: its model_fn, traced and compiled for a mode, and the first values of its variables."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 import logging
 from collections.abc import Callable, Generator, Mapping
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -16,32 +18,52 @@ from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.step.replicas import Replicas
 from lockstep._types import PyTree
 from lockstep.distribute.internal import default_devices
-from lockstep.errors import ArgumentError
-from lockstep.estimator import _restoring
-from lockstep.estimator._compiled_model_fn import CompiledModelFn
+from lockstep.errors import ArgumentError, CheckpointError
+from lockstep.estimator._arguments import call_model_fn
 from lockstep.estimator._estimator_spec import EstimatorSpec
 from lockstep.estimator._input_fns.source import Input
-from lockstep.estimator._inspection import call_model_fn
-from lockstep.estimator._model_fn.variables import Variables
+from lockstep.estimator._model_fn.function import (
+    Data,
+    ModelCall,
+    ModelFunction,
+    Selection,
+    static_summaries,
+    texts_in,
+    traced_values_in,
+)
+from lockstep.estimator._model_fn.program import ModelProgram, text_leaves, to_abstract
+from lockstep.estimator._model_fn.records import GroupOp, SummaryOp, group
+from lockstep.estimator._model_fn.steps import Steps, evaluate_step, increment, predict_step, train_step
+from lockstep.estimator._model_fn.variables import GLOBAL_STEP, Variables
 from lockstep.estimator._run_config import RunConfig
 from lockstep.estimator._types import Strategy
 from lockstep.estimator._warm_start import WarmStartSettings, warm_start_values
 
 _log = logging.getLogger("lockstep")
 
+ModelFn = Callable[[PyTree, PyTree, str], EstimatorSpec]
+Values = dict[str, np.ndarray]
+
+_STEPS: dict[str, Callable[[ModelFunction, Replicas, Selection], Steps]] = {
+    "train": train_step,
+    "eval": evaluate_step,
+    "infer": predict_step,
+}
+_HOOKS = {
+    # The order is that of the outputs; all workers must have the same, so the chief's hooks are traced everywhere.
+    "train": ("training_hooks", "training_chief_hooks"),
+    "eval": ("evaluation_hooks",),
+    "infer": ("prediction_hooks",),
+}
+
 
 class EstimatorCore:
     """The model_fn, settings and compiled programs behind an Estimator's methods.
 
-    Args:
-        model_fn: The model function.
-        config: The RunConfig, with a model_dir.
-        params: The model_fn's parameters; copied.
-        warm_start: Settings for first values, or `None`.
-
     Attributes:
-        config: The configuration.
-        warm_start: The warm start settings.
+        model_fn: The model function, as the user gave it.
+        config: The RunConfig, with a model_dir.
+        warm_start: The warm start settings, or `None`.
     """
 
     def __init__(
@@ -66,7 +88,7 @@ class EstimatorCore:
 
     @property
     def params(self) -> dict[str, Any]:
-        """Returns a copy of the parameters."""
+        """Returns a copy of the parameters: what one call changes in them must not reach the next, as in TensorFlow."""
         return copy.deepcopy(self._params)
 
     def latest_checkpoint(self) -> str | None:
@@ -81,15 +103,19 @@ class EstimatorCore:
 
     def first_device_replicas(self) -> Replicas:
         """Returns this process' first device as replicas."""
+        # The same object for all calls: cached programs are known by the replicas they were compiled for.
         if self._first_device is None:
             self._first_device = Replicas(Runtime(), default_devices()[:1])
         return self._first_device
 
     def compile(self, mode: str, replicas: Replicas, input: Input) -> CompiledModelFn:
         """Traces and compiles the model_fn for a mode and the batches of an input."""
+        # The first batch stays in the source: the run begins with it.
         example = input.source.peek()
         # By shapes without the batch size: programs are compiled per batch size, but variables do not depend on it.
-        key = (mode, id(replicas), _signature(example))
+        leaves, treedef = jax.tree.flatten(example)
+        shapes = tuple((np.asarray(leaf).dtype, np.shape(leaf)[1:]) for leaf in leaves)
+        key = (mode, id(replicas), str(treedef), shapes)
         if self._cache is not None and key in self._cache:
             return self._cache[key]
         _log.info("Calling model_fn.")
@@ -103,25 +129,16 @@ class EstimatorCore:
     @contextlib.contextmanager
     def cache_programs(self) -> Generator[None]:
         """Reuses compiled programs between evaluations, within the context."""
+        # Only within it: kept for ever, the programs for the shapes of all inputs would add up.
         before, self._cache = self._cache, {} if self._cache is None else self._cache
         try:
             yield
         finally:
             self._cache = before
 
-    def _warm_start_fn(self, variables: Variables) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
-        """Returns the function that replaces first values, or `None` without a warm start."""
-        settings = self.warm_start
-        if settings is None:
-            return None
-        return lambda values: warm_start_values(values, set(variables.trainable_keys()), settings)
-
     def call_model_fn(self, features: PyTree, labels: PyTree, mode: str) -> EstimatorSpec:
-        """Calls the model_fn.
-
-        Raises:
-            ArgumentError: If it returns anything but an EstimatorSpec of this mode.
-        """
+        """Calls the model_fn; raises `ArgumentError` if it returns anything but an EstimatorSpec of this mode."""
+        # Copies, as in TensorFlow: a model_fn may change its params, and is called again for each mode.
         spec = call_model_fn(self.model_fn, features, labels, mode, self.params, copy.copy(self.config))
         if not isinstance(spec, EstimatorSpec):
             raise ArgumentError(f"model_fn should return an EstimatorSpec. Received: {spec!r} in mode {mode!r}.")
@@ -131,21 +148,168 @@ class EstimatorCore:
             )
         return spec
 
-    def values(self, compiled: CompiledModelFn, path: str | None) -> dict[str, Any]:
-        """Returns the values of a checkpoint's variables, or new ones."""
-        if path is None:
-            return _restoring.initialize(compiled.variables, self._warm_start_fn(compiled.variables))
-        return _restoring.restore(compiled.variables, path)
+    def first_values(self, compiled: CompiledModelFn, path: str | None) -> Values:
+        """Returns the values in a checkpoint; without one new values, after the warm start if there is one."""
+        variables = compiled.variables
+        if path is not None:
+            return restore(variables, path)
+        # TensorFlow warm-starts only where no checkpoint is restored: a restart must not go back to the other model's.
+        values = variables.initial_values()
+        if self.warm_start is None:
+            return values
+        return warm_start_values(values, set(variables.trainable_keys()), self.warm_start)
 
     def is_trained(self, runtime: Runtime, max_steps: int | None) -> bool:
         """Returns whether the chief's latest checkpoint has reached `max_steps`; a collective call."""
         if max_steps is None:
             return False
         # Only the chief's answer counts: other workers may see an older listing of a shared directory.
-        mine = _restoring.global_step_of(self.latest_checkpoint()) if runtime.is_chief else 0
-        return runtime.agree("the global step", mine)[0] >= max_steps
+        mine = global_step_of(self.latest_checkpoint()) if runtime.is_chief else 0
+        return runtime.all_gather_object("the global step", mine)[0] >= max_steps
 
 
-def _signature(example: PyTree) -> str:
-    leaves, treedef = jax.tree.flatten(example)
-    return f"{treedef} {[(np.asarray(leaf).dtype, np.shape(leaf)[1:]) for leaf in leaves]}"
+class CompiledModelFn:
+    """A model_fn traced once on an example batch, without computing anything, and its compiled step."""
+
+    def __init__(self, call: ModelFn, mode: str, replicas: Replicas, seed: int | None, example: Data) -> None:
+        self.mode = mode
+        self.replicas = replicas
+        self.variables = Variables(seed)
+        self._function = ModelFunction(call, mode, self.variables, replicas.count, text_leaves(example))
+        # Names of arrays that hooks fetch, besides scalars, which are outputs anyway.
+        self._wanted: frozenset[str] = frozenset()
+        steps = self._steps()
+        # Abstract evaluation: learns variables, hooks and metrics without compiling or allocating anything.
+        jax.eval_shape(lambda data: steps.batch_step({}, data), to_abstract(example))
+
+    @property
+    def first_call(self) -> ModelCall:
+        """Returns the first call, whose records describe the model_fn; its values are dead tracers."""
+        assert self._function.first is not None
+        return self._function.first
+
+    @property
+    def spec(self) -> Any:
+        """Returns the first call's EstimatorSpec."""
+        return self.first_call.spec
+
+    @property
+    def hooks(self) -> list[Any]:
+        """Returns the hooks of the spec, in the order of the outputs."""
+        return self._hooks_of(self.spec)
+
+    @property
+    def summaries(self) -> list[SummaryOp]:
+        """Returns the summaries, without their values."""
+        return static_summaries(self.first_call.scope.recorded.summaries)
+
+    @property
+    def names(self) -> list[str]:
+        """Returns the names of values that hooks may fetch."""
+        return list(self.first_call.scope.recorded.values)
+
+    @cached_property
+    def increment(self) -> int:
+        """Returns the global step's increment per step."""
+        ops: GroupOp = group(self.spec.train_op)
+        return increment(ops)
+
+    @cached_property
+    def output_paths(self) -> dict[int, tuple[Any, ...]]:
+        """Returns the path in the outputs of each traced value of the first call, by its id."""
+        # A hook of a model_fn holds tensors of that call, as in TensorFlow; the first call stays alive, so do the ids.
+        paths: dict[int, tuple[Any, ...]] = {id(self.spec.loss): ("loss",)}
+        paths.update({id(v): ("values", name) for name, v in self.first_call.scope.recorded.values.items()})
+        for number, hook in enumerate(self.hooks):
+            paths.update({id(v): ("hooks", number, path) for path, v in traced_values_in(hook).items()})
+        return paths
+
+    def request_outputs(self, hooks: list[Any], seconds: float | None = None) -> None:
+        """Adds the values that any worker's hooks name to the program's outputs; a collective call of that timeout."""
+        texts = {text for hook in hooks for text in texts_in(hook)}
+        mine = sorted(texts & set(self.names))
+        # The chief has hooks of its own, but all workers must run the same program.
+        by_worker = self.replicas.runtime.all_gather_object(
+            f"the values that hooks of {self.mode} ask for", mine, seconds
+        )
+        self._wanted = frozenset(name for names in by_worker for name in names)
+        # The cached program has other outputs.
+        self.__dict__.pop("program", None)
+
+    @cached_property
+    def program(self) -> ModelProgram:
+        """Returns the compiled step."""
+
+        def slot_indices() -> frozenset[int]:
+            # Known only once the step is traced. Leaves of a dict are numbered in the order of its sorted keys.
+            updated = self._function.updated
+            return frozenset(i for i, key in enumerate(sorted(self.variables.entries)) if key in updated)
+
+        slots = slot_indices if self.mode == "train" else None
+        return ModelProgram(self.mode, self._steps(), self.replicas, self.first_call.scope.recorded.needs, slots)
+
+    def digest(self) -> str:
+        """Returns a hash of the dtype and shape of each variable."""
+        signature = {key: str(entry) for key, entry in self.variables.entries.items()}
+        return hashlib.sha256(repr(signature).encode()).hexdigest()
+
+    def _steps(self) -> Steps:
+        return _STEPS[self.mode](self._function, self.replicas, Selection(self._wanted, self._hooks_of))
+
+    def _hooks_of(self, spec: object) -> list[Any]:
+        return [hook for name in _HOOKS[self.mode] for hook in getattr(spec, name, None) or ()]
+
+
+def restore(variables: Variables, path: str) -> Values:
+    """Returns the variables in a checkpoint; local ones get new values."""
+    # Pinned: a training that goes on meanwhile keeps only the newest few, and must not delete this one.
+    with checkpoint.pinned(path):
+        return restore_loaded(variables, checkpoint.load(path))
+
+
+def restore_loaded(variables: Variables, loaded: checkpoint.Checkpoint) -> Values:
+    """Returns the variables in a loaded checkpoint; local ones get new values.
+
+    Raises:
+        CheckpointError: If it lacks a variable, or holds another shape.
+    """
+    path, arrays = loaded.prefix, loaded.arrays
+    _log.info("Restoring parameters from %s", path)
+    # Metrics and loss averages start anew in each run, so no checkpoint holds them.
+    local = {key for key, entry in variables.entries.items() if entry.local}
+    fresh = variables.initial_values() if local else {}
+    values: Values = {}
+    for key, entry in variables.entries.items():
+        if key in local:
+            values[key] = fresh[key]
+            continue
+        if key not in arrays:
+            raise CheckpointError(
+                f"A checkpoint must hold every variable of the model_fn. {path} lacks {key} ({entry}); it holds "
+                f"{', '.join(sorted(arrays)[:8])}... Train this model in another model_dir, with "
+                "WarmStartSettings(ckpt_to_initialize_from=...) to take over what fits."
+            )
+        if arrays[key].shape != entry.shape:
+            raise CheckpointError(
+                f"A checkpoint must hold variables of the model_fn's shapes. {path} has {key} with "
+                f"{arrays[key].shape}; the model_fn makes it {entry.shape}. Use another model_dir."
+            )
+        values[key] = np.asarray(arrays[key]).astype(entry.dtype, copy=False)
+    return values
+
+
+def global_step_of(path: str | None) -> int:
+    """Returns the global step of a checkpoint, 0 without one."""
+    return 0 if path is None else int(checkpoint.load_variable(path, GLOBAL_STEP))
+
+
+@contextlib.contextmanager
+def log_only_on(is_chief: bool) -> Generator[None]:
+    """Raises the log level to WARNING except on the chief, within the context."""
+    before = _log.level
+    if not is_chief:
+        _log.setLevel(max(before, logging.WARNING))
+    try:
+        yield
+    finally:
+        _log.setLevel(before)

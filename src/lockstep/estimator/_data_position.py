@@ -10,7 +10,7 @@ import logging
 from typing import Any
 
 from lockstep import checkpoint
-from lockstep._engine.input import random_state, sending
+from lockstep._engine.input import broadcast, random_state
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.step.protocol import Program
@@ -19,18 +19,13 @@ from lockstep.errors import LockstepError
 _log = logging.getLogger("lockstep")
 
 _KEY = "training"
+# Of the entry in a checkpoint; another one is not understood, and the data begin anew.
 _VERSION = 1
 _RESIDUALS = "lockstep/residuals/"
 
 
 class RestoredPosition:
-    """The input position in a checkpoint, on its way from the chief to all workers.
-
-    Args:
-        program: The step program.
-        is_chief: Whether this task is the chief.
-        loaded: The checkpoint, on the chief, if there is one.
-    """
+    """The input position in a checkpoint (on the chief, if there is one), on its way to all workers."""
 
     def __init__(self, program: Program, is_chief: bool, loaded: checkpoint.Checkpoint | None) -> None:
         self._program = program
@@ -38,7 +33,8 @@ class RestoredPosition:
         self._message = None
         if loaded is not None:
             arrays = {k: v for k, v in loaded.arrays.items() if k.startswith(_RESIDUALS)}
-            self._message = sending.to_bytes(loaded.extra.get(_KEY), arrays)
+            # Bytes, as only their number goes through the agreement at the start; the rest is broadcast.
+            self._message = broadcast.to_bytes(loaded.extra.get(_KEY), arrays)
         self.training: dict[str, Any] | None = None
         self.residuals: dict[str, Any] = {}
         self.is_new = True
@@ -52,18 +48,12 @@ class RestoredPosition:
         if size is None:
             return
         self.is_new = False
-        self.training, arrays = sending.from_chief(self._program, self._is_chief, self._message, size)
+        self.training, arrays = broadcast.from_chief(self._program, self._is_chief, self._message, size)
         self.residuals = {k.removeprefix(_RESIDUALS): v for k, v in arrays.items()}
 
 
 class InputState:
-    """The state of one `train` call's input, and of compression, that checkpoints keep.
-
-    Args:
-        runtime: The workers.
-        feed: The feed of batches.
-        program: The step program.
-    """
+    """The state of one `train` call's input, and of compression, that checkpoints keep."""
 
     def __init__(self, runtime: Runtime, feed: Feed, program: Program) -> None:
         self._runtime = runtime
@@ -72,21 +62,20 @@ class InputState:
         self._has_warned = False
 
     def to_checkpoint(self, batches: int, together: bool, has_ended: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns arrays and JSON for a checkpoint.
-
-        Args:
-            batches: Number of batches that this call has used.
-            together: Whether all tasks call it at once.
-            has_ended: Whether this call of `train` is complete.
-        """
+        """Returns arrays and JSON for a checkpoint after that many batches; `together`: all tasks call it at once."""
+        # Random states, too: dropout and shuffles of the next steps are those of a run that was not interrupted.
         training: dict[str, Any] = {"version": _VERSION, "ended": has_ended, "random": random_state.snapshot()}
         # One worker alone knows its own position only; others' are unknown to it.
         is_complete = together or self._runtime.is_alone
         if is_complete and not has_ended:
             training["data"] = self._feed.position(batches)
-        elif not is_complete:
-            self._warn()
-        residuals = self._program.residuals() if is_complete else {}
+        elif not is_complete and not self._has_warned:
+            self._has_warned = True
+            self._log_on_chief(
+                "With several workers, a checkpoint that only one of them saves does not hold the position in the "
+                "data. Give CheckpointSaverHook to all (hooks, not training_chief_hooks)."
+            )
+        residuals = self._program.extra_state() if is_complete else {}
         return {f"{_RESIDUALS}{k}": v for k, v in residuals.items()}, {_KEY: training}
 
     def restore(self, position: RestoredPosition) -> None:
@@ -97,11 +86,12 @@ class InputState:
         if position.is_new:
             return
         # Error feedback of compressed gradients: without it, a restart would lose what the last steps held back.
-        self._program.restore_residuals(position.residuals)
+        self._program.restore_extra_state(position.residuals)
         training = position.training or {}
         if training.get("version") != _VERSION:
             self._log_on_chief("The checkpoint does not say how far the data were used: they begin at their beginning.")
             return
+        # A complete call: as in TensorFlow, the next one begins with the beginning of its data.
         if training["ended"]:
             return
         if training.get("data") is None:
@@ -110,15 +100,13 @@ class InputState:
             )
             return
         random_state.restore(training["random"])
-        self._resume({**training["data"], "taken": 0})
-
-    def _resume(self, position: dict[str, Any]) -> None:
-        why: str | None = None
+        data, why = {**training["data"], "taken": 0}, None
         try:
-            self._feed.resume(position)
+            self._feed.resume(data)
         except LockstepError as error:
             why = str(error)
-        answers = self._runtime.agree("the position in the data", why)
+        # If one worker's data are others than before, all begin anew: else replicas would be passes apart.
+        answers = self._runtime.all_gather_object("the position in the data", why)
         if any(answers):
             self._feed.rewind()
             reason = next(filter(None, answers))
@@ -126,15 +114,7 @@ class InputState:
                 f"The data begin at their beginning, and not where training was interrupted. {reason}", True
             )
         elif self._runtime.is_chief:
-            _log.info("The data go on after batch %d of their pass.", position["batches"])
-
-    def _warn(self) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            self._log_on_chief(
-                "With several workers, a checkpoint that only one of them saves does not hold the position in the "
-                "data. Give CheckpointSaverHook to all (hooks, not training_chief_hooks)."
-            )
+            _log.info("The data go on after batch %d of their pass.", data["batches"])
 
     def _log_on_chief(self, message: str, is_warning: bool = False) -> None:
         if self._runtime.is_chief:

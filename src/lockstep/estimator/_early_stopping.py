@@ -9,7 +9,7 @@ import logging
 import operator
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from lockstep import summary
@@ -52,6 +52,8 @@ def make_early_stopping_hook(
         ArgumentError: If an argument is invalid.
     """
     _check_estimator(estimator)
+    # TensorFlow refuses seconds with every strategy, also on one machine (its condition tests a generator, which is
+    # always true); here the chief decides for all workers, so seconds are no problem.
     if run_every_secs is not None and run_every_steps is not None:
         raise ArgumentError(
             "Only one of `run_every_secs` and `run_every_steps` must be set. Received: "
@@ -88,7 +90,7 @@ def stop_if_higher_hook(
     Raises:
         ArgumentError: If an argument is invalid; while training, if evaluations do not have the metric.
     """
-    rule = _Threshold(metric_name, threshold, min_steps, operator.gt, "greater than")
+    rule = partial(_has_crossed, metric_name, threshold, min_steps, operator.gt, "greater than")
     return _make_hook(estimator, rule, eval_dir, run_every_secs, run_every_steps)
 
 
@@ -117,7 +119,7 @@ def stop_if_lower_hook(
     Raises:
         ArgumentError: If an argument is invalid; while training, if evaluations do not have the metric.
     """
-    rule = _Threshold(metric_name, threshold, min_steps, operator.lt, "less than")
+    rule = partial(_has_crossed, metric_name, threshold, min_steps, operator.lt, "less than")
     return _make_hook(estimator, rule, eval_dir, run_every_secs, run_every_steps)
 
 
@@ -146,7 +148,7 @@ def stop_if_no_increase_hook(
     Raises:
         ArgumentError: If an argument is invalid; while training, if evaluations do not have the metric.
     """
-    rule = _Patience(metric_name, max_steps_without_increase, min_steps, operator.gt, "increase")
+    rule = partial(_has_stalled, metric_name, max_steps_without_increase, min_steps, operator.gt, "increase")
     return _make_hook(estimator, rule, eval_dir, run_every_secs, run_every_steps)
 
 
@@ -175,7 +177,7 @@ def stop_if_no_decrease_hook(
     Raises:
         ArgumentError: If an argument is invalid; while training, if evaluations do not have the metric.
     """
-    rule = _Patience(metric_name, max_steps_without_decrease, min_steps, operator.lt, "decrease")
+    rule = partial(_has_stalled, metric_name, max_steps_without_decrease, min_steps, operator.lt, "decrease")
     return _make_hook(estimator, rule, eval_dir, run_every_secs, run_every_steps)
 
 
@@ -201,6 +203,7 @@ def make_stop_at_checkpoint_step_hook(
             "All workers stop after the same step, and none waits for a file: received "
             f"wait_after_file_check_secs={wait_after_file_check_secs!r}. Leave it out."
         )
+    # TensorFlow's hook polls for the chief's file, as its workers stop at steps of their own.
     return StopAtStepHook(last_step=last_step)
 
 
@@ -216,7 +219,10 @@ def read_eval_metrics(eval_dir: str | os.PathLike[str]) -> dict[int, dict[str, f
 
 
 class _EarlyStoppingHook(SessionRunHook):
-    """Asks on the chief whether to stop; the loop stops all workers after the same step."""
+    """Asks on the chief whether to stop; the loop stops all workers after the same step.
+
+    TensorFlow's workers look at a variable that the chief sets, each between two steps of its own.
+    """
 
     def __init__(self, should_stop_fn: Callable[[], bool], timer: SecondOrStepTimer) -> None:
         self._should_stop_fn = should_stop_fn
@@ -233,67 +239,60 @@ class _EarlyStoppingHook(SessionRunHook):
         return GLOBAL_STEP_ARGS
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        if self._is_chief and self._should_stop(int(run_values.results)):
+        step = int(run_values.results)
+        if not self._is_chief or not self._timer.should_trigger_for_step(step):
+            return
+        self._timer.update_last_triggered_step(step)
+        if self._should_stop_fn():
+            _log.info("Requesting early stopping at global step %d", step)
             run_context.request_stop()
 
     def next_step(self, step: int) -> int | None:
         return self._timer.next_trigger(step) if self._is_chief else None
 
-    def _should_stop(self, step: int) -> bool:
-        if not self._timer.should_trigger_for_step(step):
-            return False
-        self._timer.update_last_triggered_step(step)
-        if not self._should_stop_fn():
-            return False
-        _log.info("Requesting early stopping at global step %d", step)
-        return True
+
+def _has_crossed(
+    metric: str,
+    threshold: float,
+    min_steps: int,
+    is_beyond: Callable[[float, float], bool],
+    relation: str,
+    eval_dir: str | os.PathLike[str],
+) -> bool:
+    """Returns whether a metric has crossed a threshold."""
+    # In any evaluation: the newest one may be below it again, and the hook does not look after each.
+    for step, value in _history(eval_dir, metric, min_steps):
+        if is_beyond(value, threshold):
+            _log.info(
+                'At step %s, metric "%s" has value %s which is %s the configured threshold (%s) for early stopping.',
+                *(step, metric, value, relation, threshold),
+            )
+            return True
+    return False
 
 
-@dataclass(frozen=True)
-class _Threshold:
-    """Condition that a metric has crossed a threshold."""
-
-    metric: str
-    threshold: float
-    min_steps: int
-    is_better: Callable[[float, float], bool]
-    relation: str
-
-    def __call__(self, eval_dir: str | os.PathLike[str]) -> bool:
-        for step, value in _history(eval_dir, self.metric, self.min_steps):
-            if self.is_better(value, self.threshold):
-                _log.info(
-                    'At step %s, metric "%s" has value %s which is %s the configured threshold (%s) for early '
-                    "stopping.",
-                    *(step, self.metric, value, self.relation, self.threshold),
-                )
-                return True
-        return False
-
-
-@dataclass(frozen=True)
-class _Patience:
-    """Condition that a metric has not improved for some steps."""
-
-    metric: str
-    max_steps: int
-    min_steps: int
-    is_better: Callable[[float, float], bool]
-    change: str
-
-    def __call__(self, eval_dir: str | os.PathLike[str]) -> bool:
-        best: tuple[int, float] | None = None
-        for step, value in _history(eval_dir, self.metric, self.min_steps):
-            if best is None or self.is_better(value, best[1]):
-                best = (step, value)
-            if step - best[0] >= self.max_steps:
-                _log.info(
-                    'No %s in metric "%s" for %s steps, which is greater than or equal to max steps (%s) configured '
-                    "for early stopping.",
-                    *(self.change, self.metric, step - best[0], self.max_steps),
-                )
-                return True
-        return False
+def _has_stalled(
+    metric: str,
+    max_steps: int,
+    min_steps: int,
+    is_better: Callable[[float, float], bool],
+    change: str,
+    eval_dir: str | os.PathLike[str],
+) -> bool:
+    """Returns whether a metric has not improved for some steps."""
+    best: tuple[int, float] | None = None
+    for step, value in _history(eval_dir, metric, min_steps):
+        if best is None or is_better(value, best[1]):
+            best = (step, value)
+        # By steps of evaluations, not of the training: without new evaluations it goes on, as in TensorFlow.
+        if step - best[0] >= max_steps:
+            _log.info(
+                'No %s in metric "%s" for %s steps, which is greater than or equal to max steps (%s) configured for '
+                "early stopping.",
+                *(change, metric, step - best[0], max_steps),
+            )
+            return True
+    return False
 
 
 def _make_hook(
@@ -311,6 +310,7 @@ def _make_hook(
 def _history(eval_dir: str | os.PathLike[str], metric: str, min_steps: int) -> Iterator[tuple[int, float]]:
     """Yields the steps of evaluations, from `min_steps` on, and the metric there."""
     evaluated = {step: metrics for step, metrics in read_eval_metrics(eval_dir).items() if step >= min_steps}
+    # An evaluation may lack it, such as one of another name in the same directory; all of them may not.
     if evaluated and not any(metric in metrics for metrics in evaluated.values()):
         names = sorted({name for metrics in evaluated.values() for name in metrics})
         raise ArgumentError(

@@ -1,8 +1,9 @@
-"""Estimator."""
+"""Estimator: the public class, and what its methods do before the work begins."""
 
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import os
 import tempfile
@@ -15,13 +16,12 @@ from lockstep import checkpoint
 from lockstep._engine.runtime import local_training
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError, CheckpointError
-from lockstep.estimator import _checks, _logs, _requests
-from lockstep.estimator._core import EstimatorCore
+from lockstep.estimator._arguments import call_model_fn, check_hooks, check_listeners, check_model_fn, check_step_count
+from lockstep.estimator._core import EstimatorCore, log_only_on
 from lockstep.estimator._estimator_spec import EstimatorSpec
 from lockstep.estimator._evaluation.evaluate import evaluate, evaluate_in_memory
-from lockstep.estimator._export.saving import export_checkpoint
-from lockstep.estimator._inspection import call_model_fn, check_model_fn
-from lockstep.estimator._prediction import Prediction, examples_of
+from lockstep.estimator._export.saved_model import export_checkpoint
+from lockstep.estimator._prediction import examples_of, predict_batches
 from lockstep.estimator._run_config import RunConfig
 from lockstep.estimator._training import Training, TrainRequest
 from lockstep.estimator._types import Hook, Session
@@ -62,12 +62,19 @@ class Estimator:
         params: Mapping[str, Any] | None = None,
         warm_start_from: WarmStartSettings | str | os.PathLike[str] | None = None,
     ) -> None:
-        _logs.show()
-        _check_not_overridden(self)
+        _show_logs()
+        # Subclasses supply a model_fn and nothing else, so that all of them train alike; TensorFlow's rule.
+        public = {name for name in vars(Estimator) if not name.startswith("_")}
+        for owner in itertools.takewhile(lambda kind: kind is not Estimator, type(self).__mro__):
+            if overridden := sorted(public & set(vars(owner))):
+                raise ArgumentError(
+                    f"Subclasses of Estimator cannot override members of Estimator. Received: {type(self).__name__}, "
+                    f"which does override {', '.join(overridden)}. Pass a model_fn of your own instead."
+                )
         complete = _config_with(config, model_dir)
         check_model_fn(model_fn, params)
         self._core = EstimatorCore(model_fn, complete, params or {}, _warm_start_settings(warm_start_from))
-        with _logs.only_on(complete.is_chief or complete.task_type == "evaluator"):
+        with log_only_on(complete.is_chief or complete.task_type == "evaluator"):
             _log.info("Using config: %s", complete)
 
     @property
@@ -121,19 +128,29 @@ class Estimator:
         Source: tf.estimator.Estimator.train.
         """
         core = self._core
-        _requests.check_trainer(core.config)
-        _requests.check_steps(steps, max_steps)
-        replicas, is_distributed = core.replicas_of(core.config.train_distribute)
+        config = core.config
+        if config.task_type in ("evaluator", "ps"):
+            raise ArgumentError(
+                "Train has been called wrong configuration. Please use `tf.estimator.train_and_evaluate` which calls "
+                f"proper API according to given configuration. Received: task {config.task_type} {config.task_id}, "
+                "which does not train."
+            )
+        if steps is not None and max_steps is not None:
+            raise ArgumentError("Can not provide both steps and max_steps. Received: both. Give one of them.")
+        check_step_count(steps, "steps")
+        check_step_count(max_steps, "max_steps")
+        replicas, is_distributed = core.replicas_of(config.train_distribute)
         if not is_distributed:
             remedy = "Give it RunConfig(train_distribute=strategy)."
             local_training.warn(f"The Estimator of {core.model_dir!r}", remedy)
         runtime = replicas.runtime
-        with runtime.depending_on_others("Estimator.train"), _logs.only_on(runtime.is_chief):
+        with runtime.collective_region("Estimator.train"), log_only_on(runtime.is_chief):
+            # Before the input_fn is called, as in TensorFlow: a job that is started again at its end reads no data.
             if core.is_trained(runtime, max_steps):
                 _log.info("Skipping training since max_steps has already saved.")
                 return self
-            listeners = _requests.check_listeners(saving_listeners)
-            request = TrainRequest(input_fn, _checks.hooks(hooks, "hooks"), steps, max_steps, listeners)
+            listeners = check_listeners(saving_listeners)
+            request = TrainRequest(input_fn, check_hooks(hooks), steps, max_steps, listeners)
             with core.cache_programs():
                 Training(core, request, replicas, is_distributed).run()
         return self
@@ -164,8 +181,8 @@ class Estimator:
 
         Source: tf.estimator.Estimator.evaluate.
         """
-        _requests.check_steps(steps, None)
-        strategy, checked = self._core.config.eval_distribute, _checks.hooks(hooks, "hooks")
+        check_step_count(steps, "steps")
+        strategy, checked = self._core.config.eval_distribute, check_hooks(hooks)
         return evaluate(self._core, strategy, input_fn, steps, checked, checkpoint_path, self.eval_dir(name))
 
     def predict(
@@ -193,14 +210,14 @@ class Estimator:
 
         Source: tf.estimator.Estimator.predict.
         """
+        # A generator, as in TensorFlow: nothing is read before the first prediction is asked for.
         path = checkpoint_path or self.latest_checkpoint()
         if path is None:
             _log.info(
                 "Could not find trained model in model_dir: %s, running initialization to predict.", self.model_dir
             )
         keys = [predict_keys] if isinstance(predict_keys, str) else predict_keys
-        prediction = Prediction(self._core, input_fn, keys, _checks.hooks(hooks, "hooks"))
-        batches = prediction.run(lambda job: self._core.values(job, path))
+        batches = predict_batches(self._core, input_fn, keys, check_hooks(hooks), path)
         yield from examples_of(batches) if yield_single_examples else batches
 
     def export_saved_model(
@@ -234,8 +251,8 @@ class Estimator:
 
         Source: tf.estimator.Estimator.export_saved_model.
         """
-        given = {experimental_mode: serving_input_receiver_fn}
-        return export_checkpoint(self._core, export_dir_base, given, assets_extra, as_text, checkpoint_path)
+        receiver_fns = {experimental_mode: serving_input_receiver_fn}
+        return export_checkpoint(self._core, export_dir_base, receiver_fns, assets_extra, as_text, checkpoint_path)
 
     export_savedmodel = export_saved_model
 
@@ -284,6 +301,7 @@ class Estimator:
 
     def eval_dir(self, name: str | None = None) -> str:
         """Returns the directory of an evaluation's event files."""
+        # TensorFlow's names: early stopping and BestExporter look for event files there.
         return os.path.join(self.model_dir, "eval" if not name else f"eval_{name}")
 
     def _evaluate_in_memory(
@@ -295,9 +313,7 @@ class Estimator:
         name: str | None,
     ) -> dict[str, Any]:
         """Evaluates the variables of a training under way, on this process' first device."""
-        return evaluate_in_memory(
-            self._core, session, input_fn, steps, _checks.hooks(hooks, "hooks"), self.eval_dir(name)
-        )
+        return evaluate_in_memory(self._core, session, input_fn, steps, check_hooks(hooks), self.eval_dir(name))
 
     def _require_checkpoint(self) -> str:
         path = self.latest_checkpoint()
@@ -321,12 +337,14 @@ def _config_with(config: RunConfig | None, model_dir: str | os.PathLike[str] | N
         _log.info("Using default config.")
         config = RunConfig()
     given = None if model_dir is None else os.fspath(model_dir)
+    # TensorFlow's rule: twice the same is fine.
     if given is not None and config.model_dir is not None and given != config.model_dir:
         raise ArgumentError(
             "model_dir are set both in constructor and RunConfig, but with different values. In constructor: "
             f"{given!r}, in RunConfig: {config.model_dir!r}. Give it once."
         )
     if given is None and config.model_dir is None:
+        # As in TensorFlow, with the same warning: checkpoints there are lost with the machine's temporary files.
         given = tempfile.mkdtemp()
         _log.warning("Using temporary folder as model directory: %s", given)
     return config if given is None else config.replace(model_dir=given)
@@ -343,14 +361,13 @@ def _warm_start_settings(given: object) -> WarmStartSettings | None:
     )
 
 
-def _check_not_overridden(estimator: Estimator) -> None:
-    """Subclasses supply a model_fn and nothing else, so that all of them train alike."""
-    public = {name for name in vars(Estimator) if not name.startswith("_")}
-    for owner in type(estimator).__mro__:
-        if owner is Estimator:
-            return
-        if overridden := sorted(public & set(vars(owner))):
-            raise ArgumentError(
-                f"Subclasses of Estimator cannot override members of Estimator. Received: {type(estimator).__name__}, "
-                f"which does override {', '.join(overridden)}. Pass a model_fn of your own instead."
-            )
+def _show_logs() -> None:
+    """Shows messages from INFO up on standard error, as TensorFlow does, unless the program decides on that itself."""
+    # A program with its own handlers would see each message twice.
+    if _log.hasHandlers():
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s:%(name)s:%(message)s"))
+    _log.addHandler(handler)
+    if _log.level == logging.NOTSET:
+        _log.setLevel(logging.INFO)

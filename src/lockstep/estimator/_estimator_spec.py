@@ -1,8 +1,8 @@
-"""EstimatorSpec: the result of a model_fn."""
+"""EstimatorSpec, the result of a model_fn, and Scaffold, its additions to the start of training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -10,16 +10,89 @@ import keras
 import numpy as np
 
 from lockstep._text import Words, is_text
-from lockstep._types import Metric, PyTree, Tensor
-from lockstep.errors import ArgumentError
-from lockstep.estimator import _checks
+from lockstep._types import PyTree, Tensor
+from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.estimator._arguments import check_hooks
 from lockstep.estimator._mode_keys import MODES, ModeKeys
 from lockstep.estimator._model_fn.records import GroupOp, MetricOp, group
-from lockstep.estimator._scaffold import Scaffold
 
+# tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY.
 DEFAULT_SIGNATURE = "serving_default"
 # Names that evaluate() gives results of its own.
 _RESERVED = ("loss", "global_step")
+
+
+_ADVICE = {
+    "saver": "RunConfig says which checkpoints are kept, WarmStartSettings where values come from.",
+    "summary_op": "All summaries of the model_fn are written; leave it out.",
+    "init_op": "Variables have their value from the start; use init_fn, or WarmStartSettings.",
+    "local_init_op": "Tables and local variables are ready from the start; use init_fn for what is left.",
+}
+_DEFAULT_ADVICE = "Variables are ready when training begins; use init_fn for what else is to happen."
+
+
+class Scaffold:
+    """A model_fn's additions to the start of training.
+
+    Args:
+        init_op: Must be `None`, or something that does nothing, such as tf.compat.v1.global_variables_initializer().
+        init_feed_dict: Must be `None`.
+        init_fn: A function of this object and the session, called once the variables have their first values, unless
+            those come from a checkpoint.
+        ready_op: See `init_op`.
+        ready_for_local_init_op: See `init_op`.
+        local_init_op: See `init_op`.
+        summary_op: See `init_op`: all summaries are written.
+        saver: Must be `None`: `RunConfig` decides which checkpoints are kept.
+        copy_from_scaffold: A Scaffold whose `init_fn` is used without `init_fn`.
+        local_init_feed_dict: Must be `None`.
+
+    Raises:
+        UnsupportedError: For arguments that concern a graph.
+        ArgumentError: If `init_fn` is no function, or `copy_from_scaffold` no Scaffold.
+
+    Source: tf.compat.v1.train.Scaffold.
+    """
+
+    def __init__(
+        self,
+        init_op: object | None = None,
+        init_feed_dict: object | None = None,
+        init_fn: Callable[[Scaffold, Any], Any] | None = None,
+        ready_op: object | None = None,
+        ready_for_local_init_op: object | None = None,
+        local_init_op: object | None = None,
+        summary_op: PyTree | None = None,
+        saver: object | None = None,
+        copy_from_scaffold: Scaffold | None = None,
+        local_init_feed_dict: object | None = None,
+    ) -> None:
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "init_fn", "__class__")}
+        for name, value in arguments.items():
+            # Programs of TensorFlow pass tf.compat.v1.global_variables_initializer() and the like, which are () here.
+            does_nothing = value is None or (isinstance(value, tuple) and not value)
+            if name != "copy_from_scaffold" and not does_nothing:
+                raise UnsupportedError(
+                    f"Scaffold.{name} must be None: there is no graph that it could act on. Received: {value!r}. "
+                    f"{_ADVICE.get(name, _DEFAULT_ADVICE)}"
+                )
+        if init_fn is not None and not callable(init_fn):
+            raise ArgumentError(
+                f"init_fn must be a function of the scaffold and the session, or None. Received: {init_fn!r}."
+            )
+        if init_fn is None and copy_from_scaffold is not None:
+            if not isinstance(copy_from_scaffold, Scaffold):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ArgumentError(
+                    f"copy_from_scaffold must be a Scaffold, or None. Received: {copy_from_scaffold!r}."
+                )
+            init_fn = copy_from_scaffold._init_fn
+        self._init_fn = init_fn
+
+    @property
+    def init_fn(self) -> Callable[[Any], Any] | None:
+        """Returns the function of the session, or `None`."""
+        function = self._init_fn
+        return None if function is None else lambda session: function(self, session)
 
 
 class _EstimatorSpec(NamedTuple):
@@ -79,20 +152,35 @@ class EstimatorSpec(_EstimatorSpec):
         """Checks and makes one."""
         if mode not in MODES:
             raise ArgumentError(f"mode must be the one that the model_fn was called with. Received: {mode!r}.")
-        checked = _predictions(predictions, mode)
+        checked, checked_loss = _check_predictions(predictions, mode), _check_loss(loss, mode)
+        if train_op is None and mode == ModeKeys.TRAIN:
+            raise ArgumentError(
+                "Missing train_op: training needs one. Pass what optimizer.minimize(loss) returns as train_op= to "
+                "EstimatorSpec."
+            )
+        if scaffold is not None and not isinstance(scaffold, Scaffold):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArgumentError(
+                f"scaffold must be a tf.compat.v1.train.Scaffold, or None. Received: {scaffold!r}. Example: "
+                "Scaffold(init_fn=lambda scaffold, session: None)"
+            )
+        # TensorFlow checks export outputs in prediction only: heads compute them there alone.
+        if mode == ModeKeys.PREDICT:
+            from lockstep.estimator._export.outputs import export_outputs_of
+
+            export_outputs = export_outputs_of(export_outputs, checked)
         return super().__new__(
             cls,
             mode=mode,
             predictions=checked,
-            loss=_loss(loss, mode),
-            train_op=_train_op(train_op, mode),
-            eval_metric_ops=_metrics(eval_metric_ops, mode),
-            export_outputs=_export_outputs(export_outputs, checked, mode),
-            training_chief_hooks=_checks.hooks(training_chief_hooks, "training_chief_hooks"),
-            training_hooks=_checks.hooks(training_hooks, "training_hooks"),
-            scaffold=_scaffold(scaffold),
-            evaluation_hooks=_checks.hooks(evaluation_hooks, "evaluation_hooks"),
-            prediction_hooks=_checks.hooks(prediction_hooks, "prediction_hooks"),
+            loss=checked_loss,
+            train_op=None if train_op is None else group(train_op),
+            eval_metric_ops=_check_metrics(eval_metric_ops, mode),
+            export_outputs=export_outputs,  # pyright: ignore[reportArgumentType]
+            training_chief_hooks=check_hooks(training_chief_hooks, "training_chief_hooks"),
+            training_hooks=check_hooks(training_hooks, "training_hooks"),
+            scaffold=Scaffold() if scaffold is None else scaffold,
+            evaluation_hooks=check_hooks(evaluation_hooks, "evaluation_hooks"),
+            prediction_hooks=check_hooks(prediction_hooks, "prediction_hooks"),
         )
 
     def _replace(self, **kwargs: Any) -> EstimatorSpec:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -107,45 +195,36 @@ class EstimatorSpec(_EstimatorSpec):
                 f"An EstimatorSpec of mode {self.mode!r} has {', '.join(self._fields)}, and keeps its mode. Received: "
                 f"{kwargs!r}."
             )
+        # Checked again, unlike a NamedTuple's own.
         return EstimatorSpec(**{**self._asdict(), **kwargs})
 
 
-def _loss(loss: Tensor, mode: str) -> Any:
+def _check_loss(loss: Tensor, mode: str) -> Any:
     if loss is None:
         if mode != ModeKeys.PREDICT:
             raise ArgumentError(f"Missing loss: mode {mode!r} needs one. Pass loss= to EstimatorSpec.")
         return None
-    array = _tensor(loss, "loss")
+    array = _check_tensor(loss, "loss")
     if array.size != 1:
         raise ArgumentError(
             f"Loss must be scalar. Received: shape {tuple(array.shape)}. Take tf.reduce_mean of it, or divide its sum "
             "by the size of the batch."
         )
+    # TensorFlow takes (1,), too; hooks and averages expect a scalar.
     return array.reshape(()) if array.shape else array
 
 
-def _train_op(train_op: object, mode: str) -> GroupOp | None:
-    if train_op is not None:
-        return group(train_op)
-    if mode == ModeKeys.TRAIN:
-        raise ArgumentError(
-            "Missing train_op: training needs one. Pass what optimizer.minimize(loss) returns as train_op= to "
-            "EstimatorSpec."
-        )
-    return None
-
-
-def _predictions(predictions: PyTree, mode: str) -> Any:
+def _check_predictions(predictions: PyTree, mode: str) -> Any:
     if predictions is None:
         if mode == ModeKeys.PREDICT:
             raise ArgumentError("Missing predictions: pass a tensor or a dict of tensors to EstimatorSpec.")
         return {}
     if isinstance(predictions, Mapping):
-        return {key: _tensor(value, f"predictions[{key!r}]") for key, value in predictions.items()}
-    return _tensor(predictions, "predictions")
+        return {key: _check_tensor(value, f"predictions[{key!r}]") for key, value in predictions.items()}
+    return _check_tensor(predictions, "predictions")
 
 
-def _tensor(value: Tensor, name: str) -> Any:
+def _check_tensor(value: Tensor, name: str) -> Any:
     if isinstance(value, keras.Variable):
         return value.value
     if isinstance(value, (jax.Array, np.ndarray, np.generic, Words)) or is_text(value):
@@ -156,50 +235,27 @@ def _tensor(value: Tensor, name: str) -> Any:
     )
 
 
-def _metrics(metrics: Any, mode: str) -> dict[str, Any]:
+def _check_metrics(metrics: Any, mode: str) -> dict[str, Any]:
     if metrics is None:
         return {}
     if not isinstance(metrics, Mapping):
         raise ArgumentError(f"eval_metric_ops must be a dict of metrics by name, or None. Received: {metrics!r}.")
     for name, metric in metrics.items():
-        _check_metric(name, metric)
+        if not isinstance(name, str):
+            raise ArgumentError(f"eval_metric_ops must have strings as names. Received: {name!r}.")
+        if not isinstance(metric, (keras.metrics.Metric, MetricOp)):
+            if not isinstance(metric, tuple) or len(metric) != 2:
+                raise ArgumentError(
+                    f"eval_metric_ops[{name!r}] must be a result of lockstep.estimator.metrics, a "
+                    f"keras.metrics.Metric, or a pair (value, update). Received: {metric!r}. Example: "
+                    "tf.compat.v1.metrics.accuracy(labels, predictions)"
+                )
+            for position, value in enumerate(metric):
+                _check_tensor(value, f"eval_metric_ops[{name!r}][{position}]")
+        # Heads make the same metrics in training, where these names are free, as in TensorFlow.
         if name in _RESERVED and mode == ModeKeys.EVAL:
             raise ArgumentError(
                 f"evaluate() has results named {' and '.join(_RESERVED)} of its own. Received: a metric {name!r} in "
                 "eval_metric_ops. Give it another name."
             )
     return dict(metrics)
-
-
-def _check_metric(name: object, metric: Metric) -> None:
-    if not isinstance(name, str):
-        raise ArgumentError(f"eval_metric_ops must have strings as names. Received: {name!r}.")
-    if isinstance(metric, (keras.metrics.Metric, MetricOp)):
-        return
-    if not isinstance(metric, tuple) or len(metric) != 2:
-        raise ArgumentError(
-            f"eval_metric_ops[{name!r}] must be a result of lockstep.estimator.metrics, a keras.metrics.Metric, or a "
-            f"pair (value, update). Received: {metric!r}. Example: tf.compat.v1.metrics.accuracy(labels, predictions)"
-        )
-    for position, value in enumerate(metric):
-        _tensor(value, f"eval_metric_ops[{name!r}][{position}]")
-
-
-def _export_outputs(outputs: Any, predictions: PyTree, mode: str) -> dict[str, Any] | None:
-    """Checks export outputs in prediction only, as TensorFlow does."""
-    if mode != ModeKeys.PREDICT:
-        return outputs
-    from lockstep.estimator._export.outputs import export_outputs_of
-
-    return export_outputs_of(outputs, predictions)
-
-
-def _scaffold(scaffold: object) -> Scaffold:
-    if scaffold is None:
-        return Scaffold()
-    if not isinstance(scaffold, Scaffold):
-        raise ArgumentError(
-            f"scaffold must be a tf.compat.v1.train.Scaffold, or None. Received: {scaffold!r}. Example: "
-            "Scaffold(init_fn=lambda scaffold, session: None)"
-        )
-    return scaffold

@@ -71,7 +71,10 @@ def _model_fn(model: Model, names: dict[str, str], export_outputs: Mapping[str, 
 
     def model_fn(features: PyTree, labels: PyTree, mode: str) -> EstimatorSpec:
         this = _model_of_call(model, compiled)
-        inputs = _inputs(this, features)
+        inputs = features
+        # A single feature fits a model of one input under any name, as dicts from input_fns have names of their own.
+        if isinstance(features, dict) and len(features) == 1 and len(getattr(this, "inputs", None) or [0]) == 1:
+            inputs = next(iter(features.values()))
         outputs = this(inputs, training=mode == ModeKeys.TRAIN)
         predictions = _predictions(this, outputs)
         if mode == ModeKeys.PREDICT:
@@ -79,6 +82,7 @@ def _model_fn(model: Model, names: dict[str, str], export_outputs: Mapping[str, 
         with _fresh_loss_averages(this):
             loss = this.compute_loss(x=inputs, y=labels, y_pred=outputs, training=mode == ModeKeys.TRAIN)
         if mode == ModeKeys.TRAIN:
+            # The optimizer's rule is used, with slots of the Estimator's.
             train_op = minimize(loss, model.optimizer, var_list=this.trainable_variables)
             return EstimatorSpec(mode, predictions=predictions, loss=loss, train_op=train_op)
         metrics = _metrics(compiled, this, labels, outputs, names)
@@ -89,6 +93,7 @@ def _model_fn(model: Model, names: dict[str, str], export_outputs: Mapping[str, 
 
 def _model_of_call(model: Model, compiled: dict[str, Any]) -> Any:
     """Returns the model itself if it is built, else this call's copy, whose variables the call creates."""
+    # Its weights are the first values: the scope registers variables from outside with the values that they have.
     if model.built and model.weights:
         return model
     try:
@@ -102,30 +107,22 @@ def _model_of_call(model: Model, compiled: dict[str, Any]) -> Any:
     return fresh
 
 
-def _inputs(model: Model, features: PyTree) -> Any:
-    """Returns the model's inputs; a single feature fits a model of one input, under any name."""
-    if isinstance(features, dict) and len(features) == 1 and len(getattr(model, "inputs", None) or [0]) == 1:
-        return next(iter(features.values()))
-    return features
-
-
 def _predictions(model: Model, outputs: PyTree) -> dict[str, Any]:
+    """Returns the outputs by the names of their layers, as TensorFlow does; a subclass of Model has none."""
     if isinstance(outputs, dict):
         return outputs
     flat = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-    return dict(zip(_output_names(model, len(flat)), flat, strict=True))
-
-
-def _output_names(model: Model, count: int) -> list[str]:
-    """Returns the names of the layers of the outputs, as TensorFlow does; a subclass of Model has none."""
     if isinstance(model, keras.Sequential):
-        return [model.layers[-1].name]
-    return getattr(model, "output_names", None) or [f"output_{i}" for i in range(1, count + 1)]
+        names = [model.layers[-1].name]
+    else:
+        names = getattr(model, "output_names", None) or [f"output_{i}" for i in range(1, len(flat) + 1)]
+    return dict(zip(names, flat, strict=True))
 
 
 @contextlib.contextmanager
 def _fresh_loss_averages(model: Model) -> Generator[None]:
     """Gives Keras new averages of the outputs' losses, within the context: they belong to this call."""
+    # The model's own are variables from outside, which would become ones of the model_fn and lie in checkpoints.
     original = model._compile_loss
     if original is not None:
         names = original.output_names
@@ -140,18 +137,19 @@ def _metrics(
     compiled: dict[str, Any], model: Model, labels: PyTree, outputs: PyTree, names: dict[str, str]
 ) -> dict[str, Any]:
     """Returns new copies of the compiled metrics, whose counts belong to this evaluation."""
+    # Deserialized anew: those of the model were compiled with variables of its own.
     metric_lists = [
         keras.saving.deserialize_keras_object(compiled.get(kind)) for kind in ("metrics", "weighted_metrics")
     ]
     if not any(metric_lists):
         return {}
-    metrics = CompileMetrics(*metric_lists, output_names=getattr(model, "output_names", None))
+    metrics: Any = CompileMetrics(*metric_lists, output_names=getattr(model, "output_names", None))
     metrics.update_state(labels, outputs)
-    return {names.get(name, name): metric for name, metric in _by_name(metrics).items()}
-
-
-def _by_name(metrics: PyTree) -> dict[str, Any]:
-    """Names metrics as `fit` does: with several outputs, `output_metric`."""
-    # Keras' own `metrics` drops the outputs' names, which TensorFlow's results carry.
-    lists = [one for one in [*metrics._flat_metrics, *metrics._flat_weighted_metrics] if one]
-    return {f"{one.output_name}_{m.name}" if one.output_name else str(m.name): m for one in lists for m in one.metrics}
+    # Named as `fit` names them: with several outputs, `output_metric`. Keras' own `metrics` drops the outputs' names,
+    # which TensorFlow's results carry.
+    by_name: dict[str, Any] = {}
+    for group in filter(None, [*metrics._flat_metrics, *metrics._flat_weighted_metrics]):
+        for metric in group.metrics:
+            name = f"{group.output_name}_{metric.name}" if group.output_name else str(metric.name)
+            by_name[names.get(name, name)] = metric
+    return by_name

@@ -1,8 +1,8 @@
-"""Predictions of an Estimator."""
+"""Predictions of an Estimator, on this process' first device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -13,86 +13,70 @@ from lockstep._nest import map_structure
 from lockstep._text import Words
 from lockstep._types import Array, PyTree
 from lockstep.errors import ArgumentError
-from lockstep.estimator._hook_runner import HookRunner
 from lockstep.estimator._input_fns.source import Input
-from lockstep.estimator._session import AloneSignals, Session
+from lockstep.estimator._session import AloneSignals, HookRunner, Session
 from lockstep.estimator._state import VariableState
 from lockstep.estimator._types import InputFn
 
 if TYPE_CHECKING:
-    from lockstep.estimator._compiled_model_fn import CompiledModelFn
     from lockstep.estimator._core import EstimatorCore
 
 
-class Prediction:
-    """One call of `predict`, on this process' first device.
+def predict_batches(
+    core: EstimatorCore, input_fn: InputFn, wanted: Sequence[str] | None, hooks: Sequence[Any], path: str | None
+) -> Iterator[Any]:
+    """Yields the predictions of one batch after another; see `Estimator.predict`."""
+    replicas = core.first_device_replicas()
+    input = Input(input_fn, "infer", replicas, False, core.params, core.config)
+    compiled = core.compile("infer", replicas, input)
+    keys = _select_keys(compiled.spec.predictions, wanted)
+    hooks = [*hooks, *(compiled.spec.prediction_hooks or ())]
+    for hook in hooks:
+        hook.begin()
+    compiled.request_outputs(hooks)
+    state = VariableState(compiled.program, core.first_values(compiled, path))
+    session = Session(compiled, state, state.global_step, True, AloneSignals())
+    runner = HookRunner(hooks, session, True, lambda outputs: None)
+    runner.create()
+    feed = Feed(input.source, compiled.program, replicas.runtime, None, at_most=True)
+    # Not the engine's loop, which runs ahead of its caller: a batch is computed when the program asks for it, so an
+    # endless input_fn does, as in TensorFlow.
+    with feed.epoch(state.shapes()) as batches:
+        for number, batch in enumerate(batches):
+            runner.before(number, 1)
+            outputs, after = compiled.program.run(state.take(), batch)
+            state.give(after)
+            stops = runner.after(number, outputs)
+            predictions = _on_host(outputs.last["predictions"])
+            yield predictions if keys is None else {key: predictions[key] for key in keys}
+            if stops:
+                break
+    runner.end()
 
-    Args:
-        core: The estimator's core.
-        input_fn: The input function.
-        keys: Keys to return of a dict of predictions; `None` for all.
-        hooks: The caller's hooks.
-    """
 
-    def __init__(
-        self, core: EstimatorCore, input_fn: InputFn, keys: Sequence[str] | None, hooks: Sequence[Any]
-    ) -> None:
-        self._core = core
-        self._keys = keys
-        self._hooks = list(hooks)
-        self._replicas = core.first_device_replicas()
-        self._input = Input(input_fn, "infer", self._replicas, False, core.params, core.config)
-
-    def run(self, first_values: Callable[[CompiledModelFn], Mapping[str, np.ndarray]]) -> Iterator[Any]:
-        """Yields the predictions of one batch after another."""
-        compiled = self._core.compile("infer", self._replicas, self._input)
-        keys = self._select_keys(compiled.spec.predictions)
-        hooks = [*self._hooks, *(compiled.spec.prediction_hooks or ())]
-        for hook in hooks:
-            hook.begin()
-        compiled.request_outputs(hooks)
-        state = VariableState(compiled.program, first_values(compiled))
-        session = Session(compiled, state, state.global_step, True, AloneSignals())
-        runner = HookRunner(hooks, session, True, lambda outputs: None)
-        runner.create()
-        feed = Feed(self._input.source, compiled.program, self._replicas.runtime, None, at_most=True)
-        with feed.epoch(state.shapes()) as batches:
-            for number, batch in enumerate(batches):
-                runner.before(number, 1)
-                outputs, after = compiled.program.run(state.take(), batch)
-                state.give(after)
-                stops = runner.after(number, outputs)
-                yield _select(_on_host(outputs.last["predictions"]), keys)
-                if stops:
-                    break
-        runner.end()
-
-    def _select_keys(self, predictions: PyTree) -> list[str] | None:
-        if not self._keys:
-            return None
-        if not isinstance(predictions, dict):
-            raise ArgumentError(
-                "predict_keys argument is not valid in case of non-dict predictions. Received: "
-                f"predict_keys={list(self._keys)}. Leave it out, or have the model_fn predict a dict."
-            )
-        chosen = [key for key in predictions if key in self._keys]
-        if not chosen:
-            raise ArgumentError(
-                f"Expected to run at least one output from {list(predictions)}. Received: predict_keys="
-                f"{list(self._keys)}."
-            )
-        return chosen
+def _select_keys(predictions: PyTree, wanted: Sequence[str] | None) -> list[str] | None:
+    """Returns the predictions to return, in their order; `None` for all."""
+    if not wanted:
+        return None
+    if not isinstance(predictions, dict):
+        raise ArgumentError(
+            "predict_keys argument is not valid in case of non-dict predictions. Received: "
+            f"predict_keys={list(wanted)}. Leave it out, or have the model_fn predict a dict."
+        )
+    # TensorFlow's rule: keys that are not predicted are left out, as long as one is.
+    keys = [key for key in predictions if key in wanted]
+    if not keys:
+        raise ArgumentError(
+            f"Expected to run at least one output from {list(predictions)}. Received: predict_keys={list(wanted)}."
+        )
+    return keys
 
 
 def _on_host(predictions: PyTree) -> Any:
-    def one(leaf: Array) -> Any:
+    def to_host(leaf: Array) -> Any:
         return leaf.on_host() if isinstance(leaf, Words) else np.asarray(leaf)
 
-    return map_structure(one, predictions, is_leaf=lambda leaf: isinstance(leaf, Words))
-
-
-def _select(predictions: PyTree, keys: list[str] | None) -> Any:
-    return predictions if keys is None else {key: predictions[key] for key in keys}
+    return map_structure(to_host, predictions, is_leaf=lambda leaf: isinstance(leaf, Words))
 
 
 def examples_of(batches: Iterator[Any]) -> Iterator[Any]:
@@ -103,6 +87,7 @@ def examples_of(batches: Iterator[Any]) -> Iterator[Any]:
     """
     for batch in batches:
         leaves = jax.tree.leaves(batch)
+        # A value without rows, such as a scalar, fits no example.
         lengths = {np.shape(leaf)[:1] for leaf in leaves}
         if len(lengths) != 1 or lengths == {()}:
             raise ArgumentError(

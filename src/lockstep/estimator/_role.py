@@ -25,6 +25,7 @@ from lockstep.cluster_resolver.internal import (
 
 _CHIEF_EXAMPLE = '{"chief": ["host0:2222"], "worker": ["host1:2222", "host2:2222"]}'
 _TASK_EXAMPLE = '"task": {"type": "worker", "index": 0}'
+# TensorFlow calls int() on an index. At most 9 digits: no cluster is larger, and int() of a long text is slow.
 _INTEGER = re.compile(r"\s*[+-]?[0-9]{1,9}\s*")
 
 
@@ -46,12 +47,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Environment:
-    """The environment's description of the cluster.
-
-    Attributes:
-        config: The contents of TF_CONFIG.
-        launcher: The resolver of the launcher's variables where TF_CONFIG is not set; `None` for a process alone.
-    """
+    """The environment's description of the cluster: TF_CONFIG, or where it is not set the launcher's variables."""
 
     config: TFConfig
     launcher: ClusterResolver | None = None
@@ -67,16 +63,12 @@ def read_environment() -> Environment:
 
 
 def role_of(environment: Environment, resolver: ClusterResolver | None = None, in_strategy: bool = False) -> Role:
-    """Returns the role of this process.
+    """Returns the role of this process; raises `ClusterSpecError` if a rule that `RunConfig` documents is broken.
 
-    Args:
-        environment: The environment variables that describe the cluster, unless `resolver` does.
-        resolver: The training strategy's resolver, which takes precedence unless it is empty.
-        in_strategy: Whether a strategy trains, so that worker 0 may be the chief.
-
-    Raises:
-        ClusterSpecError: A rule that `RunConfig` documents is broken.
+    The training strategy's resolver takes precedence over the environment, unless it is empty.
     """
+    # TensorFlow fills the fields from an empty TF_CONFIG where a strategy is given, so that each task takes itself for
+    # the chief, until its coordinator sets them.
     config = environment.config
     cluster = resolver.cluster_spec() if resolver else ClusterSpec({})
     own = resolver.task if resolver and cluster else None
@@ -88,7 +80,19 @@ def role_of(environment: Environment, resolver: ClusterResolver | None = None, i
         return _alone(config)
     task = own or _task(config, cluster, in_strategy)
     if task.type == "evaluator":
-        return _evaluator(config, task)
+        # An evaluator is not part of the cluster that trains: TensorFlow empties the cluster, too.
+        return Role(
+            cluster_spec=ClusterSpec({}),
+            task_type=task.type,
+            task_id=task.index,
+            is_chief=False,
+            num_worker_replicas=0,
+            evaluation_master=config.text("eval_session_master") or "",
+            service=_service(config),
+        )
+    # TensorFlow's precedence: the name in TF_CONFIG, then "" in a cluster of one task, then the task's address.
+    named = config.text("session_master")
+    address = None if len(cluster.tasks) == 1 else known_address(cluster, task)
     return Role(
         cluster_spec=cluster,
         task_type=task.type,
@@ -97,20 +101,7 @@ def role_of(environment: Environment, resolver: ClusterResolver | None = None, i
         num_worker_replicas=len(training_tasks(cluster)),
         num_ps_replicas=cluster.num_tasks("ps") if "ps" in cluster.jobs else 0,
         global_id_in_cluster=_global_id(cluster, task),
-        master=_master(config, cluster, task),
-        service=_service(config),
-    )
-
-
-def _evaluator(config: TFConfig, task: Task) -> Role:
-    """Returns the role of an evaluator, which is not part of the cluster that trains."""
-    return Role(
-        cluster_spec=ClusterSpec({}),
-        task_type=task.type,
-        task_id=task.index,
-        is_chief=False,
-        num_worker_replicas=0,
-        evaluation_master=config.text("eval_session_master") or "",
+        master=f"grpc://{address}" if named is None and address is not None else named or "",
         service=_service(config),
     )
 
@@ -138,6 +129,7 @@ def _alone(config: TFConfig) -> Role:
 
 def _check_chief(name: str, cluster: ClusterSpec, in_strategy: bool) -> str:
     """Returns the job of the chief; raises `ClusterSpecError` if there is none and no strategy that does without."""
+    # TensorFlow has two rules: RunConfig demands a chief, and strategies take worker 0 for it where there is none.
     chief = "master" if "master" in cluster.jobs else "chief"
     if chief not in cluster.jobs and not in_strategy:
         rule = 'must have one "chief" where no strategy trains: give it one, or pass train_distribute to RunConfig'
@@ -151,17 +143,15 @@ def _task(config: TFConfig, cluster: ClusterSpec, in_strategy: bool) -> Task:
     task_type, task_id = (task.item(key, _values(task).get(key, MISSING)) for key in ("type", "index"))
     job = check_job(task_type)
     if job == "evaluator":
-        return Task(job, check_index(_evaluator_index(task_type, task_id, chief)))
+        if chief == "master":
+            rule = 'must not be "evaluator" in a cluster with a "master", which evaluates'
+            raise task_type.error(rule, _CHIEF_EXAMPLE)
+        # Any index from 0 up: evaluators are not listed in the cluster.
+        return Task(job, check_index(_index(task_id)))
     if job not in cluster.jobs:
         rule = f'must be one of the jobs of the cluster, {listed(cluster.jobs)}; or "evaluator"'
         raise task_type.error(rule, f'{task_type.name} = "{cluster.jobs[0]}"')
     return Task(job, check_index_in(dict.fromkeys(cluster.task_indices(job)), job, _index(task_id)))
-
-
-def _evaluator_index(task_type: Field, task_id: Field, chief: str) -> Field:
-    if chief == "master":
-        raise task_type.error('must not be "evaluator" in a cluster with a "master", which evaluates', _CHIEF_EXAMPLE)
-    return _index(task_id)
 
 
 def _members(config: TFConfig) -> Field:
@@ -184,16 +174,9 @@ def _index(field: Field) -> Field:
 
 def _global_id(cluster: ClusterSpec, task: Task) -> int:
     """Returns the global id: chief first, then the other jobs in alphabetical order, and `ps` last."""
+    # TensorFlow's _get_global_id_in_cluster.
     jobs = sorted(cluster.jobs, key=lambda job: (job not in ("chief", "master"), job == "ps", job))
     return sum(len(cluster.job_tasks(job)) for job in jobs[: jobs.index(task.type)]) + task.index
-
-
-def _master(config: TFConfig, cluster: ClusterSpec, task: Task) -> str:
-    named = config.text("session_master")
-    if named is not None:
-        return named
-    address = None if len(cluster.tasks) == 1 else known_address(cluster, task)
-    return "" if address is None else f"grpc://{address}"
 
 
 def _service(config: TFConfig) -> Mapping[str, object] | None:

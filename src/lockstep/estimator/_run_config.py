@@ -42,6 +42,7 @@ REPLACEABLE = (
 
 _OF_THE_ROLE = tuple(field.name for field in fields(Role))
 _STRATEGIES = ("train_distribute", "eval_distribute")
+# TensorFlow's default.
 _DEFAULT_SECS = 600
 _BOTH = (
     "Checkpoints are saved by steps or by seconds. Received: save_checkpoints_steps={} and save_checkpoints_secs={}. "
@@ -192,12 +193,18 @@ class RunConfig:
     ) -> None:
         # Before any other local: all arguments by name, as `replace` takes them.
         values = {name: value for name, value in locals().items() if name in REPLACEABLE}
+        # Once: `replace` must give the same role, whatever the program does to the environment meanwhile.
         self._environment = read_environment()
         config = self._environment.config
         if config.values:
             _log.info("TF_CONFIG environment variable: %s", config.values)
-        values["model_dir"] = _model_dir(config, _path(model_dir))
-        values.update(_cadence(save_checkpoints_steps, save_checkpoints_secs))
+        values["model_dir"] = _check_model_dir(config, _path(model_dir))
+        # TensorFlow's default is seconds, and giving steps alone replaces it.
+        steps, secs = save_checkpoints_steps, save_checkpoints_secs
+        if steps is _DEFAULT and secs is _DEFAULT:
+            secs = _DEFAULT_SECS
+        values["save_checkpoints_steps"] = None if steps is _DEFAULT else steps
+        values["save_checkpoints_secs"] = None if secs is _DEFAULT else secs
         self._set_fields(values)
 
     def replace(self, **kwargs: Any) -> RunConfig:
@@ -217,18 +224,22 @@ class RunConfig:
                     f"Replacing {key} is not supported. Allowed properties are {list(REPLACEABLE)}. The others follow "
                     "from TF_CONFIG: set it before the RunConfig is made."
                 )
+        # One cadence supersedes the other, as in TensorFlow; both together are refused below.
+        superseded: dict[str, Any] = {}
+        if kwargs.get("save_checkpoints_steps") is not None:
+            superseded = {"save_checkpoints_secs": None}
+        elif kwargs.get("save_checkpoints_secs") is not None:
+            superseded = {"save_checkpoints_steps": None}
         new = copy.copy(self)
-        new._set_fields({**self._explicit_arguments(kwargs), **_superseded_cadence(kwargs), **kwargs})
-        return new
-
-    def _explicit_arguments(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the explicit arguments, without strategies that `experimental_distribute` supplies."""
         values = {name: getattr(self, name) for name in REPLACEABLE}
         joint = self.experimental_distribute or DistributeConfig()
-        dropped = [name for name in _STRATEGIES if getattr(joint, name) is not None and name not in kwargs]
-        return {**values, **dict.fromkeys(dropped)}
+        # Strategies that `experimental_distribute` supplies are not arguments: they would be refused as given twice.
+        supplied = [name for name in _STRATEGIES if getattr(joint, name) is not None and name not in kwargs]
+        new._set_fields({**values, **dict.fromkeys(supplied), **superseded, **kwargs})
+        return new
 
     def _set_fields(self, arguments: dict[str, Any]) -> None:
+        """Checks the arguments and sets the fields, those of the role included: a strategy may bring a cluster."""
         values = {name: _check(name, arguments[name]) for name in REPLACEABLE}
         if values["save_checkpoints_steps"] is not None and values["save_checkpoints_secs"] is not None:
             raise ArgumentError(_BOTH.format(values["save_checkpoints_steps"], values["save_checkpoints_secs"]))
@@ -253,6 +264,7 @@ class RunConfig:
         return f"{type(self).__name__}({self})"
 
     def __str__(self) -> str:
+        # TensorFlow logs vars(config), whose names have underscores.
         return str({f"_{name}": getattr(self, name) for name in (*REPLACEABLE, *_OF_THE_ROLE)})
 
 
@@ -264,71 +276,56 @@ def _merge_strategies(values: dict[str, Any]) -> dict[str, Any]:
             "remote_cluster must be None: each task of a cluster runs the program. Received: "
             f"{joint.remote_cluster!r}. Set TF_CONFIG in each process."
         )
-    joined: dict[str, Any] = {}
+    strategies: dict[str, Any] = {}
     for name in _STRATEGIES:
-        own, other = values[name], _check(name, getattr(joint, name))
-        if own is not None and other is not None:
+        argument, other = values[name], _check(name, getattr(joint, name))
+        if argument is not None and other is not None:
             raise ArgumentError(f"Either {name} or experimental_distribute.{name} can be set. Received both.")
-        joined[name] = own if other is None else other
-    return joined
-
-
-def _cadence(steps: object, secs: object) -> dict[str, Any]:
-    """Returns the checkpoint cadence of a constructor's arguments."""
-    if steps is _DEFAULT and secs is _DEFAULT:
-        steps, secs = None, _DEFAULT_SECS
-    return {
-        "save_checkpoints_steps": None if steps is _DEFAULT else steps,
-        "save_checkpoints_secs": None if secs is _DEFAULT else secs,
-    }
-
-
-def _superseded_cadence(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the cadence argument that a new one supersedes."""
-    if kwargs.get("save_checkpoints_steps") is not None:
-        return {"save_checkpoints_secs": None}
-    return {} if kwargs.get("save_checkpoints_secs") is None else {"save_checkpoints_steps": None}
+        strategies[name] = argument if other is None else other
+    return strategies
 
 
 def _path(value: object) -> Any:
     return os.fsdecode(value) if isinstance(value, (os.PathLike, bytes)) else value
 
 
-def _model_dir(config: TFConfig, own: str | None) -> str | None:
+def _check_model_dir(config: TFConfig, argument: str | None) -> str | None:
+    """Returns the directory in TF_CONFIG, else the argument; raises `ArgumentError` if they differ."""
     named = config.text("model_dir")
     if named is None:
-        return own
-    if not named or (own and own != named):
+        return argument
+    if not named or (argument and argument != named):
         raise ArgumentError(
             "model_dir must be a path, and the same in RunConfig and in TF_CONFIG. Received: "
-            f'model_dir={own!r} and TF_CONFIG["model_dir"]={named!r}. Leave one of them out.'
+            f'model_dir={argument!r} and TF_CONFIG["model_dir"]={named!r}. Leave one of them out.'
         )
     _log.info("Using model_dir in TF_CONFIG: %s", named)
     return named
 
 
-def _whole(value: object) -> bool:
+def _is_whole(value: object) -> bool:
+    # True and False are integers of Python, and a mistake here.
     return isinstance(value, Integral) and value is not True and value is not False
 
 
-def _number(value: object) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, Real) and value is not True and value is not False and not math.isnan(value)
 
 
-# For each value but None: what it must be, whether it is.
+# The rule of each value but None: its description, and the check.
 _RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "model_dir": ("a path that is not empty", lambda value: isinstance(value, str) and value != ""),
-    "tf_random_seed": ("a whole number", _whole),
-    "save_summary_steps": ("a whole number from 0 up", lambda value: _whole(value) and value >= 0),
-    "save_checkpoints_steps": ("a whole number from 0 up", lambda value: _whole(value) and value >= 0),
-    "save_checkpoints_secs": ("a number from 0 up", lambda value: _number(value) and value >= 0),
-    "keep_checkpoint_max": ("a whole number from 0 up", lambda value: _whole(value) and value >= 0),
-    "keep_checkpoint_every_n_hours": ("a number above 0", lambda value: _number(value) and value > 0),
-    "log_step_count_steps": ("a whole number above 0", lambda value: _whole(value) and value > 0),
+    "tf_random_seed": ("a whole number", _is_whole),
+    "save_summary_steps": ("a whole number from 0 up", lambda value: _is_whole(value) and value >= 0),
+    "save_checkpoints_steps": ("a whole number from 0 up", lambda value: _is_whole(value) and value >= 0),
+    "save_checkpoints_secs": ("a number from 0 up", lambda value: _is_number(value) and value >= 0),
+    "keep_checkpoint_max": ("a whole number from 0 up", lambda value: _is_whole(value) and value >= 0),
+    "keep_checkpoint_every_n_hours": ("a number above 0", lambda value: _is_number(value) and value > 0),
+    "log_step_count_steps": ("a whole number above 0", lambda value: _is_whole(value) and value > 0),
     "train_distribute": ("a lockstep.distribute.Strategy", lambda value: isinstance(value, Strategy)),
     "eval_distribute": ("a lockstep.distribute.Strategy", lambda value: isinstance(value, Strategy)),
     "experimental_distribute": ("a DistributeConfig", lambda value: isinstance(value, DistributeConfig)),
-    "session_creation_timeout_secs": ("a number above 0", lambda value: _number(value) and value > 0),
+    "session_creation_timeout_secs": ("a number above 0", lambda value: _is_number(value) and value > 0),
     "checkpoint_save_graph_def": ("True or False", lambda value: isinstance(value, bool)),
 }
 _UNSUPPORTED: dict[str, tuple[str, Callable[[Any], bool], str]] = {
@@ -340,7 +337,7 @@ _UNSUPPORTED: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     "device_fn": ("None", lambda value: False, "Strategies place variables: pass train_distribute."),
     "experimental_max_worker_delay_secs": (
         "0",
-        lambda value: _whole(value) and value == 0,
+        lambda value: _is_whole(value) and value == 0,
         "Workers train in step, and begin together: leave it out.",
     ),
     "protocol": ('"grpc"', lambda value: value == "grpc", "Strategies choose how tasks talk: CommunicationOptions."),

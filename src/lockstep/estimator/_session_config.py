@@ -7,7 +7,7 @@ import os
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from lockstep._engine.runtime import gpus
+from lockstep._engine.runtime import local_devices
 from lockstep.errors import ArgumentError, UnsupportedError
 
 _CORES = (
@@ -21,12 +21,9 @@ _COMPILER = "XLA optimises by itself; set XLA_FLAGS in the environment to change
 
 
 class _Settings:
-    """Attributes of fixed names, each of which can be set to some values.
+    """Attributes of fixed names, each of which can be set to some values."""
 
-    A subclass lists, for each name, the value from the start, the others that are allowed, and what to do instead of
-    the rest.
-    """
-
+    # For each name the default, the other values that are allowed, and what to do instead of the rest.
     _RULES: ClassVar[dict[str, tuple[Any, tuple[Any, ...], str]]]
 
     def __init__(self, **settings: object) -> None:
@@ -87,8 +84,21 @@ class GPUOptions(_Settings):
     def __setattr__(self, name: str, value: object) -> None:
         """Checks a setting."""
         super().__setattr__(name, value)
-        if name == "allow_growth" and value:
-            _let_memory_grow()
+        if name != "allow_growth" or not value:
+            return
+        # Imported late: a configuration alone does not need JAX.
+        import jax
+        from jax._src import xla_bridge
+
+        # JAX reads the variable once, when it makes its backends.
+        if not xla_bridge.backends_are_initialized():
+            os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+        elif jax.default_backend() == "gpu" and os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE") != "false":
+            logging.getLogger("lockstep").warning(
+                "GPUOptions.allow_growth came too late: JAX has taken the memory. Set "
+                "XLA_PYTHON_CLIENT_PREALLOCATE=false in the environment, or make the options above everything that "
+                "computes."
+            )
 
 
 class ConfigProto(_Settings):
@@ -124,7 +134,8 @@ class ConfigProto(_Settings):
 
     def __setattr__(self, name: str, value: object) -> None:
         """Checks a setting."""
-        if name == "device_count" and value == {"GPU": 0} and not gpus.count():
+        # The usual way to keep TensorFlow off GPUs changes nothing where there are none.
+        if name == "device_count" and value == {"GPU": 0} and not local_devices.gpu_count():
             object.__setattr__(self, name, value)
         elif name != "gpu_options":
             super().__setattr__(name, value)
@@ -133,16 +144,3 @@ class ConfigProto(_Settings):
         else:
             example = "GPUOptions(allow_growth=True)"
             raise ArgumentError(f"gpu_options must be a GPUOptions. Received: {value!r}. Example: {example}")
-
-
-def _let_memory_grow() -> None:
-    import jax
-    from jax._src import xla_bridge
-
-    if not xla_bridge.backends_are_initialized():
-        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    elif jax.default_backend() == "gpu" and os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE") != "false":
-        logging.getLogger("lockstep").warning(
-            "GPUOptions.allow_growth came too late: JAX has taken the memory. Set XLA_PYTHON_CLIENT_PREALLOCATE=false "
-            "in the environment, or make the options above everything that computes."
-        )

@@ -16,7 +16,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from lockstep._engine.runtime.generation import generation
+from lockstep._engine.runtime.environment import attempt
 from lockstep.checkpoint.internal import remove_leftovers, replacing
 
 _DIRECTORY = ".lockstep"
@@ -28,11 +28,7 @@ Status = dict[str, Any]
 
 
 class StatusFile:
-    """A process' own status file, renewed while it is alive.
-
-    Args:
-        model_dir: The model's directory.
-        name: "trainer" or "evaluator".
+    """A process' own status file ("trainer" or "evaluator"), renewed while it is alive.
 
     Attributes:
         run: A random name of this process' run; a restarted process has another one.
@@ -42,7 +38,7 @@ class StatusFile:
     def __init__(self, model_dir: str, name: str) -> None:
         self.run = uuid.uuid4().hex
         self._path = Path(model_dir) / _DIRECTORY / f"{name}.json"
-        self._identity: Status = {"run": self.run, "run_id": _run_id(), "generation": generation()}
+        self._identity: Status = {"run": self.run, "run_id": _run_id(), "generation": attempt()}
         self._lock = threading.Lock()
         self._published: bytes | None = None
         observed = _read(self._path)
@@ -53,6 +49,7 @@ class StatusFile:
         with self._lock:
             if self._published is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
+                # Of processes that were killed while they wrote.
                 remove_leftovers(str(self._path.parent))
             # The generation tells a restarted run from the one before it under the same id.
             self._published = json.dumps({**self._identity, **status}).encode()
@@ -67,8 +64,15 @@ class StatusFile:
         ended = threading.Event()
 
         def renew() -> None:
+            # By touching the file, which works on a full disk, too; it is written again if it was removed. Nothing else
+            # can be done about other errors from a thread: the reader sees a silent writer.
             while not ended.wait(RENEWAL_SECONDS):
-                self._renew()
+                with self._lock, contextlib.suppress(OSError):
+                    try:
+                        os.utime(self._path)
+                    except FileNotFoundError:
+                        self._path.parent.mkdir(parents=True, exist_ok=True)
+                        self._write()
 
         thread = threading.Thread(target=renew, name="lockstep-status", daemon=True)
         thread.start()
@@ -77,15 +81,6 @@ class StatusFile:
         finally:
             ended.set()
             thread.join()
-
-    def _renew(self) -> None:
-        """Touches the file, which works on a full disk too; writes it again if it was removed."""
-        with self._lock, contextlib.suppress(OSError):
-            try:
-                os.utime(self._path)
-            except FileNotFoundError:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._write()
 
     def _write(self) -> None:
         assert self._published is not None
@@ -100,10 +95,6 @@ class StatusWatch:
     writer or this process has no id, it belongs to this run once the file has changed under this watch: then its writer
     is alive. A change is a new fingerprint, timed by this process' monotonic clock: clocks of two machines may differ.
 
-    Args:
-        model_dir: The model's directory.
-        name: "trainer" or "evaluator".
-
     Attributes:
         latest: The status that was read last, of any run; empty if there is none.
         first: The status at construction.
@@ -112,7 +103,7 @@ class StatusWatch:
     def __init__(self, model_dir: str, name: str) -> None:
         self._path = Path(model_dir) / _DIRECTORY / f"{name}.json"
         self._run_id = _run_id()
-        self._generation = generation()
+        self._generation = attempt()
         self._fingerprint, self.latest = _read(self._path) or (None, {})
         self._changed_at = time.monotonic()
         self._has_changed = False
@@ -127,6 +118,7 @@ class StatusWatch:
     def may_be_of_this_run(self) -> bool:
         """Returns whether neither id nor generation of the latest status names another run."""
         run_id, number = self.latest.get("run_id"), self.latest.get("generation")
+        # One without an id may be started by hand beside a launched job.
         if run_id and self._run_id and run_id != self._run_id:
             return False
         return bool(self.latest) and not (isinstance(number, int) and number < self._generation)
@@ -155,16 +147,15 @@ def _run_id() -> str | None:
 
 
 def _read(path: Path) -> tuple[Any, Status] | None:
-    """Returns a fingerprint of the file that each renewal changes, and the status in it; `None` without a file.
-
-    Opening the file makes a network file system ask its server, where `stat` may answer from a cache.
-    """
+    """Returns a fingerprint of the file that each renewal changes, and the status in it; `None` without a file."""
+    # Opening the file makes a network file system ask its server, where `stat` may answer from a cache.
     try:
         with path.open("rb") as file:
             content, about = file.read(), os.fstat(file.fileno())
     except OSError:
         return None
     try:
+        # Replaced atomically, so a file that is no JSON was written by something else.
         status = json.loads(content)
     except ValueError:
         status = None

@@ -140,12 +140,7 @@ def _check_patterns(patterns: object) -> None:
 
 
 def warm_start_values(initial: Mapping[str, Any], trainable: Iterable[str], settings: WarmStartSettings) -> _Arrays:
-    """Returns first values, some of them from a checkpoint.
-
-    Args:
-        initial: The first value of each variable, by name.
-        trainable: Which of them are trainable.
-        settings: Which are to come from where.
+    """Returns the first values of variables, by name, some of them from a checkpoint.
 
     Raises:
         ArgumentError: Settings name a variable that is not warm-started, or a value does not fit.
@@ -159,18 +154,33 @@ def warm_start_values(initial: Mapping[str, Any], trainable: Iterable[str], sett
     # TensorFlow: None warm-starts only variables with vocabulary information.
     if settings.vars_to_warm_start is None:
         names = [name for name in names if name in settings.var_name_to_vocab_info]
-    reader = _Reader(path)
+    reader: Any = load_checkpoint(path)
     values = {name: np.asarray(value) for name, value in initial.items()}
     for name in names:
-        old = reader.value(name, settings.var_name_to_prev_var_name.get(name, name))
+        old_name = settings.var_name_to_prev_var_name.get(name, name)
+        if not reader.has_tensor(old_name):
+            known = ", ".join(sorted(reader.get_variable_to_shape_map()))
+            raise DataNotFoundError(
+                f"{name} cannot be warm-started: the checkpoint {path} has no {old_name}. It has {known}. Give "
+                "its name there in var_name_to_prev_var_name, or leave the variable out of vars_to_warm_start."
+            )
+        array, initial_value = np.asarray(reader.get_tensor(old_name)), values[name]
         vocabularies = settings.var_name_to_vocab_info.get(name)
-        rows = old if vocabularies is None else _remap_rows(name, old, values[name], vocabularies)
-        values[name] = _check_shape(name, rows, values[name])
+        if vocabularies is not None:
+            array = _remap_rows(name, array, initial_value, vocabularies)
+        if array.shape != initial_value.shape:
+            raise ArgumentError(
+                f"{name} cannot be warm-started: it has shape {initial_value.shape}, and {array.shape} in the "
+                "checkpoint. If its vocabulary changed, describe it in var_name_to_vocab_info; else leave it out of "
+                "vars_to_warm_start."
+            )
+        values[name] = array.astype(initial_value.dtype, copy=False)
     _log.info("Warm-started %d variables.", len(names))
     return values
 
 
 def _select_names(names: list[str], trainable: set[str], patterns: str | Sequence[str] | None) -> list[str]:
+    """Returns the names of the variables to warm-start, by TensorFlow's rule: a list is for all variables."""
     if patterns is None or isinstance(patterns, str):
         _log.info("Warm-starting variables only in TRAINABLE_VARIABLES.")
         return _matching_names([name for name in names if name in trainable], patterns or "")
@@ -187,6 +197,7 @@ def _matching_names(names: list[str], pattern: str) -> list[str]:
 
 
 def _check_used(setting: str, given: Mapping[str, Any], names: list[str]) -> None:
+    # TensorFlow raises an error as well: a misspelled name would silently train from new values.
     unused = [name for name in given if name not in names]
     if unused:
         raise ArgumentError(
@@ -195,70 +206,47 @@ def _check_used(setting: str, given: Mapping[str, Any], names: list[str]) -> Non
         )
 
 
-class _Reader:
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._reader: Any = load_checkpoint(path)
-
-    def value(self, name: str, old_name: str) -> np.ndarray[Any, Any]:
-        if not self._reader.has_tensor(old_name):
-            known = ", ".join(sorted(self._reader.get_variable_to_shape_map()))
-            raise DataNotFoundError(
-                f"{name} cannot be warm-started: the checkpoint {self._path} has no {old_name}. It has {known}. Give "
-                "its name there in var_name_to_prev_var_name, or leave the variable out of vars_to_warm_start."
-            )
-        return np.asarray(self._reader.get_tensor(old_name))
-
-
-def _check_shape(name: str, array: np.ndarray[Any, Any], initial: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    if array.shape != initial.shape:
-        raise ArgumentError(
-            f"{name} cannot be warm-started: it has shape {initial.shape}, and {array.shape} in the checkpoint. If its "
-            "vocabulary changed, describe it in var_name_to_vocab_info; else leave it out of vars_to_warm_start."
-        )
-    return array.astype(initial.dtype, copy=False)
-
-
 def _remap_rows(
     name: str, old: np.ndarray[Any, Any], initial: np.ndarray[Any, Any], info: VocabInfo
 ) -> np.ndarray[Any, Any]:
     """Returns the old rows of words in the new vocabulary, and the backup initializer's for new words."""
     old_words = _words(name, info.old_vocab, None if info.old_vocab_size < 0 else info.old_vocab_size)
     new_words = _words(name, info.new_vocab, info.new_vocab_size)
-    if info.axis >= initial.ndim or _but(old.shape, info.axis) != _but(initial.shape, info.axis):
-        raise _misfit(name, f"the variable has shape {initial.shape}, and {old.shape} in the checkpoint")
+    if info.axis >= initial.ndim or _without_axis(old.shape, info.axis) != _without_axis(initial.shape, info.axis):
+        raise _misfit_error(name, f"the variable has shape {initial.shape}, and {old.shape} in the checkpoint")
     if initial.shape[info.axis] != len(new_words) + info.num_oov_buckets:
         buckets = f"{len(new_words)} words and {info.num_oov_buckets} buckets for unknown ones"
-        raise _misfit(name, f"there are {buckets}, and the variable has shape {initial.shape}")
+        raise _misfit_error(name, f"there are {buckets}, and the variable has shape {initial.shape}")
     if old.shape[info.axis] < len(old_words):
-        raise _misfit(name, f"the old vocabulary has {len(old_words)} words, and the checkpoint shape {old.shape}")
-    places = {word: place for place, word in enumerate(old_words)}
-    kept = [(new, places[word]) for new, word in enumerate(new_words) if word in places]
-    result = _backup(info, initial)
+        raise _misfit_error(
+            name, f"the old vocabulary has {len(old_words)} words, and the checkpoint shape {old.shape}"
+        )
+    indices = {word: index for index, word in enumerate(old_words)}
+    kept = [(new, indices[word]) for new, word in enumerate(new_words) if word in indices]
+    if info.backup_initializer is None:
+        result = np.zeros(initial.shape, initial.dtype)
+    else:
+        result = np.array(info.backup_initializer(initial.shape, dtype=initial.dtype.name), initial.dtype)
     if kept:
         target, source = (np.array(column) for column in zip(*kept, strict=True))
+        # Words along axis 0 in both: views, so that this writes into the result.
         np.moveaxis(result, info.axis, 0)[target] = np.moveaxis(old, info.axis, 0)[source]
     return result
 
 
-def _but(shape: tuple[int, ...], axis: int) -> tuple[int, ...] | None:
+def _without_axis(shape: tuple[int, ...], axis: int) -> tuple[int, ...] | None:
     """Returns a shape without one axis; `None` for a shape without axes."""
     return (*shape[:axis], *shape[axis + 1 :]) if axis < len(shape) else None
 
 
-def _misfit(name: str, what: str) -> ArgumentError:
-    return ArgumentError(f"{name} cannot be warm-started by its VocabInfo: {what}. Correct axis or sizes there.")
-
-
-def _backup(info: VocabInfo, initial: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    if info.backup_initializer is None:
-        return np.zeros(initial.shape, initial.dtype)
-    return np.array(info.backup_initializer(initial.shape, dtype=initial.dtype.name), initial.dtype)
+def _misfit_error(name: str, difference: str) -> ArgumentError:
+    return ArgumentError(f"{name} cannot be warm-started by its VocabInfo: {difference}. Correct axis or sizes there.")
 
 
 def _words(name: str, vocabulary: str | os.PathLike[str], size: int | None) -> list[bytes]:
     """Returns the first `size` words of a vocabulary, or all."""
     try:
+        # Bytes: TensorFlow does not decode them, and files need not be UTF-8.
         words = Path(os.fsdecode(vocabulary)).read_bytes().splitlines()
     except OSError as error:
         raise DataNotFoundError(
@@ -266,7 +254,8 @@ def _words(name: str, vocabulary: str | os.PathLike[str], size: int | None) -> l
         ) from error
     selected = words if size is None else words[:size]
     if size is not None and len(selected) < size:
-        raise _misfit(name, f"it speaks of {size} words, and {vocabulary} has {len(words)}")
+        raise _misfit_error(name, f"it speaks of {size} words, and {vocabulary} has {len(words)}")
+    # Which of its rows were meant would be a guess.
     if len(set(selected)) < len(selected):
-        raise _misfit(name, f"{vocabulary} has a word twice")
+        raise _misfit_error(name, f"{vocabulary} has a word twice")
     return selected

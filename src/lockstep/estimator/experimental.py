@@ -11,7 +11,7 @@ from lockstep.estimator._early_stopping import stop_if_higher_hook as stop_if_hi
 from lockstep.estimator._early_stopping import stop_if_lower_hook as stop_if_lower_hook
 from lockstep.estimator._early_stopping import stop_if_no_decrease_hook as stop_if_no_decrease_hook
 from lockstep.estimator._early_stopping import stop_if_no_increase_hook as stop_if_no_increase_hook
-from lockstep.estimator._evaluation.in_memory import InMemoryEvaluatorHook as InMemoryEvaluatorHook
+from lockstep.estimator._evaluation.evaluate import InMemoryEvaluatorHook as InMemoryEvaluatorHook
 from lockstep.estimator._export import build_raw_supervised_input_receiver_fn as build_raw_supervised_input_receiver_fn
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.estimator._input_fns.numpy_input import numpy_input_fn as numpy_input_fn
-from lockstep.estimator._input_fns.pandas_input import pandas_input_fn as pandas_input_fn
+from lockstep.estimator._input_fns.arrays import numpy_input_fn as numpy_input_fn
+from lockstep.estimator._input_fns.arrays import pandas_input_fn as pandas_input_fn
 
 __all__ = ["numpy_input_fn", "pandas_input_fn"]

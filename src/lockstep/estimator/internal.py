@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstep.estimator._export.placeholders import placeholder as placeholder
-from lockstep.estimator._input_fns.returned import OneShotIterator as OneShotIterator
+from lockstep.estimator._input_fns.source import OneShotIterator as OneShotIterator
 from lockstep.estimator._model_fn.records import SummaryOp as SummaryOp
 from lockstep.estimator._model_fn.records import TrainOp as TrainOp
 from lockstep.estimator._model_fn.records import group as group

@@ -15,38 +15,35 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._types import Array, DType
 from lockstep.errors import ArgumentError
 
 _Array = np.ndarray[Any, np.dtype[Any]]
+# Types that numpy does not know are of kind "V" and one or two bytes: float8 and bfloat16.
 _BITS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
 
 
 def as_variables(variables: Mapping[str, Any]) -> dict[str, _Array]:
-    """Returns variables as programs take them: with 64 bits only where JAX is set to them.
-
-    Raises:
-        ArgumentError: If one is no array of numbers.
-    """
-    return {name: _as_variable(name, value) for name, value in variables.items()}
-
-
-def _as_variable(name: str, value: Any) -> _Array:
-    array = np.asarray(value)
-    if array.dtype.kind in "OSUMm" or "int4" in array.dtype.name or "int2" in array.dtype.name:
-        raise ArgumentError(
-            f"A variable of an export is an array of numbers of whole bytes. Received: {name!r} of type {array.dtype}. "
-            "Keep text in a vocabulary or in a file of assets, and cast numbers of less than a byte."
-        )
-    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+    """Returns variables as programs take them; raises `ArgumentError` if one is no array of numbers."""
+    arrays = {name: np.asarray(value) for name, value in variables.items()}
+    for name, array in arrays.items():
+        if array.dtype.kind in "OSUMm" or "int4" in array.dtype.name or "int2" in array.dtype.name:
+            raise ArgumentError(
+                "A variable of an export is an array of numbers of whole bytes. Received: "
+                f"{name!r} of type {array.dtype}. Keep text in a vocabulary or in a file of assets, and cast numbers "
+                "of less than a byte."
+            )
+    # With 64 bits only where JAX is set to them: a program would narrow them anyway.
+    return {n: a.astype(jax.dtypes.canonicalize_dtype(a.dtype), copy=False) for n, a in arrays.items()}
 
 
-def stored_dtype(dtype: Any) -> np.dtype[Any]:
+def stored_dtype(dtype: DType) -> np.dtype[Any]:
     """Returns the type in which values of a type are kept."""
     dtype = np.dtype(dtype)
     return _BITS[dtype.itemsize] if dtype.kind == "V" else dtype
 
 
-def meaning(stored: Any, dtype: str) -> Any:
+def from_stored(stored: Array, dtype: str) -> Any:
     """Returns the values that stored ones mean, inside of a program."""
     return stored if stored.dtype.name == dtype else jax.lax.bitcast_convert_type(stored, jnp.dtype(dtype))
 
@@ -56,28 +53,14 @@ def write(file: IO[bytes], arrays: Mapping[str, _Array]) -> None:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, _bits(array), allow_pickle=False)
-
-
-def _bits(array: _Array) -> _Array:
-    # A view keeps the shape of an array of no dimensions, which ascontiguousarray does not.
-    return np.array(array, order="C", copy=None).view(stored_dtype(array.dtype))
+                # A view keeps the shape of an array of no dimensions, which ascontiguousarray does not.
+                bits = np.array(array, order="C", copy=None).view(stored_dtype(array.dtype))
+                np.lib.format.write_array(member, bits, allow_pickle=False)
 
 
 def read(data: bytes, looks: Mapping[str, tuple[tuple[int, ...], Any]]) -> dict[str, _Array]:
-    """Reads what `write` has written.
-
-    Args:
-        data: The bytes of the file.
-        looks: The shape and the type of the values of each array, by name.
-
-    Returns:
-        Stored values by name; they cannot be changed.
-
-    Raises:
-        ValueError: If it is not that.
-        Exception: Whatever Python's reader of zip files raises about bytes that are none.
-    """
+    """Reads arrays of the given shapes and types, by name; raises any exception about bytes that are something else."""
+    # The arrays are views of `data`, and so cannot be changed.
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = {info.filename: info for info in archive.infolist()}
         for name in members.keys() ^ {f"{name}.npy" for name in looks}:
@@ -91,8 +74,8 @@ def read(data: bytes, looks: Mapping[str, tuple[tuple[int, ...], Any]]) -> dict[
         return {name: _values(name, archive.read(f"{name}.npy"), *look) for name, look in looks.items()}
 
 
-def _values(name: str, data: bytes, shape: tuple[int, ...], dtype: Any) -> _Array:
-    # What the header says is compared, before memory is taken for it.
+def _values(name: str, data: bytes, shape: tuple[int, ...], dtype: DType) -> _Array:
+    # What the header says is compared, before memory is taken for it: 100 bytes can announce an array of any size.
     stream = io.BytesIO(data)
     version = np.lib.format.read_magic(stream)
     found = np.lib.format.read_array_header_1_0(stream) if version == (1, 0) else None

@@ -26,11 +26,8 @@ def create(directory: str | os.PathLike[str], fill: Callable[[Path], Any]) -> st
     """Creates a directory that others see only when it is complete.
 
     Args:
-        directory: Its path.
+        directory: Its path, which is returned.
         fill: Writes into the directory it is given.
-
-    Returns:
-        Its path.
 
     Raises:
         ArgumentError: If there is something at that path.
@@ -42,9 +39,9 @@ def create(directory: str | os.PathLike[str], fill: Callable[[Path], Any]) -> st
             f"An export needs a directory of its own. Received: {final}, which exists. Give a new one; and where "
             "several workers run the program, export on one of them: if strategy.is_chief."
         )
-    with naming(str(final)), _unfinished(final.parent) as made:
+    with naming(str(final)), _temporary_directory(final.parent) as made:
         fill(made)
-        _to_disk(made)
+        _flush_to_disk(made)
         made.rename(final)
     return str(final)
 
@@ -52,25 +49,22 @@ def create(directory: str | os.PathLike[str], fill: Callable[[Path], Any]) -> st
 def create_version(base: str | os.PathLike[str], fill: Callable[[Path], Any]) -> str:
     """Creates a directory whose name is the time, in seconds since 1970, that others see only when it is complete.
 
-    No name is given twice, and each is larger than those before.
-
-    Args:
-        base: Where.
-        fill: Writes into the directory it is given.
-
-    Returns:
-        Its path.
-
-    Raises:
-        CheckpointError: If it cannot be written.
-
-    Source: what tf.estimator.Estimator.export_saved_model names its directories; it waits for the next second if a name
-    is taken.
+    No name is given twice, and each is larger than those before. Returns its path; `fill` writes into the directory it
+    is given. Raises `CheckpointError` if it cannot be written.
     """
-    with naming(f"An export in {base}"), _unfinished(Path(base)) as made:
+    # As tf.estimator.Estimator.export_saved_model names its directories; TensorFlow's waits for the next second if a
+    # name is taken.
+    with naming(f"An export in {base}"), _temporary_directory(Path(base)) as made:
         fill(made)
-        _to_disk(made)
-        return str(_renamed_to_version(made, Path(base)))
+        _flush_to_disk(made)
+        newest = max((int(path.name) for path in versions(base)), default=0)
+        # Another process may take a name between the look and the renaming; then the next second is as good.
+        stamp = max(int(time.time()), newest + 1 if newest < 9_999_999_999 else 0)
+        while True:
+            final = Path(base) / f"{stamp:010}"
+            with contextlib.suppress(FileExistsError):
+                return str(_rename(made, final))
+            stamp += 1
 
 
 def versions(base: str | os.PathLike[str]) -> list[Path]:
@@ -81,26 +75,13 @@ def versions(base: str | os.PathLike[str]) -> list[Path]:
 
 
 def remove(directory: Path) -> None:
-    """Removes a directory; others see it whole or not at all.
-
-    Raises:
-        OSError: If it is gone already, or cannot be removed.
-    """
-    with _unfinished(directory.parent) as made:
+    """Removes a directory, which others see whole or not at all; raises `OSError` if it is gone already."""
+    # Renamed first: rmtree alone would leave half an export under its name for a while.
+    with _temporary_directory(directory.parent) as made:
         directory.rename(made / directory.name)
 
 
-def _renamed_to_version(made: Path, base: Path) -> Path:
-    newest = max((int(path.name) for path in versions(base)), default=0)
-    stamp = max(int(time.time()), newest + 1 if newest < 9_999_999_999 else 0)
-    while True:
-        final = base / f"{stamp:010}"
-        with contextlib.suppress(FileExistsError):
-            return _renamed(made, final)
-        stamp += 1
-
-
-def _renamed(made: Path, final: Path) -> Path:
+def _rename(made: Path, final: Path) -> Path:
     """Renames; unlike the system, never over an empty directory."""
     if final.exists():
         raise FileExistsError(final)
@@ -114,11 +95,11 @@ def _renamed(made: Path, final: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _unfinished(parent: Path) -> Generator[Path]:
+def _temporary_directory(parent: Path) -> Generator[Path]:
     """Makes a directory that is locked while it is being written, and removed unless it is renamed."""
     parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(parent)
-    made, lock = _locked(parent)
+    made, lock = _make_locked(parent)
     try:
         yield made
     finally:
@@ -126,31 +107,29 @@ def _unfinished(parent: Path) -> Generator[Path]:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def _locked(parent: Path) -> tuple[Path, int]:
+def _make_locked(parent: Path) -> tuple[Path, int]:
     while True:
         made = parent / f"{_UNFINISHED}{uuid.uuid4().hex}"
         made.mkdir()
         # Until it is locked, another process may take it for abandoned.
         with contextlib.suppress(FileNotFoundError):
             lock = os.open(made, os.O_RDONLY)
-            if _is_ours(lock) and made.exists():
+            is_locked = True
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                # Somebody is removing it.
+                is_locked = False
+            except OSError:
+                # The file system has no locks, so nobody else has one either.
+                pass
+            if is_locked and made.exists():
                 return made, lock
             os.close(lock)
 
 
-def _is_ours(lock: int) -> bool:
-    """Locks a directory; where the file system has no locks, nobody else has it either."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:  # Somebody is removing it.
-        return False
-    except OSError:
-        return True
-    return True
-
-
 def _remove_abandoned(parent: Path) -> None:
-    """Removes what processes have left that were killed while they wrote."""
+    """Removes directories of processes that were killed while they wrote: the system gives up a dead one's lock."""
     for path in parent.glob(f"{_UNFINISHED}*"):
         with contextlib.suppress(OSError):
             lock = os.open(path, os.O_RDONLY)
@@ -161,17 +140,17 @@ def _remove_abandoned(parent: Path) -> None:
                 os.close(lock)
 
 
-def _to_disk(directory: Path) -> None:
+def _flush_to_disk(directory: Path) -> None:
     """Waits until files are on the disk, so that a name never stands for half of them after a power failure."""
     for root, _, names in os.walk(directory):
         for name in names:
-            _sync(os.path.join(root, name))
+            _fsync(os.path.join(root, name))
         # Some file systems cannot do it for directories, or need not.
         with contextlib.suppress(OSError):
-            _sync(root)
+            _fsync(root)
 
 
-def _sync(path: str) -> None:
+def _fsync(path: str) -> None:
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

@@ -51,6 +51,7 @@ class VocabularyIds:
 
     def to_json(self) -> dict[str, Any]:
         """Returns what it is made of."""
+        # Words need not be UTF-8: other bytes become lone surrogates, which JSON keeps as escapes.
         words = [word.decode("utf-8", "surrogateescape") for word in self._words]
         return {"kind": "vocabulary", "words": words, "default": self._default}
 
@@ -62,11 +63,7 @@ def vocabulary_from_json(document: Mapping[str, Any]) -> VocabularyIds:
 
 
 def as_json(function: Any) -> dict[str, Any]:
-    """Returns a function as JSON.
-
-    Raises:
-        UnsupportedError: If it cannot be made again from JSON.
-    """
+    """Returns a function as JSON; raises `UnsupportedError` if it cannot be made again from that."""
     to_json = getattr(function, "to_json", None)
     document = to_json() if callable(to_json) else None
     if not isinstance(document, dict) or document.get("kind") not in _KINDS:
@@ -75,18 +72,16 @@ def as_json(function: Any) -> dict[str, Any]:
             f"the host. Received: {function!r}. Use a column of lockstep.estimator.feature_column (vocabulary list, "
             "hash bucket) or lockstep.saved_model.VocabularyIds, or let callers give the numbers."
         )
+    # Through text, so that it holds nothing but what comes back from a file.
     return json.loads(json.dumps(document))
 
 
 def from_json(document: Mapping[str, Any]) -> HostFunction:
-    """Returns the function that some JSON came of.
-
-    Raises:
-        ArgumentError: If it is of an unknown kind, or lacks something.
-    """
+    """Returns the function that some JSON came of; raises `ArgumentError` if it is unknown, or lacks something."""
     kind = document.get("kind")
     if kind not in _KINDS:
         raise ArgumentError(f"There is no function of the kind {kind!r:.60} here. It takes a newer lockstep.")
+    # Imported only now: what looks words up must not need feature columns.
     module, _, name = _KINDS[kind].partition(":")
     try:
         return getattr(importlib.import_module(module), name)(document)

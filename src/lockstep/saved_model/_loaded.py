@@ -13,31 +13,32 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 
+from lockstep._types import ArrayLike
 from lockstep.errors import ArgumentError, LockstepError, UnsupportedError
 from lockstep.saved_model import _host_functions, _names, _parsing
-from lockstep.saved_model._description import OutputInfo, ProgramInfo, SignatureInfo, TensorInfo
-from lockstep.saved_model._function import leaves
-from lockstep.saved_model._read import Files, read, unusable
-from lockstep.saved_model._tracing import lookup_path
-from lockstep.saved_model._values import as_inputs, check_ties, count_of, described, fits
+from lockstep.saved_model._description import OutputInfo, SignatureInfo, TensorInfo
+from lockstep.saved_model._function import program_infos_by_path
+from lockstep.saved_model._programs import lookup_path
+from lockstep.saved_model._read import Files, read, unusable_error
+from lockstep.saved_model._values import check_ties, count_examples, describe, fits, to_inputs
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Signature:
-    """One way to call a loaded model.
+    """A signature of a loaded model; call it.
 
     Args:
         name: Its name.
-        info: What it looks like.
+        info: Its description.
         programs: Its programs.
         variables: Returns the variables on the device.
 
     Attributes:
         name: Its name.
         method_name: TensorFlow's name for its kind.
-        inputs: What it takes, by name: shapes (`None` where any number will do) and dtypes.
-        outputs: What it returns, by name.
+        inputs: Shapes (`None` where any number will do) and dtypes of its inputs, by name.
+        outputs: The same of its outputs.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Signature:
         self.outputs: dict[str, TensorInfo] = {name: output.info for name, output in info.outputs.items()}
         self._info = info
         self._host = _Host(info)
+        # jit keeps one compiled program for each number of examples that has been seen.
         self._programs = [(p, jax.jit(programs[p.file].call)) for p in info.programs]
         self._variables = variables
 
@@ -71,17 +73,18 @@ class Signature:
             UnsupportedError: If the export has no program for this kind of device.
             InputError: If a serialised example is none, or does not hold what is described.
         """
+        # TensorFlow's signatures take names only; Keras' models, which users know better, take a value.
         if inputs is not None and not isinstance(inputs, Mapping):
             inputs = self._only_input(inputs, named)
         given = {**(inputs or {}), **named}
-        arrays = as_inputs(self.name, self.inputs, given)
-        count = count_of(self.name, self.inputs, arrays)
+        arrays = to_inputs(self.name, self.inputs, given)
+        count = count_examples(self.name, self.inputs, arrays)
         return self._outputs_of_none() if count == 0 else self._outputs_of(arrays, count)
 
-    def _only_input(self, value: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+    def _only_input(self, value: ArrayLike, named: Mapping[str, Any]) -> dict[str, Any]:
         if len(self.inputs) != 1 or named:
             raise ArgumentError(
-                f"Inputs are given by name: {described(self.inputs)}. Received: {type(value).__name__} without a name, "
+                f"Inputs are given by name: {describe(self.inputs)}. Received: {type(value).__name__} without a name, "
                 "which only the value of the one input may be. Example: "
                 f"model({next(iter(self.inputs), 'x')}=...)"
             )
@@ -91,50 +94,52 @@ class Signature:
         values = self._host.values(arrays)
         if self._info.tied:
             check_ties(self.name, self._host.infos, values)
+        # Otherwise JAX narrows 64-bit inputs, and refuses to call a program that was exported for wider ones.
         with jax.enable_x64(self._info.x64):
             program = self._program(count)
             results = program(self._variables(), self._host.program_inputs(values))
-        found = {name: np.asarray(result) for name, result in results.items()}
-        return {name: _output(name, o, found, values) for name, o in self._info.outputs.items()}
+        arrays = {name: np.asarray(result) for name, result in results.items()}
+        return {name: _output(name, o, arrays, values) for name, o in self._info.outputs.items()}
 
     def _program(self, count: int | None) -> Callable[..., Any]:
         platform = export.default_export_platform()
+        # The first that fits: one for any number, or one for a single example and one for more.
         for info, program in self._programs:
-            if info.takes(count):
-                self._check_platform(info, platform)
+            if not info.takes(count):
+                continue
+            if platform in info.platforms:
                 return program
-        raise ArgumentError(f"The signature {self.name!r} has no program for {count} examples. Export the model again.")
-
-    def _check_platform(self, info: ProgramInfo, platform: str) -> None:
-        if platform not in info.platforms:
             why = info.left_out.get(platform, "it was not asked for")
             raise UnsupportedError(
                 f"The signature {self.name!r} was exported for {', '.join(info.platforms)}. Received: a call on "
                 f"{platform} ({why}). Export it on such a machine, or set JAX_PLATFORMS={info.platforms[0]}."
             )
+        raise ArgumentError(f"The signature {self.name!r} has no program for {count} examples. Export the model again.")
 
     def _outputs_of_none(self) -> dict[str, _Array]:
+        # A symbol of jax.export stands for at least one example, so no program takes none.
         single = next((name for name, output in self._info.outputs.items() if not output.batched), None)
         if single is not None:
             raise ArgumentError(
                 f"The signature {self.name!r} needs at least one example, for its output {single!r}. Received: none."
             )
-        return {name: np.zeros((0, *(s or 0 for s in o.shape[1:])), _dtype(o)) for name, o in self.outputs.items()}
+        dtypes = {name: object if o.is_text else jnp.dtype(o.dtype) for name, o in self.outputs.items()}
+        return {name: np.zeros((0, *(s or 0 for s in o.shape[1:])), dtypes[name]) for name, o in self.outputs.items()}
 
     def __repr__(self) -> str:
-        return f"Signature({self.name!r}: {described(self.inputs)} -> {described(self.outputs)})"
+        return f"Signature({self.name!r}: {describe(self.inputs)} -> {describe(self.outputs)})"
 
 
 class _Host:
-    """What is done on the host ahead of a program.
+    """Work on the host ahead of a program: examples are parsed, and words looked up.
 
     Attributes:
-        infos: What the values look like that it starts with, by path.
+        infos: Shapes and types of the values that it starts with, by path.
     """
 
     def __init__(self, info: SignatureInfo) -> None:
         self._parse = {name: _parsing.from_json(spec) for name, spec in info.parse.items()}
-        self.infos = leaves(info.inputs, self._parse)
+        self.infos = program_infos_by_path(info.inputs, self._parse)
         self._lookups = [(k.source, _host_functions.from_json(k.function), k.dtype) for k in info.lookups]
         for source, _, _ in self._lookups:
             if source not in self.infos or not self.infos[source].is_text:
@@ -144,20 +149,22 @@ class _Host:
         """Returns all values by path: inputs, and what is in examples."""
         values = {name: array for name, array in arrays.items() if name not in self._parse}
         for name, spec in self._parse.items():
-            values.update({f"{name}/{k}": v for k, v in _parsing.parsed(arrays[name], spec).items()})
+            values.update({f"{name}/{k}": v for k, v in _parsing.parse(arrays[name], spec).items()})
         return values
 
     def program_inputs(self, values: Mapping[str, _Array]) -> dict[str, _Array]:
         """Returns what a program takes: numbers, and integers for text."""
-        numbers = {path: _narrowed(path, values[path]) for path, info in self.infos.items() if not info.is_text}
+        numbers = {path: _narrow(path, values[path]) for path, info in self.infos.items() if not info.is_text}
+        # Numbered, because a function may look the same text up in several ways.
         for number, (source, function, dtype) in enumerate(self._lookups):
             numbers[lookup_path(number, source)] = np.asarray(function(values[source])).astype(dtype)
         return numbers
 
 
-def _narrowed(path: str, array: _Array) -> _Array:
+def _narrow(path: str, array: _Array) -> _Array:
     """Returns an array as JAX takes it: with 64 bits only where programs compute with them."""
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+    # Floats are rounded, which is what a narrower program means; integers would become others.
     if dtype != array.dtype and array.dtype.kind in "iu" and not fits(array, dtype):
         raise ArgumentError(
             f"The program computes with {dtype.name}. Received in {path!r}: integers that are larger. Export the model "
@@ -166,23 +173,20 @@ def _narrowed(path: str, array: _Array) -> _Array:
     return array.astype(dtype, copy=False)
 
 
-def _output(name: str, output: OutputInfo, found: Mapping[str, _Array], values: Mapping[str, _Array]) -> _Array:
+def _output(name: str, output: OutputInfo, arrays: Mapping[str, _Array], values: Mapping[str, _Array]) -> _Array:
     if output.source is not None:
         return values[output.source]
     if output.vocabulary is None:
-        return found[name]
-    words, ids = np.empty(len(output.vocabulary), object), found[name]
+        return arrays[name]
+    words, ids = np.empty(len(output.vocabulary), object), arrays[name]
     words[:] = output.vocabulary
+    # numpy's own error would name neither the output nor the function that gave the ids.
     if ids.size and not (-len(words) <= ids.min() and ids.max() < len(words)):
         raise ArgumentError(
             f"The output {name!r} is words of a vocabulary of {len(words)}. Received from the program: positions from "
             f"{ids.min()} to {ids.max()}. Correct the ids that the model_fn gives to words(ids, vocabulary)."
         )
     return words[ids]
-
-
-def _dtype(info: TensorInfo) -> Any:
-    return object if info.is_text else jnp.dtype(info.dtype)
 
 
 class LoadedModel:
@@ -201,13 +205,16 @@ class LoadedModel:
     def __init__(self, directory: Path, files: Files, tags: tuple[str, ...]) -> None:
         self.directory = str(directory)
         self.tags = tags
-        self.variables: dict[str, _Array] = _meant(files)
-        self.assets = _assets(directory / _names.ASSETS_DIRECTORY)
+        infos = files.description.variables
+        # Views of the stored bits: bfloat16, which numpy's files do not know, is kept as integers.
+        self.variables = {name: array.view(jnp.dtype(infos[name].dtype)) for name, array in files.variables.items()}
+        assets = directory / _names.ASSETS_DIRECTORY
+        self.assets = {str(p.relative_to(assets)): str(p) for p in sorted(assets.rglob("*")) if p.is_file()}
         self._stored = files.variables
         self._on_device: dict[str, jax.Array] | None = None
         self._lock = threading.Lock()
         signatures = {n: s for n, s in files.description.signatures.items() if s.tags == tags}
-        self.signatures = {n: Signature(n, s, files.programs, self._placed) for n, s in signatures.items()}
+        self.signatures = {n: Signature(n, s, files.programs, self._on_device_once) for n, s in signatures.items()}
 
     def __call__(self, inputs: Any = None, /, **named: Any) -> dict[str, _Array]:
         """Calls the signature "serving_default", or the only one.
@@ -228,7 +235,8 @@ class LoadedModel:
             )
         return self.signatures[_names.DEFAULT_SERVING_SIGNATURE_DEF_KEY](inputs, **named)
 
-    def _placed(self) -> dict[str, jax.Array]:
+    def _on_device_once(self) -> dict[str, jax.Array]:
+        # At the first call: a model that is only looked at takes no memory of a device. Servers call from any thread.
         with self._lock:
             if self._on_device is None:
                 self._on_device = {name: jnp.asarray(array) for name, array in self._stored.items()}
@@ -259,12 +267,13 @@ def load(
     directory = Path(os.fsdecode(export_dir))
     files = read(directory, safe_mode)
     try:
-        return LoadedModel(directory, files, _chosen(files, tags))
+        return LoadedModel(directory, files, _choose_tags(files, tags))
     except LockstepError as error:
-        raise unusable(directory, str(error).removesuffix(".")) from error
+        raise unusable_error(directory, str(error).removesuffix(".")) from error
 
 
-def _chosen(files: Files, tags: str | Iterable[str] | None) -> tuple[str, ...]:
+def _choose_tags(files: Files, tags: str | Iterable[str] | None) -> tuple[str, ...]:
+    # TensorFlow wants the set of tags; an export of one part is unambiguous without.
     known = list(dict.fromkeys(signature.tags for signature in files.description.signatures.values()))
     if tags is None:
         tags = known[0] if len(known) == 1 else _names.SERVING
@@ -273,12 +282,3 @@ def _chosen(files: Files, tags: str | Iterable[str] | None) -> tuple[str, ...]:
     if chosen is None:
         raise ArgumentError(f"it has parts with the tags {known}, and none with {sorted(wanted)}")
     return chosen
-
-
-def _meant(files: Files) -> dict[str, _Array]:
-    infos = files.description.variables
-    return {name: array.view(jnp.dtype(infos[name].dtype)) for name, array in files.variables.items()}
-
-
-def _assets(directory: Path) -> dict[str, str]:
-    return {str(path.relative_to(directory)): str(path) for path in sorted(directory.rglob("*")) if path.is_file()}

@@ -1,4 +1,4 @@
-"""What callers give to a signature, checked, as arrays."""
+"""Conversion of a caller's inputs to arrays of a signature's types and shapes."""
 
 from __future__ import annotations
 
@@ -8,26 +8,19 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._types import ArrayLike, DType
 from lockstep.errors import ArgumentError
 from lockstep.saved_model._description import TensorInfo
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def as_inputs(signature: str, infos: Mapping[str, TensorInfo], given: Mapping[str, Any]) -> dict[str, _Array]:
-    """Returns what a caller gives, as arrays of the right types and shapes.
-
-    Args:
-        signature: Its name.
-        infos: What its inputs look like.
-        given: What the caller gives.
-
-    Raises:
-        ArgumentError: If it is not what the signature takes.
-    """
+def to_inputs(signature: str, infos: Mapping[str, TensorInfo], given: Mapping[str, Any]) -> dict[str, _Array]:
+    """Returns a caller's inputs as arrays; raises `ArgumentError` if the signature does not take them."""
+    # All at once, so that a caller sees everything that is missing or too much.
     if set(given) != set(infos):
         raise ArgumentError(
-            f"The signature {signature!r} takes {described(infos)}. Received: "
+            f"The signature {signature!r} takes {describe(infos)}. Received: "
             f"{', '.join(sorted(map(str, given))) or 'nothing'}. Give each of its inputs, by name."
         )
     return {
@@ -35,17 +28,13 @@ def as_inputs(signature: str, infos: Mapping[str, TensorInfo], given: Mapping[st
     }
 
 
-def described(infos: Mapping[str, TensorInfo]) -> str:
+def describe(infos: Mapping[str, TensorInfo]) -> str:
     """Returns inputs or outputs for a message."""
     return ", ".join(f"{name}: {info}" for name, info in infos.items()) or "no inputs"
 
 
-def count_of(signature: str, infos: Mapping[str, TensorInfo], arrays: Mapping[str, _Array]) -> int | None:
-    """Returns the number of examples, or `None` if the inputs have none.
-
-    Raises:
-        ArgumentError: If inputs differ in it.
-    """
+def count_examples(signature: str, infos: Mapping[str, TensorInfo], arrays: Mapping[str, _Array]) -> int | None:
+    """Returns the number of examples, `None` if the inputs have none; raises `ArgumentError` if they differ in it."""
     counts = {name: len(arrays[name]) for name, info in infos.items() if info.shape and info.shape[0] is None}
     if len(set(counts.values())) > 1:
         raise ArgumentError(
@@ -56,11 +45,7 @@ def count_of(signature: str, infos: Mapping[str, TensorInfo], arrays: Mapping[st
 
 
 def check_ties(signature: str, infos: Mapping[str, TensorInfo], arrays: Mapping[str, _Array]) -> None:
-    """Checks that open sizes at the same place of different inputs are equal.
-
-    Raises:
-        ArgumentError: If not.
-    """
+    """Raises `ArgumentError` unless open sizes at the same place of different inputs are equal."""
     met: dict[int, tuple[str, int]] = {}
     for name, info in infos.items():
         for axis in (axis for axis, size in enumerate(info.shape) if axis and size is None):
@@ -72,50 +57,48 @@ def check_ties(signature: str, infos: Mapping[str, TensorInfo], arrays: Mapping[
                 )
 
 
-def _as_input(where: str, info: TensorInfo, value: Any) -> _Array:
+def _as_input(where: str, info: TensorInfo, value: ArrayLike) -> _Array:
     array = _as_text(where, value) if info.is_text else _as_numbers(where, info.dtype, value)
     _check_shape(where, info, array.shape)
     return array
 
 
-def _as_numbers(where: str, dtype: str, value: Any) -> _Array:
+def _as_numbers(where: str, dtype: str, value: ArrayLike) -> _Array:
     array = _as_array(where, value)
     wanted = jnp.dtype(dtype)
     if array.dtype == wanted:
         return array
-    if array.dtype.kind not in "OSU" and _may_become(array, wanted, is_python=not hasattr(value, "dtype")):
+    if array.dtype.kind not in "OSU" and _is_lossless(array, wanted, is_python=not hasattr(value, "dtype")):
         return array.astype(wanted)
-    raise ArgumentError(f"{where} is of type {dtype}. Received: {_kind(array)}. Convert it: np.asarray(x, {dtype!r}).")
+    kind = "text or mixed values" if array.dtype.kind in "OSU" else array.dtype.name
+    raise ArgumentError(f"{where} is of type {dtype}. Received: {kind}. Convert it: np.asarray(x, {dtype!r}).")
 
 
-def _may_become(array: _Array, wanted: Any, is_python: bool) -> bool:
-    """Whether numbers are the same in another type; Python's numbers only have to fit into it."""
+def _is_lossless(array: _Array, wanted: DType, is_python: bool) -> bool:
+    """Returns whether numbers are the same in another type; Python's numbers only have to fit into it."""
     if np.can_cast(array.dtype, wanted, "safe"):
         return True
     if not is_python:
         return False
+    # 1.5 has no type of its own in Python, so it becomes whatever float is wanted; 1.5 is never an integer.
     if jnp.issubdtype(wanted, jnp.inexact):
         return array.dtype.kind in "iuf" or jnp.issubdtype(wanted, jnp.complexfloating)
     return array.size == 0 or (array.dtype.kind in "iu" and fits(array, wanted))
 
 
-def fits(array: _Array, wanted: Any) -> bool:
-    """Whether all integers of an array are there in another type."""
+def fits(array: _Array, wanted: DType) -> bool:
+    """Returns whether all integers of an array are there in another type."""
     return bool(np.array_equal(array.astype(wanted), array)) if wanted.kind in "iu" else False
 
 
-def _kind(array: _Array) -> str:
-    return "text or mixed values" if array.dtype.kind in "OSU" else array.dtype.name
-
-
-def _as_array(where: str, value: Any) -> _Array:
+def _as_array(where: str, value: ArrayLike) -> _Array:
     try:
         return np.asarray(value)
     except ValueError as error:
         raise ArgumentError(f"{where} is an array: all its rows have the same length. {error}.") from error
 
 
-def _as_text(where: str, value: Any) -> _Array:
+def _as_text(where: str, value: ArrayLike) -> _Array:
     # As objects, because numpy would cut zero bytes off the end of text, and turn numbers among text into text.
     array = _as_array(where, value if hasattr(value, "dtype") else np.array(value, object))
     flat = array.reshape(-1).tolist()
@@ -132,5 +115,6 @@ def _check_shape(where: str, info: TensorInfo, shape: tuple[int, ...]) -> None:
     is_right = len(shape) == len(wanted) and all(w is None or w == s for w, s in zip(wanted, shape, strict=True))
     if not is_right:
         raise ArgumentError(f"{where} is {info}. Received: shape {list(shape)}.")
+    # A symbol of jax.export stands for 1 or more, so no program takes it.
     if 0 in [s for s, w in zip(shape[1:], wanted[1:], strict=True) if w is None]:
         raise ArgumentError(f"{where} is {info}, where ? is at least 1. Received: shape {list(shape)}.")

@@ -16,7 +16,7 @@ import numpy as np
 
 import lockstep
 from lockstep.errors import ArgumentError
-from lockstep.saved_model import _arrays, _directories, _host_functions, _json, _names, _parsing
+from lockstep.saved_model import _arrays, _directories, _host_functions, _names, _parsing
 from lockstep.saved_model._description import (
     TEXT,
     Description,
@@ -26,10 +26,10 @@ from lockstep.saved_model._description import (
     ProgramInfo,
     SignatureInfo,
     TensorInfo,
+    encode,
 )
-from lockstep.saved_model._function import SignatureFunction, leaves, looks
-from lockstep.saved_model._lowering import Lowered, lowered
-from lockstep.saved_model._tracing import BATCH, Note, Traced
+from lockstep.saved_model._function import SignatureFunction, input_infos, program_infos_by_path
+from lockstep.saved_model._programs import BATCH, Lowered, Traced, lower_signature
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 Functions = Mapping[str, SignatureFunction]
@@ -45,7 +45,7 @@ def write(
     """Exports functions with their variables to a directory, which appears when it is complete.
 
     Args:
-        directory: Where; it must not exist, or be empty.
+        directory: The new directory; it must not exist, or be empty.
         functions: The signatures, by name.
         variables: Arrays, by name; functions take all of them.
         assets: Files to copy to the directory's `assets.extra`: source by name, which may be a relative path.
@@ -76,7 +76,7 @@ def write_version(
     """Exports to a new directory in `base` whose name is the time, in seconds since 1970.
 
     Args:
-        base: Where.
+        base: The directory above it.
         functions: As for `write`.
         variables: As for `write`.
         assets: As for `write`.
@@ -97,24 +97,30 @@ def write_version(
 
 
 class _Content:
-    """What goes into a directory; everything is computed before anything is written."""
+    """Content of an export directory; everything is computed before anything is written."""
 
     def __init__(
         self, functions: Functions, variables: Mapping[str, Any], assets: Mapping[str, Any] | None, as_text: bool
     ) -> None:
         if not functions:
             raise ArgumentError("An export has at least one signature. Received none.")
-        self._variables = _arrays.as_variables(_checked_names(variables, "variable"))
+        for kind, names in (("variable", variables), ("signature", functions)):
+            for name in names:
+                if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
+                    raise ArgumentError(f"The name of a {kind} is text. Received: {name!r}.")
+        self._variables = _arrays.as_variables(variables)
         self._assets = {name: Path(source) for name, source in (assets or {}).items()}
+        # Before anything is traced, which may take minutes.
         for name, source in self._assets.items():
             _check_asset(name, source)
         self._programs: dict[str, bytes] = {}
         self._made: dict[tuple[int, str], tuple[Traced, list[Lowered], tuple[ProgramInfo, ...]]] = {}
         self._as_text = as_text
-        self._signatures = {n: self._signature(n, f) for n, f in _checked_names(functions, "signature").items()}
+        self._signatures = {n: self._signature(n, f) for n, f in functions.items()}
 
     def fill(self, directory: Path) -> None:
         """Writes all files."""
+        # The description comes last; the directory appears after that, and so has all it names.
         for name, data in self._programs.items():
             _file(directory, name).write_bytes(data)
         with _file(directory, _names.VARIABLES_FILE).open("wb") as file:
@@ -128,24 +134,25 @@ class _Content:
             {name: _file_info(directory / name) for name in needed},
             {"lockstep": lockstep.__version__, "jax": jax.__version__},
         )
-        _file(directory, _names.DESCRIPTION_FILE).write_bytes(_json.encoded(description))
+        _file(directory, _names.DESCRIPTION_FILE).write_bytes(encode(description))
 
     def _signature(self, name: str, signature: SignatureFunction) -> SignatureInfo:
-        inputs = looks(signature)
-        infos = leaves(inputs, signature.parse)
-        # The same function of the same inputs under another name is the same program.
+        inputs = input_infos(signature)
+        infos = program_infos_by_path(inputs, signature.parse)
+        # The same function of the same inputs under another name is the same program: Estimators export one head as
+        # "serving_default" and "predict". An id is good while the function lives, which the caller's mapping sees to.
         key = (id(signature.function), str(infos))
         if key not in self._made:
-            trace, programs = lowered(name, signature, self._variables)
+            trace, programs = lower_signature(name, signature, self._variables)
             self._made[key] = (trace, programs, tuple(self._program(name, program) for program in programs))
         trace, programs, program_infos = self._made[key]
         return SignatureInfo(
             tags=tuple(signature.tags),
             method=signature.method,
             inputs=inputs,
-            outputs=_outputs(trace.notes, programs[-1], infos),
+            outputs=_outputs(trace, programs[-1], infos),
             parse={name: _parsing.as_json(spec) for name, spec in signature.parse.items()},
-            lookups=_lookups(trace),
+            lookups=tuple(Lookup(a.path, _host_functions.as_json(a.function), a.dtype) for a in trace.asked),
             programs=program_infos,
             tied=trace.tied,
             x64=jax.dtypes.canonicalize_dtype(np.float64) == np.float64,
@@ -156,12 +163,14 @@ class _Content:
         self._programs[file + _names.PROGRAM_SUFFIX] = bytes(program.exported.serialize())
         if self._as_text:
             self._programs[file + _names.TEXT_SUFFIX] = program.exported.mlir_module().encode()
+        # The text is for people; what is loaded is the serialised form, which jax promises to read for six months.
         wanted = program.range
         platforms = tuple(program.exported.platforms)
         return ProgramInfo(file + _names.PROGRAM_SUFFIX, platforms, program.left_out, wanted.least, wanted.most)
 
     def _unique(self, name: str, program: Lowered) -> str:
         """Returns the name of a file: that of the signature, as far as files may be called so."""
+        # Compared without case: some file systems do not tell "A" from "a".
         plain = "_" if not name or name[0] in ".-" else ""
         plain += re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:100] + (f".{program.range.most}" if program.range.most else "")
         taken = {PurePosixPath(file).stem.lower() for file in self._programs}
@@ -169,15 +178,9 @@ class _Content:
         return f"{plain}{number or ''}"
 
 
-def _checked_names(given: Mapping[Any, Any], what: str) -> Mapping[str, Any]:
-    for name in given:
-        if not isinstance(name, str) or not name:
-            raise ArgumentError(f"The name of a {what} is text. Received: {name!r}.")
-    return given
-
-
 def _check_asset(name: str, source: Path) -> None:
     path = PurePosixPath(name)
+    # Nothing may land outside of the export, whoever chose the name.
     if not name or path.is_absolute() or ".." in path.parts:
         raise ArgumentError(
             f"A file of assets gets a relative path inside of the export. Received: {name!r}. Example: "
@@ -188,30 +191,29 @@ def _check_asset(name: str, source: Path) -> None:
 
 
 def _file(directory: Path, name: str) -> Path:
+    # Names of assets may have directories of their own.
     path = directory / name
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def _file_info(path: Path) -> FileInfo:
+    # Of the file as it was written: a short write shows when the export is read, not when it is served.
     with path.open("rb") as file:
         return FileInfo(path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
 
 
-def _lookups(trace: Traced) -> tuple[Lookup, ...]:
-    return tuple(Lookup(a.path, _host_functions.as_json(a.function), a.dtype) for a in trace.asked)
-
-
-def _outputs(notes: Mapping[str, Note], program: Lowered, infos: Mapping[str, TensorInfo]) -> dict[str, OutputInfo]:
+def _outputs(trace: Traced, program: Lowered, infos: Mapping[str, TensorInfo]) -> dict[str, OutputInfo]:
     avals = jax.tree.unflatten(program.exported.out_tree, program.exported.out_avals)
-    return {name: _output(note, avals.get(name), infos) for name, note in notes.items()}
-
-
-def _output(note: Note, aval: Any, infos: Mapping[str, TensorInfo]) -> OutputInfo:
-    if note.source is not None:
-        info = infos[note.source]
-        return OutputInfo(info, info.shape[:1] == (None,), source=note.source)
-    shape = tuple(size if isinstance(size, int) else None for size in aval.shape)
-    batched = bool(shape) and str(aval.shape[0]) == BATCH
-    dtype = jnp.dtype(aval.dtype).name if note.vocabulary is None else TEXT
-    return OutputInfo(TensorInfo(shape, dtype), batched, vocabulary=note.vocabulary)
+    outputs: dict[str, OutputInfo] = {}
+    for name, note in trace.notes.items():
+        # Text that is an input goes round the program, which takes no text.
+        if note.source is not None:
+            info = infos[note.source]
+            outputs[name] = OutputInfo(info, info.shape[:1] == (None,), source=note.source)
+            continue
+        shape = tuple(size if isinstance(size, int) else None for size in avals[name].shape)
+        batched = bool(shape) and str(avals[name].shape[0]) == BATCH
+        dtype = jnp.dtype(avals[name].dtype).name if note.vocabulary is None else TEXT
+        outputs[name] = OutputInfo(TensorInfo(shape, dtype), batched, vocabulary=note.vocabulary)
+    return outputs

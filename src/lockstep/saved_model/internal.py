@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from lockstep.saved_model import _directories as directories
 from lockstep.saved_model import _parsing as parsing
-from lockstep.saved_model._tracing import Range as Range
-from lockstep.saved_model._tracing import traced as traced
+from lockstep.saved_model._programs import Range as Range
+from lockstep.saved_model._programs import trace_signature as trace_signature
 
 __all__ = [
     "Range",
     "directories",
     "parsing",
-    "traced",
+    "trace_signature",
 ]

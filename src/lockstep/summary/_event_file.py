@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import socket
 import threading
@@ -18,15 +19,37 @@ import numpy as np
 
 from lockstep.data import TFRecordWriter
 from lockstep.errors import ArgumentError
-from lockstep.summary import _protos, _unwritten
+from lockstep.summary import _protos
 from lockstep.summary._protos import messages
 
+_log = logging.getLogger("lockstep")
 _count = itertools.count()
+# The first record of every file, by which TensorBoard knows its format.
 _VERSION = "brain.Event:2"
 
 
+def warn(path: str | os.PathLike[str], error: Exception) -> None:
+    """Warns that a log could not be written: a full disk costs logs, and no training."""
+    _log.warning(
+        "%s could not be written: %s. Training goes on without it. Free space, or log to a directory that can be "
+        "written to.",
+        os.fspath(path),
+        str(error).removesuffix("."),
+    )
+
+
+@contextlib.contextmanager
+def goes_on_without(path: str | os.PathLike[str]) -> Generator[None]:
+    """Turns an error of writing logs to `path` into a warning: what is logged must not end a training."""
+    try:
+        yield
+    # JAX' profiler raises RuntimeError for each status of its own.
+    except (OSError, RuntimeError) as error:
+        warn(path, error)
+
+
 class EventFile:
-    """One new event file in a directory, created by the first thing that is written.
+    """A new event file in a directory, created by the first thing that is written.
 
     Writing copies into memory; the file follows when there is much of it, after some time, and with `flush` and
     `close`. What is left is written when the object or the process ends. Several may write to one directory, from any
@@ -36,9 +59,9 @@ class EventFile:
     is written until `close` is dropped.
 
     Args:
-        directory: Where; it is created too.
+        directory: The directory of the file; it is created too.
         suffix: The end of the file's name.
-        flush_secs: After how many seconds, at the latest, something written makes what was written visible to readers.
+        flush_secs: Seconds after which, at the latest, the next write makes all before visible to readers.
     """
 
     def __init__(self, directory: str | os.PathLike[str], suffix: str = "", flush_secs: float = 120) -> None:
@@ -75,7 +98,8 @@ class EventFile:
     def add_event(self, event: Any) -> None:
         """Writes an `Event`."""
         record = event.SerializeToString()
-        with self._lock, self._giving_up():
+        with self._lock, self._dropping_on_error():
+            # The warning has been given once.
             if self._is_lost:
                 return
             self._writer().write(record)
@@ -84,7 +108,7 @@ class EventFile:
 
     def flush(self) -> None:
         """Makes what was written visible to readers."""
-        with self._lock, self._giving_up():
+        with self._lock, self._dropping_on_error():
             self._flush()
 
     def close(self) -> None:
@@ -96,12 +120,12 @@ class EventFile:
             self._is_lost = False
 
     @contextlib.contextmanager
-    def _giving_up(self) -> Generator[None]:
+    def _dropping_on_error(self) -> Generator[None]:
         """Drops the file if it cannot be opened or written, also what follows: it would come after half a record."""
         try:
             yield
         except (OSError, ArgumentError) as error:
-            _unwritten.warn(self._path, error)
+            warn(self._path, error)
             self._is_lost = True
             if self._close is not None and self._close.detach() and self._records is not None:
                 with contextlib.suppress(OSError):
@@ -115,27 +139,23 @@ class EventFile:
 
     def _writer(self) -> TFRecordWriter:
         if self._records is None:
-            self._path = self._directory / _file_name(self._suffix)
+            # Tasks of a job may share a directory, and a start of the process. Who reads files in the order of their
+            # names, as TensorBoard does, reads those of a process as they were begun.
+            process = f"{socket.gethostname()}.{os.getpid()}"
+            name = f"events.out.tfevents.{int(time.time()):010d}.{process}.{next(_count):06d}{self._suffix}"
+            self._path = self._directory / name
             self._directory.mkdir(parents=True, exist_ok=True)
             self._records = TFRecordWriter(self._path)
-            self._close = weakref.finalize(self, partial(_closed, self._records, self._path))
+            # Also at the end of the process, where `close` was never called.
+            self._close = weakref.finalize(self, partial(_close_records, self._records, self._path))
             version = messages("event").Event(wall_time=time.time(), file_version=_VERSION)
             self._records.write(version.SerializeToString())
             self._flush()
         return self._records
 
 
-def _closed(records: TFRecordWriter, path: Path) -> None:
+def _close_records(records: TFRecordWriter, path: Path) -> None:
     try:
         records.close()
     except OSError as error:
-        _unwritten.warn(path, error)
-
-
-def _file_name(suffix: str) -> str:
-    """Returns a name that no other file has: tasks of a job may share a directory, and a start of the process.
-
-    Who reads files in the order of their names, as TensorBoard does, reads those of a process as they were begun.
-    """
-    process = f"{socket.gethostname()}.{os.getpid()}"
-    return f"events.out.tfevents.{int(time.time()):010d}.{process}.{next(_count):06d}{suffix}"
+        warn(path, error)

@@ -1,4 +1,4 @@
-"""The protocol buffers of event files."""
+"""The protocol buffers of event files, and images as they hold them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
-_STRING = 7  # DT_STRING, of TensorFlow's data types.
+# DT_STRING, of TensorFlow's data types.
+_STRING = 7
 # The content of `SummaryMetadata.PluginData` by plugin; none for any other plugin. Both are what TensorFlow writes. The
 # text plugin parses its content as the protocol buffer TextPluginData (version 0 has no bytes), and one file in which
 # it cannot costs the tab of the whole log directory.
 _CONTENTS = {"graph_keras_model": b"1"}
+# Smaller values than this are all shown as zero.
+_LEAST = 1e-6
 
 
 @functools.cache
@@ -32,6 +35,7 @@ def histogram_value(tag: str, values: np.ndarray) -> Any:
     """Returns a `Summary` of how values of any shape are distributed; where some are not finite, of the others."""
     from tensorboardX.summary import make_histogram
 
+    # make_histogram raises for NaN and infinities, and a histogram must not end a training.
     finite = values[np.isfinite(values)].astype("float64").ravel()
     summaries = messages("summary")
     if not finite.size:
@@ -52,26 +56,49 @@ def image_value(tag: str, picture: np.ndarray) -> Any:
 
 
 def text_value(tag: str, texts: Sequence[bytes], plugin: str, shape: Sequence[int] | None = None) -> Any:
-    """Returns a `Summary` of texts that one of TensorBoard's plugins understands.
-
-    Args:
-        tag: Its name.
-        texts: One after another.
-        plugin: The plugin's name.
-        shape: Of the array of texts; `None` leaves it out.
-    """
-    summaries = messages("summary")
+    """Returns a `Summary` of texts for one of TensorBoard's plugins; `shape` is that of their array, if any."""
+    summaries, shapes = messages("summary"), messages("tensor_shape")
+    sizes = None if shape is None else [shapes.TensorShapeProto.Dim(size=size) for size in shape]
     about = summaries.SummaryMetadata.PluginData(plugin_name=plugin, content=_CONTENTS.get(plugin, b""))
     value = summaries.Summary.Value(
         tag=tag,
         tensor=messages("tensor").TensorProto(
-            dtype=_STRING, string_val=texts, tensor_shape=None if shape is None else _shape(shape)
+            dtype=_STRING, string_val=texts, tensor_shape=None if sizes is None else shapes.TensorShapeProto(dim=sizes)
         ),
         metadata=summaries.SummaryMetadata(plugin_data=about),
     )
     return summaries.Summary(value=[value])
 
 
-def _shape(shape: Sequence[int]) -> Any:
-    shapes = messages("tensor_shape")
-    return shapes.TensorShapeProto(dim=[shapes.TensorShapeProto.Dim(size=size) for size in shape])
+def as_bytes(images: np.ndarray) -> list[np.ndarray]:
+    """Returns each image of a batch as uint8 (height, width, channels).
+
+    Floats are scaled image by image: without negative values, so that the largest is 255; else, so that zero is 128 and
+    the value farthest from zero is 1 or 255. Pixels that are not finite become bright red, or white in images of one
+    channel.
+
+    Args:
+        images: (batch, height, width, 1, 3 or 4); uint8 is taken as it is.
+
+    Source: tf.compat.v1.summary.image.
+    """
+    if images.dtype == np.uint8:
+        return list(images)
+    return [_as_pixels(image.astype("float32")) for image in images]
+
+
+def _as_pixels(image: np.ndarray) -> np.ndarray:
+    bad = ~np.isfinite(image).all(axis=-1)
+    good = image[~bad]
+    pixels = np.empty(image.shape, np.uint8)
+    pixels[~bad] = _scale(good) if good.size else good
+    pixels[bad] = np.array([255, 0, 0, 255][: image.shape[-1]], np.uint8)
+    return pixels
+
+
+def _scale(values: np.ndarray) -> np.ndarray:
+    low, high = float(values.min()), float(values.max())
+    if low < 0:
+        farthest = max(-low, high)
+        return values * np.float32(127 / farthest if farthest >= _LEAST else 0) + np.float32(128)
+    return values * np.float32(255 / high if high >= _LEAST else 0)

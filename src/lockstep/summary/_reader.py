@@ -1,4 +1,4 @@
-"""Reading event files."""
+"""Reader of event files."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from lockstep.summary._protos import messages
 
 _log = logging.getLogger("lockstep")
 _PATTERN = "events.out.tfevents.*"
+# Records read at a time.
 _AT_ONCE = 4096
 
 
@@ -51,6 +52,7 @@ def scalars(directory: str | os.PathLike[str]) -> dict[int, dict[str, float]]:
     """
     found: dict[int, dict[str, float]] = {}
     for event in read_events(directory) if os.path.exists(directory) else ():
+        # Written by `EventFile.scalar` and by TensorFlow 1; TensorFlow 2 keeps them as tensors.
         numbers = {v.tag: v.simple_value for v in event.summary.value if v.WhichOneof("value") == "simple_value"}
         if numbers:
             found.setdefault(event.step, {}).update(numbers)
@@ -58,6 +60,7 @@ def scalars(directory: str | os.PathLike[str]) -> dict[int, dict[str, float]]:
 
 
 def _events(file: Path) -> Iterator[Any]:
+    # TensorFlow's summary_iterator raises at damage; what is before it is what a reader wants after a crash.
     parse = messages("event").Event.FromString
     try:
         for record in _records(file):
@@ -71,11 +74,7 @@ def _events(file: Path) -> Iterator[Any]:
 
 
 def _records(file: Path) -> Iterator[bytes]:
-    """Yields the records of a file as far as it is written.
-
-    Raises:
-        InputError: If it is damaged.
-    """
+    """Yields the records of a file as far as it is written; raises `InputError` if it is damaged."""
     position, broken_at = 0, -1
     while True:
         with contextlib.closing(open_tfrecord(file)) as reader:
@@ -95,7 +94,7 @@ def _records(file: Path) -> Iterator[bytes]:
 
 
 def _is_cut_short(file: Path, position: int) -> bool:
-    """Whether the record at a position continues after the end of the file."""
+    """Returns whether the record at a position continues after the end of the file."""
     with file.open("rb") as opened:
         opened.seek(position)
         header = opened.read(12)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from lockstep.summary import _protos as protos
-from lockstep.summary import _unwritten as unwritten
 from lockstep.summary._event_file import EventFile as EventFile
-from lockstep.summary._pictures import as_bytes as as_bytes
+from lockstep.summary._event_file import goes_on_without as goes_on_without
+from lockstep.summary._protos import as_bytes as as_bytes
 from lockstep.summary._protos import messages as messages
-from lockstep.summary._unwritten import goes_on_without as goes_on_without
 
 __all__ = [
     "EventFile",
@@ -15,5 +14,4 @@ __all__ = [
     "goes_on_without",
     "messages",
     "protos",
-    "unwritten",
 ]

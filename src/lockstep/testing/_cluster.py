@@ -20,10 +20,11 @@ from lockstep.errors import ArgumentError, LockstepError
 from lockstep.testing import _values
 from lockstep.testing._process import TaskProcess
 
-# The task writes its stack before the test gives up.
+# The task writes its stack so many seconds before the test gives up.
 _STACK_SECONDS = 3.0
 # When a task has failed the others are told within seconds; a busy machine takes longer.
 _GRACE_SECONDS = 60.0
+# Leaving in order is a barrier of all tasks, then the end of the interpreter.
 _END_SECONDS = 60.0
 
 
@@ -130,6 +131,7 @@ class LocalCluster:
         self._runs += 1
         arguments = self._directory / f"{self._runs}-arguments.npz"
         _values.save(arguments, (list(args), kwargs), "the arguments")
+        # Processes that still run something, or of which one has gone, cannot serve another run.
         if self._running or not self._processes or not all(p.is_alive for p in self._processes.values()):
             self._end()
             self._start_processes()
@@ -179,13 +181,15 @@ class LocalCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        if kind:  # The error of the test is the one to report.
+        # The error of the test is the one to report, not that of a task which it has left behind.
+        if kind:
             self._discard()
         else:
             self.close()
 
     def _start_processes(self) -> None:
         cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(self._workers)]}
+        # On CPUs, also where there are GPUs: several processes cannot share one without a word from the test.
         settings = {"JAX_PLATFORMS": "cpu", "PYTHONUNBUFFERED": "1"}
         if self._devices > 1:
             settings["JAX_NUM_CPU_DEVICES"] = str(self._devices)
@@ -235,7 +239,7 @@ class LocalCluster:
         errors: dict[str, str] = {}
         going = {} if self._running else {t: p for t, p in self._processes.items() if p.is_awaited}
         for process in going.values():
-            process.let_go()
+            process.close_requests()
         deadline = time.monotonic() + _END_SECONDS
         for task, process in going.items():
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -247,6 +251,7 @@ class LocalCluster:
         return errors
 
     def _end(self) -> None:
+        # At once: nothing that a task may still do counts any more.
         for process in self._processes.values():
             process.close()
         self._running = None
@@ -270,6 +275,7 @@ class LocalCluster:
 
 def free_ports(count: int) -> list[int]:
     """Returns free ports of the loopback interface."""
+    # All are held until all are found, or the system would give one twice.
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -280,10 +286,11 @@ def free_ports(count: int) -> list[int]:
 def _importable(function: Any) -> tuple[str, str]:
     """Returns the module and the name by which the tasks import a function."""
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-    found = sys.modules.get(module)
+    attribute = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    if module == "__main__" or found is not function:
+        attribute = getattr(attribute, part, None)
+    # Lambdas and closures are in no module; the program itself would run again where it is imported.
+    if module == "__main__" or attribute is not function:
         raise ArgumentError(
             "The tasks import the function by its name: it must be a function of a module, and that module not the "
             f"program itself. Here it is {function!r}. Move it to the top level of a module, such as the test's file, "

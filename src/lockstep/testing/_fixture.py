@@ -21,6 +21,7 @@ def local_cluster() -> Iterator[Callable[..., LocalCluster]]:
         clusters: dict[str, LocalCluster] = {}
 
         def cluster(workers: int = 2, **options: Any) -> LocalCluster:
+            # By its text: environments are dicts, which are no keys.
             key = repr((workers, sorted(options.items())))
             if key not in clusters:
                 clusters[key] = stack.enter_context(LocalCluster(workers, **options))

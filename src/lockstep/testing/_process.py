@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+# The end of a log that fits an error message: two tracebacks, mostly.
 _SHOWN_CHARACTERS = 6000
 # The task finds what the test finds, in the same places.
 _PROGRAM = "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from lockstep.testing._task import main; main()"
@@ -50,12 +51,12 @@ class TaskProcess:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether it is to end in order: it was not killed."""
+        """True while it is to end in order: it was not killed."""
         return not self._is_killed
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs."""
+        """True while it runs."""
         return self.process.poll() is None
 
     def fileno(self) -> int:
@@ -66,6 +67,7 @@ class TaskProcess:
     def ask(self, request: Mapping[str, Any]) -> None:
         """Sends a request. A process that has gone does not hear it; `answer` says so."""
         assert self.process.stdin is not None
+        # In one write: the task reads lines.
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
 
@@ -73,19 +75,20 @@ class TaskProcess:
         """Returns the next answer; for a process that has ended without one, an error that says so."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        answer: dict[str, Any] = json.loads(line) if line else {"error": f"The process has ended: {self._end()}.\n"}
+        if line:
+            answer: dict[str, Any] = json.loads(line)
+        else:
+            code = self.process.wait()
+            end = f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+            answer = {"error": f"The process has ended: {end}.\n"}
         self._printed = answer.get("printed")
         return answer
-
-    def _end(self) -> str:
-        code = self.process.wait()
-        return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
     def output(self) -> str:
         """Returns the end of what it has printed, without the error that its answer tells."""
         return self._log.read_bytes()[: self._printed].decode(errors="replace")[-_SHOWN_CHARACTERS:]
 
-    def let_go(self) -> None:
+    def close_requests(self) -> None:
         """Sends no more requests: the process ends in order."""
         if self.process.stdin:
             self.process.stdin.close()

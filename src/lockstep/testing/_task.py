@@ -32,6 +32,7 @@ class _Requests:
     def _read(self) -> None:
         for line in self._source:
             self._lines.put(line)
+        # Standard input has ended in the middle of a function: the test is gone, and nobody waits for it.
         if self.is_busy:
             os._exit(1)
         self._lines.put(b"")
@@ -44,7 +45,7 @@ class _Requests:
 
 def main() -> None:
     """Serves requests until standard input ends."""
-    source, answers = _taken_pipes()
+    source, answers = _take_pipes()
     requests = _Requests(source)
     for request in requests:
         try:
@@ -52,12 +53,13 @@ def main() -> None:
         except BaseException as error:
             # The traceback that Python prints comes after what the function has printed.
             _send(answers, {"error": _format_error(error), "printed": os.lseek(2, 0, os.SEEK_CUR)})
-            raise  # The process ends as a program does, and so tells the other tasks.
+            # The process ends as a program does, and so tells the other tasks.
+            raise
         requests.is_busy = False
         _send(answers, {"done": True})
 
 
-def _taken_pipes() -> tuple[IO[bytes], IO[bytes]]:
+def _take_pipes() -> tuple[IO[bytes], IO[bytes]]:
     """Takes the pipes to the test from standard input and output: what functions print is for the log."""
     source, answers = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from lockstep.training import callbacks as callbacks
 from lockstep.training import random as random
-from lockstep.training._every import Every as Every
 from lockstep.training._function import function as function
 from lockstep.training._program import Program as Program
+from lockstep.training._training import Every as Every
 from lockstep.training._training import Training as Training
 
 __all__ = ["Every", "Program", "Training", "callbacks", "function", "random"]

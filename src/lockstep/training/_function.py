@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
 from lockstep import _nest as nest
-from lockstep._engine.keras.no_updates import NoUpdates
 from lockstep._nest import map_structure
 from lockstep.distribute.internal import DistributedValues, Fixed, is_variable
 from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.training._program_step import NoUpdates
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _RULE = "A lockstep.function returns what it computes, and changes nothing else. Received: one that"
@@ -62,7 +62,13 @@ def function(
     for name, flag in (("jit_compile", jit_compile), ("reduce_retracing", reduce_retracing)):
         if flag is not None and type(flag) is not bool:
             raise ArgumentError(f"{name} is True or False. Received: {flag!r}.")
-    signature = None if input_signature is None else tuple(map(_checked_spec, input_signature))
+    signature = None if input_signature is None else tuple(input_signature)
+    for spec in signature or ():
+        if not hasattr(spec, "shape") or not hasattr(spec, "dtype"):
+            raise ArgumentError(
+                "input_signature has a specification with shape and dtype for each argument. Received: "
+                f"{spec!r:.80}. Example: [lockstep.data.TensorSpec((None, 3), 'float32')]"
+            )
     if func is None:
         return lambda f: function(f, input_signature, jit_compile=jit_compile, reduce_retracing=reduce_retracing)
     if not callable(func):
@@ -71,7 +77,7 @@ def function(
 
 
 class Function:
-    """What `lockstep.function` returns: to be called as the function is."""
+    """Calls the compiled programs of a function; returned by `lockstep.function`."""
 
     def __init__(
         self, python_function: Callable[..., Any], signature: tuple[Any, ...] | None, compiles: bool, widens: bool
@@ -90,6 +96,7 @@ class Function:
         name = f"_lockstep_function_{self.python_function.__name__}"
         found = vars(instance).get(name) if hasattr(instance, "__dict__") else None
         if found is None:
+            # Kept on the instance, so that it is compiled once, and goes with it.
             bound = self.python_function.__get__(instance, owner)
             found = Function(bound, self.input_signature, self._compiles, self._widens)
             if hasattr(instance, "__dict__"):
@@ -99,13 +106,22 @@ class Function:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the compiled function."""
         if self.input_signature is not None:
-            _demand_fit(self.input_signature, args, kwargs)
+            _check_signature(self.input_signature, args, kwargs)
         leaves, structure = jax.tree.flatten((args, kwargs), is_leaf=_is_distributed)
+        # jax.jit takes no values of several replicas; what the function calls compiles by itself.
         if not self._compiles or any(map(_is_distributed, leaves)):
             return map_structure(_read, self.python_function(*args, **kwargs), is_leaf=_is_distributed)
         is_array = tuple(_is_array(leaf, self._widens) for leaf in leaves)
         static = tuple(Fixed(leaf) for leaf, array in zip(leaves, is_array, strict=True) if not array)
-        key = _hashable((structure, is_array, static), (args, kwargs))
+        for path, leaf in jax.tree_util.tree_flatten_with_path((args, kwargs))[0]:
+            try:
+                hash(leaf if not _is_array(leaf) else None)
+            except TypeError:
+                raise ArgumentError(
+                    "What is no array is static in a lockstep.function, and must be hashable. Received: a "
+                    f"{type(leaf).__name__} at {jax.tree_util.keystr(path)}. Pass arrays, or what can be hashed."
+                ) from None
+        key: Hashable = (structure, is_array, static)
         if key not in self._programs:
             kept = nest.structure((args, kwargs))
             self._programs[key] = _Program(self.python_function, kept, is_array, static)
@@ -113,7 +129,7 @@ class Function:
 
 
 class _Program:
-    """A function compiled for one structure of arguments; the Keras variables that it reads are arguments, too."""
+    """Compiles a function for one structure of arguments; the Keras variables that it reads are arguments, too."""
 
     def __init__(
         self, function: Callable[..., Any], structure: Any, is_array: Sequence[bool], static: Sequence[Fixed]
@@ -130,7 +146,8 @@ class _Program:
             try:
                 found, rest = self._compiled(arrays, [v.value for v in self._variables])
                 return rest.filled(found)
-            except _UnknownVariablesError as unknown:  # Traced anew, they are arguments.
+            except _UnknownVariablesError as unknown:
+                # jax.jit would bake their values in as constants. Traced anew, they are arguments.
                 self._variables += unknown.variables
 
     def _run(self, arrays: Sequence[Any], values: Sequence[Any]) -> Any:
@@ -138,14 +155,16 @@ class _Program:
         leaves = [next(given) if array else next(fixed).value for array in self._is_array]
         args, kwargs = self._structure.unflatten(leaves)
         with _Reads(self._variables, values) as reads:
-            parted = _parted(map_structure(_read, self._function(*args, **kwargs)))
+            result = map_structure(_read, self._function(*args, **kwargs))
         if reads.unknown:
             raise _UnknownVariablesError(list(reads.unknown.values()))
-        return parted
+        results, kept = nest.flatten(result)
+        static = tuple(_ARRAY if _is_array(leaf) else leaf for leaf in results)
+        return [leaf for leaf in results if _is_array(leaf)], _Static(kept, static)
 
 
 class _UnknownVariablesError(Exception):
-    """A trace has read variables that are not yet arguments of the program."""
+    """Tells that a trace has read variables that are not yet arguments of the program."""
 
     def __init__(self, variables: list[Any]) -> None:
         super().__init__()
@@ -172,8 +191,8 @@ class _Reads(NoUpdates):
 
 
 @jax.tree_util.register_pytree_node_class
-class _Rest:
-    """What a function returns besides arrays: no part of the compiled program, but of the structure of its results."""
+class _Static:
+    """Static results of a function: no part of the compiled program, but of the structure of its results."""
 
     def __init__(self, structure: Any, leaves: tuple[Any, ...]) -> None:
         self._structure = structure
@@ -183,7 +202,7 @@ class _Rest:
         return (), (self._structure, self._leaves)
 
     @classmethod
-    def tree_unflatten(cls, rest: Any, _: Any) -> _Rest:
+    def tree_unflatten(cls, rest: Any, _: Any) -> _Static:
         return cls(*rest)
 
     def filled(self, arrays: Sequence[Any]) -> Any:
@@ -194,12 +213,6 @@ class _Rest:
 _ARRAY = object()
 
 
-def _parted(result: Any) -> tuple[list[Any], _Rest]:
-    leaves, structure = nest.flatten(result)
-    arrays = [leaf for leaf in leaves if _is_array(leaf)]
-    return arrays, _Rest(structure, tuple(_ARRAY if _is_array(leaf) else leaf for leaf in leaves))
-
-
 def _is_array(leaf: Any, widens: bool = False) -> bool:
     if isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
         return isinstance(leaf, jax.Array) or leaf.dtype.kind not in "OSUMm"
@@ -207,7 +220,7 @@ def _is_array(leaf: Any, widens: bool = False) -> bool:
 
 
 def _read(leaf: Any) -> Any:
-    """The value of a variable; anything else as it is."""
+    """Returns the value of a variable; anything else as it is."""
     return leaf.value if is_variable(leaf) else leaf
 
 
@@ -215,28 +228,7 @@ def _is_distributed(leaf: Any) -> bool:
     return isinstance(leaf, DistributedValues)
 
 
-def _hashable(key: Any, given: Any) -> Hashable:
-    for path, leaf in jax.tree_util.tree_flatten_with_path(given)[0]:
-        try:
-            hash(leaf if not _is_array(leaf) else None)
-        except TypeError:
-            raise ArgumentError(
-                "What is no array is static in a lockstep.function, and must be hashable. Received: a "
-                f"{type(leaf).__name__} at {jax.tree_util.keystr(path)}. Pass arrays, or what can be hashed."
-            ) from None
-    return cast(Hashable, key)
-
-
-def _checked_spec(spec: Any) -> Any:
-    if hasattr(spec, "shape") and hasattr(spec, "dtype"):
-        return spec
-    raise ArgumentError(
-        f"input_signature has a specification with shape and dtype for each argument. Received: {spec!r:.80}. Example: "
-        "[lockstep.data.TensorSpec((None, 3), 'float32')]"
-    )
-
-
-def _demand_fit(signature: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any) -> None:
+def _check_signature(signature: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any) -> None:
     if kwargs or len(args) != len(signature):
         raise ArgumentError(
             f"A function with an input_signature takes {len(signature)} positional arguments. Received: {len(args)}"

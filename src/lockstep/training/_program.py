@@ -13,20 +13,24 @@ from lockstep import checkpoint
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.keras import agreement
 from lockstep._engine.runtime import local_training
-from lockstep._engine.step.placement import Placed, shapes_of
-from lockstep._engine.step.program import CompiledProgram
+from lockstep._engine.step.batches import DeviceBatch, global_shapes
+from lockstep._engine.step.jaxprs import name_of
+from lockstep._engine.step.program import StepProgram, adapter_for
+from lockstep._engine.step.program_digest import Subject, describe
 from lockstep._engine.step.replicas import Replicas
-from lockstep._engine.step.same_program import Subject, described
-from lockstep._engine.step.tracing import name_of
 from lockstep._nest import canonical, map_structure, opened
 from lockstep.errors import ArgumentError, CheckpointError, UnsupportedError
-from lockstep.training._program_fit import Fit, Plan
-from lockstep.training._program_layout import Layout, settled
-from lockstep.training._program_local import OwnStep, demand_fit
-from lockstep.training._program_optimizer import checked_part, local_of, places_of_optimizer
-from lockstep.training._program_replica import ReplicaStep
-from lockstep.training._program_source import source_of, together
-from lockstep.training._program_state import ProgramState, checked
+from lockstep.training._program_fit import Plan, ProgramFit
+from lockstep.training._program_layout import Layout, find_layout
+from lockstep.training._program_replica import LocalStep, ReplicaStep
+from lockstep.training._program_source import concatenate, source_of
+from lockstep.training._program_state import (
+    ProgramState,
+    check_optimizer_state,
+    in_order,
+    local_array,
+    optimizer_arrays,
+)
 from lockstep.training._program_step import UserStep, examine, of_arrays, shaped
 
 if TYPE_CHECKING:
@@ -60,7 +64,7 @@ class Program:
             is the optimizer's, of which each replica then keeps a part of each array. Others do without.
 
     Raises:
-        ArgumentError: If an argument is not as described.
+        ArgumentError: If an argument is not as describe.
         UnsupportedError: If the strategy has options that the view cannot follow.
 
     Examples:
@@ -79,24 +83,33 @@ class Program:
         parameters: Callable[[Any], Any] | None = None,
         optimizer_state: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._step = _checked_step(step)
+        from lockstep.distribute import Strategy, get_strategy
         from lockstep.distribute.internal import default as default_strategy
 
-        found = _checked_strategy(strategy)
-        if strategy is None and found is default_strategy():
+        if not callable(step):
+            raise ArgumentError(f"step is a function (state, batch) -> (state, logs). Received: {type(step).__name__}.")
+        chosen: Any = get_strategy() if strategy is None else strategy
+        if not isinstance(chosen, Strategy):
+            raise ArgumentError(
+                f"strategy is a strategy of lockstep.distribute. Received: {type(chosen).__name__}. Example: "
+                "lockstep.distribute.MirroredStrategy()"
+            )
+        if strategy is None and chosen is default_strategy():
             local_training.warn(f"The Program of {name_of(step)}", "Give it the strategy: Program(step, strategy).")
-        self._replicas = found._demanded_replicas()  # pyright: ignore[reportPrivateUsage]
-        self._optimizer_state = checked_part(optimizer_state, view, self._replicas)
-        self._per_replica = ReplicaStep(step, found, self._replicas) if _is_replica(view, self._replicas) else None
-        self._own = None if self._replicas.rounds is None else OwnStep(step, self._replicas, parameters)
-        self._compiled: list[tuple[Layout, CompiledProgram]] = []
-        # The state that was returned last, and the arrays behind it: they are on the replicas already.
+        self._step = step
+        self._replicas = chosen._demanded_replicas()  # pyright: ignore[reportPrivateUsage]
+        self._optimizer_state = check_optimizer_state(optimizer_state, view, self._replicas)
+        self._per_replica = ReplicaStep(step, chosen, self._replicas) if _is_replica(view, self._replicas) else None
+        self._local = None if self._replicas.local_sgd is None else LocalStep(step, self._replicas, parameters)
+        # A list: static leaves of a layout are compared, and need not be hashable.
+        self._compiled: list[tuple[Layout, StepProgram]] = []
+        # The leaves that were returned last, and the arrays behind them, which are on the replicas already.
         self._last: tuple[list[Any], list[jax.Array]] = ([], [])
         self.history: dict[str, list[Any]] = {}
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process is the one that prints and writes: the chief, or worker 0 where there is none."""
+        """Returns whether this process is the one that prints and writes: the chief, or worker 0 without a chief."""
         return self._replicas.runtime.is_chief
 
     def __call__(self, state: Any, batch: Any) -> tuple[Any, Any]:
@@ -114,14 +127,18 @@ class Program:
             ArgumentError: If the step is not pure, or its state not like the one it was given.
             UnsupportedError: If the strategy has `local_steps`, which need the end of training: see `fit`.
         """
-        demand_fit(self._replicas)
+        if self._replicas.local_sgd is not None:
+            raise UnsupportedError(
+                "With local_steps replicas train by themselves until a round or the training ends. Received: a call of "
+                "one step. Use Program.fit, which knows when training ends, or a strategy without local_steps."
+            )
         return self._replicas.runtime.launch("a step of lockstep.training.Program", partial(self._run, state, batch))
 
     def _run(self, state: Any, batch: Any) -> tuple[tuple[Any, Any], Any]:
         """Returns the new state and the logs, and an array of them."""
-        batch = batch if isinstance(batch, Placed) else canonical(together(batch, self._replicas))
+        batch = batch if isinstance(batch, DeviceBatch) else canonical(concatenate(batch, self._replicas))
         layout, program = self._program_for(state, batch)
-        placed = batch if isinstance(batch, Placed) else program.place_batch(batch)
+        placed = batch if isinstance(batch, DeviceBatch) else program.place_batch(batch)
         outputs, after = program.run(self._placed(layout, program, state), placed)
         new, logs = layout.state(after), opened(outputs.last)
         self._last = jax.tree.leaves(new), after
@@ -164,24 +181,22 @@ class Program:
             The state at the end, as arrays of this process.
 
         Raises:
-            ArgumentError: If an argument, or the step, is not as described.
+            ArgumentError: If an argument, or the step, is not as describe.
             CheckpointError: If a checkpoint cannot be written, or is of another state or other data.
             InputError: If there are no data, or they cannot be read.
             Preempted: After SIGTERM, when all is saved.
         """
         plan = Plan(epochs, steps_per_epoch, steps, checkpoint_dir, save_every, keep_max)
         runtime = self._replicas.runtime
-        with runtime.depending_on_others("lockstep.training.Program.fit"):
+        with runtime.collective_region("lockstep.training.Program.fit"):
             source = source_of(dataset, self._replicas, steps_per_epoch or steps)
             layout, program = self._program_for(state, source.peek)
             held = ProgramState(program, layout, layout.arrays(state))
             feed = Feed(source, program, runtime, steps_per_epoch)
-            fit = Fit(held, program, feed, plan, callbacks, verbose, runtime)
-            fit.run()
-            self.history = fit.history
+            self.history = ProgramFit(held, program, feed, plan, callbacks, verbose, runtime).run()
             return held.local()
 
-    def batches(self, dataset: Any, steps: int | None = None) -> Iterator[Placed]:
+    def batches(self, dataset: Any, steps: int | None = None) -> Iterator[DeviceBatch]:
         """Yields the global batches of one pass over a dataset, for a loop around `program(state, batch)`.
 
         Each is on the replicas already, and every worker has read its own rows of it alone.
@@ -191,7 +206,8 @@ class Program:
             steps: How many at most.
         """
         source = source_of(dataset, self._replicas, steps)
-        placing = CompiledProgram(lambda state, batch: (batch, state), self._replicas, repeats=False)
+        # Places single batches, because the caller's loop takes them one by one; its step is never run.
+        placing = StepProgram(lambda state, batch: (batch, state), self._replicas, repeats=False)
         with Feed(source, placing, self._replicas.runtime, steps, at_most=True).epoch(()) as batches:
             yield from batches
 
@@ -200,10 +216,11 @@ class Program:
 
         All tasks call it together where the strategy has `shard_optimizer_state` and they are several.
         """
-        divided = [a for a in jax.tree.leaves(value) if _is_placed(a, self._replicas) and not a.is_fully_replicated]
-        if divided:
-            self._replicas.runtime.agree("lockstep.training.Program.local", len(divided))
-        return map_structure(lambda a: local_of(self._replicas, a) if _is_placed(a, self._replicas) else a, value)
+        sharded = [a for a in jax.tree.leaves(value) if _is_placed(a, self._replicas) and not a.is_fully_replicated]
+        # A worker that calls it alone would wait in a collective operation, without a word of why.
+        if sharded:
+            self._replicas.runtime.all_gather_object("lockstep.training.Program.local", len(sharded))
+        return map_structure(lambda a: local_array(self._replicas, a) if _is_placed(a, self._replicas) else a, value)
 
     def restore(self, state: Any, checkpoint_dir: str | os.PathLike[str]) -> Any:
         """Returns the state of the newest checkpoint of a directory, in the structure of `state`.
@@ -217,91 +234,84 @@ class Program:
                 f"A state is restored from a directory with checkpoints. Received: {os.fspath(checkpoint_dir)!r}, "
                 "which holds none. Give the checkpoint_dir of a fit that has saved."
             )
-        changed = frozenset(
-            i for i, n in enumerate(Layout(state).names) if n in {k.removeprefix("state/") for k in found.arrays}
-        )
-        layout = Layout(state, changed)
+        # Python's numbers are in a checkpoint if the step changed them.
+        saved = {key.removeprefix("state/") for key in found.arrays}
+        layout = Layout(state, frozenset(i for i, name in enumerate(Layout(state).names) if name in saved))
         arrays = [jax.numpy.asarray(a) for a in layout.arrays(state)]
-        return layout.state([jax.numpy.asarray(a) for a in checked(layout, arrays, found.arrays)])
+        return layout.state([jax.numpy.asarray(a) for a in in_order(layout, arrays, found.arrays)])
 
-    def _program_for(self, state: Any, batch: Any) -> tuple[Layout, CompiledProgram]:
-        """The step for states like this one, compiled once; `batch` is one, or a function that returns one."""
+    def _program_for(self, state: Any, batch: Any) -> tuple[Layout, StepProgram]:
+        """Returns the step for states like this one, compiled once; `batch` is one, or a function that returns one."""
         for layout, program in self._compiled:
             if layout.fits(state):
                 return layout, program
         example = batch() if callable(batch) else batch
-        shapes = _shapes(self._replicas, example)
-        layout = settled(state, partial(self._examine, state, shapes))
-        program = self._program(layout, state, shapes)
+        if not isinstance(example, DeviceBatch):
+            shapes = shaped(global_shapes(self._replicas, example))
+        elif example.batch_fn:
+            shapes = jax.eval_shape(example.batch_fn, *example.data)
+        else:
+            shapes = shaped(example.data)
+
+        def trace(layout: Layout) -> None:
+            arrays = shaped([jax.numpy.asarray(a) for a in layout.arrays(state)])
+            if self._per_replica is None:
+                examine(self._step, layout, arrays, shapes)
+            else:
+                self._per_replica.examine(layout, arrays, shapes)
+
+        layout = find_layout(state, trace)
+        program = self._compile(layout, state, shapes)
         self._compiled.append((layout, program))
         return layout, program
 
-    def _program(self, layout: Layout, state: Any, batch: Any) -> CompiledProgram:
-        subject = self._subject(layout)
-        if self._own is not None:
-            arrays = shaped([jax.numpy.asarray(a) for a in layout.arrays(state)])
-            local = self._own.local(layout, arrays, batch)
-            return CompiledProgram(of_arrays(self._step, layout), self._replicas, local=local, subject=subject)
-        own = self._per_replica
-        if own is None:
-            part = self._optimizer_state
-            divided = None if part is None else partial(places_of_optimizer, layout, part)
-            return CompiledProgram(of_arrays(self._step, layout), self._replicas, slots=divided, subject=subject)
-        return CompiledProgram(own.of_whole(layout), self._replicas, own.of_replica(layout), subject=subject)
-
-    def _subject(self, layout: Layout) -> Subject:
+    def _compile(self, layout: Layout, state: Any, batch: Any) -> StepProgram:
         def explain(avals: Sequence[Any]) -> dict[str, Any]:
-            return layout.told([described(aval) for aval in avals])
+            return layout.describe([describe(aval) for aval in avals])
 
-        return Subject(f"the step {name_of(self._step)}", explain)
+        subject = Subject(f"the step {name_of(self._step)}", explain)
+        if self._local is not None:
+            arrays = shaped([jax.numpy.asarray(a) for a in layout.arrays(state)])
+            adapter = adapter_for(self._replicas, local=self._local.local(layout, arrays, batch))
+            return StepProgram(of_arrays(self._step, layout), self._replicas, adapter, subject=subject)
+        per_replica = self._per_replica
+        if per_replica is None:
+            part = self._optimizer_state
+            sharded = None if part is None else partial(optimizer_arrays, layout, part)
+            adapter = adapter_for(self._replicas, optimizer=sharded)
+            return StepProgram(of_arrays(self._step, layout), self._replicas, adapter, subject=subject)
+        adapter = adapter_for(self._replicas, per_replica.of_replica(layout))
+        return StepProgram(per_replica.of_whole(layout), self._replicas, adapter, subject=subject)
 
-    def _examine(self, state: Any, batch: Any, layout: Layout) -> None:
-        arrays = shaped([jax.numpy.asarray(a) for a in layout.arrays(state)])
-        if self._per_replica is None:
-            examine(self._step, layout, arrays, batch)
-        else:
-            self._per_replica.examine(layout, arrays, batch)
-
-    def _placed(self, layout: Layout, program: CompiledProgram, state: Any) -> list[jax.Array]:
-        """The arrays of a state on the replicas: as the last step has left them there, or new copies."""
+    def _placed(self, layout: Layout, program: StepProgram, state: Any) -> list[jax.Array]:
+        """Returns the arrays of a state on the replicas: as the last step has left them there, or new copies."""
+        # By identity, which costs microseconds: a state that a step has returned is on the replicas.
         leaves = jax.tree.leaves(state)
         last, arrays = self._last
         if len(leaves) == len(last) and all(a is b for a, b in zip(leaves, last, strict=True)):
             return arrays
-        _demand_not_consumed(layout, leaves)
+        for name, leaf in zip(layout.names, leaves, strict=True):
+            if isinstance(leaf, jax.Array) and leaf.is_deleted():
+                raise ArgumentError(
+                    f"A state that a step returned is consumed by the next one. Received: a state whose leaf {name} is "
+                    "gone. Go on with what the last step returned; keep a copy of what is needed later: "
+                    "jax.tree.map(jnp.copy, state)."
+                )
         held = ProgramState(program, layout, layout.arrays(state))
         agreement.begin_run(self._replicas.runtime, "a state given to lockstep.training.Program", held, {})
         return held.take()
 
 
-def _checked_strategy(strategy: Any) -> Strategy:
-    from lockstep.distribute import Strategy, get_strategy
-
-    found = get_strategy() if strategy is None else strategy
-    if not isinstance(found, Strategy):
-        raise ArgumentError(
-            f"strategy is a strategy of lockstep.distribute. Received: {type(found).__name__}. Example: "
-            "lockstep.distribute.MirroredStrategy()"
-        )
-    return found
-
-
-def _checked_step(step: Any) -> Any:
-    if callable(step):
-        return step
-    raise ArgumentError(f"step is a function (state, batch) -> (state, logs). Received: {type(step).__name__}.")
-
-
 def _is_replica(view: Any, replicas: Replicas) -> bool:
-    """Whether steps are written for one replica; raises `ArgumentError` for what is no view, or the wrong one."""
+    """Returns whether steps are written for one replica; raises `ArgumentError` for another view."""
     if view not in ("global", "replica"):
         raise ArgumentError(f'view is "global" or "replica". Received: {view!r}.')
-    if view == "replica" and replicas.rounds is not None:
+    if view == "replica" and replicas.local_sgd is not None:
         raise UnsupportedError(
             "With local_steps each replica makes the step by itself, as one device would. Received: "
             'view="replica", for steps that say what replicas exchange. Leave view out, and exchange nothing.'
         )
-    if view == "global" and replicas.explicit and replicas.rounds is None:
+    if view == "global" and replicas.explicit and replicas.local_sgd is None:
         raise UnsupportedError(
             "Options of the strategy that say how gradients travel, or which examples batch normalisation sees, have a "
             'meaning for steps that are written for one replica. Received: such options, and view="global", in which '
@@ -311,22 +321,5 @@ def _is_replica(view: Any, replicas: Replicas) -> bool:
     return view == "replica"
 
 
-def _shapes(replicas: Replicas, batch: Any) -> Any:
-    if isinstance(batch, Placed):
-        data = batch.data
-        return jax.eval_shape(batch.recipe, *data) if batch.recipe else shaped(data)
-    return shaped(shapes_of(replicas, batch))
-
-
 def _is_placed(value: Any, replicas: Replicas) -> bool:
     return isinstance(value, jax.Array) and len(value.sharding.device_set) == replicas.count > 1
-
-
-def _demand_not_consumed(layout: Layout, leaves: Sequence[Any]) -> None:
-    for name, leaf in zip(layout.names, leaves, strict=True):
-        if isinstance(leaf, jax.Array) and leaf.is_deleted():
-            raise ArgumentError(
-                f"A state that a step returned is consumed by the next one. Received: a state whose leaf {name} is "
-                "gone. Go on with what the last step returned; keep a copy of what is needed later: "
-                "jax.tree.map(jnp.copy, state)."
-            )

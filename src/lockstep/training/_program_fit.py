@@ -1,31 +1,36 @@
-"""The loop of `Program.fit`: epochs, callbacks, checkpoints."""
+"""`Program.fit` on the engine's epochs: its arguments, its callbacks of steps, and its checkpoints."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import keras
+import numpy as np
 
 from lockstep._engine.input.feed import Feed
-from lockstep._engine.keras import agreement, running
-from lockstep._engine.keras.callbacks import callback_list, only_chief_prints
-from lockstep._engine.keras.recovery import Recovery
-from lockstep._engine.loop import loop
+from lockstep._engine.keras.callbacks import callback_list, looks_at_batches, only_chief_prints
+from lockstep._engine.keras.fit import EpochDriver
+from lockstep._engine.keras.recovery import Progress, Recovery
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.step.program import CompiledProgram
-from lockstep.errors import ArgumentError, Preempted
-from lockstep.training._program_checkpoints import Checkpoints
-from lockstep.training._program_listener import StepListener
+from lockstep._engine.step.program import StepProgram
+from lockstep._engine.step.steps_per_execution import Outputs
+from lockstep.errors import ArgumentError
 from lockstep.training._program_state import ProgramState
 from lockstep.training._training import Training
+from lockstep.training.callbacks._backup_and_restore import BackupAndRestore
+
+_UNLIMITED = 1 << 30
+_BAR_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class Plan:
-    """For how long to train, and what is saved; the arguments of `Program.fit`."""
+    """The length of a training, and its checkpoints; the arguments of `Program.fit`."""
 
     epochs: int | None
     steps_per_epoch: int | None
@@ -54,159 +59,234 @@ class Plan:
 
     @property
     def last_epoch(self) -> int | None:
-        """After how many epochs training ends, if it does."""
+        """Returns after how many epochs training ends, unless it counts steps."""
         return self.epochs or (1 if self.steps is None else None)
 
-    def checkpoints(self) -> list[Checkpoints]:
-        """What keeps them."""
-        if self.checkpoint_dir is None:
-            return []
-        return [Checkpoints(self.checkpoint_dir, self.save_every, self.keep_max)]
 
-
-class Fit:
-    """One call of `Program.fit`.
+class Checkpoints(BackupAndRestore):
+    """Keeps checkpoints from which a training goes on, always one of its end.
 
     Args:
-        state: What is trained.
-        program: The step.
-        feed: The data.
-        plan: For how long.
-        callbacks: The caller's.
-        verbose: As in Keras.
-        runtime: Who takes part.
+        directory: Their directory.
+        save_every: After how many steps, or "epoch", or `None` for the end only.
+        keep_max: How many are kept.
     """
+
+    basename = "ckpt"
+
+    def __init__(self, directory: Any, save_every: Any, keep_max: int) -> None:
+        frequency = False if save_every is None else save_every
+        super().__init__(directory, frequency, delete_checkpoint=False, keep=keep_max)
+
+    def note_restored(self) -> None:
+        """Notes that training begins with a checkpoint, which need not be saved again."""
+        self._saved = self._now()
+
+    def finish(self, is_done: bool) -> None:
+        """Saves the end, if that is not done."""
+        # Whoever calls fit again gets the state of the end, and no step is made.
+        if is_done and self._saved != self._now():
+            self._save()
+        super().finish(is_done)
+
+
+class ProgramFit:
+    """One call of `Program.fit`, as a `lockstep._engine.keras.fit.TrainCall`."""
+
+    name = "Program.fit"
+    validation = None
+    initial_epoch = 0
 
     def __init__(
         self,
         state: ProgramState,
-        program: CompiledProgram,
+        program: StepProgram,
         feed: Feed,
         plan: Plan,
         callbacks: Sequence[Any] | None,
         verbose: Any,
         runtime: Runtime,
     ) -> None:
+        for callback in callbacks or ():
+            if not isinstance(callback, keras.callbacks.Callback):
+                raise ArgumentError(
+                    f"Callbacks of Program.fit are Keras' callbacks. Received: {callback!r:.60}. A function becomes "
+                    "one with lockstep.training.Every(100, function)."
+                )
+        self.model = Training(state)
+        self.data = feed
         self._state = state
         self._program = program
-        self._feed = feed
         self._plan = plan
         self._runtime = runtime
-        self._training = Training(state)
-        self._keepers = plan.checkpoints()
+        self._checkpoints: list[Checkpoints] = []
+        if plan.checkpoint_dir is not None:
+            self._checkpoints.append(Checkpoints(plan.checkpoint_dir, plan.save_every, plan.keep_max))
         self._callbacks = callback_list(
-            [*_checked(callbacks), *self._keepers],
-            self._training,
+            [*(callbacks or ()), *self._checkpoints],
+            self.model,
             runtime,
             verbose,
             add_history=True,
             epochs=plan.last_epoch or 0,
             steps=feed.num_batches,
         )
-        self._recovery = Recovery(self._training, state, feed, program, self._callbacks, runtime)
+        self._driver = EpochDriver(self, state, program, feed, self._callbacks, runtime)
 
-    @property
-    def history(self) -> dict[str, list[Any]]:
-        """The logs of each epoch."""
-        return self._training.history.history
+    def run(self) -> dict[str, list[Any]]:
+        """Trains; returns the logs of each epoch."""
+        with only_chief_prints(self._runtime):
+            self._driver.run()
+        return self.model.history.history
 
-    def run(self) -> None:
-        """Trains."""
-        is_done = False
-        try:
-            with only_chief_prints(self._runtime):
-                with self._recovery.beginning():
-                    self._callbacks.on_train_begin()
-                self._train(self._begin())
-            is_done = True
-        finally:
-            self._recovery.finish(is_done)
+    def facts(self, backups: Any) -> dict[str, Any]:
+        return {"epochs": self._plan.epochs, "total steps": self._plan.steps, "checkpoints": backups}
 
-    def _begin(self) -> int:
-        """Starts everyone from the chief's state, or from its newest checkpoint; returns the epoch."""
-        plan = self._plan
-        facts = {"epochs": plan.epochs, "total steps": plan.steps}
-        facts["checkpoints"] = self._recovery.facts()
-        mine = [0, self._recovery.word()]
-        first, word = agreement.begin_run(self._runtime, "Program.fit", self._state, facts, self._feed, mine)
-        self._program.restore_residuals({})  # What an earlier training has left is none of this one's.
-        progress = self._recovery.resume(first, word)
+    def begin(self, progress: Progress, is_restored: bool) -> None:
+        # Steps count over restarts, which `Every` and limits of steps depend on.
         self._state.global_step = progress.total
-        if word is not None:
-            for keeper in self._keepers:
-                keeper.note_restored()
-            # What ended is over, unless it is to go on for longer now.
-            self._training.stop_training = progress.stopped
-        return progress.epoch
+        if not is_restored:
+            # Error feedback that an earlier training with the same program has left is not of this one.
+            self._program.restore_extra_state({})
+        else:
+            for checkpoints in self._checkpoints:
+                checkpoints.note_restored()
+            # A checkpoint of a training that a callback has ended ends this one.
+            self.model.stop_training = progress.stopped
 
-    def _train(self, epoch: int) -> None:
-        logs: dict[str, Any] = {}
-        try:
-            while not self._is_over(epoch):
-                logs = self._epoch(epoch)
-                if self._has_all_steps:
-                    break
-                stops = running.stops(self._runtime, epoch, self._training)
-                if stops:
-                    self._settle()
-                self._recovery.on_epoch(epoch, stops)
-                epoch += 1
-        except Preempted:
-            running.preempted(self._callbacks)
-            raise
-        self._runtime.release(logs)
-        self._callbacks.on_train_end(logs=logs)
+    def has_all_steps(self, progress: Progress) -> bool:
+        return self._plan.steps is not None and progress.total >= self._plan.steps
 
-    def _is_over(self, epoch: int) -> bool:
+    def is_over(self, epoch: int, progress: Progress) -> bool:
         last = self._plan.last_epoch
-        return self._training.stop_training or self._has_all_steps or (last is not None and epoch >= last)
+        return self.model.stop_training or self.has_all_steps(progress) or (last is not None and epoch >= last)
 
-    @property
-    def _has_all_steps(self) -> bool:
-        return self._plan.steps is not None and self._recovery.progress.total >= self._plan.steps
+    def begin_epoch(self, epoch: int) -> None:
+        self.model.epoch = epoch
 
-    def _epoch(self, epoch: int) -> dict[str, Any]:
-        training, recovery = self._training, self._recovery
-        training.epoch = epoch
-        progress = recovery.begin_epoch(epoch)
-        self._callbacks.on_epoch_begin(epoch)
-        recovery.resume_epoch()
-        agreement.begin_epoch(self._runtime, epoch, self._state, self._feed)
-        listener = StepListener(training, self._callbacks, self._runtime, recovery, self._plan.steps, epoch)
-        if not progress.trained:
-            steps = self._drive(listener)
-            if steps + progress.batches == 0:
-                running.run_dry(self._feed, epoch, self._training)
-            recovery.trained(listener.logs)
-        self._callbacks.on_epoch_end(epoch, listener.told())
-        return listener.told()
+    def listener(self, epoch: int, recovery: Recovery) -> StepListener:
+        del epoch
+        return StepListener(self.model, self._state, self._callbacks, self._runtime, recovery, self._plan.steps)
 
-    def _drive(self, listener: StepListener) -> int:
-        """Runs the loop over the batches of an epoch that are left; returns how many."""
-        with self._feed.epoch(self._state.shapes()) as batches:
-            try:
-                steps = loop.run(batches, self._program, self._state, listener)
-            except Preempted:
-                self._recovery.interrupted()
-                raise
-            if self._has_all_steps or self._is_over(self._recovery.progress.epoch + 1):
-                self._settle()
-            self._state.together()  # For callbacks of epochs, on any worker.
-            if self._has_all_steps:
-                self._recovery.interrupted()  # Whoever trains for longer later goes on in the middle of this epoch.
-            return steps
+    def flush_mode(self, epoch: int, progress: Progress) -> bool | None:
+        # Until training ends, rounds of local SGD go on over epochs.
+        return True if self.is_over(epoch + 1, progress) else None
 
-    def _settle(self) -> None:
-        """Training ends: has the state hold what replicas came to by themselves."""
-        self._state.give(self._program.settle(self._state.take(), ends=True))
+    def epoch_logs(self, epoch: int, logs: Any) -> dict[str, Any]:
+        del epoch
+        return by_name(logs)
+
+    def close(self, is_complete: bool) -> None:
+        """Leaves everything as it is."""
 
 
-def _checked(callbacks: Sequence[Any] | None) -> list[Any]:
-    found = list(callbacks or ())
-    for callback in found:
-        if not isinstance(callback, keras.callbacks.Callback):
-            raise ArgumentError(
-                f"Callbacks of Program.fit are Keras' callbacks. Received: {callback!r:.60}. A function becomes one "
-                "with lockstep.training.Every(100, function)."
-            )
-    return found
+class StepListener:
+    """Calls each callback of steps as often as it asks for.
+
+    Args:
+        training: The `model` of callbacks.
+        runtime: The workers; all dispatch alike, as often as the callbacks of any of them ask for.
+        recovery: Knows how far training is, and saves.
+        last: With how many steps training ends, or `None`.
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        state: ProgramState,
+        callbacks: Any,
+        runtime: Runtime,
+        recovery: Recovery,
+        last: int | None,
+    ) -> None:
+        self._training = training
+        self._state = state
+        self._runtime = runtime
+        self._recovery = recovery
+        self._last = last
+        # With after how many steps each is called.
+        called = [(c, getattr(c, "every_n_steps", 1)) for c in callbacks.callbacks if looks_at_batches(c, "train")]
+        self._called = [(c, n) for c, n in called if runtime.is_chief or not getattr(c, "chief_only", False)]
+        # Bars are updated now and then: what they show has to be waited for.
+        self._bars = [c for c in callbacks.callbacks if isinstance(c, keras.callbacks.ProgbarLogger) and c.verbose == 1]
+        self._shown = 0.0
+        mine = sorted({n for _, n in called})
+        self._intervals = {
+            n for theirs in runtime.all_gather_object("how often callbacks look at steps", mine) for n in theirs
+        }
+        # The loop counts from 0 where an interrupted epoch goes on.
+        self._first = recovery.progress.batches
+        self.logs: Any = recovery.progress.logs
+
+    def max_steps(self, step: int) -> int:
+        """Returns how many steps may run before a callback is due, or a save."""
+        total = self._recovery.progress.total
+        # Dispatches end where any worker's callback is due, so that all workers dispatch alike.
+        limits = [n - total % n for n in self._intervals]
+        if self._last is not None:
+            limits.append(self._last - total)
+        until_save = self._recovery.max_steps(step + self._first)
+        if until_save is not None:
+            limits.append(until_save)
+        return max(1, min(limits, default=_UNLIMITED))
+
+    def before(self, step: int, steps: int) -> None:
+        """Calls `on_train_batch_begin` of callbacks that will be called after these steps."""
+        total = self._recovery.progress.total + steps
+        for callback, every in self._called:
+            if total % every == 0:
+                callback.on_train_batch_begin(self._first + step + steps - 1)
+        self._sync_point(total)
+
+    def after(self, step: int, outputs: Outputs) -> bool:
+        """Calls callbacks that are due, and saves after them; returns whether to stop."""
+        recovery, training = self._recovery, self._training
+        before = recovery.progress
+        batches = step + self._first + 1
+        recovery.check()
+        recovery.advance(batches, outputs)
+        self.logs = outputs
+        total = self._state.global_step = recovery.progress.total
+        due = [callback for callback, every in self._called if total % every == 0]
+        # Reading logs waits for the step, so only if a callback is due.
+        logs = by_name(outputs) if due else {}
+        for callback in due:
+            callback.on_train_batch_end(batches - 1, logs)
+        # All workers come here after the same steps: those without a callback wait for those that read.
+        self._sync_point(total)
+        if self._bars and time.monotonic() - self._shown > _BAR_SECONDS:
+            self._shown = time.monotonic()
+            for bar in self._bars:
+                bar.on_train_batch_end(batches - 1, by_name(outputs))
+        # After the callbacks, whose state is part of a checkpoint.
+        recovery.on_batches(before.batches)
+        if self._last is not None and total >= self._last:
+            return True
+        if not self._runtime.stops_here(bool(training.stop_training)):
+            return False
+        training.stop_training = True
+        return True
+
+    def end(self) -> None:
+        """Does nothing: each dispatch is a stride."""
+
+    def _sync_point(self, total: int) -> None:
+        """Waits for callbacks of other workers that may read the state, if any worker has some for this step."""
+        if any(total % every == 0 for every in self._intervals):
+            self._state.sync_point()
+
+
+def by_name(logs: Any) -> dict[str, Any]:
+    """Returns logs of any structure by name: a dict's own names, "loss" for a number alone, else paths."""
+    if isinstance(logs, Outputs):
+        logs = logs.last
+    if not isinstance(logs, Mapping) and jax.tree.structure(logs) == jax.tree.structure(0):
+        return {"loss": _number(logs)}
+    leaves = jax.tree_util.tree_flatten_with_path(logs)[0]
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): _number(leaf) for path, leaf in leaves}
+
+
+def _number(value: Any) -> Any:
+    """Returns an array of no dimensions as a number."""
+    array = np.asarray(value)
+    return array if array.ndim else array.item()

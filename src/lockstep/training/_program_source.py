@@ -1,4 +1,4 @@
-"""What a step program of a user's own reads: datasets, and any iterable of global batches."""
+"""The sources of a user's own step program: datasets, and any iterable of global batches."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import numpy as np
 
 from lockstep._engine.input import random_state
 from lockstep._engine.input.batch import no_batch
-from lockstep._engine.input.datasets import everything
-from lockstep._engine.input.position import pass_over
-from lockstep._engine.input.source import DistributedSource, Source, distribution_of, drawing_again
-from lockstep._engine.step.portions import Part
+from lockstep._engine.input.datasets import identity
+from lockstep._engine.input.distributed import DistributedSource
+from lockstep._engine.input.position import skip
+from lockstep._engine.input.source import Source, distribution_of, random_state_of_pass
+from lockstep._engine.step.batches import RaggedShard
 from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import canonical, map_structure
 from lockstep.data.internal import check_finite
@@ -27,8 +28,8 @@ def source_of(data: Any, replicas: Replicas, steps: int | None) -> Source:
 
     Args:
         data: A `lockstep.data.Dataset` of global batches, what `experimental_distribute_dataset` makes of one, or an
-            iterable of global batches, equal on all tasks.
-        replicas: Who trains.
+            iterable of global batches, equal on all workers.
+        replicas: The replicas.
         steps: After how many batches an epoch, or training, ends; `None` if with the data.
 
     Raises:
@@ -37,7 +38,7 @@ def source_of(data: Any, replicas: Replicas, steps: int | None) -> Source:
     """
     if (distribution := distribution_of(data, replicas)) is not None:
         check_finite(distribution.dataset, steps)
-        return DistributedSource(distribution, everything)
+        return DistributedSource(distribution, identity)
     if isinstance(data, (np.ndarray, jax.Array, str, bytes, dict)) or not isinstance(data, Iterable):
         raise ArgumentError(
             "A program trains on a lockstep.data.Dataset of global batches, or on an iterable of them. Received: "
@@ -47,8 +48,8 @@ def source_of(data: Any, replicas: Replicas, steps: int | None) -> Source:
     return Batches(data)
 
 
-def together(batch: Any, replicas: Replicas) -> Any:
-    """Returns a batch whose arrays may be values of the replicas as one of arrays, or as this task's part of it.
+def concatenate(batch: Any, replicas: Replicas) -> Any:
+    """Returns a batch whose arrays may be values of the replicas as a batch of arrays, or this worker's shard of one.
 
     Raises:
         ArgumentError: If its arrays are divided in different ways, or nobody knows in which.
@@ -64,13 +65,14 @@ def together(batch: Any, replicas: Replicas) -> Any:
             f"experimental_distribute_dataset yields it. Received: {batch!r:.200}. Pass one of those, or global arrays."
         )
     data = map_structure(lambda v: np.concatenate([np.asarray(own) for own in v.values]), batch)
+    # Replicas of a worker are neighbours, so that its rows are, too.
     tasks = len(replicas.runtime.tasks)
     each = replicas.count // tasks
-    return data if tasks == 1 else Part(data, tuple(sum(known[i * each : (i + 1) * each]) for i in range(tasks)))
+    return data if tasks == 1 else RaggedShard(data, tuple(sum(known[i * each : (i + 1) * each]) for i in range(tasks)))
 
 
 def _rows(value: Any) -> tuple[int, ...] | None:
-    """How many rows each replica has, over all tasks."""
+    """Returns how many rows each replica has, over all workers."""
     shapes = value.shapes if isinstance(value, PerReplica) else None
     return tuple(shape[0] for shape in shapes) if shapes and all(shapes) else None
 
@@ -87,12 +89,13 @@ class Batches:
     def __init__(self, data: Iterable[Any]) -> None:
         self._data = data
         self.single_pass = isinstance(data, Iterator)
+        # An iterator has one pass; a list, or an object with __iter__, begins again.
         self._rest: Iterator[Any] | None = data if isinstance(data, Iterator) else None
         self._beginning: Any = None
 
     @property
     def num_batches(self) -> int | None:
-        """Batches of a pass, if it has a length."""
+        """Returns the number of batches of a pass, if the data have a length."""
         return len(self._data) if hasattr(self._data, "__len__") else None  # pyright: ignore[reportArgumentType]
 
     def begin_pass(self) -> Iterator[Any]:
@@ -104,7 +107,7 @@ class Batches:
         return self
 
     def end_pass(self) -> None:
-        """Nothing is to be done."""
+        """Leaves the iterable as it is."""
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -120,28 +123,29 @@ class Batches:
         if first is None:
             raise no_batch()
         if self._rest is None:
+            # The pass begins anew, and draws the same again.
             random_state.restore(now)
         else:
             self._rest = itertools.chain([first], self._rest)
         return first
 
-    def saved(self, mark: Any) -> Any:
+    def saved_position(self, position: Any) -> Any:
         """Returns the random state with which the pass began: what draws from it draws the same again."""
-        del mark
+        del position
         return {"random": self._beginning}
 
     def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
-        """Begins the pass again, and passes over what was used."""
-        with drawing_again(saved["random"], batches):
+        """Begins the pass again, and skips the batches that were used."""
+        with random_state_of_pass(saved["random"], batches):
             passing = self.begin_pass()
-            pass_over(passing, batches, rows)
+            skip(passing, batches, rows)
         self._beginning = saved["random"]
         return passing
 
     def between(self) -> Any:
-        """Nothing is known of the next pass."""
+        """Returns nothing: an iterable does not tell what its next pass depends on."""
         return {}
 
     def follow(self, between: Any) -> None:
-        """Nothing is known of the next pass."""
+        """Ignores `between`, which is empty."""
         del between

@@ -1,8 +1,13 @@
-"""What callbacks of `Program.fit` see of it."""
+"""What callbacks of `Program.fit` see of it, and a function as such a callback."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+
+import keras
+
+from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
     from lockstep.training._program_state import ProgramState
@@ -24,25 +29,55 @@ class Training:
 
     @property
     def step(self) -> int:
-        """How many steps have been made, over epochs and restarts."""
+        """Returns how many steps have been made, over epochs and restarts."""
         return self._state.global_step
 
     @property
     def state(self) -> Any:
-        """A copy of the state, as arrays of this process."""
+        """Returns a copy of the state, as arrays of this process."""
         return self._state.local()
 
-    def pass_by(self) -> None:
-        """Waits for tasks whose callbacks may still read the state; all tasks call it in the same places."""
-        self._state.pass_by()
-
-    def advance(self, step: int) -> int:
-        """Notes how many steps have been made; returns it."""
-        self._state.global_step = step
-        return step
-
+    # Keras' callbacks expect a model, and fail here with what to do instead.
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
             "A callback of Program.fit finds state, step, epoch and stop_training in its model, which is no Keras "
             f"model. It has no {name!r}. For checkpoints, give fit a checkpoint_dir."
         )
+
+
+class Every(keras.callbacks.Callback):
+    """Calls a function after every so many steps of `Program.fit`.
+
+    Steps in between run without being looked at, several in one dispatch if they are short.
+
+    Args:
+        steps: After how many, counted from the beginning of training; at least 1.
+        function: `(training, logs)`: a `Training`, which knows step, epoch and state, and the logs of the last step.
+        chief_only: Whether only the chief calls it (default), as is right for what prints or writes. A function that
+            stops training must be called by all.
+
+    Raises:
+        ArgumentError: If an argument is not as described.
+
+    Examples:
+        >>> Every(100, lambda training, logs: print(training.step, logs["loss"]))
+    """
+
+    def __init__(
+        self, steps: int, function: Callable[[Training, Mapping[str, Any]], Any], *, chief_only: bool = True
+    ) -> None:
+        super().__init__()
+        if type(steps) is not int or steps < 1 or not callable(function):
+            raise ArgumentError(
+                f"Every needs a number of steps, at least 1, and a function (training, logs). Received: {steps!r} and "
+                f"{function!r:.60}."
+            )
+        self.every_n_steps = steps
+        self._function = function
+        self.chief_only = chief_only
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Calls the function."""
+        del batch
+        training: Any = self.model
+        self._function(training, logs or {})

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import lockstep.compat.tensorflow.keras as tf_keras
-from lockstep.checkpoint import _exchange as exchange
-from lockstep.compat.tensorflow.keras._saves import directory
+from lockstep.checkpoint import _atomic as exchange
+from lockstep.compat.tensorflow.keras import _saves
 from lockstep.errors import ArgumentError, CheckpointError, LockstepError, UnsupportedError
 from tests.compat.keras import small
 
@@ -86,7 +86,7 @@ def test_a_save_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: pytes
     def break_off(*args: object, **kwargs: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(directory.saving_lib, "save_model", break_off)
+    monkeypatch.setattr(_saves.saving_lib, "save_model", break_off)
     with pytest.raises(CheckpointError, match="could not be written: disk full"):
         small.trained().save(tmp_path / "saved")
     assert says_the_same(first, keras.models.load_model(tmp_path / "saved"))
@@ -96,7 +96,7 @@ def test_a_save_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: pytes
 def test_a_process_that_ended_between_two_renames_lost_nothing(tmp_path: Path) -> None:
     model = small.trained()
     model.save(tmp_path / "saved")
-    (tmp_path / "saved").rename(directory._aside(tmp_path / "saved"))
+    (tmp_path / "saved").rename(_saves._aside(tmp_path / "saved"))
     assert says_the_same(model, tf_keras.models.load_model(tmp_path / "saved"))
 
 

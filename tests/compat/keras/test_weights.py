@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep.compat.tensorflow.keras as tf_keras
-from lockstep.compat.tensorflow.keras._saves import checkpoints
+from lockstep.compat.tensorflow.keras import _saves
 from lockstep.errors import DataNotFoundError, InputError, UnsupportedError
 from tests.compat.keras import small
 
@@ -80,7 +80,7 @@ def test_a_damaged_state_file_is_named(content: bytes, tmp_path: Path) -> None:
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0\n\r"), min_size=1))
 def test_names_survive_the_state_file(name: str) -> None:
-    assert checkpoints._unescape(checkpoints._escape(name)) == name
+    assert _saves._unescape(_saves._escape(name)) == name
 
 
 @pytest.mark.parametrize("name", ["w.h5", "w.hdf5", "w.weights.h5"])

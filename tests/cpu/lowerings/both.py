@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 import lockstep._cpu
-from lockstep._cpu.setting import VARIABLE
+from lockstep._cpu.backend import VARIABLE
 from lockstep._engine.step import backends
 
 lockstep._cpu.register()
@@ -24,7 +24,7 @@ TOLERANCE = {"int32": 0.0, "float64": 1e-12, "float32": 2e-4, "bfloat16": 3e-2, 
 def lowered(f: Callable[..., Any], *args: Any, ours: bool) -> Any:
     """Lowers `f` for the CPU with lockstep's lowerings, or with XLA's own."""
     with mock.patch.dict(os.environ, {VARIABLE: "1" if ours else "0"}):
-        return jax.jit(backends.rewritten("cpu", f)).lower(*args)
+        return jax.jit(backends.apply_passes("cpu", f)).lower(*args)
 
 
 def both(f: Callable[..., Any], *args: Any) -> tuple[Any, Any]:

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lockstep._cpu.lowerings.rewrite import rewritten
-from lockstep._cpu.lowerings.rules import table
-from lockstep._cpu.setting import VARIABLE, enabled
+from lockstep._cpu.backend import VARIABLE, are_lowerings_enabled
+from lockstep._cpu.lowerings.rewrite import RULES, rewrite
 from lockstep.errors import ArgumentError
 from tests.cpu.lowerings.both import differs, random
 
@@ -27,14 +26,14 @@ def _pooled(x: Any) -> Any:
 def test_the_setting(monkeypatch: pytest.MonkeyPatch, value: str | None, expected: bool) -> None:
     if value is not None:
         monkeypatch.setenv(VARIABLE, value)
-    assert enabled() is expected
+    assert are_lowerings_enabled() is expected
 
 
 @pytest.mark.parametrize("value", ["off", "true", "2", " 1"])
 def test_any_other_setting_is_an_error(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv(VARIABLE, value)
     with pytest.raises(ArgumentError, match="must be 1") as caught:
-        enabled()
+        are_lowerings_enabled()
     assert repr(value) in str(caught.value)
 
 
@@ -42,12 +41,12 @@ def test_a_program_without_such_operations_is_the_same_object() -> None:
     jaxpr = jax.make_jaxpr(lambda x: lax.scan(lambda c, v: (jnp.tanh(c + v), jnp.where(v > 0, c, v)), x, x[None]))(
         X[0, 0]
     )
-    assert rewritten(jaxpr) is jaxpr
+    assert rewrite(jaxpr) is jaxpr
 
 
 def test_a_function_that_is_called_twice_is_rewritten_once() -> None:
     inner = jax.jit(_pooled)
-    jaxpr = rewritten(jax.make_jaxpr(lambda x: (inner(x), inner(-x)))(X))
+    jaxpr = rewrite(jax.make_jaxpr(lambda x: (inner(x), inner(-x)))(X))
     one, other = [eqn.params["jaxpr"] for eqn in jaxpr.jaxpr.eqns if "jaxpr" in eqn.params]
     assert one is other
     assert "reduce_window" not in str(one)
@@ -64,7 +63,7 @@ def test_rules_look_at_shapes_only() -> None:
     aval = jax.core.ShapedArray((2, 4, 4, 3), np.dtype("float32"))
     params = {"select_prim": jax.lax.ge_p, "window_dimensions": (1, 2, 2, 1), "window_strides": (1, 2, 2, 1)}
     source = jax.core.ShapedArray((2, 2, 2, 3), np.dtype("float32"))
-    (rule,) = table()[jax.lax.select_and_scatter_add_p]
+    rule = RULES[jax.lax.select_and_scatter_add_p]
     compute = rule(source, aval, padding=((0, 0),) * 4, **params)
     assert compute is not None
     assert jax.eval_shape(compute, source, aval).shape == aval.shape

@@ -128,7 +128,7 @@ def test_other_platforms_get_what_they_always_got() -> None:
 
 
 def _text(platform: str) -> str:
-    return jax.jit(backends.rewritten(platform, GRADIENT)).lower(KERNELS, X).as_text()
+    return jax.jit(backends.apply_passes(platform, GRADIENT)).lower(KERNELS, X).as_text()
 
 
 LOAD = """
@@ -142,7 +142,7 @@ assert "lockstep" not in sys.modules
 @pytest.mark.slow
 def test_an_exported_program_runs_without_lockstep(tmp_path: Any) -> None:
     kernel = KERNELS[0]
-    f = jax.jit(backends.rewritten("cpu", jax.grad(lambda k, x: loss((k, *KERNELS[1:]), x))))
+    f = jax.jit(backends.apply_passes("cpu", jax.grad(lambda k, x: loss((k, *KERNELS[1:]), x))))
     (tmp_path / "program").write_bytes(jax.export.export(f)(kernel, X).serialize())
     np.savez(tmp_path / "operands.npz", kernel, X)
     paths = [str(tmp_path / name) for name in ("program", "results.npz", "operands.npz")]
@@ -153,7 +153,7 @@ def test_an_exported_program_runs_without_lockstep(tmp_path: Any) -> None:
 def test_shapes_that_an_export_leaves_open() -> None:
     (rows,) = jax.export.symbolic_shape("rows")
     open_shape = jax.ShapeDtypeStruct((rows, *X.shape[1:]), X.dtype)
-    exported = jax.export.export(jax.jit(backends.rewritten("cpu", loss)))(KERNELS, open_shape)
+    exported = jax.export.export(jax.jit(backends.apply_passes("cpu", loss)))(KERNELS, open_shape)
     np.testing.assert_allclose(
         exported.call(KERNELS, X), lowered(loss, KERNELS, X, ours=True).compile()(KERNELS, X), rtol=1e-5
     )

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from lockstep._cpu.partitioner import Partitioned, partitioned
+from lockstep._cpu.partitioner import Partitioned, partition
 from lockstep._engine.step.replicas import AXIS, Replicas
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
@@ -35,7 +35,7 @@ def replicas(count: int) -> Replicas:
 
 def divided(step: Step, state: Any, data: Any, count: int) -> Partitioned:
     """Returns the step divided over so many replicas."""
-    found = partitioned(step, state, data, replicas(count))
+    found = partition(step, state, data, replicas(count))
     assert found is not None
     return found
 

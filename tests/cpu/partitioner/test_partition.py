@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from lockstep._cpu.partitioner import partitioned
+from lockstep._cpu.partitioner import partition
 from tests.cpu.partitioner.divided import assert_equal, both, divided, float64, replicas
 
 EXACT = 1e-12
@@ -387,7 +387,7 @@ REFUSED: dict[str, Callable[[Any, Any], Any]] = {
 def test_what_cannot_be_divided_stays_whole(name: str) -> None:
     with float64():
         step = REFUSED[name]
-        assert partitioned(lambda w, x: (step(w, x), w), np.ones(3), np.ones((4, 3)), replicas(2)) is None
+        assert partition(lambda w, x: (step(w, x), w), np.ones(3), np.ones((4, 3)), replicas(2)) is None
 
 
 @pytest.mark.parametrize(
@@ -403,20 +403,16 @@ def test_what_would_cost_too_much_stays_whole(step: Any, shape: tuple[int, ...])
     small = (4, shape[1])
     for given_shape, divides in ((shape, False), (small, True)):
         x = np.ones(given_shape, "float32")
-        found = partitioned(lambda w, x: (step(w, x), w), np.ones(3, "float32"), x, replicas(2))
+        found = partition(lambda w, x: (step(w, x), w), np.ones(3, "float32"), x, replicas(2))
         assert (found is not None) is divides
 
 
 def test_an_uneven_batch_stays_whole() -> None:
-    assert (
-        partitioned(lambda w, x: (x.sum(), w), np.ones(3, "float32"), np.ones((5, 3), "float32"), replicas(2)) is None
-    )
+    assert partition(lambda w, x: (x.sum(), w), np.ones(3, "float32"), np.ones((5, 3), "float32"), replicas(2)) is None
 
 
 def test_one_replica_stays_whole() -> None:
-    assert (
-        partitioned(lambda w, x: (x.sum(), w), np.ones(3, "float32"), np.ones((4, 3), "float32"), replicas(1)) is None
-    )
+    assert partition(lambda w, x: (x.sum(), w), np.ones(3, "float32"), np.ones((4, 3), "float32"), replicas(1)) is None
 
 
 def test_a_sum_is_taken_once_whoever_needs_it() -> None:

@@ -16,8 +16,8 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 import lockstep as ls
-from lockstep._cpu.shared_memory import sharing
-from lockstep._engine.step import backends, wire
+from lockstep._cpu.shared_memory import all_reduce
+from lockstep._engine.step import backends, bf16_compression
 from lockstep._engine.step.reduction import Reduction
 from lockstep._engine.step.replicas import AXIS
 
@@ -105,12 +105,14 @@ def narrow(strategy: Strategy) -> dict[str, Any]:
 
     def narrowed(replica: Any, values: Any) -> Any:
         own = [v[replica] for v in values]
-        return wire.summed(Reduction(wire="bfloat16"), own, [jnp.zeros_like(v) for v in own], AXIS, count)
+        return bf16_compression.sum_narrowed(
+            Reduction(wire="bfloat16"), own, [jnp.zeros_like(v) for v in own], AXIS, count
+        )
 
     def bytes_of(step: Callable[..., Any]) -> tuple[Any, int]:
-        before = sharing.bytes_written()
+        before = all_reduce.bytes_written()
         found = jax.block_until_ready(_program(strategy, step)(values))
-        return found, sharing.bytes_written() - before
+        return found, all_reduce.bytes_written() - before
 
     (sums, kept), narrow = bytes_of(narrowed)
     _, wide = bytes_of(lambda replica, values: _sum(strategy, [v[replica] for v in values]))
@@ -187,7 +189,7 @@ def dies(strategy: Strategy, how: str) -> dict[str, Any]:
     program = _program(strategy, lambda replica, value: _sum(strategy, [value])[0])
     value: Any = np.ones(MANY, "float32")
     try:
-        with runtime.depending_on_others("a test"):
+        with runtime.collective_region("a test"):
             for number in range(1000):
                 if number == 3 and is_last and how == "killed":
                     os.kill(os.getpid(), signal.SIGKILL)

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep._cpu.shared_memory import memory
+from lockstep._cpu.shared_memory import shm
+from lockstep._cpu.shared_memory.connections import Connections
 from lockstep._cpu.shared_memory.engine import Engine
-from lockstep._cpu.shared_memory.links import Links
-from lockstep._cpu.shared_memory.memory import Arena
+from lockstep._cpu.shared_memory.shm import Segment
 from lockstep.errors import PeerError
 
 _CAPACITY = 1 << 16
@@ -30,9 +30,9 @@ class _Call:
     """A call of one replica, as XLA makes it."""
 
     def __init__(
-        self, site: int, replica: int, inputs: list[np.ndarray], outputs: list[np.ndarray] | None = None
+        self, call_id: int, replica: int, inputs: list[np.ndarray], outputs: list[np.ndarray] | None = None
     ) -> None:
-        self.site = site
+        self.call_id = call_id
         self.replica = replica
         self.inputs = inputs
         self.outputs = outputs or inputs  # XLA lets the sums take the place of what is added.
@@ -61,21 +61,21 @@ class _Job:
         for a, b in itertools.combinations(range(count), 2):
             ends[a][b], ends[b][a] = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         names = [f"worker {i}" for i in range(count)]
-        self.links = [Links(names, i, ends[i], seconds) for i in range(count)]
-        descriptors = [memory.create(capacity) for _ in range(count)]
+        self.connections = [Connections(names, i, ends[i], seconds) for i in range(count)]
+        descriptors = [shm.create(capacity) for _ in range(count)]
         starts = [sum(replicas[:i]) for i in range(count)]
         self.numbers = [list(range(s, s + n)) for s, n in zip(starts, replicas, strict=True)]
         self.engines = [
-            Engine(links, _arenas(descriptors, i, capacity), capacity, self.numbers[i], is_one_each=max(replicas) == 1)
-            for i, links in enumerate(self.links)
+            Engine(each, _segments(descriptors, i, capacity), capacity, self.numbers[i], is_one_each=max(replicas) == 1)
+            for i, each in enumerate(self.connections)
         ]
         for d in descriptors:
             os.close(d)
 
     def submit(
-        self, process: int, site: int, inputs: Callable[[int], list[np.ndarray]], as_float32: bool = False
+        self, process: int, call_id: int, inputs: Callable[[int], list[np.ndarray]], as_float32: bool = False
     ) -> list[_Call]:
-        calls = [_Call(site, replica, inputs(replica)) for replica in self.numbers[process]]
+        calls = [_Call(call_id, replica, inputs(replica)) for replica in self.numbers[process]]
         for call in calls if as_float32 else ():
             call.outputs = [np.full(v.shape, np.nan, "float32") for v in call.inputs]
         for call in calls:
@@ -87,8 +87,8 @@ class _Job:
             engine.close()
 
 
-def _arenas(descriptors: list[int], own: int, capacity: int) -> list[Arena]:
-    return [Arena(os.dup(d), capacity, writable=i == own) for i, d in enumerate(descriptors)]
+def _segments(descriptors: list[int], own: int, capacity: int) -> list[Segment]:
+    return [Segment(os.dup(d), capacity, writable=i == own) for i, d in enumerate(descriptors)]
 
 
 def _job(stack: ExitStack, *arguments: Any, **more: Any) -> _Job:
@@ -134,23 +134,23 @@ def test_every_process_gets_the_same_bits(processes: int, size: int) -> None:
 @settings(max_examples=25)
 @given(data=st.data(), processes=st.integers(2, 5))
 def test_processes_may_reach_sums_in_any_order(data: st.DataObject, processes: int) -> None:
-    sites = [3, 5, 5, 8, 13]
-    orders = [data.draw(st.permutations(sites)) for _ in range(processes)]
+    call_ids = [3, 5, 5, 8, 13]
+    orders = [data.draw(st.permutations(call_ids)) for _ in range(processes)]
     with ExitStack() as stack:
         job = _job(stack, [1] * processes)
         calls = [
             c
             for p, order in enumerate(orders)
-            for site in order
-            for c in job.submit(p, site, lambda i, s=site: [_of(s)])
+            for call_id in order
+            for c in job.submit(p, call_id, lambda i, s=call_id: [_of(s)])
         ]
         for call in calls:
             assert call.result() == ""
-            np.testing.assert_array_equal(call.outputs[0], _of(call.site) * processes)
+            np.testing.assert_array_equal(call.outputs[0], _of(call.call_id) * processes)
 
 
-def _of(site: int) -> np.ndarray:
-    return np.full(site * 3000, float(site))
+def _of(call_id: int) -> np.ndarray:
+    return np.full(call_id * 3000, float(call_id))
 
 
 def test_half_precision_is_summed_in_single() -> None:
@@ -205,7 +205,7 @@ def test_the_end_of_a_process_is_noticed_at_once() -> None:
     with ExitStack() as stack:
         job = _job(stack, [1, 1, 1])
         waiting = job.submit(0, 1, lambda _: [np.ones(5)]) + job.submit(1, 1, lambda _: [np.ones(5)])
-        job.links[2].close()
+        job.connections[2].close()
         # Whoever of the others hears it first gives up too, and must not be taken for the cause.
         for call in (*waiting, *job.submit(0, 2, lambda _: [np.ones(5)])):
             assert "PeerError: worker 2 has gone" in str(call.result())
@@ -214,13 +214,13 @@ def test_the_end_of_a_process_is_noticed_at_once() -> None:
 def test_what_a_process_sent_before_it_ended_counts() -> None:
     """Even when it ended with messages unread."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    first, second = (Links(["worker 0", "worker 1"], i, {1 - i: s}, 5.0) for i, s in enumerate((here, there)))
-    first.tell(0, 7)
-    second.tell(0, 7)
+    first, second = (Connections(["worker 0", "worker 1"], i, {1 - i: s}, 5.0) for i, s in enumerate((here, there)))
+    first.send(0, 7)
+    second.send(0, 7)
     second.close()
-    assert first.hear(1, 0) == 7
+    assert first.receive(1, 0) == 7
     with pytest.raises(PeerError, match="worker 1 has gone"):
-        first.hear(1, 1)
+        first.receive(1, 1)
     first.close()
 
 
@@ -228,7 +228,7 @@ def test_who_gives_up_says_why() -> None:
     with ExitStack() as stack:
         job = _job(stack, [1, 1, 1])
         calls = job.submit(0, 1, lambda _: [np.ones(5)]) + job.submit(1, 1, lambda _: [np.ones(5)])
-        job.links[2].give_up("worker 2 failed while it added up: MemoryError().")
+        job.connections[2].abort("worker 2 failed while it added up: MemoryError().")
         for call in calls:
             assert str(call.result()) == "PeerError: worker 2 failed while it added up: MemoryError()."
 
@@ -255,7 +255,7 @@ def test_a_failed_sum_fails_replicas_that_come_later() -> None:
         job = _job(stack, [1, 2])
         first, second = _Call(1, 1, [np.ones(5)]), _Call(1, 2, [np.ones(5)])
         job.engines[1].submit(first)  # type: ignore[arg-type]
-        job.links[0].close()
+        job.connections[0].close()
         job.engines[1].submit(second)  # type: ignore[arg-type]
         assert "worker 0 has gone" in str(first.result())
         assert "worker 0 has gone" in str(second.result())

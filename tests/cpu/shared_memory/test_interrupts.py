@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lockstep._cpu.shared_memory import interrupts
+from lockstep._cpu.shared_memory import custom_call
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_it_comes_when_the_function_has_returned() -> None:
         signal.raise_signal(signal.SIGINT)
         done.append("all of it")
 
-    interrupts.keep_out_of(called_by_xla)
+    custom_call.defer_interrupts(called_by_xla)
     with pytest.raises(KeyboardInterrupt):
         called_by_xla()
         threading.Event().wait(20)
@@ -35,6 +35,6 @@ def test_it_comes_when_the_function_has_returned() -> None:
 
 @pytest.mark.usefixtures("restored")
 def test_elsewhere_it_comes_at_once() -> None:
-    interrupts.keep_out_of(lambda: None)
+    custom_call.defer_interrupts(lambda: None)
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lockstep.data._files.reader import Reader
+from lockstep.data._files.stream import Reader
 
 
 def elements(reader: Reader, limit: int = 7) -> list[Any]:

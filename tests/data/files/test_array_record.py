@@ -6,9 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lockstep.data._files.array_record import ArrayRecords, count, open_array_record, take
+from lockstep.data._files.array_record import ArrayRecords
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError
-from tests.data.files.reading import check_positions, elements
 
 module = pytest.importorskip("array_record.python.array_record_module")
 files = settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -23,21 +22,21 @@ def write(path: Path, values: list[bytes], group: int = 1) -> Path:
 
 
 @files
-@given(st.lists(st.binary(max_size=60), max_size=30), st.integers(1, 4), st.lists(st.integers(1, 9), max_size=4))
-def test_what_was_written_is_read(tmp_path: Path, values: list[bytes], group: int, limits: list[int]) -> None:
-    path = write(tmp_path / "a", values, group)
-    assert elements(open_array_record(path)) == values
-    assert count(path) == len(values)
-    check_positions(lambda: open_array_record(path), limits)
+@given(st.lists(st.binary(max_size=60), max_size=30), st.integers(1, 4))
+def test_what_was_written_is_read(tmp_path: Path, values: list[bytes], group: int) -> None:
+    records = ArrayRecords(write(tmp_path / "a", values, group))
+    assert len(records) == len(values)
+    assert list(records.take(range(len(values)))) == values
+    records.close()
 
 
 def test_random_access(tmp_path: Path) -> None:
     values = [b"%d" % index for index in range(30)]
     paths = [write(tmp_path / "a", values[:11]), write(tmp_path / "b", []), write(tmp_path / "c", values[11:], 3)]
     rows = [29, 0, 11, 10, 10, 12, 5]
-    assert list(take(paths, rows)) == [values[row] for row in rows]
-    assert list(take(paths[0], [])) == []
     records = ArrayRecords(paths)
+    assert list(records.take(rows)) == [values[row] for row in rows]
+    assert list(ArrayRecords(paths[0]).take([])) == []
     assert len(records) == 30
     for row in (-1, 30):
         with pytest.raises(ArgumentError, match=f"30 records, .* number {row}"):
@@ -47,15 +46,11 @@ def test_random_access(tmp_path: Path) -> None:
 
 def test_wrong_files(tmp_path: Path) -> None:
     with pytest.raises(DataNotFoundError):
-        open_array_record(tmp_path / "none")
+        ArrayRecords(tmp_path / "none")
     with pytest.raises(ArgumentError):
         ArrayRecords([])
     whole = write(tmp_path / "a", [b"some record" * 100] * 30).read_bytes()
     for content in (b"", b"no records", whole[:-100], whole[:100]):
         (tmp_path / "b").write_bytes(content)
         with pytest.raises(InputError, match="whole ArrayRecord file"):
-            elements(open_array_record(tmp_path / "b"))
-    reader = open_array_record(tmp_path / "a")
-    with pytest.raises(InputError, match="has 30 records"):
-        reader.seek(31)
-    reader.close()
+            ArrayRecords(tmp_path / "b").take(range(30))

@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockstep.data._files import csv
-from lockstep.data._files.csv import open_csv
-from lockstep.data._files.csv_columns import spec
+from lockstep.data._files.csv import columns_of, open_csv
 from lockstep.errors import ArgumentError, InputError
 from tests.data.files.reading import check_positions, elements
 
@@ -102,7 +101,8 @@ def test_types() -> None:
     defaults = [0.5, 1, "a", b"a", [], [2], np.float64(1), np.array([], np.int64), np.float64, bytes]
     text = np.dtype(object)
     f4, f8, i4, i8 = map(np.dtype, ("f4", "f8", "i4", "i8"))
-    assert spec(defaults) == (f4, i4, text, text, f8, i4, f8, i8, f8, text)
+    types = tuple(column.dtype for column in columns_of(defaults, None, ""))
+    assert types == (f4, i4, text, text, f8, i4, f8, i8, f8, text)
 
 
 @pytest.mark.parametrize(

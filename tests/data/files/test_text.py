@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lockstep.data._files import text
-from lockstep.data._files.text import open_text
+from lockstep.data._files import records
+from lockstep.data._files.records import open_text
 from lockstep.errors import DataNotFoundError
 from tests.data.files.reading import check_positions, elements
 
@@ -33,7 +33,7 @@ TENSORFLOW = [
 def test_lines_are_those_of_tensorflow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, content: bytes, lines: list[bytes]
 ) -> None:
-    monkeypatch.setattr(text, "_CHUNK", chunk)
+    monkeypatch.setattr(records, "_CHUNK", chunk)
     (tmp_path / "a").write_bytes(content)
     assert elements(open_text(tmp_path / "a")) == lines
     check_positions(lambda: open_text(tmp_path / "a"), [1, 1])

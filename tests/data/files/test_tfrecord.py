@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockstep.data._files import tfrecord
-from lockstep.data._files.tfrecord import open_tfrecord
-from lockstep.data._files.tfrecord_writer import TFRecordOptions, TFRecordWriter
+from lockstep.data._files.tfrecord import TFRecordOptions, TFRecordWriter, open_tfrecord
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError
 from tests.data.files.reading import check_positions, elements
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lockstep.data._image import libraries
+from lockstep.data._image import formats
 from lockstep.data._image.decode import decode_bmp, decode_gif, decode_image, decode_jpeg, decode_png
 from lockstep.data._image.encode import encode_jpeg, encode_png
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
@@ -220,17 +220,17 @@ def test_wrong_arguments(call: Any) -> None:
 
 @pytest.fixture
 def libraries_are_looked_for_again() -> Any:
-    for library in (libraries.opencv, libraries.simplejpeg):
+    for library in (formats.opencv, formats.simplejpeg):
         library.cache_clear()
     yield
-    for library in (libraries.opencv, libraries.simplejpeg):
+    for library in (formats.opencv, formats.simplejpeg):
         library.cache_clear()
 
 
 @pytest.mark.usefixtures("libraries_are_looked_for_again")
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     jpeg, png = encode_jpeg(SMOOTH), encode_png(SMOOTH)
-    libraries.simplejpeg.cache_clear()
+    formats.simplejpeg.cache_clear()
     monkeypatch.setitem(sys.modules, "cv2", None)
     monkeypatch.setitem(sys.modules, "simplejpeg", None)
     with pytest.raises(UnsupportedError, match=r'opencv-python-headless.*pip install "lockstep\[images\]"'):
@@ -242,19 +242,19 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_opencv_without_gif_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(libraries.opencv(), "haveImageWriter", lambda name: name != "image.gif")
+    monkeypatch.setattr(formats.opencv(), "haveImageWriter", lambda name: name != "image.gif")
     with pytest.raises(UnsupportedError, match="built with GIF"):
         decode_gif(OTHERS["gif"])
 
 
 @pytest.mark.usefixtures("libraries_are_looked_for_again")
 def test_opencv_starts_no_threads_unless_told() -> None:
-    opencv = libraries.opencv()
+    opencv = formats.opencv()
     opencv.setNumThreads(-1)
-    libraries.opencv.cache_clear()
-    assert libraries.opencv().getNumThreads() == 1
+    formats.opencv.cache_clear()
+    assert formats.opencv().getNumThreads() == 1
     chosen = opencv.getNumberOfCPUs() + 1
     opencv.setNumThreads(chosen)
-    libraries.opencv.cache_clear()
-    assert libraries.opencv().getNumThreads() == chosen
+    formats.opencv.cache_clear()
+    assert formats.opencv().getNumThreads() == chosen
     opencv.setNumThreads(0)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.data._image import libraries
+from lockstep.data._image import formats
 from lockstep.data._image.resize import METHODS, ResizeMethod, resize
 from lockstep.data._image.weights import taps
 from lockstep.errors import ArgumentError, UnsupportedError
@@ -131,7 +131,7 @@ def test_threads() -> None:
 
 
 def test_without_opencv(monkeypatch: pytest.MonkeyPatch) -> None:
-    libraries.opencv.cache_clear()
+    formats.opencv.cache_clear()
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(UnsupportedError, match=r'pip install "lockstep\[images\]"'):
         resize(TENSORFLOW["i0"], (5, 7))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lockstep._engine.input.batch import unmarked
-from lockstep._engine.step.placement import Placed, Split
-from lockstep._engine.step.portions import Lookup
+from lockstep._engine.input.batch import unwrap
+from lockstep._engine.step.batches import DeviceBatch, GatherIndices, Split
 
 
 class OnHost:
@@ -23,16 +22,16 @@ class OnHost:
         self._watch = watch
 
     def prepare(self, batch: Any) -> Any:
-        return unmarked(batch)
+        return unwrap(batch)
 
     def decide(self, state: Any, batch: Any) -> None:
         """Has decided."""
 
-    def places(self, batch: Any) -> int:
+    def chunk_capacity(self, batch: Any) -> int:
         return self._together
 
-    def place(self, batches: Sequence[Any]) -> Placed:
+    def place(self, batches: Sequence[Any]) -> DeviceBatch:
         for batch in batches:
             self._watch(batch)
-        computed = [b.recipe(b.arrays, b.rows) if isinstance(b, Lookup) else b for b in batches]
-        return Placed(computed, Split.WHOLE, places=self._together, steps=len(batches))
+        computed = [b.batch_fn(b.arrays, b.rows) if isinstance(b, GatherIndices) else b for b in batches]
+        return DeviceBatch(computed, Split.WHOLE, capacity=self._together, steps=len(batches))

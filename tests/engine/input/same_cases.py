@@ -14,12 +14,11 @@ import keras
 import numpy as np
 
 from lockstep._engine.input import random_state
-from lockstep._engine.input.batch import unmarked
+from lockstep._engine.input.batch import unwrap
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.input.source import source_of
 from lockstep._engine.keras import agreement
-from lockstep._engine.step.placement import Placed, Split
-from lockstep._engine.step.portions import Lookup, Share
+from lockstep._engine.step.batches import DeviceBatch, EvenShard, GatherIndices, Split
 from lockstep.data import Dataset
 from lockstep.errors import LockstepError
 from lockstep.training._program_source import Batches
@@ -34,23 +33,23 @@ class _Records:
         self.seen: list[Any] = []
 
     def prepare(self, batch: Any) -> Any:
-        return unmarked(batch)
+        return unwrap(batch)
 
     def decide(self, state: Any, batch: Any) -> None:
         """Has decided."""
 
-    def places(self, batch: Any) -> int:
+    def chunk_capacity(self, batch: Any) -> int:
         return 0
 
-    def place(self, batches: Sequence[Any]) -> Placed:
+    def place(self, batches: Sequence[Any]) -> DeviceBatch:
         for batch in batches:
             data = batch
-            if isinstance(batch, Lookup):
-                data = batch.recipe(tuple(np.asarray(a.addressable_data(0)) for a in batch.arrays), batch.rows)
-            data = data.data if isinstance(data, Share) else data
+            if isinstance(batch, GatherIndices):
+                data = batch.batch_fn(tuple(np.asarray(a.addressable_data(0)) for a in batch.arrays), batch.rows)
+            data = data.data if isinstance(data, EvenShard) else data
             numbers = [int(v) for v in np.ravel(jax.tree.leaves(data)[1])]
-            self.seen.append([isinstance(batch, Share), numbers])
-        return Placed(list(batches), Split.WHOLE, places=0, steps=len(batches))
+            self.seen.append([isinstance(batch, EvenShard), numbers])
+        return DeviceBatch(list(batches), Split.WHOLE, capacity=0, steps=len(batches))
 
 
 class _NoState:
@@ -196,7 +195,7 @@ def read(strategy: Any, kind: str, order: str, rows: int, size: int, odd: str, l
     program, state = _Records(), _NoState()
     error = ""
     try:
-        with warnings.catch_warnings(), runtime.depending_on_others("read"):
+        with warnings.catch_warnings(), runtime.collective_region("read"):
             warnings.simplefilter("ignore", UserWarning)
             random_state.follow_chief(runtime, "read")
             source = _source(strategy, kind, order, arrays, size, me)

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep._engine.input.datasets import Combined, Followed, Need, Pipelines
-from lockstep._engine.step.portions import Part, Share
+from lockstep._engine.input.datasets import InterleavedReader, Pipelines, ReplicatedReader, ShardSpec
+from lockstep._engine.step.batches import EvenShard, RaggedShard
 from lockstep.data import Dataset, TextLineDataset
-from lockstep.data._inside import plan_of
+from lockstep.data._dataset_base import plan_of
 from lockstep.data._plan import Node, Run
 from lockstep.data._sharding import file_count, shard_batches, shard_by_files, shard_by_hint
 from lockstep.errors import ArgumentError
@@ -36,22 +36,22 @@ def rows_of(worker: int, workers: int) -> Callable[[int], slice | None]:
     return rows
 
 
-def followed(dataset: Dataset, workers: int, positions: Any = None) -> list[Followed]:
+def followed(dataset: Dataset, workers: int, positions: Any = None) -> list[ReplicatedReader]:
     plan = plan_of(dataset)
-    return [Followed(plan, RUN, Need(rows_of(i, workers)), positions) for i in range(workers)]
+    return [ReplicatedReader(plan, RUN, ShardSpec(rows_of(i, workers)), positions) for i in range(workers)]
 
 
 def whole(portions: Sequence[Any]) -> list[Any]:
     """The global batch that workers hold together."""
     assert len({type(p) for p in portions}) == 1
-    if isinstance(portions[0], Share):
+    if isinstance(portions[0], EvenShard):
         assert {p.count for p in portions} == {sum(len(p.data) for p in portions)}
         return [v for p in portions for v in p.data.tolist()]
     assert all(np.array_equal(p, portions[0]) for p in portions)
     return portions[0].tolist()
 
 
-def read_followed(workers: list[Followed], most: int = 10**6) -> list[list[Any]]:
+def read_followed(workers: list[ReplicatedReader], most: int = 10**6) -> list[list[Any]]:
     batches: list[list[Any]] = []
     for portions in zip(*workers, strict=True):
         batches.append(whole([p.batch for p in portions]))
@@ -81,22 +81,22 @@ def test_followed_resumes_on_any_number_of_workers(steps: list[str], size: int, 
     point = data.draw(st.integers(0, len(expected)))
     before = followed(dataset(), 4)
     read_followed(before, point) if point else None
-    positions = [json.loads(json.dumps(w.position(w.mark()))) for w in before]
+    positions = [json.loads(json.dumps(w.to_json(w.position()))) for w in before]
     for workers in (1, 2, 3):  # Any worker's position is everyone's.
         assert read_followed(followed(dataset(), workers, positions[workers])) == expected[point:]
 
 
-def combined(plan: Node, part: Any, pipelines: int, workers: int, positions: Any = None) -> list[Combined]:
+def combined(plan: Node, part: Any, pipelines: int, workers: int, positions: Any = None) -> list[InterleavedReader]:
     made = Pipelines(pipelines, lambda i: shard_batches(part(plan, pipelines, i), pipelines, i))
-    return [Combined(made, RUN, i, workers, Need(), positions) for i in range(workers)]
+    return [InterleavedReader(made, RUN, i, workers, ShardSpec(), positions) for i in range(workers)]
 
 
-def read_combined(workers: list[Combined], most: int = 10**6) -> list[list[Any]]:
+def read_combined(workers: list[InterleavedReader], most: int = 10**6) -> list[list[Any]]:
     """What the workers' agreement makes of their parts: batches until nobody has any rows."""
     batches: list[list[Any]] = []
     while len(batches) < most:
         portions = [next(w, None) for w in workers]
-        parts = [p.batch.data if isinstance(p.batch, Part) else p.batch for p in portions if p is not None]
+        parts = [p.batch.data if isinstance(p.batch, RaggedShard) else p.batch for p in portions if p is not None]
         batch = [v for part in parts for v in np.asarray(part).tolist()]
         if not batch:
             break
@@ -145,7 +145,7 @@ def test_by_files_resumes_on_any_number_of_workers(
     point = data.draw(st.integers(0, len(expected)))
     before = combined(plan, shard_by_files, 4, 4)
     read_combined(before, point)
-    positions = json.loads(json.dumps([p for w in before for p in w.position(w.mark())]))
+    positions = json.loads(json.dumps([p for w in before for p in w.to_json(w.position())]))
     for workers in (1, 2, 3, 6):
         assert read_combined(combined(plan, shard_by_files, 4, workers, positions)) == expected[point:]
 

@@ -43,7 +43,7 @@ class _Seat:
     def __init__(self, meeting: _Meeting, task: int) -> None:
         self._meeting, self._task, self._turn = meeting, task, 0
 
-    def agree(self, topic: str, value: Any) -> list[Any]:
+    def all_gather_object(self, topic: str, value: Any) -> list[Any]:
         self._turn += 1
         return self._meeting.agree(self._turn, self._task, value)
 
@@ -90,9 +90,9 @@ class _Task:
     def _talk(self) -> None:
         if self._asks_after is not None and len(self.seen) >= self._asks_after:
             self._asks_after = None
-            self._reader.ask("stop")
-        if "stop" in self._reader.told:
-            self._reader.told.discard("stop")
+            self._reader.broadcast("stop")
+        if "stop" in self._reader.received:
+            self._reader.received.discard("stop")
             self.told_at.append(len(self.seen))
 
 

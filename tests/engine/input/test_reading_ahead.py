@@ -106,7 +106,7 @@ def test_a_reader_is_only_some_batches_ahead(tasks: int) -> None:
         for each in iterators:
             next(each)
     eventually(lambda: first._ready.full(), lambda: "it reads ahead")
-    assert len(taken) <= 20 + 2 * reader_._ROUND_BATCHES + reader_._AHEAD
+    assert len(taken) <= 20 + 2 * reader_._ROUND_BATCHES + reader_._PREFETCH
     for each in (first, *others):
         each.close()
 

@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep._engine.input import samples
-from lockstep._engine.input.origins import samples_of
-from lockstep._engine.input.samples import Sample
+from lockstep._engine.input.samples import Sample, samples_of
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep.data import Dataset
-from lockstep.data import _inside as inside
+from lockstep.data import _dataset_base as inside
 from lockstep.data._plan import Run
 from lockstep.errors import ArgumentError
 

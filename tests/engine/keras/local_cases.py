@@ -24,7 +24,7 @@ def local(strategy: Any, **steps: Any) -> Strategy:
     """The same replicas, which train by themselves in between."""
     replicas = strategy._demanded_replicas()
     rounds = LocalSteps(**steps).rounds()
-    found = dataclasses.replace(replicas, batch_statistics="replica", rounds=rounds)
+    found = dataclasses.replace(replicas, batch_statistics="replica", local_sgd=rounds)
     return Strategy(found, strategy.cluster_resolver)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from keras import layers
 
-from lockstep.checkpoint import _writing
+from lockstep.checkpoint import _archive
 from lockstep.data import AutoShardPolicy, Dataset, Options
 from lockstep.errors import Preempted
 from lockstep.training.callbacks._backup_and_restore import BackupAndRestore
@@ -225,7 +225,7 @@ def _results(model: Any, counts: Counts) -> dict[str, np.ndarray]:
 
 def full_disk(strategy: Any, directory: str) -> dict[str, np.ndarray]:
     """From the second backup on, nothing can be written."""
-    write = _writing.write
+    write = _archive.write
 
     def failing(file: str, step: int, *rest: Any) -> None:
         if step > 1:
@@ -235,7 +235,7 @@ def full_disk(strategy: Any, directory: str) -> dict[str, np.ndarray]:
     seen = Interrupts(None)
     data = _slices().repeat().batch(BATCH)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_writing, "write", failing)
+        patch.setattr(_archive, "write", failing)
         callbacks = [BackupAndRestore(directory, 1), seen]
         found = _failure(lambda: model_of(strategy).fit(data, steps_per_epoch=200, verbose=0, callbacks=callbacks))
     return {**found, "steps": np.asarray(len(seen.seen))}

@@ -36,7 +36,7 @@ OPTIMIZERS = {
 def dividing(strategy: Any, is_divided: bool = True) -> Strategy:
     """The same replicas, which divide the optimizer's state."""
     replicas = strategy._demanded_replicas()
-    return Strategy(dataclasses.replace(replicas, divides_slots=is_divided), strategy.cluster_resolver)
+    return Strategy(dataclasses.replace(replicas, shards_optimizer_state=is_divided), strategy.cluster_resolver)
 
 
 def data(floatx: str = "float32") -> tuple[np.ndarray, np.ndarray]:
@@ -68,7 +68,7 @@ def bytes_on_each(model: Any) -> list[int]:
     """What each device of this process holds of the optimizer, as the last step has left it."""
     owned = ownership(model)
     assert owned is not None
-    placed = [owned.handed_out[id(v)][1] for v in model.optimizer.variables]
+    placed = [owned.copies.placed(v, vars(v)["_value"]) for v in model.optimizer.variables]
     sizes = [[shard.data.nbytes for shard in array.addressable_shards] for array in placed]
     return [sum(column) for column in zip(*sizes, strict=True)]
 
@@ -149,7 +149,7 @@ def alone(strategy: Any) -> dict[str, np.ndarray]:
         if runtime.is_chief:
             np.asarray(model.optimizer.variables[2])
         else:
-            runtime.agree("something else", None)
+            runtime.all_gather_object("something else", None)
     except ls.errors.MismatchError as error:
         return {"told": np.asarray(str(error))}
     return {"devices": np.asarray(len(jax.devices()))}

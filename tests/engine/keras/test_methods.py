@@ -226,7 +226,7 @@ def test_without_a_scope_keras_is_untouched(scope: Scope, monkeypatch: pytest.Mo
         pass  # The methods are wrapped from here on.
     x, y = _data()
     model = _model(no_scope)
-    monkeypatch.setattr("lockstep._engine.keras.fit._Fit.run", never)
+    monkeypatch.setattr("lockstep._engine.keras.fit.EpochDriver.run", never)
     model.fit(x, y, verbose=0)
     with pytest.raises(AssertionError):
         _model(scope).fit(x, y, verbose=0)

@@ -62,7 +62,7 @@ def trained(callbacks: Any = (), epochs: int = 2, **compiled: Any) -> Any:
 
 def test_several_steps_do_run_in_one_dispatch() -> None:
     made, _ = trained(epochs=6)
-    assert made.train_function.pace.most > 2
+    assert made.train_function.tuner.max_steps > 2
 
 
 def test_a_callback_that_looks_at_batches_changes_no_bit() -> None:
@@ -106,7 +106,7 @@ def test_who_looks_at_epochs_does_not_slow_steps_down(tmp_path: Path, frequency:
     board = TensorBoard(str(tmp_path / "logs"), update_freq=frequency)
     saver = keras.callbacks.ModelCheckpoint(str(tmp_path / "m.keras"))
     made, _ = trained([board, saver, keras.callbacks.TerminateOnNaN()][: 2 if frequency == "epoch" else 3], epochs=6)
-    assert (made.train_function.pace.most > 2) == (frequency == "epoch")
+    assert (made.train_function.tuner.max_steps > 2) == (frequency == "epoch")
 
 
 def test_evaluate_and_predict_see_every_batch() -> None:

@@ -13,7 +13,7 @@ import pytest
 import lockstep as ls
 from benchmarks.traffic.hlo import counted
 from benchmarks.traffic.programs import compiled_text
-from lockstep._engine.keras.divided import Parts
+from lockstep._engine.keras.state import ShardedValue
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.training.callbacks._backup_and_restore import BackupAndRestore
 from tests.distribute.test_gradient_dtype import fit, mirrored
@@ -106,7 +106,7 @@ def test_memory_is_not_taken_for_what_nobody_reads() -> None:
     fit(model, 1)
     momentum = model.optimizer.variables[2]
     held = vars(momentum)["_value"]
-    assert isinstance(held, Parts) and held._whole is None
+    assert isinstance(held, ShardedValue) and held._whole is None
     assert np.asarray(momentum).shape == tuple(momentum.shape) == (6, WIDTH)
     momentum.assign(np.ones((6, WIDTH), "float32"))
     np.testing.assert_array_equal(momentum.numpy(), np.ones((6, WIDTH)))

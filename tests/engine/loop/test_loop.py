@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from lockstep._engine.loop import loop
-from lockstep._engine.runtime import progress, progress_file
+from lockstep._engine.runtime import launcher_files, progress
 from lockstep._engine.runtime.preemption import Preemption
-from lockstep._engine.step.chunks import Pace
-from lockstep._engine.step.outputs import Outputs
-from lockstep._engine.step.placement import Placed, Split
+from lockstep._engine.step.batches import DeviceBatch, Split
+from lockstep._engine.step.steps_per_execution import Outputs, StepsPerExecutionTuner
 from lockstep.errors import Preempted
 
 
@@ -27,10 +26,10 @@ class Program:
         self.runtime = SimpleNamespace(preemption=preemption)
         self._places = places if places is not None else []
         self._progress = preemption.progress
-        self.pace = Pace()
-        self.pace.most = self.room = most
+        self.tuner = StepsPerExecutionTuner()
+        self.tuner.max_steps = self.max_steps = most
 
-    def run(self, state: Any, placed: Placed) -> tuple[Outputs, Any]:
+    def run(self, state: Any, placed: DeviceBatch) -> tuple[Outputs, Any]:
         self._places.append(self._progress.where)
         after = state + placed.steps
         return Outputs(after, None, lambda value: value), after
@@ -52,13 +51,13 @@ class State:
 
 
 class Listener:
-    """Has room for two steps at a time, and does something after one of them."""
+    """Allows two steps in a dispatch, and does something after one of them."""
 
     def __init__(self, at: int = -1, act: Any = lambda: None, stop_at: int = -1) -> None:
         self._at, self._act, self._stop_at = at, act, stop_at
         self.seen: list[tuple[int, int]] = []
 
-    def room(self, step: int) -> int:
+    def max_steps(self, step: int) -> int:
         del step
         return 2
 
@@ -71,16 +70,16 @@ class Listener:
         return step >= self._stop_at >= 0
 
 
-def chunks(*sizes: int) -> Iterator[Placed]:
+def chunks(*sizes: int) -> Iterator[DeviceBatch]:
     for size in sizes:
-        yield Placed(np.zeros(size), Split.WHOLE, places=size, steps=size)
+        yield DeviceBatch(np.zeros(size), Split.WHOLE, capacity=size, steps=size)
 
 
 @pytest.fixture(autouse=True)
 def marks(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """What this process has done for the first time."""
     marks: dict[str, float] = {}
-    monkeypatch.setattr(progress_file, "_marks", marks)
+    monkeypatch.setattr(launcher_files, "_marks", marks)
     return marks
 
 
@@ -104,7 +103,7 @@ def test_it_is_known_where_the_main_thread_is(marks: dict[str, float]) -> None:
 
 def test_a_request_ends_it_between_two_dispatches() -> None:
     preemption, state = Preemption(), State()
-    listener = Listener(3, preemption.ask)
+    listener = Listener(3, preemption.request)
     with pytest.raises(Preempted):
         loop.run(chunks(8, 8), Program(preemption), state, listener)  # type: ignore[arg-type]
     assert listener.seen == [(0, 2), (2, 2)]
@@ -115,7 +114,7 @@ def test_a_request_ends_it_between_two_dispatches() -> None:
 def test_a_request_in_an_inner_loop_ends_the_outer_one() -> None:
     """As when a hook evaluates: the state of the training is that after the last of its steps."""
     preemption, state = Preemption(), State()
-    inner = Listener(1, preemption.ask)
+    inner = Listener(1, preemption.request)
 
     def evaluate() -> None:
         loop.run(chunks(8), Program(preemption), State(), inner)  # type: ignore[arg-type]
@@ -133,10 +132,10 @@ def test_all_steps_are_complete_when_it_ends(monkeypatch: pytest.MonkeyPatch) ->
     preemption = Preemption()
     with pytest.raises(Preempted):
         loop.run(
-            (Placed(np.zeros(1), Split.WHOLE) for _ in range(9)),
+            (DeviceBatch(np.zeros(1), Split.WHOLE) for _ in range(9)),
             Program(preemption),  # type: ignore[arg-type]
             State(),
-            Listener(5, preemption.ask),
+            Listener(5, preemption.request),
         )
     assert sorted(set(waited)) == [1, 2, 3, 4, 5, 6]
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep._engine.runtime import addresses, listening
-from lockstep._engine.runtime import waiting as waits
-from lockstep._engine.runtime.report import Admission
-from lockstep._engine.runtime.waiting import Waiting
+from lockstep._engine.runtime import addresses
+from lockstep._engine.runtime import limits as waits
+from lockstep._engine.runtime.limits import Deadline
+from lockstep._engine.runtime.rendezvous_client import Admission
 from lockstep.errors import AddressError
 from tests.engine.runtime.properties import steady
 from tests.support.cluster import free_ports
@@ -37,8 +37,8 @@ def test_split(address: str, parts: tuple[str, int]) -> None:
     assert addresses.split(address) == parts
 
 
-def waiting(seconds: float = 10.0) -> Waiting:
-    return Waiting(seconds)
+def waiting(seconds: float = 10.0) -> Deadline:
+    return Deadline(seconds)
 
 
 def names(monkeypatch: pytest.MonkeyPatch, **hosts: list[str]) -> None:
@@ -57,7 +57,7 @@ REAL = socket.getaddrinfo
 
 
 def listen(address: str, *others: str) -> list[socket.socket]:
-    return listening.listen(address, "worker 0", others, waiting())
+    return addresses.listen(address, "worker 0", others, waiting())
 
 
 @contextlib.contextmanager
@@ -128,11 +128,11 @@ def test_a_name_that_no_dns_has_is_refused_at_once(host: str) -> None:
 )
 def test_the_address_for_others(monkeypatch: pytest.MonkeyPatch, ips: list[str], towards: str, outward: str) -> None:
     names(monkeypatch, me=ips)
-    assert addresses.outward("me:5", towards) == outward
+    assert addresses.reachable_address("me:5", towards) == outward
 
 
 def test_an_unknown_address_is_none_for_others() -> None:
-    assert addresses.outward("address unknown", "10.0.0.9") is None
+    assert addresses.reachable_address("address unknown", "10.0.0.9") is None
 
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "127.0.0.2", "::1"])
@@ -181,8 +181,8 @@ class Elsewhere:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, facing: str | None) -> None:
         self.bound: list[str] = []
         monkeypatch.setattr(addresses, "is_own", lambda ip: ip == "10.0.0.1")
-        monkeypatch.setattr(addresses, "facing", lambda endpoint: facing)
-        monkeypatch.setattr(listening, "_server", self._server)
+        monkeypatch.setattr(addresses, "local_address_towards", lambda endpoint: facing)
+        monkeypatch.setattr(addresses, "_server", self._server)
 
     def _server(self, endpoint: addresses.Endpoint) -> socket.socket:
         self.bound.append(endpoint.ip)
@@ -224,7 +224,7 @@ def test_a_name_that_leads_to_the_loopback_interface_is_told_of_at_once(
 
 def test_the_interface_towards_another_task() -> None:
     endpoint = addresses.lookup("127.0.0.9:5")[0]
-    assert addresses.facing(endpoint) == "127.0.0.1"
+    assert addresses.local_address_towards(endpoint) == "127.0.0.1"
     assert addresses.is_own("127.0.0.9") and not addresses.is_own("203.0.113.7")
 
 

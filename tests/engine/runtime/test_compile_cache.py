@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep._engine.runtime import cache_directory, compile_cache
-from lockstep._engine.runtime.cache_directory import UnsafeDirectory, private_directory
+from lockstep._engine.runtime import compile_cache
+from lockstep._engine.runtime.compile_cache import UnsafeDirectory, private_directory
 from tests.engine.runtime.jobs import Job, Task, addresses
 
 # Prints how many programs came from the cache and how many were compiled for it, then what was computed.
@@ -79,7 +79,7 @@ def test_jax_s_own_switch_leaves_it_off(job: Job, tmp_path: Path) -> None:
 
 
 def test_no_worker_compiles_at_the_second_start(job: Job, tmp_path: Path) -> None:
-    """Figure: see `cache_writes`. JAX alone has the first process write, whose keys the others do not have."""
+    """Figure: see `compile_cache`. JAX alone has the first process write, whose keys the others do not have."""
 
     def start() -> list[dict[str, object]]:
         workers = addresses(2)
@@ -201,14 +201,14 @@ def test_a_link_of_another_user_is_refused(cache: Path, monkeypatch: pytest.Monk
         fields[stat.ST_UID] += os.fspath(path).endswith("link")
         return os.stat_result(fields)
 
-    monkeypatch.setattr(cache_directory.os, "lstat", lstat)
+    monkeypatch.setattr(compile_cache.os, "lstat", lstat)
     with pytest.raises(UnsafeDirectory, match="link belongs to another user"):
         private_directory("compiled")
 
 
 def test_a_directory_of_another_user_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     private_directory("compiled")
-    monkeypatch.setattr(cache_directory.os, "geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr(compile_cache.os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(UnsafeDirectory, match="belongs to another user"):
         private_directory("compiled")
 
@@ -235,7 +235,7 @@ def test_where_caches_are(settings: dict[str, str], expected: str, monkeypatch: 
         monkeypatch.delenv(name, raising=False)
     for name, value in {"HOME": "/home/me", **settings}.items():
         monkeypatch.setenv(name, value)
-    assert cache_directory.cache_root() == Path(expected)
+    assert compile_cache.cache_root() == Path(expected)
 
 
 def test_where_nothing_can_be_written_there_is_no_cache(
@@ -243,6 +243,6 @@ def test_where_nothing_can_be_written_there_is_no_cache(
 ) -> None:
     cache.write_text("a file")
     with caplog.at_level(logging.DEBUG, "lockstep"):
-        assert compile_cache._directory() is None
+        assert compile_cache._find_directory() is None
     assert "cannot be kept" in caplog.text
     assert all(record.levelno == logging.DEBUG for record in caplog.records)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lockstep._engine.runtime import control as control_
 from lockstep._engine.runtime.control import Channel, ChannelClosed, Control
-from lockstep._engine.runtime.failure import blame_of, is_agreed
+from lockstep._engine.runtime.failure import attached_cause, is_agreed
 from lockstep.errors import MismatchError, MissingTaskError, PeerError
 from tests.engine.runtime.jobs import Job
 from tests.engine.runtime.properties import steady
@@ -70,7 +70,7 @@ def test_everyone_gets_everyone_s_values_in_order(turns: list[list[Any]], seed: 
     ends = channels(controls(3, store))
 
     def take_part(task: int) -> list[list[Any]]:
-        return [ends[task].agree("topic", turn[task]) for turn in turns]
+        return [ends[task].all_gather_object("topic", turn[task]) for turn in turns]
 
     for future in at_once(*(lambda i=i: take_part(i) for i in range(3))):
         assert future.result() == turns
@@ -83,7 +83,10 @@ def test_channels_do_not_disturb_each_other() -> None:
 
     def of(task: int) -> list[Any]:
         with ThreadPoolExecutor(2) as threads:
-            both = [threads.submit(c[task].agree, "topic", (n, task)) for n, c in (("one", one), ("other", other))]
+            both = [
+                threads.submit(c[task].all_gather_object, "topic", (n, task))
+                for n, c in (("one", one), ("other", other))
+            ]
             return [f.result(PATIENCE) for f in both]
 
     for future in at_once(lambda: of(0), lambda: of(1)):
@@ -93,7 +96,7 @@ def test_channels_do_not_disturb_each_other() -> None:
 def test_tasks_in_different_calls_all_learn_who_is_where() -> None:
     ends = channels(controls(3))
     topics = ["fit", "fit", "evaluate"]
-    for future in at_once(*(lambda e=e, t=t: e.agree(t, None) for e, t in zip(ends, topics, strict=True))):
+    for future in at_once(*(lambda e=e, t=t: e.all_gather_object(t, None) for e, t in zip(ends, topics, strict=True))):
         error = future.exception()
         assert isinstance(error, MismatchError)
         assert "Here worker 0 is in fit; worker 1 is in fit; worker 2 is in evaluate." in str(error)
@@ -102,7 +105,9 @@ def test_tasks_in_different_calls_all_learn_who_is_where() -> None:
 
 def test_whoever_does_not_come_is_named() -> None:
     began = time.monotonic()
-    for future in at_once(*(lambda e=e: e.agree("the next batch", 1) for e in channels(controls(4), 0.3)[:2])):
+    for future in at_once(
+        *(lambda e=e: e.all_gather_object("the next batch", 1) for e in channels(controls(4), 0.3)[:2])
+    ):
         error = future.exception()
         assert isinstance(error, MissingTaskError)
         assert "must reach the next batch within 0.3 s of the first (LOCKSTEP_PEER_TIMEOUT)" in str(error)
@@ -117,7 +122,9 @@ def test_a_failure_ends_the_waits_of_the_others() -> None:
     def fail() -> None:
         here[2].announce_failure("ValueError", "bad data")
 
-    first, second, _ = at_once(lambda: ends[0].agree("fit", 1), lambda: ends[1].agree("fit", 1), fail)
+    first, second, _ = at_once(
+        lambda: ends[0].all_gather_object("fit", 1), lambda: ends[1].all_gather_object("fit", 1), fail
+    )
     for future in (first, second):
         assert isinstance(future.exception(), PeerError)
         assert str(future.exception()) == "worker 2 failed first: ValueError: bad data"
@@ -141,7 +148,7 @@ def test_a_consequence_is_announced_as_its_cause() -> None:
         here[1].announce_failure("SystemExit", "0", run)
         with pytest.raises(PeerError, match=r"^worker 1 failed first: SystemExit: 0$") as heard:
             here[0].check_peers()
-    here[0].announce_failure("PeerError", str(heard.value), cause=blame_of(heard.value))
+    here[0].announce_failure("PeerError", str(heard.value), cause=attached_cause(heard.value))
     for control in here:  # Also the cause itself: the others have ended.
         with pytest.raises(PeerError, match=r"^worker 1 failed first: SystemExit: 0$"):
             control.check_peers()
@@ -186,7 +193,7 @@ def test_a_task_that_has_left_is_missed() -> None:
     here = controls(2)
     (end, _), _ = channels(here), here[1].announce_leaving()
     with here[0].running("fit"), pytest.raises(PeerError) as error:
-        end.agree("the next batch", 1)
+        end.all_gather_object("the next batch", 1)
     assert "worker 1 ended its program while worker 0 is in fit." in str(error.value)
 
 
@@ -194,15 +201,15 @@ def test_a_task_that_left_after_its_answer_is_not_missed() -> None:
     here = controls(2)
     ends = channels(here)
     with ThreadPoolExecutor() as threads:
-        future = threads.submit(ends[1].agree, "fit", 1)
+        future = threads.submit(ends[1].all_gather_object, "fit", 1)
         here[1].announce_leaving()
-        assert ends[0].agree("fit", 0) == future.result(PATIENCE) == [0, 1]
+        assert ends[0].all_gather_object("fit", 0) == future.result(PATIENCE) == [0, 1]
 
 
 def test_a_closed_channel_ends_the_wait() -> None:
     end, _ = channels(controls(2))
     with ThreadPoolExecutor() as threads:
-        future = threads.submit(end.agree, "the next batch", 1)
+        future = threads.submit(end.all_gather_object, "the next batch", 1)
         with pytest.raises(TimeoutError):
             future.result(0.2)
         end.close()
@@ -213,7 +220,7 @@ def test_the_end_of_the_service_is_no_late_answer() -> None:
     store = Store()
     end, _ = channels(controls(2, store))
     with ThreadPoolExecutor() as threads:
-        future = threads.submit(end.agree, "the next batch", 1)
+        future = threads.submit(end.all_gather_object, "the next batch", 1)
         store.gone = True
         error = future.exception(PATIENCE)
     assert error is not None and not isinstance(error, TimeoutError)
@@ -245,7 +252,7 @@ def test_many_turns_of_many_tasks() -> None:
 
     def take_part(end: Channel, task: int) -> None:
         for turn in range(30):
-            assert end.agree(f"turn {turn}", [turn, task]) == [[turn, i] for i in range(8)]
+            assert end.all_gather_object(f"turn {turn}", [turn, task]) == [[turn, i] for i in range(8)]
 
     for future in at_once(*(lambda e=e, i=i: take_part(e, i) for i, e in enumerate(channels(here)))):
         future.result()

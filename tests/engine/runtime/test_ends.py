@@ -152,7 +152,7 @@ def test_a_killed_worker_ends_the_others(job: Job) -> None:
 
 
 def test_a_stopped_worker_ends_the_others(job: Job) -> None:
-    """Its connections stay open, and it sends nothing: only its signs of life tell."""
+    """Its connections stay open, and it sends nothing: only its heartbeats tell."""
     jobs = [start(job, f"train(data={data!r})", LOCKSTEP_SILENCE_TIMEOUT="2") for data in ("generator", "arrays")]
     for tasks in jobs:
         await_training(*tasks)
@@ -160,7 +160,7 @@ def test_a_stopped_worker_ends_the_others(job: Job) -> None:
         tasks[stopped].process.send_signal(signal.SIGSTOP)
     for stopped, tasks in enumerate(jobs):
         told = f"(LOCKSTEP_SILENCE_TIMEOUT). worker {stopped} does not: its process is stopped"
-        assert_ends(tasks[1 - stopped], "sign of life at least every 2 s", told, within=BOUND)
+        assert_ends(tasks[1 - stopped], "heartbeat at least every 2 s", told, within=BOUND)
         assert told in report(tasks[1 - stopped])["message"]
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from lockstep._engine.runtime import failure
-from lockstep._engine.runtime.failure import is_agreed, mark_agreed, write_error_file
+from lockstep._engine.runtime.failure import is_agreed, mark_agreed
+from lockstep._engine.runtime.launcher_files import write_error_file
 from lockstep.errors import MismatchError
 from tests.engine.runtime.jobs import Job
 

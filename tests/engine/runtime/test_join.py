@@ -187,9 +187,9 @@ def test_a_worker_too_many(job: Job) -> None:
 
 def test_the_versions_are_the_same_everywhere(job: Job) -> None:
     other = """
-        from lockstep._engine.runtime import versions
-        mine = versions.installed()
-        versions.installed = lambda: {**mine, "keras": "3.0.1"}
+        from lockstep._engine.runtime import fingerprint
+        mine = fingerprint.installed_versions()
+        fingerprint.installed_versions = lambda: {**mine, "keras": "3.0.1"}
         import lockstep as ls
         ls.distribute.MultiWorkerMirroredStrategy()
     """
@@ -268,8 +268,8 @@ def test_strangers_and_twins_do_not_disturb_a_running_cluster(job: Job) -> None:
 # As if each process were on a machine of its own.
 APART = """
     import os
-    from lockstep._engine.runtime import door
-    door._boot = lambda: os.environ["TF_CONFIG"].encode()
+    from lockstep._engine.runtime import unix_sockets
+    unix_sockets._boot = lambda: os.environ["TF_CONFIG"].encode()
 """
 SECRET = "of this test, and long enough"
 

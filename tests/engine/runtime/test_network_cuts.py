@@ -22,8 +22,8 @@ from tests.engine.runtime.jobs import Job, Task, addresses, eventually
 # As if each process were on a machine of its own; the way of all but the first task leads through the proxy.
 _APART = """
     import os, socket
-    from lockstep._engine.runtime import door
-    door._boot = lambda: os.environ["TF_CONFIG"].encode()
+    from lockstep._engine.runtime import unix_sockets
+    unix_sockets._boot = lambda: os.environ["TF_CONFIG"].encode()
     theirs, proxy = socket.socket.connect, ("127.0.0.1", int(os.environ["PROXY"]))
     def connect(self, address):
         is_chief = isinstance(address, tuple) and address[1] == int(os.environ["CHIEF"])

@@ -189,7 +189,7 @@ class Saves(keras.callbacks.Callback):
         if batch == 5 and me == 1:
             print("there", flush=True)
             os.kill(os.getpid(), signal.SIGSTOP)
-            strategy._replicas.runtime.demand_current()
+            strategy._replicas.runtime.check_current()
             print("saved", flush=True)
 
 

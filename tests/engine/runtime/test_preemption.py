@@ -59,13 +59,13 @@ class Task:
     def _listen(self) -> None:
         while not self._stop.is_set():
             self._wake.wait(0.002)
-            self.preemption.look()
+            self.preemption.poll()
 
     def _run(self) -> None:
         try:
             with self.preemption.run():
                 for number in range(self._things):
-                    self.preemption.gate()
+                    self.preemption.sync_point()
                     self.done.append(number)
                     if self._pace.random() < 0.3:
                         time.sleep(self._pace.random() * 0.004)
@@ -89,7 +89,7 @@ def test_all_end_before_the_same_thing(tasks: int, asked: list[int], after: floa
         task.start()
     time.sleep(after)
     for i in asked:
-        found[i % tasks].preemption.ask()
+        found[i % tasks].preemption.request()
     for task in found:
         task.join()
     assert all(isinstance(task.error, Preempted) for task in found), [task.error for task in found]
@@ -103,16 +103,16 @@ def test_those_who_are_behind_go_on_to_the_agreed_end() -> None:
         one.grace = PATIENCE
     with first.run(), second.run():
         for _ in range(5):
-            first.gate()
-        second.gate()
-        second.ask()
-        first.look(), second.look(), first.look(), second.look()
+            first.sync_point()
+        second.sync_point()
+        second.request()
+        first.poll(), second.poll(), first.poll(), second.poll()
         for _ in range(4):
-            second.gate()
+            second.sync_point()
         for one in (first, second):
             assert one.count == 6  # The run, and five things.
             with pytest.raises(Preempted, match="worker 1 was asked to end"):
-                one.gate()
+                one.sync_point()
             with pytest.raises(Preempted):
                 one.check()
 
@@ -120,9 +120,9 @@ def test_those_who_are_behind_go_on_to_the_agreed_end() -> None:
 def test_a_wait_goes_on_while_the_end_is_further() -> None:
     first, second = (c.preemption for c in controls(2))
     with pytest.raises(Preempted), first.run():
-        first.gate()
-        first.ask()
-        first.look(), second.look(), first.look(), second.look()
+        first.sync_point()
+        first.request()
+        first.poll(), second.poll(), first.poll(), second.poll()
         second.check()  # It has not even begun.
         first.check()
 
@@ -130,7 +130,7 @@ def test_a_wait_goes_on_while_the_end_is_further() -> None:
 def test_nobody_is_asked() -> None:
     alone = Preemption()
     with alone.run():
-        alone.gate()
+        alone.sync_point()
         alone.check()
     assert alone.count == 2
     assert not alone.is_asked and not alone.has_ended
@@ -140,9 +140,9 @@ def test_a_process_alone_ends_at_once() -> None:
     alone = Preemption()
     alone.grace = PATIENCE
     with pytest.raises(Preempted, match="this process was asked to end") as raised, alone.run():
-        alone.gate()
-        alone.ask()
-        alone.gate()
+        alone.sync_point()
+        alone.request()
+        alone.sync_point()
     assert raised.value.code == 143
     assert is_agreed(raised.value)
     assert alone.has_ended
@@ -153,7 +153,7 @@ def test_a_request_outlasts_its_run() -> None:
     alone = Preemption()
     alone.grace = PATIENCE
     with alone.run():
-        alone.ask()
+        alone.request()
     with pytest.raises(Preempted), alone.run():
         raise AssertionError("it begins")
 
@@ -166,7 +166,7 @@ def test_what_one_task_does_by_itself_neither_counts_nor_ends(monkeypatch: pytes
     with ours.run():
         alone._asked, alone._end = "this process", 0
         with alone.run():
-            alone.gate()
+            alone.sync_point()
             alone.check()
         assert alone.count == 0
 
@@ -175,16 +175,16 @@ def test_another_task_s_failure_ends_the_wait_for_the_agreement() -> None:
     first, second = controls(2)
     first.preemption.grace = PATIENCE
     with pytest.raises(PeerError, match="disk gone"), first.preemption.run():
-        first.preemption.ask()
+        first.preemption.request()
         second.announce_failure("OSError", "disk gone")
-        first.preemption.gate()
+        first.preemption.sync_point()
 
 
 def test_whoever_comes_too_late_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preemption_, "_LATE_SECONDS", 0.1)
     first, _ = controls(2)
     first.preemption.grace = 0.1
-    first.preemption.ask("worker 1")
+    first.preemption.request("worker 1")
     with pytest.raises(MissingTaskError, match="worker 1's request to end"), first.preemption.run():
         raise AssertionError("it begins")
 
@@ -192,7 +192,7 @@ def test_whoever_comes_too_late_does_not_wait_for_ever(monkeypatch: pytest.Monke
 def _ask(one: Preemption) -> threading.Thread:
     """Asks, and returns the thread that ends the process when its time is over."""
     before = set(threading.enumerate())
-    one.ask()
+    one.request()
     (thread,) = (t for t in set(threading.enumerate()) - before if t.name == "lockstep-grace")
     return thread
 
@@ -214,9 +214,9 @@ def test_saving_may_take_its_time(exits: list[int]) -> None:
     with pytest.raises(Preempted), alone.run():
         end = _ask(alone)
         try:
-            alone.gate()
+            alone.sync_point()
         except Preempted:
-            alone.ended()
+            alone.mark_ended()
             end.join(PATIENCE)
             raise
     assert exits == []
@@ -233,7 +233,7 @@ def test_a_program_that_does_not_train_any_more_is_left_alone(exits: list[int]) 
 
 def test_tasks_that_were_asked_to_end_may_leave_others_that_still_save() -> None:
     first, second = controls(2)
-    second.preemption.ended()
+    second.preemption.mark_ended()
     second.announce_leaving()
     assert first.left() == {1}
     with first.running("fit"):

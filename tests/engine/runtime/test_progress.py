@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from lockstep._engine.runtime import progress, progress_file
+from lockstep._engine.runtime import launcher_files, progress
 from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.runtime.progress import Progress
-from lockstep._engine.runtime.stalls import behind, stacks, stall
-from lockstep._engine.runtime.stragglers import Stragglers
-from lockstep._launch.progress_file import ProgressRecord, read_progress
+from lockstep._engine.runtime.stragglers import Stragglers, behind, stacks, stall
+from lockstep._launch.task_files import ProgressRecord, read_progress
 
 
 def test_time_is_spent_where_a_task_decides_about_it() -> None:
@@ -56,19 +55,19 @@ def test_steps_are_counted_from_where_they_are_known() -> None:
 def test_the_launcher_reads_what_a_task_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "progress.json"
     monkeypatch.setenv("LOCKSTEP_PROGRESS_FILE", str(path))
-    monkeypatch.setattr(progress_file, "_marks", {})
+    monkeypatch.setattr(launcher_files, "_marks", {})
     found = Progress()
     found.begin(10)
     found.dispatched(2)
     began = time.time()
-    progress_file.mark("stepped")
-    progress_file.mark("stepped")
-    progress_file.write(found, at_once=True)
+    launcher_files.mark("stepped")
+    launcher_files.mark("stepped")
+    launcher_files.write_progress(found, at_once=True)
     record = read_progress(path)
     assert record is not None and (record.dispatches, record.step) == (1, 12)
     assert abs((record.time("stepped") or 0) - began) < 1 and record.time("joined") is None
     found.dispatched(2)
-    progress_file.write(found)
+    launcher_files.write_progress(found)
     assert json.loads(path.read_text())["step"] == 12, "not more often than once a second"
     assert [p.name for p in tmp_path.iterdir()] == ["progress.json"]
 
@@ -84,9 +83,9 @@ def test_a_file_of_something_else_is_none(tmp_path: Path, text: str) -> None:
 def test_nobody_wants_to_know(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LOCKSTEP_PROGRESS_FILE", raising=False)
-    progress_file.write(Progress(), at_once=True)
+    launcher_files.write_progress(Progress(), at_once=True)
     monkeypatch.setenv("LOCKSTEP_PROGRESS_FILE", str(tmp_path / "absent" / "p.json"))
-    progress_file.write(Progress(), at_once=True)
+    launcher_files.write_progress(Progress(), at_once=True)
     assert list(tmp_path.iterdir()) == []
     assert ProgressRecord().time("joined") is None
 
@@ -112,7 +111,7 @@ def test_a_straggler_is_named_at_most_once_a_minute(caplog: pytest.LogCaptureFix
             clock.now = float(second)
             slow = {"a wait for its own input": 0.8 * second, "callbacks or hooks": 0.05 * second}
             quick = {"callbacks or hooks": 0.1 * second}
-            watched.look(accounts(quick, slow, quick))
+            watched.update(accounts(quick, slow, quick))
     messages = [r.getMessage() for r in caplog.records]
     assert len(messages) == 2
     assert messages[0] == (
@@ -130,7 +129,7 @@ def test_nobody_is_named_where_all_are_alike_or_nobody_waits_much(
     with caplog.at_level(logging.WARNING, "lockstep"):
         for second in range(0, 100, 5):
             clock.now = float(second)
-            watched.look(accounts(*({"callbacks or hooks": share * second} for share in shares)))
+            watched.update(accounts(*({"callbacks or hooks": share * second} for share in shares)))
     assert not caplog.records
 
 
@@ -138,14 +137,14 @@ def test_what_came_before_a_run_does_not_count(caplog: pytest.LogCaptureFixture)
     clock = Clock()
     watched = Stragglers(("worker 0", "worker 1"), clock)
     with caplog.at_level(logging.WARNING, "lockstep"):
-        watched.look(accounts({"a": 0.0}, {"a": 0.0}))
-        watched.forget()
+        watched.update(accounts({"a": 0.0}, {"a": 0.0}))
+        watched.reset()
         clock.now = 100.0
-        watched.look(accounts({"a": 100.0}, {"a": 0.0}))
+        watched.update(accounts({"a": 100.0}, {"a": 0.0}))
         clock.now = 105.0
-        watched.look({0: {"spent": {"a": 105.0}}})
+        watched.update({0: {"spent": {"a": 105.0}}})
         clock.now = 116.0
-        watched.look(accounts({"a": 105.0}, {"a": 0.0}))
+        watched.update(accounts({"a": 105.0}, {"a": 0.0}))
     assert not caplog.records
 
 

@@ -16,14 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep._engine.runtime import addresses as addressing
-from lockstep._engine.runtime import gate, handshake, report, waiting
-from lockstep._engine.runtime.door import Door
-from lockstep._engine.runtime.gate import Gate
-from lockstep._engine.runtime.handshake import CALLER, LISTENER, Seal
+from lockstep._engine.runtime import authenticated_listener, authentication, limits, rendezvous_client
+from lockstep._engine.runtime.authenticated_listener import AuthenticatedListener
+from lockstep._engine.runtime.authentication import CALLER, LISTENER, Secret, Session
 from lockstep._engine.runtime.join import _disagreement
-from lockstep._engine.runtime.rendezvous import Doorkeeper, Host, Roll
-from lockstep._engine.runtime.report import Admission, Reporter
-from lockstep._engine.runtime.secret import Secret
+from lockstep._engine.runtime.rendezvous import LateJoinServer, RendezvousServer, Roster
+from lockstep._engine.runtime.rendezvous_client import Admission, RendezvousClient
+from lockstep._engine.runtime.unix_sockets import SocketDir
 from lockstep.errors import JoinError, LockstepError, MismatchError, MissingTaskError, PeerError
 from tests.engine.runtime.jobs import addresses, eventually
 from tests.engine.runtime.properties import steady
@@ -31,11 +30,11 @@ from tests.engine.runtime.properties import steady
 PATIENCE = 10.0
 
 
-def roll_of(count: int) -> Roll:
-    return Roll(tuple(f"worker {i}" for i in range(count)), tuple(addresses(count)))
+def roll_of(count: int) -> Roster:
+    return Roster(tuple(f"worker {i}" for i in range(count)), tuple(addresses(count)))
 
 
-def hello(roll: Roll, index: int, **more: Any) -> dict[str, Any]:
+def hello(roll: Roster, index: int, **more: Any) -> dict[str, Any]:
     return {"task": f"worker {index}", "cluster": {"worker": list(roll.addresses)}, "versions": {"jax": "1"}, **more}
 
 
@@ -43,47 +42,47 @@ NO_SECRET = Secret()
 A_SECRET, ANOTHER = Secret(b"the secret of this cluster"), Secret(b"that of another cluster")
 
 
-def greet(sock: socket.socket, secret: Secret = NO_SECRET) -> Seal:
+def greet(sock: socket.socket, secret: Secret = NO_SECRET) -> Session:
     """What a task and the first one say before anything else."""
-    mine = handshake.new_nonce()
-    sock.sendall(handshake.greeting(mine))
-    theirs = handshake.greeted(handshake.LineReader(sock).read())
+    mine = authentication.new_nonce()
+    sock.sendall(authentication.nonce_line(mine))
+    theirs = authentication.parse_nonce_line(authentication.LineReader(sock).read())
     assert theirs is not None
-    return Seal(secret, mine, theirs["nonce"])
+    return Session(secret, mine, theirs["nonce"])
 
 
-def introduce(sock: socket.socket, secret: Secret = NO_SECRET) -> Seal:
+def introduce(sock: socket.socket, secret: Secret = NO_SECRET) -> Session:
     """Exchanges greetings and proofs, as a task."""
-    seal = greet(sock, secret)
-    sock.sendall(seal.prove(CALLER))
-    assert seal.read(LISTENER, handshake.LineReader(sock).read()) is not None
-    return seal
+    session = greet(sock, secret)
+    sock.sendall(session.sign(CALLER, {}))
+    assert session.verify(LISTENER, authentication.LineReader(sock).read()) is not None
+    return session
 
 
 class Arrival:
     """A first task that collects, and others that report, each on a thread."""
 
     def __init__(
-        self, roll: Roll, seconds: float = PATIENCE, secret: Secret = NO_SECRET, door: Door | None = None
+        self, roll: Roster, seconds: float = PATIENCE, secret: Secret = NO_SECRET, door: SocketDir | None = None
     ) -> None:
         self.roll = roll
         self._threads = ThreadPoolExecutor(8)
         self.secret = secret
-        self.host = Host(roll, hello(roll, 0), _disagreement, secret, door, seconds)
-        self.collected: Future[Gate] = self._threads.submit(self.host.collect)
+        self.host = RendezvousServer(roll, hello(roll, 0), _disagreement, secret, door, seconds)
+        self.collected: Future[AuthenticatedListener] = self._threads.submit(self.host.collect)
 
     def report(
-        self, index: int, seconds: float = PATIENCE, secret: Secret | None = None, generation: int = 0, **more: Any
+        self, index: int, seconds: float = PATIENCE, secret: Secret | None = None, attempt: int = 0, **more: Any
     ) -> Future[Admission]:
-        roll = replace(self.roll, generation=generation)
-        reporter = Reporter(roll, index, hello(self.roll, index, **more), secret or self.secret)
+        roll = replace(self.roll, attempt=attempt)
+        reporter = RendezvousClient(roll, index, hello(self.roll, index, **more), secret or self.secret)
         return self._threads.submit(reporter.report, seconds)
 
-    def say(self, sock: socket.socket, said: dict[str, Any]) -> Seal:
+    def say(self, sock: socket.socket, said: dict[str, Any]) -> Session:
         """Greets, and sends a hello."""
-        seal = introduce(sock, self.secret)
-        sock.sendall(seal.write("hello", said))
-        return seal
+        session = introduce(sock, self.secret)
+        sock.sendall(session.sign("hello", said))
+        return session
 
     def connect(self) -> socket.socket:
         host, port = addressing.split(self.roll.addresses[0])
@@ -101,7 +100,7 @@ class Arrival:
 
 @contextlib.contextmanager
 def arrival(
-    count: int, seconds: float = PATIENCE, secret: Secret = NO_SECRET, door: Door | None = None
+    count: int, seconds: float = PATIENCE, secret: Secret = NO_SECRET, door: SocketDir | None = None
 ) -> Iterator[Arrival]:
     found = Arrival(roll_of(count), seconds, secret, door)
     try:
@@ -119,7 +118,7 @@ def assert_all_join(here: Arrival, *others: Future[Admission]) -> None:
     assert not any(f.done() for f in others), "nobody goes on before the release"
     here.host.release(service="near")
     for future in others:
-        assert future.result(PATIENCE).says["service"] == "near"
+        assert future.result(PATIENCE).verdict["service"] == "near"
 
 
 def test_all_go_on_when_all_have_arrived() -> None:
@@ -139,8 +138,8 @@ def test_the_address_is_free_when_the_gate_is_closed() -> None:
 def test_a_task_may_come_before_the_first() -> None:
     roll = roll_of(2)
     with ThreadPoolExecutor() as threads:
-        early = threads.submit(Reporter(roll, 1, hello(roll, 1)).report, PATIENCE)
-        host = Host(roll, hello(roll, 0), _disagreement, seconds=PATIENCE)
+        early = threads.submit(RendezvousClient(roll, 1, hello(roll, 1)).report, PATIENCE)
+        host = RendezvousServer(roll, hello(roll, 0), _disagreement, seconds=PATIENCE)
         host.collect().close()
         host.release()
         early.result(PATIENCE)
@@ -148,10 +147,10 @@ def test_a_task_may_come_before_the_first() -> None:
 
 def test_an_ipv6_address() -> None:
     v4 = roll_of(2)
-    roll = Roll(v4.names, tuple(a.replace("127.0.0.1", "[::1]") for a in v4.addresses))
-    host = Host(roll, hello(roll, 0), _disagreement, seconds=PATIENCE)
+    roll = Roster(v4.names, tuple(a.replace("127.0.0.1", "[::1]") for a in v4.addresses))
+    host = RendezvousServer(roll, hello(roll, 0), _disagreement, seconds=PATIENCE)
     with ThreadPoolExecutor() as threads:
-        other = threads.submit(Reporter(roll, 1, hello(roll, 1)).report, PATIENCE)
+        other = threads.submit(RendezvousClient(roll, 1, hello(roll, 1)).report, PATIENCE)
         host.collect().close()
         host.release()
         assert other.result(PATIENCE).ip == "::1"
@@ -179,8 +178,8 @@ def test_a_task_of_a_larger_cluster() -> None:
         larger = {"worker": [*here.roll.addresses, "127.0.0.1:9"]}
         first = here.report(1)
         eventually(lambda: here.has_arrived(1), lambda: "arrival")
-        roll = Roll((*here.roll.names, "worker 3"), (*here.roll.addresses, "127.0.0.1:9"))
-        reporter = Reporter(roll, 3, {**hello(here.roll, 3), "cluster": larger})
+        roll = Roster((*here.roll.names, "worker 3"), (*here.roll.addresses, "127.0.0.1:9"))
+        reporter = RendezvousClient(roll, 3, {**hello(here.roll, 3), "cluster": larger})
         stranger = here._threads.submit(reporter.report, PATIENCE)
         for error in map(error_of, [here.collected, first, stranger]):
             assert isinstance(error, MismatchError), error
@@ -224,12 +223,12 @@ def test_a_task_that_died_while_it_waited_is_missing() -> None:
 
 def test_what_an_arrived_task_goes_on_saying_is_ignored() -> None:
     with arrival(3) as here, contextlib.closing(here.connect()) as chatty:
-        seal = here.say(chatty, hello(here.roll, 1, process=1, generation=0))
+        session = here.say(chatty, hello(here.roll, 1, process=1, generation=0))
         eventually(lambda: here.has_arrived(1), lambda: "arrival")
         chatty.sendall(b"and another thing\n" * 1000)
         assert_all_join(here, here.report(2))
-        verdict = handshake.LineReader(chatty).read()
-        assert seal.read("answer", verdict) == {"go": True, "service": "near"}
+        verdict = authentication.LineReader(chatty).read()
+        assert session.verify("answer", verdict) == {"go": True, "service": "near"}
 
 
 def _line(value: Any) -> bytes:
@@ -247,7 +246,7 @@ _WRONG_PARTS: dict[str, list[Any]] = {
 _WRONG = [(part, value) for part, values in _WRONG_PARTS.items() for value in values]
 
 
-def _wrong_hello(roll: Roll, part: str, value: Any) -> dict[str, Any]:
+def _wrong_hello(roll: Roster, part: str, value: Any) -> dict[str, Any]:
     said = hello(roll, 1, process=1, generation=0)
     return {k: v for k, v in {**said, part: value}.items() if v is not ...}
 
@@ -263,7 +262,7 @@ def test_whoever_does_not_speak_as_a_task_is_none() -> None:
 
 _LEAVES = st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text(max_size=5)
 _JSON = st.recursive(_LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner))
-_ROLL = Roll(("worker 0", "worker 1"), ("a:1", "b:1"))
+_ROLL = Roster(("worker 0", "worker 1"), ("a:1", "b:1"))
 _HELLO_LIKE = st.sampled_from(_WRONG).map(lambda wrong: _wrong_hello(_ROLL, *wrong))
 _BYTES = st.one_of(
     st.binary(max_size=200),
@@ -276,12 +275,12 @@ _BYTES = st.one_of(
             b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
             b"[" * 100_000 + b"\n",
             b"9" * 100_000 + b"\n",
-            b"x" * (handshake.LINE_BYTES + 10),
-            handshake.greeting("0" * 32) * 2,
-            handshake.line({"lockstep": 2, "nonce": "Z" * 32}),
-            handshake.line({"lockstep": True, "nonce": "0" * 32}),
-            handshake.line({"says": "{}", "proof": ""}),
-            handshake.line({"says": "[" * 50_000, "proof": ""}),
+            b"x" * (authentication.LINE_BYTES + 10),
+            authentication.nonce_line("0" * 32) * 2,
+            authentication.line({"lockstep": 2, "nonce": "Z" * 32}),
+            authentication.line({"lockstep": True, "nonce": "0" * 32}),
+            authentication.line({"says": "{}", "proof": ""}),
+            authentication.line({"says": "[" * 50_000, "proof": ""}),
             b"\xff\xfe\n",
             b"\n\n\n",
         ]
@@ -298,10 +297,10 @@ def test_strangers_do_no_harm(strangers: list[tuple[bytes, bool, bool]], secret:
             sock = held.enter_context(contextlib.closing(here.connect()))
             with contextlib.suppress(OSError):  # The first task need not listen to the end.
                 if greets:
-                    seal = greet(sock)
+                    session = greet(sock)
                     if not secret.is_set:  # Without a secret everybody's proof is right.
-                        sock.sendall(seal.prove(CALLER))
-                        handshake.LineReader(sock).read()
+                        sock.sendall(session.sign(CALLER, {}))
+                        authentication.LineReader(sock).read()
                 sock.sendall(data)
                 if not holds_on:
                     sock.close()
@@ -318,7 +317,7 @@ def test_a_line_without_end_is_not_kept() -> None:
 
 
 def test_the_silent_are_dropped_to_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "_MAX_STRANGERS", 5)
+    monkeypatch.setattr(authenticated_listener, "_MAX_UNAUTHENTICATED", 5)
     with arrival(3) as here, contextlib.ExitStack() as held:
         first = here.report(1)
         eventually(lambda: here.has_arrived(1), lambda: "arrival")
@@ -331,7 +330,7 @@ def test_nobody_listens() -> None:
     roll = roll_of(2)
     began = time.monotonic()
     with pytest.raises(MissingTaskError) as error:
-        Reporter(roll, 1, hello(roll, 1)).report(0.5)
+        RendezvousClient(roll, 1, hello(roll, 1)).report(0.5)
     assert time.monotonic() - began < 3
     assert f"Arrived: {roll.describe([1])}. Missing: {roll.describe([0])}" in str(error.value)
     assert "Connection refused" in str(error.value)
@@ -342,7 +341,7 @@ def _answered_by(answer: Callable[[socket.socket], None], seconds: float = 1.0, 
     roll = roll_of(2)
     host, port = addressing.split(roll.addresses[0])
     with socket.create_server((host, port)) as server, ThreadPoolExecutor() as threads:
-        told = threads.submit(Reporter(roll, 1, hello(roll, 1), secret).report, seconds)
+        told = threads.submit(RendezvousClient(roll, 1, hello(roll, 1), secret).report, seconds)
         sock, _ = server.accept()
         sock.settimeout(PATIENCE)
         with sock:
@@ -362,7 +361,7 @@ def test_something_else_answers(data: bytes) -> None:
 
 
 def test_something_else_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(rendezvous_client, "GRACE_SECONDS", 0.1)
     with pytest.raises(MissingTaskError, match="does not answer"):
         _answered_by(lambda sock: None, seconds=0.3)
 
@@ -373,22 +372,20 @@ def test_something_else_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_the_verdict_is_an_error_of_ours(name: str, kind: type[LockstepError]) -> None:
     with pytest.raises(kind, match=r"^because$"):
-        _answered_by(
-            lambda sock: sock.sendall(_greet_back(sock).write("answer", {"error": name, "message": "because"}))
-        )
+        _answered_by(lambda sock: sock.sendall(_greet_back(sock).sign("answer", {"error": name, "message": "because"})))
 
 
-def _greet_back(sock: socket.socket, secret: Secret = NO_SECRET, claims: bool | None = None) -> Seal:
+def _greet_back(sock: socket.socket, secret: Secret = NO_SECRET, claims: bool | None = None) -> Session:
     """What the first task says to a greeting, up to a hello."""
-    theirs = handshake.greeted(handshake.LineReader(sock).read())
+    theirs = authentication.parse_nonce_line(authentication.LineReader(sock).read())
     assert theirs is not None
-    mine = handshake.new_nonce()
-    sock.sendall(handshake.greeting(mine, secret=secret.is_set if claims is None else claims))
-    seal = Seal(secret, theirs["nonce"], mine)
-    handshake.LineReader(sock).read()
-    sock.sendall(seal.prove(LISTENER))
-    handshake.LineReader(sock).read()
-    return seal
+    mine = authentication.new_nonce()
+    sock.sendall(authentication.nonce_line(mine, secret=secret.is_set if claims is None else claims))
+    session = Session(secret, theirs["nonce"], mine)
+    authentication.LineReader(sock).read()
+    sock.sendall(session.sign(LISTENER, {}))
+    authentication.LineReader(sock).read()
+    return session
 
 
 def test_who_hangs_up_on_a_greeting_is_asked_again() -> None:
@@ -398,10 +395,10 @@ def test_who_hangs_up_on_a_greeting_is_asked_again() -> None:
         contextlib.closing(socket.create_server(addressing.split(roll.addresses[0]))) as first,
         ThreadPoolExecutor() as t,
     ):
-        told = t.submit(Reporter(roll, 1, hello(roll, 1)).report, PATIENCE)
+        told = t.submit(RendezvousClient(roll, 1, hello(roll, 1)).report, PATIENCE)
         first.accept()[0].close()
         first.close()
-        host = Host(roll, hello(roll, 0), _disagreement, seconds=PATIENCE)
+        host = RendezvousServer(roll, hello(roll, 0), _disagreement, seconds=PATIENCE)
         host.collect().close()
         host.release()
         told.result(PATIENCE)
@@ -440,15 +437,15 @@ def test_what_was_heard_before_proves_nothing() -> None:
     """A proof and a hello of a task, word for word, on connections of strangers."""
     with arrival(3, secret=A_SECRET) as here, contextlib.ExitStack() as held:
         first, stranger, another = (held.enter_context(contextlib.closing(here.connect())) for _ in range(3))
-        seal = greet(first, A_SECRET)
-        proof, said = seal.prove(CALLER), seal.write("hello", hello(here.roll, 1, process=1, generation=0))
+        session = greet(first, A_SECRET)
+        proof, said = session.sign(CALLER, {}), session.sign("hello", hello(here.roll, 1, process=1, generation=0))
         for sock, overheard in ((stranger, proof), (another, said)):
             greet(sock)
             sock.sendall(overheard)
-            assert everything_from(sock) == handshake.line(handshake.REFUSED)
+            assert everything_from(sock) == authentication.line(authentication.REFUSED)
         assert not here.has_arrived(1)
         first.sendall(proof)
-        assert seal.read(LISTENER, handshake.LineReader(first).read()) == {"door": None}
+        assert session.verify(LISTENER, authentication.LineReader(first).read()) == {"door": None}
         first.sendall(said)
         eventually(lambda: here.has_arrived(1), lambda: "arrival")
         assert_all_join(here, here.report(2))
@@ -464,9 +461,9 @@ def everything_from(sock: socket.socket) -> bytes:
 @pytest.mark.parametrize(
     "said",
     [
-        handshake.line({"says": "{}", "proof": "0" * 64}),
-        handshake.line({"says": "{}", "proof": ""}),
-        handshake.line({"proof": None}),
+        authentication.line({"says": "{}", "proof": "0" * 64}),
+        authentication.line({"says": "{}", "proof": ""}),
+        authentication.line({"proof": None}),
         b"x" * 600,
         b"\n",
     ],
@@ -474,7 +471,7 @@ def everything_from(sock: socket.socket) -> bytes:
 def test_a_stranger_gets_nothing_on_which_to_try_out_secrets(said: bytes) -> None:
     with arrival(2, secret=A_SECRET) as here:
         with contextlib.closing(here.connect()) as sock:
-            sock.sendall(handshake.greeting("0" * 32))
+            sock.sendall(authentication.nonce_line("0" * 32))
             greeting = sock.recv(1000)
             sock.sendall(said)
             received = greeting + everything_from(sock)
@@ -490,22 +487,22 @@ def test_a_false_listener_is_told_nothing_of_the_cluster() -> None:
 
     def answer(sock: socket.socket) -> None:
         nonlocal heard
-        lines = handshake.LineReader(sock)
+        lines = authentication.LineReader(sock)
         heard += lines.read()
-        sock.sendall(handshake.greeting("1" * 32, secret=True))
+        sock.sendall(authentication.nonce_line("1" * 32, secret=True))
         heard += lines.read()
-        sock.sendall(Seal(ANOTHER, "0" * 32, "1" * 32).prove(LISTENER))
+        sock.sendall(Session(ANOTHER, "0" * 32, "1" * 32).sign(LISTENER, {}))
         heard += everything_from(sock)
 
     with pytest.raises(JoinError, match="does not know the one that this task has"):
         _answered_by(answer, secret=A_SECRET)
     greeting, proof = (json.loads(line) for line in heard.splitlines())
     assert set(greeting) == {"lockstep", "nonce"}
-    assert proof == json.loads(Seal(A_SECRET, greeting["nonce"], "1" * 32).prove(CALLER))
+    assert proof == json.loads(Session(A_SECRET, greeting["nonce"], "1" * 32).sign(CALLER, {}))
 
 
 def test_while_tasks_are_missing_all_say_who(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(waiting, "_REPORT_SECONDS", 0.2)
+    monkeypatch.setattr(limits, "_REPORT_SECONDS", 0.2)
     with arrival(3, seconds=30) as here:
         other = here.report(2)
         eventually(lambda: here.has_arrived(2), lambda: "arrival")
@@ -524,10 +521,10 @@ def test_while_tasks_are_missing_all_say_who(monkeypatch: pytest.MonkeyPatch, ca
 def test_a_task_that_cannot_reach_the_first_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(waiting, "_REPORT_SECONDS", 0.2)
+    monkeypatch.setattr(limits, "_REPORT_SECONDS", 0.2)
     roll = roll_of(2)
     with pytest.raises(MissingTaskError):
-        Reporter(roll, 1, hello(roll, 1)).report(0.7)
+        RendezvousClient(roll, 1, hello(roll, 1)).report(0.7)
     assert 1 <= len(caplog.messages) <= 3, "one in each period"
     for line in caplog.messages:
         assert line.startswith(
@@ -537,24 +534,24 @@ def test_a_task_that_cannot_reach_the_first_says_so(
 
 
 def test_a_report_names_the_first_of_many() -> None:
-    roll = Roll(tuple(f"worker {i}" for i in range(1000)), ("a:1",) * 1000)
+    roll = Roster(tuple(f"worker {i}" for i in range(1000)), ("a:1",) * 1000)
     assert roll.outline(list(range(1000))).endswith("worker 19 (a:1) and 980 more")
     assert roll.outline([3]) == "worker 3 (a:1)"
 
 
 def test_a_word_of_one_kind_is_none_of_another() -> None:
-    seal = Seal(A_SECRET, "1" * 32, "2" * 32)
-    assert seal.read("hello", seal.write("hello", {"a": 1})) == {"a": 1}
-    assert seal.read("answer", seal.write("hello", {"a": 1})) is None
-    assert Seal(A_SECRET, "2" * 32, "1" * 32).read("hello", seal.write("hello", {"a": 1})) is None
-    assert Seal(ANOTHER, "1" * 32, "2" * 32).read("hello", seal.write("hello", {"a": 1})) is None
+    session = Session(A_SECRET, "1" * 32, "2" * 32)
+    assert session.verify("hello", session.sign("hello", {"a": 1})) == {"a": 1}
+    assert session.verify("answer", session.sign("hello", {"a": 1})) is None
+    assert Session(A_SECRET, "2" * 32, "1" * 32).verify("hello", session.sign("hello", {"a": 1})) is None
+    assert Session(ANOTHER, "1" * 32, "2" * 32).verify("hello", session.sign("hello", {"a": 1})) is None
 
 
 @pytest.mark.parametrize("claims", [True, False])
 def test_a_first_task_without_the_secret_is_not_believed(claims: bool) -> None:
     def answer(sock: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            sock.sendall(_greet_back(sock, NO_SECRET, claims).write("answer", {"go": True, "service": "open"}))
+            sock.sendall(_greet_back(sock, NO_SECRET, claims).sign("answer", {"go": True, "service": "open"}))
 
     with pytest.raises(JoinError, match="All tasks of a cluster must have the same secret"):
         _answered_by(answer, secret=A_SECRET)
@@ -562,18 +559,18 @@ def test_a_first_task_without_the_secret_is_not_believed(claims: bool) -> None:
 
 @pytest.mark.parametrize(("theirs", "which"), [(2, "given up: end it"), (4, "a later attempt: end this one first")])
 def test_a_task_of_another_attempt_is_refused(theirs: int, which: str) -> None:
-    roll = replace(roll_of(2), generation=3)
+    roll = replace(roll_of(2), attempt=3)
     found = Arrival(roll)
     with contextlib.closing(found) as here:
-        error = error_of(here.report(1, generation=theirs))
+        error = error_of(here.report(1, attempt=theirs))
         assert isinstance(error, JoinError)
         assert f"worker 1 is of generation {theirs}, {roll.describe([0])} of generation 3." in str(error)
         assert which in str(error)
-        assert_all_join(here, here.report(1, generation=3))
+        assert_all_join(here, here.report(1, attempt=3))
 
 
 def test_who_is_slow_is_dropped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(gate, "_STRANGER_SECONDS", 0.2)
+    monkeypatch.setattr(authenticated_listener, "_UNAUTHENTICATED_SECONDS", 0.2)
     with arrival(2) as here, contextlib.closing(here.connect()) as slow:
         slow.sendall(b"{")
         assert slow.recv(1) == b""
@@ -582,7 +579,7 @@ def test_who_is_slow_is_dropped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.
 
 
 def test_all_strangers_together_have_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "_STRANGER_BYTES", 300_000)
+    monkeypatch.setattr(authenticated_listener, "_UNAUTHENTICATED_BYTES", 300_000)
     with arrival(2) as here, contextlib.ExitStack() as held:
         socks = [held.enter_context(contextlib.closing(here.connect())) for _ in range(4)]
         for sock in socks:
@@ -594,16 +591,20 @@ def test_all_strangers_together_have_little_room(monkeypatch: pytest.MonkeyPatch
 
 
 def test_who_is_on_this_machine_is_known() -> None:
-    with contextlib.closing(Door()) as door, arrival(3, door=door) as here:
+    with contextlib.closing(SocketDir()) as door, arrival(3, door=door) as here:
         assert_all_join(here, here.report(1), here.report(2))
-        assert here.host.are_near
+        assert here.host.are_all_local
 
 
 def test_who_only_says_that_it_is_near_is_not() -> None:
-    with contextlib.closing(Door()) as door, arrival(2, door=door) as here, contextlib.closing(here.connect()) as sock:
+    with (
+        contextlib.closing(SocketDir()) as door,
+        arrival(2, door=door) as here,
+        contextlib.closing(here.connect()) as sock,
+    ):
         here.say(sock, hello(here.roll, 1, process=1, generation=0, sees="0" * 64))
         here.collected.result(PATIENCE)
-        assert not here.host.are_near
+        assert not here.host.are_all_local
 
 
 class _Entrance:
@@ -627,15 +628,15 @@ class Kept:
         assert_all_join(self.here, self.here.report(1))
         entrance = _Entrance()
         self.let_in = entrance.taken
-        keeper = Doorkeeper(self.here.collected.result(), self.here.roll, entrance)
+        keeper = LateJoinServer(self.here.collected.result(), self.here.roll, entrance)
         self.is_over = False
         held.enter_context(contextlib.closing(self))
         self._thread = ThreadPoolExecutor(1)
         self._served = self._thread.submit(self._serve, keeper)
 
-    def _serve(self, keeper: Doorkeeper) -> None:
+    def _serve(self, keeper: LateJoinServer) -> None:
         while not self.is_over:
-            keeper._gate.listen(0.05)
+            keeper._listener.listen(0.05)
 
     def close(self) -> None:
         self.is_over = True
@@ -651,20 +652,20 @@ def test_who_comes_late_is_told_that_the_cluster_runs() -> None:
         error = error_of(kept.here.report(1))
         assert isinstance(error, JoinError)
         assert "The cluster runs already, with another process as worker 1" in str(error)
-        error = error_of(kept.here.report(1, generation=1))
+        error = error_of(kept.here.report(1, attempt=1))
         assert "worker 1 is of generation 1" in str(error)
         assert not kept.let_in
 
 
-def reporter(kept: Kept, secret: Secret) -> Reporter:
+def reporter(kept: Kept, secret: Secret) -> RendezvousClient:
     """Of a task that has reported."""
     roll = kept.here.roll
-    made = Reporter(roll, 1, hello(roll, 1), secret)
+    made = RendezvousClient(roll, 1, hello(roll, 1), secret)
     made._reached = endpoint_of(roll)
     return made
 
 
-def endpoint_of(roll: Roll) -> addressing.Endpoint:
+def endpoint_of(roll: Roster) -> addressing.Endpoint:
     return addressing.Endpoint(socket.AF_INET, addressing.split(roll.addresses[0]))
 
 
@@ -693,7 +694,7 @@ def test_a_stream_is_resumed_only_where_it_is_known() -> None:
 
 def test_a_first_task_that_starts_again_does_not_take_a_stream_for_an_arrival() -> None:
     with arrival(2) as here:
-        lost = Reporter(here.roll, 1, hello(here.roll, 1))
+        lost = RendezvousClient(here.roll, 1, hello(here.roll, 1))
         lost._reached = endpoint_of(here.roll)
         with pytest.raises(JoinError, match="a cluster starts anew"):
             lost.reach_service(PATIENCE, "known", resumes=True)

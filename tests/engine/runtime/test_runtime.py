@@ -13,9 +13,9 @@ import pytest
 from lockstep._engine.runtime import control as control_
 from lockstep._engine.runtime import join, randomness
 from lockstep._engine.runtime.control import Control
+from lockstep._engine.runtime.heartbeat import HeartbeatMonitor
 from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.runtime.watchdog import Watchdog
 from lockstep.errors import MismatchError, PeerError
 from tests.engine.runtime.store import Store, controls
 
@@ -28,7 +28,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_, "_SLICE_SECONDS", 0.05)
 
 
-class _Suspicious(Watchdog):
+class _Suspicious(HeartbeatMonitor):
     """Knows at once who is silent."""
 
     def __init__(self, control: Control, silent: list[int]) -> None:
@@ -57,13 +57,13 @@ def on_all(found: list[Runtime], call: Callable[[Runtime], Any]) -> list[Future[
 def test_a_process_alone_agrees_with_itself() -> None:
     alone = Runtime()
     assert alone.is_alone and alone.is_chief
-    assert alone.agree("topic", {"a": 1}) == [{"a": 1}]
-    alone.demand_same("settings", 1, "")
+    assert alone.all_gather_object("topic", {"a": 1}) == [{"a": 1}]
+    alone.check_same("settings", 1, "")
     channel = alone.channel("feed")
-    assert channel.agree("topic", 2) == [2]
+    assert channel.all_gather_object("topic", 2) == [2]
     channel.close()
     assert alone.stops_here(True) is True and alone.stops_here(False) is False
-    with pytest.raises(KeyError), alone.depending_on_others("fit"):
+    with pytest.raises(KeyError), alone.collective_region("fit"):
         raise KeyError("as it is")
 
 
@@ -75,9 +75,9 @@ def test_the_first_is_the_chief() -> None:
 
 def test_what_must_be_equal() -> None:
     found = runtimes(3)
-    for future in on_all(found, lambda r: r.demand_same("settings", {"epochs": 2}, "Advice.")):
+    for future in on_all(found, lambda r: r.check_same("settings", {"epochs": 2}, "Advice.")):
         assert future.exception() is None
-    for future in on_all(found, lambda r: r.demand_same("settings", {"epochs": 2 + (r.process == 1)}, "Advice.")):
+    for future in on_all(found, lambda r: r.check_same("settings", {"epochs": 2 + (r.process == 1)}, "Advice.")):
         assert isinstance(future.exception(), MismatchError)
         told = "All tasks must have the same settings. worker 1: epochs is 3, but 2 on worker 0. Advice."
         assert str(future.exception()) == told
@@ -87,21 +87,21 @@ def test_a_difference_is_not_announced_as_the_failure_of_one() -> None:
     found = runtimes(2)
 
     def differ(task: Runtime) -> None:
-        with task.depending_on_others("fit"):
-            task.demand_same("settings", task.process, "")
+        with task.collective_region("fit"):
+            task.check_same("settings", task.process, "")
 
     for future in on_all(found, differ):
         assert isinstance(future.exception(), MismatchError)
     assert controls(1, found[0]._control._client)[0].listing("status") == {}  # type: ignore[union-attr,arg-type]
-    assert [f.result() for f in on_all(found, lambda r: r.agree("again", 1))] == [[1, 1]] * 2
+    assert [f.result() for f in on_all(found, lambda r: r.all_gather_object("again", 1))] == [[1, 1]] * 2
 
 
 def test_an_error_here_ends_the_call_everywhere() -> None:
     def call(task: Runtime) -> None:
-        with task.depending_on_others("fit"):
+        with task.collective_region("fit"):
             if task.process == 2:
                 raise OSError("disk gone")
-            task.agree("the next batch", 1)
+            task.all_gather_object("the next batch", 1)
 
     first, second, third = (f.exception() for f in on_all(runtimes(3), call))
     assert isinstance(third, OSError)
@@ -111,7 +111,7 @@ def test_an_error_here_ends_the_call_everywhere() -> None:
 
 
 def _broken_by(task: Runtime, error: BaseException) -> BaseException:
-    with pytest.raises(BaseException) as caught, task.depending_on_others("fit"):
+    with pytest.raises(BaseException) as caught, task.collective_region("fit"):
         raise error
     return caught.value
 
@@ -154,7 +154,7 @@ def test_any_other_error_stays_what_it_is(error: Exception) -> None:
 
 def test_all_stop_together() -> None:
     def stop(task: Runtime) -> bool:
-        with task.depending_on_others("fit"):
+        with task.collective_region("fit"):
             return task.stops_here(True)
 
     assert [f.result() for f in on_all(runtimes(3), stop)] == [True] * 3

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lockstep._engine.runtime import door, gloo, mtls, unix_sockets
-from lockstep._engine.runtime.door import Door
+from lockstep._engine.runtime import authentication, gloo, unix_sockets
+from lockstep._engine.runtime.unix_sockets import SocketDir
 from lockstep.errors import ArgumentError, UnsupportedError
 
 
@@ -26,41 +26,41 @@ def own_place(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
 
 
 def test_only_this_user_can_enter_a_door(own_place: Path) -> None:
-    with contextlib.closing(Door()) as own:
+    with contextlib.closing(SocketDir()) as own:
         assert os.stat(own.directory).st_mode & 0o777 == 0o700
-        assert door.seen_through(own.directory) == own.token
-        assert door.service_of(own.directory) == own.service
+        assert unix_sockets.read_token(own.directory) == own.token
+        assert unix_sockets.service_path(own.directory) == own.service
         os.chmod(own.directory, 0o755)
-        assert door.seen_through(own.directory) is None
+        assert unix_sockets.read_token(own.directory) is None
     assert list(own_place.iterdir()) == []
 
 
 @pytest.mark.parametrize("said", [None, 1, "", "/", "/tmp", "lockstep-door-none", "/tmp/lockstep-door-\0", ["/tmp"]])
 def test_what_is_no_door(said: Any) -> None:
-    assert door.seen_through(said) is None
+    assert unix_sockets.read_token(said) is None
 
 
 def test_a_link_is_no_door(own_place: Path) -> None:
-    with contextlib.closing(Door()) as own:
+    with contextlib.closing(SocketDir()) as own:
         link = own_place / "lockstep-door-link"
         link.symlink_to(own.directory)
-        assert door.seen_through(str(link)) is None
+        assert unix_sockets.read_token(str(link)) is None
 
 
 def test_machines_that_share_files_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    with contextlib.closing(Door()) as own:
-        monkeypatch.setattr(door, "_boot", lambda: b"another boot")
-        assert door.seen_through(own.directory) != own.token
+    with contextlib.closing(SocketDir()) as own:
+        monkeypatch.setattr(unix_sockets, "_boot", lambda: b"another boot")
+        assert unix_sockets.read_token(own.directory) != own.token
 
 
 def test_doors_of_the_dead_are_removed(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dead, alive, other = Door(), Door(), own_place / "lockstep-door-without-token"
+    dead, alive, other = SocketDir(), SocketDir(), own_place / "lockstep-door-without-token"
     other.mkdir()
     os.close(dead._lock)  # As the kernel does.
-    Door().close()
+    SocketDir().close()
     assert len(list(own_place.iterdir())) == 3, "it may be about to be locked"
-    monkeypatch.setattr(door, "_NEW_SECONDS", -1.0)
-    Door().close()
+    monkeypatch.setattr(unix_sockets, "_NEW_SECONDS", -1.0)
+    SocketDir().close()
     assert {p.name for p in own_place.iterdir()} == {Path(alive.directory).name, other.name}
     alive.close()
 
@@ -76,34 +76,34 @@ def test_a_door_may_be_in_a_directory_of_any_name(own_place: Path, name: str) ->
     odd.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tempfile.tempdir", str(odd))
-        with contextlib.closing(Door()) as own, socket.socket(socket.AF_UNIX) as server:
+        with contextlib.closing(SocketDir()) as own, socket.socket(socket.AF_UNIX) as server:
             server.bind(own.service)
             server.listen()
             assert os.listdir(odd) == [os.path.basename(own.directory)]
             assert sorted(os.listdir(own.directory)) == ["service", "token"]
             assert re.fullmatch(r"/proc/self/fd/\d+/service", own.service)
             with socket.socket(socket.AF_UNIX) as caller:
-                caller.connect(door.service_of(own.directory))
+                caller.connect(unix_sockets.service_path(own.directory))
 
 
 def test_where_directories_have_no_descriptors_an_odd_path_is_refused(
     own_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unix_sockets, "_DESCRIPTORS", "/nowhere")
-    with contextlib.closing(Door()) as own:
+    with contextlib.closing(SocketDir()) as own:
         assert own.service == os.path.join(own.directory, "service")
     for name in ("x" * 100, "a%41", "a#", "a?"):
         odd = own_place / name
         odd.mkdir()
         monkeypatch.setattr("tempfile.tempdir", str(odd))
         with pytest.raises(OSError, match=r"none of '%#\?'.*set TMPDIR to another directory"):
-            Door()
+            SocketDir()
         assert list(odd.iterdir()) == []
 
 
 def test_listeners_that_are_closed_let_nobody_in_and_keep_who_is() -> None:
     listeners = gloo.Listeners()
-    with listeners.made_by(lambda: socket.create_server(("127.0.0.1", 0))) as server:
+    with listeners.record(lambda: socket.create_server(("127.0.0.1", 0))) as server:
         address = server.getsockname()
         with socket.create_connection(address) as early, server.accept()[0] as accepted:
             listeners.close()
@@ -118,7 +118,7 @@ def test_listeners_that_are_closed_let_nobody_in_and_keep_who_is() -> None:
 def test_listeners_may_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_CLOSE_COLLECTIVES", "0")
     listeners = gloo.Listeners()
-    with listeners.made_by(lambda: socket.create_server(("127.0.0.1", 0))) as server:
+    with listeners.record(lambda: socket.create_server(("127.0.0.1", 0))) as server:
         listeners.close()
         socket.create_connection(server.getsockname(), timeout=5).close()
 
@@ -126,7 +126,7 @@ def test_listeners_may_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_looking_for_listeners_leaves_no_descriptor_open() -> None:
     with open(os.devnull), socket.create_server(("127.0.0.1", 0)):
         before = len(os.listdir("/proc/self/fd"))
-        gloo.Listeners().made_by(lambda: None)
+        gloo.Listeners().record(lambda: None)
         assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -153,22 +153,22 @@ def set_certificates(monkeypatch: pytest.MonkeyPatch, directory: Path) -> dict[s
 
 
 def test_certificates_go_to_jax(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert mtls.arguments(initialize_of_a_newer_jax) == {}
+    assert authentication.mtls_arguments(initialize_of_a_newer_jax) == {}
     paths = set_certificates(monkeypatch, tmp_path)
-    assert mtls.arguments(initialize_of_a_newer_jax) == paths
+    assert authentication.mtls_arguments(initialize_of_a_newer_jax) == paths
 
 
 def test_certificates_that_jax_cannot_use_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     set_certificates(monkeypatch, tmp_path)
     with pytest.raises(UnsupportedError, match="need a jax whose coordination service can use certificates"):
-        mtls.arguments(lambda coordinator_address=None: None)
+        authentication.mtls_arguments(lambda coordinator_address=None: None)
 
 
 def test_certificates_come_in_threes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     set_certificates(monkeypatch, tmp_path)
     (tmp_path / "KEY").unlink()
     with pytest.raises(ArgumentError, match=r"LOCKSTEP_MTLS_KEY=.*, which is no file"):
-        mtls.files()
+        authentication.mtls_arguments(initialize_of_a_newer_jax)
     monkeypatch.delenv("LOCKSTEP_MTLS_KEY")
     with pytest.raises(ArgumentError, match="LOCKSTEP_MTLS_KEY=None"):
-        mtls.files()
+        authentication.mtls_arguments(initialize_of_a_newer_jax)

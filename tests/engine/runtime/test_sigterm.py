@@ -27,8 +27,8 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)
     watch = sigterm._Watch()
     monkeypatch.setattr(sigterm, "_watch", watch)
-    monkeypatch.setattr(sigterm, "heeded", watch.open)
-    monkeypatch.setattr(sigterm, "stay_deaf", watch.stay_deaf)
+    monkeypatch.setattr(sigterm, "notify", watch.notify)
+    monkeypatch.setattr(sigterm, "ignore_for", watch.ignore_for)
     yield
     signal.signal(signal.SIGTERM, before)
     signal.set_wakeup_fd(-1)
@@ -46,7 +46,7 @@ def heard() -> tuple[threading.Event, Callable[[], None]]:
 def test_a_request_is_heard_and_the_handler_put_back() -> None:
     event, tell = heard()
     before = signal.getsignal(signal.SIGTERM)
-    with sigterm.heeded(tell):
+    with sigterm.notify(tell):
         send()
         assert event.wait(PATIENCE)
         send()
@@ -59,7 +59,7 @@ def test_a_main_thread_that_is_busy_does_not_delay_it() -> None:
     event, tell = heard()
     order: list[str] = []
     signal.signal(signal.SIGTERM, lambda *args: order.append("handler"))
-    with sigterm.heeded(lambda: (order.append("told"), tell())[0]):
+    with sigterm.notify(lambda: (order.append("told"), tell())[0]):
         timer = threading.Timer(0.1, send)
         timer.start()
         # One call into C that holds no lock of the interpreter, and does not look at signals until it returns.
@@ -77,7 +77,7 @@ def test_the_program_s_own_handler_is_called_and_put_back() -> None:
         calls.append(number)
 
     signal.signal(signal.SIGTERM, own)
-    with sigterm.heeded(tell):
+    with sigterm.notify(tell):
         send()
         assert event.wait(PATIENCE)
     assert calls == [signal.SIGTERM]
@@ -88,7 +88,7 @@ def test_what_the_program_s_handler_raises_is_raised_at_the_end_of_the_run() -> 
     event, tell = heard()
     steps: list[int] = []
     signal.signal(signal.SIGTERM, lambda *args: sys.exit(3))
-    with pytest.raises(SystemExit) as raised, sigterm.heeded(tell):
+    with pytest.raises(SystemExit) as raised, sigterm.notify(tell):
         send()
         assert event.wait(PATIENCE)
         steps.append(1)
@@ -99,7 +99,7 @@ def test_what_the_program_s_handler_raises_is_raised_at_the_end_of_the_run() -> 
 def test_a_run_s_own_end_comes_before_what_the_handler_raises() -> None:
     event, tell = heard()
     signal.signal(signal.SIGTERM, lambda *args: sys.exit(3))
-    with pytest.raises(KeyError), sigterm.heeded(tell):
+    with pytest.raises(KeyError), sigterm.notify(tell):
         send()
         assert event.wait(PATIENCE)
         raise KeyError("the end")
@@ -109,7 +109,7 @@ def test_a_handler_that_the_program_sets_meanwhile_stays() -> None:
     def own(number: int, frame: Any) -> None:
         pass
 
-    with sigterm.heeded(lambda: None):
+    with sigterm.notify(lambda: None):
         signal.signal(signal.SIGTERM, own)
     assert signal.getsignal(signal.SIGTERM) is own
 
@@ -117,7 +117,7 @@ def test_a_handler_that_the_program_sets_meanwhile_stays() -> None:
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     event, tell = heard()
-    with sigterm.heeded(tell):
+    with sigterm.notify(tell):
         send()
         assert not event.wait(0.1)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
@@ -125,14 +125,14 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 
 def test_only_the_outermost_run_and_the_main_thread() -> None:
     (outer, tell_outer), (inner, tell_inner) = heard(), heard()
-    with sigterm.heeded(tell_outer), sigterm.heeded(tell_inner):
+    with sigterm.notify(tell_outer), sigterm.notify(tell_inner):
         send()
         assert outer.wait(PATIENCE) and not inner.is_set()
     before = signal.getsignal(signal.SIGTERM)
     seen: list[Any] = []
 
     def elsewhere() -> None:
-        with sigterm.heeded(lambda: None):
+        with sigterm.notify(lambda: None):
             seen.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=elsewhere)
@@ -147,7 +147,7 @@ def test_a_pipe_of_the_program_s_own_still_hears_signals() -> None:
     os.set_blocking(reader, False)
     signal.set_wakeup_fd(writer)
     event, tell = heard()
-    with sigterm.heeded(tell):
+    with sigterm.notify(tell):
         send()
         assert event.wait(PATIENCE)
         received = bytearray()
@@ -167,8 +167,8 @@ def test_a_pipe_of_the_program_s_own_still_hears_signals() -> None:
 def test_after_the_end_further_requests_are_not_heard_for_a_while() -> None:
     calls: list[int] = []
     signal.signal(signal.SIGTERM, lambda *args: calls.append(1))
-    with sigterm.heeded(lambda: None):
-        sigterm.stay_deaf(0.3)
+    with sigterm.notify(lambda: None):
+        sigterm.ignore_for(0.3)
     send()
     assert calls == []
     deadline = time.monotonic() + PATIENCE
@@ -180,7 +180,7 @@ def test_after_the_end_further_requests_are_not_heard_for_a_while() -> None:
 def test_a_fork_lets_go(watch: None) -> None:
     """Data loaders are forked, and ended by SIGTERM: that is no request to end to their parent."""
     event, tell = heard()
-    with sigterm.heeded(tell):
+    with sigterm.notify(tell):
         reader, writer = os.pipe()
         child = subprocess.Popen(
             [sys.executable, "-S", "-c", "import signal; print(signal.getsignal(signal.SIGTERM).name, flush=True)"],
@@ -190,7 +190,7 @@ def test_a_fork_lets_go(watch: None) -> None:
         os.close(writer)
         assert os.read(reader, 100) == b"SIG_DFL\n"
         os.close(reader)
-        sigterm._watch.forget()  # What `os.fork` calls in the child.
+        sigterm._watch.reset_in_fork()  # What `os.fork` calls in the child.
         assert signal.getsignal(signal.SIGTERM) != sigterm._watch._handle
         assert signal.set_wakeup_fd(-1) == -1
     assert not event.is_set()
@@ -202,7 +202,7 @@ sys.path[:0] = {path!r}
 from lockstep._engine.runtime import sigterm
 
 told = threading.Event()
-with sigterm.heeded(told.set):
+with sigterm.notify(told.set):
     child = os.fork()
     if not child:
         signal.pause()

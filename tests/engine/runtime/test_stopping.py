@@ -40,7 +40,7 @@ def train(control: Control, wanted: int | None, pause: float, after: Callable[[]
 def _looking(here: list[Control], stop: threading.Event) -> None:
     while not stop.wait(0.002):
         for control in here:
-            control.stopping.look()
+            control.stopping.poll()
 
 
 def _all(here: list[Control], wanted: list[int | None], pauses: list[float]) -> list[list[int]]:
@@ -84,7 +84,7 @@ def test_one_task_need_not_reach_a_point_to_answer() -> None:
         with ThreadPoolExecutor(1) as threads:
             future = threads.submit(first.stopping.stops_here, run, True, PATIENCE)
             while not future.done():
-                second.stopping.look()
+                second.stopping.poll()
         assert future.result() is False
         assert [first.stopping.stops_here(run, True, PATIENCE) for _ in range(3)] == [False, False, True]
         assert second.stopping.stops_here(other, False, PATIENCE) is True
@@ -93,7 +93,7 @@ def test_one_task_need_not_reach_a_point_to_answer() -> None:
 def test_who_does_not_answer_is_named() -> None:
     first, second, third = controls(3)
     with first.running("fit") as run, third.running("fit"):
-        third.stopping.look()
+        third.stopping.poll()
         with pytest.raises(MissingTaskError, match=r"within 0.05 s .* Missing: worker 1, worker 2\."):
             first.stopping.stops_here(run, True, 0.05)
         second.announce_failure("OSError", "disk gone")

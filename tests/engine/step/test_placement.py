@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep._engine.runtime.runtime import Runtime
+from lockstep._engine.step.batches import Split, to_arrays
 from lockstep._engine.step.eager import EagerProgram
-from lockstep._engine.step.placement import Split, as_arrays, from_chief, local_copy, place_batch, place_whole
-from lockstep._engine.step.program import CompiledProgram
+from lockstep._engine.step.placement import broadcast_from_chief, local_copy, place_batch, replicate
+from lockstep._engine.step.program import StepProgram
 from lockstep._engine.step.replicas import Replicas
 from lockstep.errors import InputError
 
@@ -65,7 +66,7 @@ def test_shares_are_equal_and_in_order(rows: int) -> None:
 )
 def test_batches_hold_numbers(leaf: Any) -> None:
     with pytest.raises(InputError, match=r"must hold numbers\. Received: .* at \['x'\]"):
-        as_arrays({"x": leaf})
+        to_arrays({"x": leaf})
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint32", "float16", "bfloat16", "complex64"])
@@ -80,7 +81,7 @@ def test_64_bits_become_32_quietly(replicas: Replicas) -> None:
 
 def test_state_lies_whole_on_every_device(replicas: Replicas) -> None:
     value = jnp.arange(6.0)
-    placed = place_whole(replicas, value)
+    placed = replicate(replicas, value)
     assert placed.sharding.is_fully_replicated and len(placed.sharding.device_set) == 4
     assert local_copy(placed).unsafe_buffer_pointer() == placed.addressable_shards[0].data.unsafe_buffer_pointer()
 
@@ -89,11 +90,11 @@ def test_state_lies_whole_on_every_device(replicas: Replicas) -> None:
 def test_the_first_replica_s_values_become_everyone_s(replicas: Replicas, dtype: str) -> None:
     parts = [jax.device_put(jnp.full((3,), i + 1).astype(dtype), d) for i, d in enumerate(replicas.devices)]
     differing = jax.make_array_from_single_device_arrays((3,), replicas.whole, parts)
-    (same,) = from_chief(replicas, [differing])
+    (same,) = broadcast_from_chief(replicas, [differing])
     assert same.dtype == dtype
     for shard in same.addressable_shards:
         np.testing.assert_array_equal(np.asarray(shard.data), np.asarray(parts[0]))
-    assert from_chief(replicas, []) == []
+    assert broadcast_from_chief(replicas, []) == []
 
 
 def _step(state: Any, data: Any) -> tuple[Any, Any]:
@@ -104,14 +105,14 @@ def _step(state: Any, data: Any) -> tuple[Any, Any]:
 def test_programs_compute_what_the_step_computes(replicas: Replicas, rows: int) -> None:
     data = np.arange(rows * 2, dtype="float32").reshape(rows, 2)
     expected = _step(np.ones(2, "float32"), data)
-    for program in (CompiledProgram(_step, replicas), EagerProgram(_step, replicas)):
+    for program in (StepProgram(_step, replicas), EagerProgram(_step, replicas)):
         outputs, state = program(program.place_state(jnp.ones(2)), program.place_batch(data))
         np.testing.assert_allclose(program.local(outputs)["sum"], expected[0]["sum"])
         np.testing.assert_allclose(program.local(state), expected[1])
 
 
 def test_a_compiled_program_consumes_its_state(replicas: Replicas) -> None:
-    program = CompiledProgram(_step, replicas)
+    program = StepProgram(_step, replicas)
     state = program.place_state(jnp.ones(2))
     program(state, program.place_batch(np.zeros((8, 2), "float32")))
     assert state.is_deleted()
@@ -120,10 +121,10 @@ def test_a_compiled_program_consumes_its_state(replicas: Replicas) -> None:
 @pytest.mark.parametrize("ids", [[2**31], [-(2**31) - 1], np.array([2**32], np.uint64)], ids=str)
 def test_integers_that_do_not_fit_are_refused(ids: Any) -> None:
     with pytest.raises(InputError, match=r"32-bit integers.*\['id'\]"):
-        as_arrays({"id": np.asarray(ids)})
+        to_arrays({"id": np.asarray(ids)})
 
 
 def test_integers_that_fit_become_narrow() -> None:
-    found = as_arrays({"id": np.asarray([2**31 - 1, -(2**31)])})["id"]
+    found = to_arrays({"id": np.asarray([2**31 - 1, -(2**31)])})["id"]
     assert found.dtype == np.int32
     assert found.tolist() == [2**31 - 1, -(2**31)]

@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.traffic.hlo import traffic
-from lockstep._engine.step import compression, powersgd
-from lockstep._engine.step.compression import Kept
+from lockstep._engine.step import error_feedback, powersgd
+from lockstep._engine.step.error_feedback import Residuals
 from lockstep._engine.step.reduction import Reduction
 from tests.engine.step.collectives import on_each
 
@@ -33,13 +33,14 @@ def _compiled_quickly() -> Iterator[None]:
 
 
 def _zeros(reduction: Reduction, replicas: int, shapes: Sequence[tuple[int, ...]], dtype: Any = "float32") -> Any:
-    kept = compression.kept_for(reduction, [jnp.zeros(shape, dtype) for shape in shapes])
+    kept = error_feedback.residual_shapes(reduction, [jnp.zeros(shape, dtype) for shape in shapes])
     return jax.tree.map(lambda s: np.zeros((replicas, *s.shape), s.dtype), kept)
 
 
 def _summing(replicas: int, reduction: Reduction) -> Callable[..., Any]:
     return on_each(
-        replicas, lambda values, kept: compression.summed(reduction, values, Kept(*kept), "replica", replicas)
+        replicas,
+        lambda values, kept: error_feedback.sum_compressed(reduction, values, Residuals(*kept), "replica", replicas),
     )
 
 

@@ -19,7 +19,7 @@ from lockstep.estimator._canned import (
     classifier_parse_example_spec,
     regressor_parse_example_spec,
 )
-from lockstep.estimator._canned._optimizers import create_optimizer
+from lockstep.estimator._canned._parts import create_optimizer
 from lockstep.estimator._estimator_spec import DEFAULT_SIGNATURE
 from lockstep.estimator._heads import BinaryClassHead, MultiHead, RegressionHead
 from lockstep.estimator._model_fn.records import group

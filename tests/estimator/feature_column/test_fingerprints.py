@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.estimator.feature_column import _decimal
-from lockstep.estimator.feature_column._farmhash import concatenate, fingerprints
-from lockstep.estimator.feature_column._wide import Wide, where
+from lockstep.estimator.feature_column import _fingerprints
+from lockstep.estimator.feature_column._fingerprints import Wide, concatenate, fingerprints, where
 
 _WORDS = st.integers(0, 2**64 - 1)
 # Of one length, so that JAX compiles each operation once.
@@ -37,7 +36,7 @@ def _integers(wide: Wide) -> list[int]:
 
 @jax.jit
 def _pair(values: Any) -> Any:
-    found = _decimal.fingerprints(values)
+    found = _fingerprints.decimal_fingerprints(values)
     return found.high, found.low
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lockstep.errors import ArgumentError
-from lockstep.estimator._evaluation.in_memory import InMemoryEvaluatorHook
+from lockstep.estimator._evaluation.evaluate import InMemoryEvaluatorHook
 from lockstep.estimator._hooks import SessionRunHook
 from tests.estimator.hooks.fakes import FakeSession, Run, run_each, run_paced
 

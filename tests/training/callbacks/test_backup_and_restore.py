@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lockstep as ls
-from lockstep.checkpoint import CheckpointStore, _writing
+from lockstep.checkpoint import CheckpointStore, _archive
 from lockstep.errors import CheckpointError
 from lockstep.training.callbacks._backup_and_restore import BackupAndRestore
 from tests.checkpoint.support import other
@@ -35,7 +35,7 @@ class Run:
     def is_sound(self) -> bool:
         return True
 
-    def demand_saved(self, error: CheckpointError | None) -> None:
+    def require_saved(self, error: CheckpointError | None) -> None:
         if error is not None:
             raise error
 
@@ -122,14 +122,14 @@ def test_row_20_steps_and_not_times_order_backups(backups: Path, caplog: pytest.
 
 def failing(patch: pytest.MonkeyPatch, steps: range, code: int = errno.ENOSPC) -> None:
     """Has the backups of some steps fail."""
-    write = _writing.write
+    write = _archive.write
 
     def maybe(file: str, step: int, *rest: Any) -> None:
         if step in steps:
             raise OSError(code, os.strerror(code))
         write(file, step, *rest)
 
-    patch.setattr(_writing, "write", maybe)
+    patch.setattr(_archive, "write", maybe)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS])
@@ -137,7 +137,7 @@ def test_row_17_an_error_stops_training_at_the_next_step(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     callback = saving(tmp_path, 2)
-    callback._demand_last()
+    callback._require_last()
     failing(monkeypatch, range(3, 9), code)
     run: Any = callback._run
     run.progress = resuming_progress(3)
@@ -179,7 +179,7 @@ def test_row_17_no_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     callback = saving(tmp_path / "file", 1)
     with pytest.raises(CheckpointError, match="could not be written"):
-        callback._demand_last()
+        callback._require_last()
     callback.finish(is_done=False)
 
 
@@ -197,7 +197,7 @@ def test_only_backups_are_removed(backups: Path) -> None:
 CLEARING = """
 import os, sys, numpy
 from lockstep.checkpoint import CheckpointStore, load_newest
-from lockstep.checkpoint._clearing import remove_all
+from lockstep.checkpoint._listing import remove_all
 from tests.support.dying import die_in_os
 
 directory = sys.argv[1]
@@ -250,9 +250,9 @@ from tests.support.dying import dying_at
 directory, dies = sys.argv[1], int(sys.argv[2])
 if dies:
     dying = dying_at(dies)
-    from lockstep.checkpoint import _atomic, _writing
+    from lockstep.checkpoint import _archive, _atomic
     _atomic.os = type("os", (), {**vars(os), "replace": dying(os.replace), "fsync": dying(os.fsync)})
-    _writing.zipfile._ZipWriteFile.write = dying(_writing.zipfile._ZipWriteFile.write)
+    _archive.zipfile._ZipWriteFile.write = dying(_archive.zipfile._ZipWriteFile.write)
 found = resuming.train(ls.distribute.OneDeviceStrategy("/cpu:0"), directory, source="dataset over epochs",
                        **({} if dies < 0 else {"save_freq": 1}))
 np.savez(os.path.join(directory, "result.npz"), **found)

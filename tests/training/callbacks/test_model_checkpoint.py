@@ -92,7 +92,7 @@ def test_a_write_that_fails_leaves_the_file_and_the_best(
 
 def test_what_a_killed_writer_left_is_removed(strategy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getpid", lambda: 4194303)  # Nobody's.
-    left = tmp_path / f"{_owners.tagged('.m.keras')}.tmp.keras"
+    left = tmp_path / f"{_owners.tag_name('.m.keras')}.tmp.keras"
     monkeypatch.undo()
     left.write_bytes(b"half")
     fit(strategy, ModelCheckpoint(tmp_path / "m.keras"))

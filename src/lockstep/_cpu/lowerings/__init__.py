@@ -1,7 +1,15 @@
 """Lowerings: other operations for XLA's CPU backend in place of those that it computes slowly.
 
-A program means the same with them as without, up to rounding; only shapes that were measured faster are rewritten.
-`rewrite` applies them, `rules` says to which primitive, and a file holds each.
+A program means the same with them as without, up to rounding; only shapes that were measured faster are rewritten, and
+a lowering stays only while it gains 1.2 x on its own grid (`benchmarks/lowerings.py`).
+
+    rewrite             applies them; the table of rules
+    convolution         the canonical form of convolutions, in which their rules work
+    depthwise           depthwise convolutions and their kernel gradients
+    kernel_gradients    of convolutions without groups, transposed ones too
+    small_convolutions  few inputs, one output, 1x1
+    pooling             max and average pooling, and the gradient of max pooling
+    loop_products       products in the body of a `lax.scan`, as recurrent layers have them
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a `lax.scan` does in a round, as jax has recorded it: which equation makes what, who uses it, what it needs."""
+"""The body of a `lax.scan`: its equations by what they make and take."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lockstep._engine.step.jaxprs import scan_counts
+from lockstep._engine.step.jaxprs import evaluate_equation, open_jaxpr, read, scan_counts, variables
+from lockstep._types import JaxprAtom
 
 
 @dataclass(frozen=True)
@@ -39,17 +40,17 @@ class Body:
 
     @property
     def length(self) -> int:
-        """How many rounds there are."""
+        """The number of rounds."""
         return self.options["length"]
 
     @cached_property
     def maker(self) -> dict[Any, Any]:
-        """The equation that makes a variable, unless it is an input."""
+        """The equation of each variable that is no input."""
         return {variable: equation for equation in self.equations for variable in equation.outvars}
 
     @cached_property
     def users(self) -> dict[Any, list[Any]]:
-        """The equations that use a variable, once for each time."""
+        """The equations that use a variable, each as often as it does."""
         users: dict[Any, list[Any]] = {}
         for equation in self.equations:
             for variable in variables(equation.invars):
@@ -58,12 +59,12 @@ class Body:
 
     @cached_property
     def late(self) -> frozenset[Any]:
-        """What depends on the last round."""
+        """The variables that depend on the round before."""
         return self._dependents(self.carried)
 
     @cached_property
     def varying(self) -> frozenset[Any]:
-        """What is not the same in each round."""
+        """The variables that are not the same in each round."""
         return self._dependents((*self.carried, *self.rows))
 
     def _dependents(self, inputs: Iterable[Any]) -> frozenset[Any]:
@@ -73,8 +74,8 @@ class Body:
                 found.update(equation.outvars)
         return frozenset(found)
 
-    def uses(self, variable: Any) -> int:
-        """How often a variable is used, by equations and as an output."""
+    def uses(self, variable: JaxprAtom) -> int:
+        """Returns how often a variable is used, by equations and as an output."""
         return len(self.users.get(variable, ())) + self._handed_out[variable]
 
     @cached_property
@@ -84,16 +85,13 @@ class Body:
     def compute(self, wanted: Sequence[Any], known: Mapping[Any, Any]) -> list[Any]:
         """Computes variables from those that are known."""
         values = dict(known)
-        for equation in reversed(list(self._needed(wanted, known))):
-            arguments = [_read(v, values) for v in equation.invars]
-            primitive = equation.primitive
-            with equation.ctx.manager:
-                made = primitive.bind(*arguments, **primitive.get_bind_params(equation.params))
-            values.update(zip(equation.outvars, made if primitive.multiple_results else [made], strict=True))
-        return [jnp.asarray(_read(v, values), v.aval.dtype) if is_number(v) else values[v] for v in wanted]
+        for equation in reversed(list(self._needed_equations(wanted, known))):
+            made = evaluate_equation(equation, [read(values, v) for v in equation.invars])
+            values.update(zip(equation.outvars, made, strict=True))
+        return [jnp.asarray(read(values, v), v.aval.dtype) if is_number(v) else values[v] for v in wanted]
 
-    def _needed(self, wanted: Sequence[Any], known: Mapping[Any, Any]) -> Iterator[Any]:
-        """The equations for that, from the last to the first."""
+    def _needed_equations(self, wanted: Sequence[Any], known: Mapping[Any, Any]) -> Iterator[Any]:
+        """Yields the equations for that, from the last to the first."""
         needed = set(variables(wanted)).difference(known)
         for equation in reversed(self.equations):
             if not needed.isdisjoint(equation.outvars):
@@ -108,7 +106,7 @@ class Body:
 
 def body_of(params: Mapping[str, Any]) -> Body | None:
     """Returns the body of a `scan`, given its parameters; `None` if it does more than to compute values."""
-    jaxpr = getattr(params["jaxpr"], "jaxpr", params["jaxpr"])
+    jaxpr = open_jaxpr(params["jaxpr"])
     inputs, outputs = jaxpr.invars, jaxpr.outvars
     try:
         fixed, carried = scan_counts(params, len(inputs))
@@ -127,20 +125,11 @@ def body_of(params: Mapping[str, Any]) -> Body | None:
     )
 
 
-def variables(atoms: Iterable[Any]) -> Iterator[Any]:
-    """Those that are no numbers."""
-    return (atom for atom in atoms if not is_number(atom))
-
-
-def is_number(atom: Any) -> bool:
-    """Whether what an equation takes stands in it as a number."""
+def is_number(atom: JaxprAtom) -> bool:
+    """Returns whether an atom is a literal."""
     return hasattr(atom, "val")
 
 
-def nbytes(variable: Any) -> int:
-    """Of one round's value."""
+def nbytes(variable: JaxprAtom) -> int:
+    """Returns the bytes of one round's value."""
     return math.prod(variable.aval.shape) * variable.aval.dtype.itemsize
-
-
-def _read(atom: Any, values: Mapping[Any, Any]) -> Any:
-    return atom.val if is_number(atom) else values[atom]

@@ -1,28 +1,73 @@
 """Rewrites a program: where a rule knows better than XLA, a call of its operations takes an equation's place.
 
 The rewriting is of jaxprs, so it acts in the programs that go through it and in no other of the process.
+
+A rule looks at the operands' shapes and types and at the primitive's parameters, and returns a function that computes
+the same from the operands, or `None` where it does not know better. It is a pure function of what it is given: the
+processes of a cluster compile the same program, so what a machine has (cores, caches) must not decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache, partial
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
+from jax import lax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, primitives
 
-from lockstep._cpu.lowerings.rules import Rule, table
-from lockstep._cpu.lowerings.windows import OWN_APART, apart
-from lockstep._engine.step.jaxprs import is_jaxpr, opened
+from lockstep._cpu.lowerings.convolution import Compute, Convolution, canonical, canonicalize
+from lockstep._cpu.lowerings.depthwise import depthwise, depthwise_kernel_gradient
+from lockstep._cpu.lowerings.kernel_gradients import (
+    kernel_gradient,
+    pointwise_kernel_gradient,
+    transposed_kernel_gradient,
+)
+from lockstep._cpu.lowerings.loop_products import loop_products
+from lockstep._cpu.lowerings.pooling import max_gradient, window_max, window_sum
+from lockstep._cpu.lowerings.small_convolutions import few_inputs, one_output, pointwise
+from lockstep._cpu.lowerings.windows import ISOLATE_ORIGINAL, isolate
+from lockstep._engine.step.jaxprs import replace_equations, replace_subjaxprs
+from lockstep._types import Aval, Jaxpr
 
 # Their jaxprs are programs in another language than XLA's.
 _CLOSED = frozenset(("pallas_call", "core_map"))
+# In this order: the first that knows better is taken.
+_CONVOLUTION_RULES: tuple[Callable[[Convolution], Compute | None], ...] = (
+    depthwise,
+    depthwise_kernel_gradient,
+    pointwise_kernel_gradient,
+    pointwise,
+    few_inputs,
+    one_output,
+    kernel_gradient,
+    transposed_kernel_gradient,
+    canonicalize,
+)
 
 
-def rewritten(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
+def convolution_rule(lhs: Aval, rhs: Aval, **params: Any) -> Callable[..., Any] | None:
+    """Rule: a convolution, for which the rules of convolutions are asked in their order."""
+    convolution = canonical(lhs, rhs, params)
+    if convolution is None:
+        return None
+    compute = next((found for rule in _CONVOLUTION_RULES if (found := rule(convolution)) is not None), None)
+    return compute if compute in (None, ISOLATE_ORIGINAL) else convolution.from_canonical(compute)
+
+
+RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
+    lax.conv_general_dilated_p: convolution_rule,
+    lax.select_and_scatter_add_p: max_gradient,
+    lax.reduce_window_sum_p: window_sum,
+    lax.reduce_window_max_p: window_max,
+    primitives.scan_p: loop_products,
+}
+
+
+def rewrite(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
     """Returns a program that computes the same, up to rounding."""
-    return _Rewriter().jaxpr(jaxpr)
+    return _Rewriter().rewrite(jaxpr)
 
 
 class _Rewriter:
@@ -32,61 +77,35 @@ class _Rewriter:
         # With the jaxpr itself: an identity is good only as long as its object lives.
         self._known: dict[int, tuple[Any, Any]] = {}
 
-    def jaxpr(self, jaxpr: Any) -> Any:
+    def rewrite(self, jaxpr: Jaxpr) -> Any:
         """Returns a jaxpr, closed or not, as it is to be run; the same object if nothing changes."""
         if id(jaxpr) not in self._known:
-            self._known[id(jaxpr)] = jaxpr, self._rewrite(jaxpr)
+            self._known[id(jaxpr)] = jaxpr, replace_equations(jaxpr, self._rewrite_equation)
         return self._known[id(jaxpr)][1]
 
-    def _rewrite(self, jaxpr: Any) -> Any:
-        inner = opened(jaxpr)
-        equations = [self._equation(eqn) for eqn in inner.eqns]
-        if all(new is old for new, old in zip(equations, inner.eqns, strict=True)):
-            return jaxpr
-        made = inner.replace(eqns=equations)
-        return made if inner is jaxpr else jaxpr.replace(jaxpr=made)
-
-    def _equation(self, eqn: JaxprEqn) -> JaxprEqn:
+    def _rewrite_equation(self, eqn: JaxprEqn) -> JaxprEqn:
         call = self._call(eqn)
         if call is not None:
             return eqn.replace(primitive=primitives.closed_call_p, params={"call_jaxpr": call})
         # A `shard_map` that checks how values vary wants that of each value, which a rule does not know.
         if eqn.primitive.name in _CLOSED or eqn.params.get("check_vma"):
             return eqn
-        params = {name: self._parameter(value) for name, value in eqn.params.items()}
-        is_same = all(params[name] is value for name, value in eqn.params.items())
-        return eqn if is_same else eqn.replace(params=params)
-
-    def _parameter(self, value: Any) -> Any:
-        if is_jaxpr(value):
-            return self.jaxpr(value)
-        if isinstance(value, (tuple, list)) and any(map(is_jaxpr, value)):
-            return type(value)(self._parameter(item) for item in value)
-        return value
+        return replace_subjaxprs(eqn, self.rewrite)
 
     def _call(self, eqn: JaxprEqn) -> ClosedJaxpr | None:
         """Returns what is to be run for an equation; `None` if it stays."""
-        rules = _rules().get(eqn.primitive)
-        if not rules or not _is_plain(eqn):
+        rule = RULES.get(eqn.primitive)
+        if rule is None or not _is_plain(eqn):
             return None
-        avals = [v.aval for v in eqn.invars]
-        for rule in rules:
-            compute = rule(*avals, **eqn.params)
-            if compute is OWN_APART:
-                bind = partial(eqn.primitive.bind, **eqn.primitive.get_bind_params(eqn.params))
-                return _traced(apart(bind), eqn)
-            if compute is not None:
-                # Rules leave parts to each other: what one makes of a convolution is another convolution.
-                return self.jaxpr(_traced(compute, eqn))
-        return None
+        compute = rule(*(v.aval for v in eqn.invars), **eqn.params)
+        if compute is ISOLATE_ORIGINAL:
+            bind = partial(eqn.primitive.bind, **eqn.primitive.get_bind_params(eqn.params))
+            return _trace(isolate(bind), eqn)
+        # Rules leave parts to each other: what one makes of a convolution is another convolution.
+        return None if compute is None else self.rewrite(_trace(compute, eqn))
 
 
-@cache
-def _rules() -> dict[Any, tuple[Rule, ...]]:
-    return table()
-
-
-def _traced(compute: Callable[..., Any], eqn: JaxprEqn) -> ClosedJaxpr:
+def _trace(compute: Callable[..., Any], eqn: JaxprEqn) -> ClosedJaxpr:
     avals: list[Any] = [v.aval for v in eqn.invars]
     shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
     with eqn.ctx.manager:
@@ -94,20 +113,18 @@ def _traced(compute: Callable[..., Any], eqn: JaxprEqn) -> ClosedJaxpr:
 
 
 def _is_plain(eqn: JaxprEqn) -> bool:
-    """Returns whether shapes are known, and XLA divides the operation, if anybody does.
-
-    Shapes that `jax.export` left open, and operands whose types say how they are divided (explicit sharding), go the
-    way that jax knows.
-    """
-    taken: list[Any] = [v.aval for v in eqn.invars]
-    made: list[Any] = [v.aval for v in eqn.outvars]
+    """Returns whether shapes are known, and XLA divides the operation, if anybody does."""
+    # Shapes that `jax.export` left open, and operands whose types say how they are divided (explicit sharding), go the
+    # way that jax knows.
+    inputs: list[Any] = [v.aval for v in eqn.invars]
+    outputs: list[Any] = [v.aval for v in eqn.outvars]
     # Of an operation with one result: a `preferred_element_type` of its own.
-    if not eqn.primitive.multiple_results and any(aval.dtype != taken[0].dtype for aval in made):
+    if not eqn.primitive.multiple_results and any(aval.dtype != inputs[0].dtype for aval in outputs):
         return False
-    return all(map(_is_known, (*taken, *made)))
+    return all(map(_is_known, (*inputs, *outputs)))
 
 
-def _is_known(aval: Any) -> bool:
+def _is_known(aval: Aval) -> bool:
     sharding = getattr(aval, "sharding", None)
-    divided = sharding is not None and any(part is not None for part in sharding.spec)
-    return not divided and all(type(size) is int for size in aval.shape)
+    is_divided = sharding is not None and any(part is not None for part in sharding.spec)
+    return not is_divided and all(type(size) is int for size in aval.shape)

@@ -13,19 +13,21 @@ from jax import lax
 
 from lockstep._cpu.partitioner.layout import NoRule
 from lockstep._cpu.partitioner.rules.random import bits_as_jaxpr, numbers_elements
+from lockstep._engine.step.jaxprs import open_jaxpr, subjaxprs
+from lockstep._types import Array, Aval, Jaxpr, JaxprEquation
 
 
 class Value:
-    """What an equation computes, or an input; its identity is its name.
+    """Result of an equation, or an input; its identity is its name.
 
     Attributes:
         aval: Shape and dtype, of the global batch.
-        is_zero: Whether it is known to be zero everywhere.
+        is_zero: True if it is known to be zero everywhere.
     """
 
     __slots__ = ("aval", "is_zero")
 
-    def __init__(self, aval: Any, is_zero: bool = False) -> None:
+    def __init__(self, aval: Aval, is_zero: bool = False) -> None:
         self.aval = aval
         self.is_zero = is_zero
 
@@ -35,14 +37,14 @@ class Constant(Value):
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Any, aval: Any) -> None:
+    def __init__(self, value: Array, aval: Aval) -> None:
         super().__init__(aval, _is_scalar_zero(value))
         self.value = value
 
 
 @dataclass(slots=True, eq=False)
 class Equation:
-    """One application of a primitive.
+    """An application of a primitive.
 
     Attributes:
         context: Settings of jax under which it was traced, or `None` if they are those of now.
@@ -60,7 +62,7 @@ class Equation:
 
     @property
     def settings(self) -> contextlib.AbstractContextManager[Any]:
-        """Within it jax has the settings under which this was traced."""
+        """The context in which jax has the settings under which this was traced."""
         return contextlib.nullcontext() if self.context is None else self.context.manager
 
 
@@ -103,22 +105,13 @@ _SHARDINGS = ("sharding", "out_sharding", "dst_sharding")
 _KEEPS_ZERO = ("broadcast_in_dim", "convert_element_type", "reshape", "copy", "neg", "transpose", "squeeze")
 
 
-def flatten(jaxpr: Any) -> Flat:
-    """Returns a closed jaxpr as one list of equations.
-
-    Raises:
-        NoRule: If it holds an equation that must not run per replica.
-    """
+def flatten(jaxpr: Jaxpr) -> Flat:
+    """Returns a closed jaxpr as one list of equations; raises `NoRule` if one must not run per replica."""
     inside = open_jaxpr(jaxpr)
     inputs = [Value(v.aval) for v in inside.invars]
     builder = _Builder()
     outputs = builder.inline(inside, consts_of(jaxpr), inputs)
-    return Flat(inputs, _needed(builder.equations, outputs), outputs)
-
-
-def open_jaxpr(jaxpr: Any) -> Any:
-    """The jaxpr inside of a closed one; newer releases of jax have one kind only."""
-    return getattr(jaxpr, "jaxpr", jaxpr)
+    return Flat(inputs, _drop_unneeded(builder.equations, outputs), outputs)
 
 
 def consts_of(jaxpr: Any) -> list[Any]:
@@ -136,52 +129,48 @@ class _Builder:
         self.equations: list[Equation] = []
         self._sums: dict[tuple[int, tuple[int, ...]], Value] = {}
 
-    def inline(self, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Value]) -> list[Value]:
+    def inline(self, jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[Value]) -> list[Value]:
         """Adds the equations of `jaxpr`; returns its outputs."""
         known: dict[Any, Value] = dict(zip(jaxpr.invars, arguments, strict=True))
         for variable, const in zip(jaxpr.constvars, consts, strict=True):
             known[variable] = Constant(const, variable.aval)
         for eqn in jaxpr.eqns:
             inputs = [_read(known, atom) for atom in eqn.invars]
-            for variable, value in zip(eqn.outvars, self._add(eqn, inputs), strict=True):
+            for variable, value in zip(eqn.outvars, self._add_equation(eqn, inputs), strict=True):
                 known[variable] = value
         return [_read(known, atom) for atom in jaxpr.outvars]
 
-    def _add(self, eqn: Any, inputs: list[Value]) -> list[Value]:
+    def _add_equation(self, eqn: JaxprEquation, inputs: list[Value]) -> list[Value]:
         name = eqn.primitive.name
         inner = _inner(name, eqn, inputs)
         if inner is not None:
             if name in _REMAT and eqn.params.get("prevent_cse") and eqn.params.get("differentiated"):
-                inputs = self._kept_apart(inputs)
+                inputs = self._isolate(inputs)
             return self.inline(open_jaxpr(inner), consts_of(inner), inputs)
         _refuse(eqn)
         if name == "reduce_sum":
-            return [self._sum(eqn, inputs)]
-        zero = name in _KEEPS_ZERO and inputs[0].is_zero
-        return self._append(eqn, inputs, zero)
+            # A sum that has been taken before (`var` takes the mean again) would be one more to reduce.
+            key = (id(inputs[0]), tuple(eqn.params["axes"]))
+            if key not in self._sums:
+                self._sums[key] = self._append(eqn, inputs, inputs[0].is_zero)[0]
+            return [self._sums[key]]
+        return self._append(eqn, inputs, name in _KEEPS_ZERO and inputs[0].is_zero)
 
-    def _append(self, eqn: Any, inputs: list[Value], zero: bool = False) -> list[Value]:
+    def _append(self, eqn: JaxprEquation, inputs: list[Value], zero: bool = False) -> list[Value]:
         outputs = [Value(v.aval, zero) for v in eqn.outvars]
         self.equations.append(Equation(eqn.primitive, eqn.params, inputs, outputs, _context(eqn)))
         return outputs
 
-    def _sum(self, eqn: Any, inputs: list[Value]) -> Value:
-        """A sum that has been taken before (`var` takes the mean again) would be one more to add up."""
-        key = (id(inputs[0]), tuple(eqn.params["axes"]))
-        if key not in self._sums:
-            self._sums[key] = self._append(eqn, inputs, inputs[0].is_zero)[0]
-        return self._sums[key]
-
-    def _kept_apart(self, inputs: list[Value]) -> list[Value]:
-        """What is computed twice to save memory must not be merged; jax lowers it so as well."""
+    def _isolate(self, inputs: list[Value]) -> list[Value]:
+        """Puts a barrier before what is computed twice to save memory: merged, it would not. jax lowers it so too."""
         traced = jax.make_jaxpr(lax.optimization_barrier)(
             [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in inputs]
         )
         return self._append(traced.jaxpr.eqns[0], inputs) if inputs else inputs
 
 
-def _inner(name: str, eqn: Any, inputs: Sequence[Value]) -> Any:
-    """The jaxpr that an equation is nothing but a call of, or `None`."""
+def _inner(name: str, eqn: JaxprEquation, inputs: Sequence[Value]) -> Any:
+    """Returns the jaxpr that an equation does nothing but call, or `None`."""
     if name in _CALLS:
         return eqn.params[_CALLS[name]]
     if name == "random_bits":
@@ -194,8 +183,9 @@ def _read(known: dict[Any, Value], atom: Any) -> Value:
     return Constant(atom.val, atom.aval) if hasattr(atom, "val") else known[atom]
 
 
-def _refuse(eqn: Any) -> None:
+def _refuse(eqn: JaxprEquation) -> None:
     """Raises `NoRule` for an equation, or one inside of it, that must not run once per replica."""
+    # A callback with effects would be called once per replica.
     name = eqn.primitive.name
     if name in _REFUSED or eqn.effects:
         raise NoRule(f"{name} says itself where it runs, or has side effects")
@@ -204,29 +194,26 @@ def _refuse(eqn: Any) -> None:
             raise NoRule(f"{name} says how its result lies on devices")
     if name == "device_put" and any(d is not None for d in eqn.params["devices"]):
         raise NoRule("device_put names a device")
-    for inner in _jaxprs(eqn.params):
-        for nested in inner.eqns:
+    for inner in subjaxprs(eqn):
+        for nested in open_jaxpr(inner).eqns:
             _refuse(nested)
 
 
-def _jaxprs(params: dict[str, Any]) -> list[Any]:
-    values = [v for p in params.values() for v in (p if isinstance(p, (tuple, list)) else (p,))]
-    return [open_jaxpr(v) for v in values if hasattr(open_jaxpr(v), "eqns")]
-
-
-def _context(eqn: Any) -> Any:
-    """What an equation has to be run under, where it is not what holds anyway."""
+def _context(eqn: JaxprEquation) -> Any:
+    """Returns the settings under which an equation has to run, where they are not those that hold anyway."""
     context = eqn.ctx
     usual = getattr(context, "compute_type", None) is None and getattr(context, "xla_metadata", None) is None
     same = getattr(context, "threefry_partitionable", None) == numbers_elements()
     return None if usual and same else context
 
 
-def _is_scalar_zero(value: Any) -> bool:
+def _is_scalar_zero(value: Array) -> bool:
+    # Not of an array of jax: to look at it would wait for the device.
     return np.ndim(value) == 0 and not isinstance(value, jax.Array) and bool(value == 0)
 
 
-def _needed(equations: Sequence[Equation], outputs: Sequence[Value]) -> list[Equation]:
+def _drop_unneeded(equations: Sequence[Equation], outputs: Sequence[Value]) -> list[Equation]:
+    # Gradients of unused values, among others: their sums would be taken for nothing.
     needed = set(outputs)
     kept: list[Equation] = []
     for equation in reversed(equations):

@@ -8,45 +8,33 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
-from lockstep._cpu.partitioner.communication import own_block
 from lockstep._cpu.partitioner.flat import CONTROL, Constant, Equation, Flat, Value, flatten
-from lockstep._cpu.partitioner.layout import PARTIAL, REPLICATED, Layout, NoRule, size_of
-from lockstep._cpu.partitioner.rules import (
-    batched,
-    elementwise,
-    indexing,
-    loops,
-    products,
-    random,
-    reductions,
-    shapes,
-    windows,
-)
-from lockstep._cpu.partitioner.rules.base import LINEAR, PULLS, RULES, Call, Decision
-from lockstep._cpu.partitioner.run import run_plan
-from lockstep._cpu.partitioner.schedule import Stage, Step, staged
-from lockstep._cpu.partitioner.uses import Uses
+from lockstep._cpu.partitioner.layout import PARTIAL, REPLICATED, Layout, NoRule, own_block, size_of
+from lockstep._cpu.partitioner.rules import contractions, elementwise, indexing, loops, random, shapes
+from lockstep._cpu.partitioner.rules.base import LINEAR, RULES, SLICEABLE, Call, Decision
+from lockstep._cpu.partitioner.schedule import Stage, Step, make_stages, run_plan
 from lockstep._engine.step.jaxprs import bind
 from lockstep._engine.step.reduction import Reduction
 
 # Imported for the rules that they register.
-_FAMILIES = (batched, elementwise, indexing, loops, products, random, reductions, shapes, windows)
+_FAMILIES = (contractions, elementwise, indexing, loops, random, shapes)
 # What a pass learns for the next one settles in two or three; a plan is sound whatever it was hinted.
 _PASSES = 4
 
 
 @dataclass(slots=True)
 class _Hints:
-    """What a pass over a program has learned for the next one.
+    """Results of a pass over a program that the next one takes into account.
 
     Attributes:
         sums: Values to be added up where they are computed, because somebody needs them so.
-        wishes: Equations whose results everybody wants divided along one axis.
+        slices: Equations whose results everybody wants divided along one axis, and that axis.
     """
 
     sums: set[Value] = field(default_factory=set[Value])
-    wishes: dict[Equation, int] = field(default_factory=dict[Equation, int])
+    slices: dict[Equation, int] = field(default_factory=dict[Equation, int])
 
 
 @dataclass(slots=True, eq=False)
@@ -54,9 +42,8 @@ class Plan:
     """A program divided over replicas.
 
     Attributes:
-        layouts: How each value is computed.
-        needs: How each output has to lie.
-        outs: How each output lies.
+        layouts: The layout in which each value is computed.
+        outs: The layout of each output.
         gathered: Bytes that are collected from all replicas.
         repeated: Bytes of divided values whose work every replica does as a whole.
         calls: How often sums are taken.
@@ -75,10 +62,6 @@ class Plan:
         """Computes this replica's outputs from its inputs; inside of `shard_map`."""
         planner = self.planner
         return run_plan(self.flat, self.layouts, self.stages, self.outs, values, planner.count, planner.reduction)
-
-    def run_on(self, *values: Any) -> list[Any]:
-        """`run`, for functions that pass on arguments one by one."""
-        return self.run(values)
 
 
 class Planner:
@@ -100,36 +83,34 @@ class Planner:
             equation.bodies[name] = flatten(jaxpr)
         return equation.bodies[name]
 
-    def plan(self, equation: Equation, name: Any, layouts: Sequence[Layout], wanted: Sequence[Layout | None]) -> Plan:
+    def plan_body(
+        self, equation: Equation, name: Any, layouts: Sequence[Layout], wanted: Sequence[Layout | None]
+    ) -> Plan:
         """Plans a loop's body."""
         key = (name, tuple(layouts), tuple(wanted))
         if key not in equation.plans:
-            equation.plans[key] = self.planned(self.body(equation, name), layouts, wanted)
+            equation.plans[key] = self.plan_program(self.body(equation, name), layouts, wanted)
         return equation.plans[key]
 
-    def planned(self, flat: Flat, layouts: Sequence[Layout], wanted: Sequence[Layout | None]) -> Plan:
-        """Plans a program.
-
-        Args:
-            flat: The program.
-            layouts: How its inputs lie.
-            wanted: How each output has to lie, or `None` to leave it as it comes.
+    def plan_program(self, flat: Flat, layouts: Sequence[Layout], wanted: Sequence[Layout | None]) -> Plan:
+        """Plans a program for layouts of its inputs and wanted ones of its outputs, `None` to leave one as it comes.
 
         Raises:
             NoRule: If it cannot be divided.
         """
+        # Each pass plans the whole program anew: where a sum is taken decides how all that follows lies.
         hints = _Hints()
         for last in range(_PASSES - 1, -1, -1):
             attempt = _Pass(self, flat, layouts, wanted, hints)
-            learned = attempt.learned()
-            if not last or (learned.sums <= hints.sums and learned.wishes.keys() <= hints.wishes.keys()):
-                return attempt.finished()
-            hints = _Hints(hints.sums | learned.sums, hints.wishes | learned.wishes)
+            learned = attempt.next_hints()
+            if not last or (learned.sums <= hints.sums and learned.slices.keys() <= hints.slices.keys()):
+                return attempt.make_plan()
+            hints = _Hints(hints.sums | learned.sums, hints.slices | learned.slices)
         raise AssertionError
 
 
 class _Pass:
-    """One pass over a program, in its order."""
+    """A pass over a program, in its order."""
 
     def __init__(
         self, planner: Planner, flat: Flat, layouts: Sequence[Layout], wanted: Sequence[Layout | None], hints: _Hints
@@ -140,33 +121,34 @@ class _Pass:
         self._made: dict[Value, Layout] = dict(zip(flat.inputs, layouts, strict=True))
         # How a value is taken by others: sums that are taken where they are computed are replicated from there on.
         self._seen: dict[Value, Layout] = dict(self._made)
-        self._steps = [Step(equation, self._decided(equation)) for equation in flat.equations]
+        self._steps = [Step(equation, self._decide(equation)) for equation in flat.equations]
         self._outs = [self._lies(v) if w is None else w for v, w in zip(flat.outputs, wanted, strict=True)]
 
     def _lies(self, value: Value) -> Layout:
         return REPLICATED if isinstance(value, Constant) else self._seen[value]
 
-    def _decided(self, equation: Equation) -> Decision:
+    def _decide(self, equation: Equation) -> Decision:
         seen = self._seen
         layouts = [seen.get(value, REPLICATED) for value in equation.inputs]
-        decision = decide(Call(equation, layouts, self._planner.count, self._hints.wishes.get(equation), self._planner))
+        decision = decide(Call(equation, layouts, self._planner.count, self._hints.slices.get(equation), self._planner))
         for value, layout in zip(equation.outputs, decision.outs, strict=True):
             self._made[value] = layout
             seen[value] = REPLICATED if layout == PARTIAL and value in self._hints.sums else layout
         return decision
 
-    def learned(self) -> _Hints:
-        """What a next pass should know."""
-        return _Hints(self._sums(), self._wishes())
+    def next_hints(self) -> _Hints:
+        """Returns hints for the next pass."""
+        return _Hints(self._sums(), self._slices())
 
-    def _needed(self) -> list[tuple[Value, Layout]]:
+    def _all_needs(self) -> list[tuple[Value, Layout]]:
         pairs = [p for s in self._steps for p in zip(s.equation.inputs, s.decision.needs, strict=True)]
         return [*pairs, *zip(self._flat.outputs, self._outs, strict=True)]
 
     def _sums(self) -> set[Value]:
-        """Sums that somebody needs, each as early as it is no larger: what is computed of it then is one device's."""
+        """Returns the sums that somebody needs, each as early as it is no larger."""
+        # What is computed of a sum then is computed as on one device, once and not of each summand.
         made = self._made
-        due = {v for v, need in self._needed() if need != PARTIAL and made.get(v) == PARTIAL}
+        due = {v for v, need in self._all_needs() if need != PARTIAL and made.get(v) == PARTIAL}
         for step in reversed(self._steps):
             outputs = step.equation.outputs
             if len(outputs) == 1 and outputs[0] in due and step.equation.primitive.name not in CONTROL:
@@ -174,41 +156,49 @@ class _Pass:
                 if source is not None and size_of(source.aval) <= size_of(outputs[0].aval):
                     due.discard(outputs[0])
                     due.add(source)
-        uses = Uses(self._flat)
-        return {self._as_used(uses, value) for value in due - set(self._flat.inputs)}
+        users: dict[Value, list[Equation]] = {}
+        for equation in self._flat.equations:
+            for value in dict.fromkeys(equation.inputs):
+                users.setdefault(value, []).append(equation)
 
-    def _as_used(self, uses: Uses, value: Value) -> Value:
-        """A sum, or what it is turned to: XLA makes a product either way at no cost, but turning a sum takes time."""
-        turn = uses.turn(value)
-        return turn.outputs[0] if turn is not None and self._made[turn.outputs[0]] == PARTIAL else value
+        def as_used(value: Value) -> Value:
+            # Gradients of kernels are often transposed at once. XLA makes a product either way at no cost, but to
+            # transpose a sum takes time: so the transposed product is summed.
+            user = users.get(value, ())
+            if len(user) != 1 or user[0].primitive is not lax.transpose_p or value in self._flat.outputs:
+                return value
+            (transposed,) = user[0].outputs
+            return transposed if made[transposed] == PARTIAL else value
+
+        return {as_used(value) for value in due - set(self._flat.inputs)}
 
     def _sole_sum(self, step: Step) -> Value | None:
-        """The one input that is a sum not yet taken, if it is computed here."""
+        """Returns the one input that is a sum not yet taken, if it is computed here."""
         inputs = zip(step.equation.inputs, step.decision.needs, strict=True)
         sums = [v for v, need in inputs if need == PARTIAL and not v.is_zero]
         if len(sums) != 1 or sums[0] in self._flat.inputs or self._made.get(sums[0]) != PARTIAL:
             return None
         return sums[0]
 
-    def _wishes(self) -> dict[Equation, int]:
-        """What is computed whole only to be sliced everywhere: it can be computed in slices."""
+    def _slices(self) -> dict[Equation, int]:
+        """Returns equations computed whole only to be sliced everywhere, which can be computed in slices."""
         wanted: dict[Value, Layout] = {}
         for value, need in zip(self._flat.outputs, self._outs, strict=True):
             _want(wanted, value, need)
-        wishes: dict[Equation, int] = {}
+        slices: dict[Equation, int] = {}
         for step in reversed(self._steps):
             needs = step.decision.needs
-            pulled = self._pulled(step, wanted)
-            if pulled is not None:
-                axis, needs = pulled
-                wishes[step.equation] = axis
+            sliced = self._try_slice(step, wanted)
+            if sliced is not None:
+                axis, needs = sliced
+                slices[step.equation] = axis
             for value, need in zip(step.equation.inputs, needs, strict=True):
                 _want(wanted, value, need)
-        return wishes
+        return slices
 
-    def _pulled(self, step: Step, wanted: Mapping[Value, Layout]) -> tuple[int, Sequence[Layout]] | None:
+    def _try_slice(self, step: Step, wanted: Mapping[Value, Layout]) -> tuple[int, Sequence[Layout]] | None:
         equation = step.equation
-        if equation.primitive.name not in PULLS or any(layout != REPLICATED for layout in step.decision.outs):
+        if equation.primitive.name not in SLICEABLE or any(layout != REPLICATED for layout in step.decision.outs):
             return None
         found = {wanted[o] for o in equation.outputs if o in wanted}
         layout = found.pop() if len(found) == 1 else REPLICATED
@@ -218,10 +208,10 @@ class _Pass:
         decision = RULES[equation.primitive.name](call)
         return None if decision is None else (layout.axis, decision.needs)
 
-    def finished(self) -> Plan:
-        """The plan that this pass has come to."""
+    def make_plan(self) -> Plan:
+        """Returns the plan of this pass."""
         outputs = list(zip(self._flat.outputs, self._outs, strict=True))
-        stages = staged(self._steps, outputs, self._made)
+        stages = make_stages(self._steps, outputs, self._made)
         inner = [step.decision for step in self._steps]
         return Plan(
             self._flat,
@@ -229,19 +219,20 @@ class _Pass:
             self._made,
             self._outs,
             stages,
-            gathered=self._gathered() + sum(d.gathered for d in inner),
+            gathered=self._gathered_bytes() + sum(d.gathered for d in inner),
             repeated=sum(d.repeated for d in inner),
             calls=sum(bool(s.sums) for s in stages) + sum(d.calls for d in inner),
         )
 
-    def _gathered(self) -> int:
-        changed = [(v, need) for v, need in self._needed() if v in self._made and self._made[v] != need]
+    def _gathered_bytes(self) -> int:
+        changed = [(v, need) for v, need in self._all_needs() if v in self._made and self._made[v] != need]
         divided = [(v, need) for v, need in changed if self._made[v].is_sharded]
         if any(need == PARTIAL for _, need in divided):
             raise NoRule("a divided value would have to be a sum")
         moved = {v for v, _ in divided}
         for value in moved:
-            _demand_plain(value)
+            _check_collectable(value)
+        # What a step returns is wanted whole by its caller: that is no sign of a step that is divided wrongly.
         moved -= set(self._flat.outputs)
         return sum(size_of(value.aval) for value in moved)
 
@@ -251,37 +242,36 @@ def _want(wanted: dict[Value, Layout], value: Value, need: Layout) -> None:
     wanted[value] = need if wanted.get(value, need) == need else REPLICATED
 
 
-def _demand_plain(value: Value) -> None:
+def _check_collectable(value: Value) -> None:
+    # Keys of random generators, whose bits jax hides.
     if jnp.issubdtype(value.aval.dtype, jax.dtypes.extended):
         raise NoRule(f"values of {value.aval.dtype} cannot be collected")
 
 
 def decide(call: Call) -> Decision:
-    """Returns how an equation runs on each replica.
-
-    Raises:
-        NoRule: If that would not be sound.
-    """
+    """Returns how an equation runs on each replica; raises `NoRule` if that would not be sound."""
     name = call.equation.primitive.name
+    # A linear operation is done to the summands: the sum can wait, and be taken together with others.
     if PARTIAL in call.layouts:
-        found = LINEAR[name](call) if name in LINEAR else None
-        if found is not None:
-            return found
+        decision = LINEAR[name](call) if name in LINEAR else None
+        if decision is not None:
+            return decision
         call.layouts = [REPLICATED if layout == PARTIAL else layout for layout in call.layouts]
     if all(layout == REPLICATED for layout in call.layouts):
-        wished = RULES[name](call) if call.wish is not None else None
-        return wished or Decision(call.layouts, [REPLICATED] * len(call.equation.outputs))
-    call.wish = None
-    found = RULES[name](call) if name in RULES else None
-    return found or _done_by_all(call)
+        sliced = RULES[name](call) if call.wanted_axis is not None else None
+        return sliced or Decision(call.layouts, [REPLICATED] * len(call.equation.outputs))
+    # A wanted axis is for equations whose inputs are all replicated.
+    call.wanted_axis = None
+    decision = RULES[name](call) if name in RULES else None
+    return decision or _repeat_on_all(call)
 
 
-def _done_by_all(call: Call) -> Decision:
-    """Every replica computes the whole, of inputs that are collected; what has the shape of one is divided again."""
+def _repeat_on_all(call: Call) -> Decision:
+    """Has every replica compute the whole, of inputs that are gathered; what has the shape of one is sharded again."""
     equation, count = call.equation, call.count
     divided = [(v, layout) for v, layout in zip(equation.inputs, call.layouts, strict=True) if layout.is_sharded]
     for value, _ in divided:
-        _demand_plain(value)
+        _check_collectable(value)
     again = {v.aval.shape: layout for v, layout in divided}
     outs = [again.get(o.aval.shape, REPLICATED) for o in equation.outputs]
 

@@ -1,4 +1,7 @@
-"""In what order a plan runs: as few reductions after each other as possible, each of as much as is due by then."""
+"""Order of a plan's steps, and its run inside of `shard_map`.
+
+As few reductions after each other as possible, each of as much as is due by then.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lockstep._cpu.partitioner.flat import Value
-from lockstep._cpu.partitioner.layout import PARTIAL, Layout
+import jax
+import jax.numpy as jnp
+
+from lockstep._cpu.partitioner.flat import Constant, Flat, Value
+from lockstep._cpu.partitioner.layout import PARTIAL, REPLICATED, Layout, as_summand, gather_blocks, own_block
+from lockstep._engine.step.jaxprs import bind
+from lockstep._engine.step.reduction import Reduction
+from lockstep._engine.step.replicas import AXIS
+from lockstep._types import Array
 
 
 @dataclass(slots=True)
 class Step:
-    """An equation and what was decided on it."""
+    """An equation and the decision on it."""
 
     equation: Any
     decision: Any
@@ -29,33 +39,22 @@ class Stage:
 Needs = Sequence[tuple[Value, Layout]]
 
 
-def staged(steps: Sequence[Step], outputs: Needs, layouts: Mapping[Value, Layout]) -> list[Stage]:
-    """Puts steps into stages.
-
-    The number of stages is how often a sum depends on an earlier one, so it cannot be smaller. A sum is taken as late
-    as it may be without making that longer: all gradients, losses and metrics together, before the optimizer.
-
-    Args:
-        steps: In the order of the program.
-        outputs: What the program returns, and how it has to lie.
-        layouts: How each value is computed.
-    """
+def make_stages(steps: Sequence[Step], outputs: Needs, layouts: Mapping[Value, Layout]) -> list[Stage]:
+    """Puts steps into stages."""
+    # The number of stages is how often a sum depends on an earlier one, so it cannot be smaller. A sum is taken as late
+    # as it may be without making that longer: all gradients, losses and metrics together, before the optimizer.
     order = _Order(layouts)
     last = order.earliest(steps, outputs)
     order.latest(steps, outputs, last)
     stages = [Stage() for _ in range(last + 1)]
-    for value in _in_order(order.due, steps):
+    # As `Reduction` expects them: what is computed last, the gradients of the first layers, comes first.
+    computed = [o for step in steps for o in step.equation.outputs if o in order.due]
+    inputs = order.due.keys() - set(computed)
+    for value in (*computed[::-1], *(v for v in order.due if v in inputs)):
         stages[order.due[value]].sums.append(value)
     for step in steps:
         stages[order.place(step)].steps.append(step)
     return stages
-
-
-def _in_order(sums: Mapping[Value, int], steps: Sequence[Step]) -> list[Value]:
-    """Sums as `Reduction` expects them: what is computed last, the gradients of the first layers, comes first."""
-    made = [o for step in steps for o in step.equation.outputs if o in sums]
-    inputs = sums.keys() - set(made)
-    return [*made[::-1], *(v for v in sums if v in inputs)]
 
 
 class _Order:
@@ -84,11 +83,12 @@ class _Order:
         return max((self._made.get(v, 0) + self._is_summed(v, need) for v, need in needs), default=0)
 
     def latest(self, steps: Sequence[Step], outputs: Needs, last: int) -> None:
-        """Finds out by when each sum is needed."""
+        """Notes by which stage each sum is needed."""
         for value, need in outputs:
             self._note(value, need, last)
         for step in reversed(steps):
             outs = step.equation.outputs
+            # In time for the results, and a stage before those of them that are sums themselves.
             by = min((min(self._needed.get(o, last), self.due.get(o, last + 1) - 1) for o in outs), default=last)
             for value, need in _needs(step):
                 self._note(value, need, by)
@@ -98,7 +98,7 @@ class _Order:
         found[value] = min(stage, found.get(value, stage))
 
     def place(self, step: Step) -> int:
-        """The stage in which a step can run: all that it needs is there."""
+        """Returns the stage in which a step can run: all that it needs is there."""
         stage = 0
         for value, need in _needs(step):
             ready = self.due[value] if self._is_summed(value, need) else self._placed.get(value, 0)
@@ -109,3 +109,77 @@ class _Order:
 
 def _needs(step: Step) -> Iterable[tuple[Value, Layout]]:
     return zip(step.equation.inputs, step.decision.needs, strict=True)
+
+
+def run_plan(
+    flat: Flat,
+    layouts: Mapping[Value, Layout],
+    stages: Sequence[Stage],
+    outs: Sequence[Layout],
+    inputs: Sequence[Any],
+    count: int,
+    reduction: Reduction,
+) -> list[Any]:
+    """Returns this replica's outputs, in the layouts of `outs`."""
+    frame = _Frame(layouts, count)
+    for value, array in zip(flat.inputs, inputs, strict=True):
+        frame.put(value, layouts[value], array)
+    for stage in stages:
+        if stage.sums:
+            summands = [frame.get(value, PARTIAL) for value in stage.sums]
+            for value, total in zip(stage.sums, reduction.sum(summands, AXIS, count), strict=True):
+                frame.put(value, REPLICATED, total)
+        for step in stage.steps:
+            _run_step(frame, step)
+    return [frame.array(value, layout) for value, layout in zip(flat.outputs, outs, strict=True)]
+
+
+def _run_step(frame: _Frame, step: Step) -> None:
+    equation, decision = step.equation, step.decision
+    values = [frame.get(v, need) for v, need in zip(equation.inputs, decision.needs, strict=True)]
+    # Under the settings of its trace: `with jax.default_matmul_precision(...)` in a step must hold here too.
+    with equation.settings:
+        if decision.run is not None:
+            made = decision.run(values)
+        else:
+            made = bind(equation.primitive, values, equation.params if decision.params is None else decision.params)
+    for value, layout, array in zip(equation.outputs, decision.outs, made, strict=True):
+        frame.put(value, layout, array)
+
+
+class _Frame:
+    """The values of a program on this replica, in each of the layouts they have been needed in."""
+
+    def __init__(self, layouts: Mapping[Value, Layout], count: int) -> None:
+        self._layouts = layouts
+        self._count = count
+        self._held: dict[tuple[Value, int], Any] = {}
+
+    def put(self, value: Value, layout: Layout, array: Array) -> None:
+        """Notes a value."""
+        self._held[value, layout.axis] = array
+
+    def get(self, value: Value, layout: Layout) -> Any:
+        """Returns a value in a layout; constants that are scalars stay what they are."""
+        found = self._held.get((value, layout.axis))
+        if found is None:
+            found = self._held[value, layout.axis] = self._convert(value, layout)
+        return found
+
+    def array(self, value: Value, layout: Layout) -> Any:
+        """Returns a value in a layout, as an array."""
+        found = self.get(value, layout)
+        return jnp.asarray(found, value.aval.dtype) if isinstance(value, Constant) else found
+
+    def _convert(self, value: Value, layout: Layout) -> Any:
+        if isinstance(value, Constant):
+            whole: Any = value.value
+        elif layout == REPLICATED:
+            made = self._layouts[value]
+            return gather_blocks(self._held[value, made.axis], made.axis)
+        else:
+            whole = self.get(value, REPLICATED)
+        # To slice costs nothing, so a block is cut from the whole, and never sent.
+        if layout.is_sharded:
+            return own_block(whole if isinstance(whole, jax.Array) else jnp.asarray(whole), layout.axis, self._count)
+        return whole if layout == REPLICATED or value.is_zero else as_summand(whole)

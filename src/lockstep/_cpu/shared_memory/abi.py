@@ -1,4 +1,4 @@
-"""The part of XLA's foreign function interface that is used, as ctypes: no compiler is needed to be called by XLA.
+"""XLA's foreign function interface, as far as it is used, in ctypes: so no compiler is needed to be called by XLA.
 
 Source: xla/ffi/api/c_api.h, installed with jaxlib (`jax.ffi.include_dir()`). It is a stable interface: fields are only
 added at the ends, and a new major version says when that is not so. Futures came with version 0.3.
@@ -19,47 +19,34 @@ ABORTED = 10
 _METADATA = 1
 
 
-class Version(ctypes.Structure):
+class _Sized(ctypes.Structure):
+    """The beginning of most structures: their size, by which XLA knows their version, and a chain of extensions."""
+
+    _fields_ = (("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p))
+
+
+class Version(_Sized):
     """XLA_FFI_Api_Version."""
 
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("major", ctypes.c_int),
-        ("minor", ctypes.c_int),
-    )
+    _fields_ = (("major", ctypes.c_int), ("minor", ctypes.c_int))
 
 
-class Api(ctypes.Structure):
+class Api(_Sized):
     """XLA_FFI_Api."""
 
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("version", Version),
-        ("internal", ctypes.c_void_p),
-        ("functions", ctypes.c_void_p * _FUNCTIONS),
-    )
+    _fields_ = (("version", Version), ("internal", ctypes.c_void_p), ("functions", ctypes.c_void_p * _FUNCTIONS))
 
 
-class Items(ctypes.Structure):
-    """XLA_FFI_Args and XLA_FFI_Rets."""
+class Items(_Sized):
+    """XLA_FFI_Args, XLA_FFI_Rets."""
 
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("size", ctypes.c_int64),
-        ("types", ctypes.c_void_p),
-        ("items", ctypes.POINTER(ctypes.c_void_p)),
-    )
+    _fields_ = (("size", ctypes.c_int64), ("types", ctypes.c_void_p), ("items", ctypes.POINTER(ctypes.c_void_p)))
 
 
-class Attributes(ctypes.Structure):
+class Attributes(_Sized):
     """XLA_FFI_Attrs: sorted by name."""
 
     _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
         ("size", ctypes.c_int64),
         ("types", ctypes.c_void_p),
         ("names", ctypes.c_void_p),
@@ -73,12 +60,10 @@ class Scalar(ctypes.Structure):
     _fields_ = (("dtype", ctypes.c_int), ("value", ctypes.c_void_p))
 
 
-class Buffer(ctypes.Structure):
+class Buffer(_Sized):
     """XLA_FFI_Buffer."""
 
     _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
         ("dtype", ctypes.c_int),
         ("data", ctypes.c_void_p),
         ("rank", ctypes.c_int64),
@@ -86,12 +71,10 @@ class Buffer(ctypes.Structure):
     )
 
 
-class Frame(ctypes.Structure):
+class Frame(_Sized):
     """XLA_FFI_CallFrame."""
 
     _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
         ("api", ctypes.POINTER(Api)),
         ("context", ctypes.c_void_p),
         ("stage", ctypes.c_int),
@@ -120,34 +103,20 @@ class _MetadataExtension(ctypes.Structure):
     )
 
 
-class Created(ctypes.Structure):
+class Created(_Sized):
     """XLA_FFI_Future_Create_Args, and XLA_FFI_Future_SetAvailable_Args."""
 
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("future", ctypes.c_void_p),
-    )
+    _fields_ = (("future", ctypes.c_void_p),)
 
 
-class Failed(ctypes.Structure):
+class Failed(_Sized):
     """XLA_FFI_Future_SetError_Args."""
 
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("future", ctypes.c_void_p),
-        ("error", ctypes.c_void_p),
-    )
+    _fields_ = (("future", ctypes.c_void_p), ("error", ctypes.c_void_p))
 
 
-class _Message(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("message", ctypes.c_char_p),
-        ("code", ctypes.c_int),
-    )
+class _Message(_Sized):
+    _fields_ = (("message", ctypes.c_char_p), ("code", ctypes.c_int))
 
 
 HANDLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -158,17 +127,17 @@ _LONG = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
 
 def answer_metadata(frame: Frame) -> bool:
-    """Tells XLA, if that is what it asks for, that the interface's own version suits; whether it was that."""
+    """Answers XLA's question for the interface's version; returns whether the call was that question."""
     if not frame.extension:
         return False
     extension = _MetadataExtension.from_address(frame.extension)
     if extension.type != _METADATA:
         return False
     offered = frame.api.contents.version
-    told = extension.metadata.contents
+    metadata = extension.metadata.contents
     # One that does not suit is refused by XLA, with both numbers, when a program is compiled.
-    told.version.major, told.version.minor = MAJOR, max(OLDEST_MINOR, offered.minor)
-    told.traits = 0
+    metadata.version.major, metadata.version.minor = MAJOR, max(OLDEST_MINOR, offered.minor)
+    metadata.traits = 0
     return True
 
 
@@ -180,7 +149,7 @@ def create_future(api: Api) -> int:
 
 
 def create_error(api: Api, text: str) -> int:
-    """Returns an error of XLA's; who is given it owns it."""
+    """Returns an error of XLA's, which its receiver owns."""
     message = _Message(ctypes.sizeof(_Message), None, text.encode(), ABORTED)
     return int(_QUICK(api.functions[CREATE_ERROR])(ctypes.addressof(message)) or 0)
 

@@ -1,4 +1,4 @@
-"""The feed: turns what the user passes as data into global batches on the replicas, in time. Private.
+"""Input: global batches on the replicas, in time, from whatever the user passes as data. Private.
 
 The only place that knows epochs of data, sharing, and agreement on whether there is a next batch.
 """

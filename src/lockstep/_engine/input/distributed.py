@@ -1,24 +1,29 @@
-"""A dataset as the tasks of a strategy read it: one pass after another, from the same seeds on all of them."""
+"""A dataset as the workers of a strategy read it: one pass after another, from the same seeds on all of them."""
 
 from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from lockstep._engine.input import samples
-from lockstep._engine.input.datasets import Combined, Followed, Need, Pipelines
-from lockstep._engine.input.origins import arrays_of, functions_of
-from lockstep._engine.input.samples import Sample
+from lockstep._engine.input.batch import not_empty
+from lockstep._engine.input.datasets import InterleavedReader, Pipelines, ReplicatedReader, ShardSpec
+from lockstep._engine.input.device_cache import DeviceCache
+from lockstep._engine.input.samples import Sample, arrays_of, functions_of
+from lockstep._engine.step.batches import EvenShard, GatherIndices, RaggedShard, host_rows
 from lockstep._engine.step.replicas import Replicas
 from lockstep.data import AutoShardPolicy, Dataset, InputContext
 from lockstep.data.internal import (
     Node,
     Run,
     describe_plan,
+    example_of,
     file_count,
     inside,
+    plan_of,
     shard_batches,
     shard_by_files,
     shard_by_hint,
@@ -31,30 +36,34 @@ _VERSION = 1
 
 
 class Distribution:
-    """How the tasks divide a dataset.
+    """Divides a dataset among workers.
 
     Args:
-        replicas: Who trains.
-        dataset: Knows seeds, passes and options.
-        pipelines: Returns the pipelines if each gives a part of every batch, for so many of them.
+        dataset: The dataset, with its seeds, passes and options.
+        pipelines: Returns so many pipelines, if each adds rows to every batch; `None` if all workers read one plan.
+        description: The transformations, which must be equal on all workers.
     """
 
     def __init__(
-        self, replicas: Replicas, dataset: Dataset, pipelines: Callable[[int], Pipelines] | None, what: list[str]
+        self,
+        replicas: Replicas,
+        dataset: Dataset,
+        pipelines: Callable[[int], Pipelines] | None,
+        description: list[str],
     ) -> None:
         self.replicas = replicas
         self.dataset = dataset
         self._pipelines = pipelines
-        self._what = what
+        self._description = description
 
     @property
     def name(self) -> str:
-        """A name for a new reader, the same on all tasks."""
+        """Returns a name for a new reader, the same on all workers."""
         return f"data-{next(_numbers)}"
 
     @property
     def num_batches(self) -> int | None:
-        """Batches of a pass, if known."""
+        """Returns the number of batches of a pass, if known."""
         count = self.dataset.cardinality()
         return count if count >= 0 and self._pipelines is None else None
 
@@ -62,57 +71,71 @@ class Distribution:
         """Begins the next pass: the chief's, after all have found that they read the same.
 
         Raises:
-            MismatchError: On all tasks, if the datasets were made by different transformations.
+            MismatchError: On all workers, if the datasets were made by different transformations.
         """
         runtime = self.replicas.runtime
         run = inside.begin_pass(self.dataset)
         if runtime.is_alone:
             return run
-        sample, functions = self._compared(run)
-        mine = [self._what, run.entropy, list(run.iteration), sample and sample.checksum, functions]
-        answers = runtime.agree("the data of the next pass", mine)
+        sample: Sample | None = None
+        functions: list[str] | None = None
+        # Pipelines may be of data of their own, which have nothing to compare.
+        if self._pipelines is None and samples.are_compared(runtime):
+            plan = inside.plan_of(self.dataset)
+            sample, functions = arrays_of(plan, sum(run.iteration)), functions_of(plan)
+        mine = [self._description, run.entropy, list(run.iteration), sample and sample.checksum, functions]
+        answers = runtime.all_gather_object("the data of the next pass", mine)
         advice = f"Build the dataset alike on every worker. {samples.ADVICE}"
-        runtime.demand_equal("dataset", [{"made by": " < ".join(a[0])} for a in answers], advice)
+        runtime.check_equal("dataset", [{"made by": " < ".join(a[0])} for a in answers], advice)
         if samples.differ([a[3] for a in answers]):
-            raise samples.mismatch("the arrays of a dataset", sample, runtime.agree, runtime.tasks)
+            raise samples.mismatch("the arrays of a dataset", sample, runtime.all_gather_object, runtime.tasks)
         if None not in (compared := [a[4] for a in answers]):
-            runtime.demand_equal("map functions of a dataset", compared, advice)
+            runtime.check_equal("map functions of a dataset", compared, advice)
+        # The chief's seeds: a dataset without a seed of its own draws other ones on each worker.
         _, entropy, iteration, *_ = answers[0]
         inside.follow(self.dataset, entropy)
         return Run(entropy, tuple(iteration))
 
-    def _compared(self, run: Run) -> tuple[Sample | None, list[str] | None]:
-        """Returns a sample of the arrays in memory, of other rows on each pass, and digests of the map functions."""
-        if self._pipelines is not None or not samples.are_compared(self.replicas.runtime):
-            return None, None  # Pipelines may be of data of their own.
-        plan = inside.plan_of(self.dataset)
-        return arrays_of(plan, sum(run.iteration)), functions_of(plan)
-
-    def begin(self, need: Need, position: Any = None) -> Followed | Combined:
+    def begin(self, spec: ShardSpec, position: Any = None) -> ReplicatedReader | InterleavedReader:
         """Opens the next pass, or one at a position; a collective call.
 
         Args:
-            need: What this task needs of each batch.
-            position: What `saved` returned, or `None`.
+            spec: This worker's shard of each batch.
+            position: A position of `saved_position`, or `None`.
         """
         runtime = self.replicas.runtime
         threads = inside.threads_of(self.dataset)
-        positions = None if position is None else _checked(position, self._pipelines is not None)
+        positions = None if position is None else _check_position(position, self._pipelines is not None)
         if positions:
             inside.continue_after(self.dataset, positions[0])
         run = self.next_run() if positions is None else Run(0)  # A position knows its own.
         if self._pipelines is None:
-            compares = samples.are_compared(runtime)
-            return Followed(inside.plan_of(self.dataset), run, need, positions and positions[0], threads, compares)
-        pipelines = self._pipelines(len(positions) if positions else len(runtime.tasks))
-        return Combined(pipelines, run, runtime.process, len(runtime.tasks), need, positions, threads)
+            first = positions and positions[0]
+            return ReplicatedReader(
+                inside.plan_of(self.dataset), run, spec, first, threads, samples.are_compared(runtime)
+            )
+        workers = len(runtime.tasks)
+        pipelines = self._pipelines(len(positions) if positions else workers)
+        return InterleavedReader(pipelines, run, runtime.process, workers, spec, positions, threads)
 
-    def saved(self, passing: Followed | Combined, mark: Any) -> dict[str, Any]:
-        """Returns a position, the same on all tasks; a collective call where each has its own pipelines."""
-        if isinstance(passing, Followed):
-            return {"version": _VERSION, "combined": False, "pipelines": [passing.position(mark)]}
-        everyone = self.replicas.runtime.agree("the position in the data", passing.position(mark))
-        return {"version": _VERSION, "combined": True, "pipelines": [p for task in everyone for p in task]}
+    def saved_position(self, reader: ReplicatedReader | InterleavedReader, position: Any) -> dict[str, Any]:
+        """Returns a position as JSON, the same on all workers; a collective call where each has its own pipelines."""
+        if isinstance(reader, ReplicatedReader):
+            return {"version": _VERSION, "combined": False, "pipelines": [reader.to_json(position)]}
+        everyone = self.replicas.runtime.all_gather_object("the position in the data", reader.to_json(position))
+        return {"version": _VERSION, "combined": True, "pipelines": [p for worker in everyone for p in worker]}
+
+
+def _check_position(position: Any, combined: bool) -> list[Any]:
+    """Returns the positions of the pipelines in a saved one."""
+    if not isinstance(position, dict) or position.get("version") != _VERSION or "pipelines" not in position:
+        raise ArgumentError(f"set_state needs what get_state returned. Received: {str(position)[:80]}.")
+    if position["combined"] != combined:
+        raise ArgumentError(
+            "A position belongs to one way to divide the data. Received: one of another auto-shard policy. Use the "
+            "policy with which it was taken."
+        )
+    return position["pipelines"]
 
 
 def of_dataset(dataset: Dataset, replicas: Replicas) -> Distribution:
@@ -123,41 +146,49 @@ def of_dataset(dataset: Dataset, replicas: Replicas) -> Distribution:
     """
     plan = inside.plan_of(dataset)
     policy = dataset.options().experimental_distribute.auto_shard_policy
-    parts: dict[AutoShardPolicy, Callable[[Node, int, int], Node]] = {
+    by_policy: dict[AutoShardPolicy, Callable[[Node, int, int], Node]] = {
         AutoShardPolicy.FILE: shard_by_files,
         AutoShardPolicy.HINT: shard_by_hint,
         AutoShardPolicy.OFF: lambda node, count, index: node,
     }
-    part = parts.get(policy)
-    if part is None:
+    shard = by_policy.get(policy)
+    if shard is None:
         return Distribution(replicas, dataset, None, describe_plan(plan))
-    if policy is AutoShardPolicy.FILE:
-        _explain_files(plan, replicas)
+    files, tasks = file_count(plan) if policy is AutoShardPolicy.FILE else None, replicas.runtime.tasks
+    if files is not None and files < len(tasks) and replicas.runtime.is_chief:
+        _log.warning(
+            "AutoShardPolicy.FILE: %d files for %d workers, so %s read none. They still compute their share of every "
+            "batch; with at least as many files as workers, all would read.",
+            files,
+            len(tasks),
+            ", ".join(tasks[files:]),
+        )
 
     def pipelines(count: int) -> Pipelines:
-        return Pipelines(count, lambda i: shard_batches(part(plan, count, i), count, i))
+        return Pipelines(count, lambda i: shard_batches(shard(plan, count, i), count, i))
 
-    pipelines(1).plan_of(0)  # Says at once what does not fit.
+    pipelines(1).plan_of(0)  # Raises at once if the policy does not fit.
     return Distribution(replicas, dataset, pipelines, describe_plan(plan))
 
 
 def of_function(function: Callable[[InputContext], Dataset], replicas: Replicas) -> Distribution:
-    """Distributes what an input function returns for each worker: batches for a replica each.
+    """Distributes the datasets that an input function returns for each worker: batches for a replica each.
 
     Raises:
         ArgumentError: If it returns no dataset.
     """
 
     def dataset_for(index: int, count: int) -> Dataset:
-        made = function(InputContext(count, index, replicas.count))
-        if not isinstance(made, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
+        dataset = function(InputContext(count, index, replicas.count))
+        if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ArgumentError(
                 "An input function must return a lockstep.data.Dataset. Received: "
-                f"{type(made).__name__}. Example: lambda context: Dataset.range(8).batch(2)"
+                f"{type(dataset).__name__}. Example: lambda context: Dataset.range(8).batch(2)"
             )
-        return made
+        return dataset
 
     runtime = replicas.runtime
+    # Raises at once if the function returns something else.
     own = dataset_for(runtime.process, len(runtime.tasks))
 
     def pipelines(count: int) -> Pipelines:
@@ -167,35 +198,85 @@ def of_function(function: Callable[[InputContext], Dataset], replicas: Replicas)
                 f"{replicas.count} replicas. Continue with another number of workers."
             )
 
-        def plan_of(index: int) -> Node:
+        def plan_of_pipeline(index: int) -> Node:
             mine = index == runtime.process and count == len(runtime.tasks)
             return inside.plan_of(own if mine else dataset_for(index, count))
 
-        return Pipelines(count, plan_of, replicas.count // count)
+        return Pipelines(count, plan_of_pipeline, replicas.count // count)
 
     return Distribution(replicas, own, pipelines, ["an input function"])
 
 
-def _explain_files(plan: Node, replicas: Replicas) -> None:
-    files, tasks = file_count(plan), replicas.runtime.tasks
-    if files is None or files >= len(tasks) or not replicas.runtime.is_chief:
-        return
-    idle: Sequence[str] = tasks[files:]
-    _log.warning(
-        "AutoShardPolicy.FILE: %d files for %d workers, so %s read none. They still compute their share of every "
-        "batch; with at least as many files as workers, all would read.",
-        files,
-        len(tasks),
-        ", ".join(idle),
-    )
+class DistributedSource:
+    """A dataset that the workers divide, as a `lockstep._engine.input.source.Source`.
 
+    Args:
+        finish: Applied to computed rows.
+        divides: Whether a worker may read its own rows of a batch only.
+        stays: Whether data may stay on the devices.
+    """
 
-def _checked(position: Any, combined: bool) -> list[Any]:
-    if not isinstance(position, dict) or position.get("version") != _VERSION or "pipelines" not in position:
-        raise ArgumentError(f"set_state needs what get_state returned. Received: {str(position)[:80]}.")
-    if position["combined"] != combined:
-        raise ArgumentError(
-            "A position belongs to one way to divide the data. Received: one of another auto-shard policy. Use the "
-            "policy with which it was taken."
+    in_memory = False
+    single_pass = False
+    kind = "dataset"
+    held = None
+    draws_at_end = False
+
+    def __init__(
+        self, distribution: Distribution, finish: Callable[[Any], Any], divides: bool = True, stays: bool = True
+    ) -> None:
+        self._distribution = distribution
+        # A pass that was opened to look at its first batch, and the reader of the open one.
+        self._begun: Iterator[Any] | None = None
+        self._reader: ReplicatedReader | InterleavedReader | None = None
+        self.start: Any = None
+        self._spec = ShardSpec(
+            partial(host_rows, distribution.replicas) if divides else lambda count: None,
+            finish,
+            DeviceCache(distribution.replicas) if stays else None,
         )
-    return position["pipelines"]
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._distribution.num_batches
+
+    def begin_pass(self) -> Iterator[Any]:
+        begun, self._begun = self._begun, None
+        return begun or self._open(None)
+
+    def _open(self, position: Any) -> Iterator[Any]:
+        self._reader = self._distribution.begin(self._spec, position)
+        self.start = self._reader.position()
+        return iter(self._reader)
+
+    def end_pass(self) -> None:
+        self._reader = None
+
+    def saved_position(self, position: Any) -> Any:
+        assert self._reader is not None
+        return self._distribution.saved_position(self._reader, position)
+
+    def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
+        del batches, rows
+        self._begun = None
+        return self._open(saved)
+
+    def between(self) -> Any:
+        known = vars(self._distribution.dataset)
+        # A pass that was opened to look at its first batch is the next one.
+        return {"entropy": known["_entropy"], "passes": known["_passes"] - (self._begun is not None)}
+
+    def follow(self, between: Any) -> None:
+        self._begun = None
+        vars(self._distribution.dataset).update(_entropy=between["entropy"], _passes=between["passes"])
+
+    def peek(self) -> Any:
+        plan = plan_of(self._distribution.dataset)
+        if plan.replayable:
+            return self._spec.finish(not_empty(example_of(plan)))
+        batches = self.begin_pass()  # Looking twice would have effects: the pass goes on where this look ends.
+        first = not_empty(next(batches, None))
+        self._begun = itertools.chain([first], batches)
+        if isinstance(first.batch, GatherIndices):
+            return first.batch.batch_fn(first.batch.arrays, first.batch.rows)
+        return first.batch.data if isinstance(first.batch, (RaggedShard, EvenShard)) else first.batch

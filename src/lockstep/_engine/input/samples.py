@@ -1,17 +1,32 @@
-"""Samples of data that all tasks read: a few rows and their checksum, which show that a task reads something else."""
+"""Samples of data that all workers read: a few rows and their checksum, which show that a worker reads other data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import google_crc32c
 import jax
 import numpy as np
 
-from lockstep._engine.runtime import compare, failure, switch
+from lockstep._engine.runtime import environment, failure, fingerprint
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep.data.internal import Ragged
+from lockstep.data.internal import (
+    Arrays,
+    ArrayStore,
+    Block,
+    BlockStore,
+    CachedElements,
+    Map,
+    MappedStore,
+    MixedStore,
+    Node,
+    Ragged,
+    StackedStore,
+    Store,
+    ZippedStore,
+    walk,
+)
 from lockstep.errors import MismatchError
 
 VARIABLE = "LOCKSTEP_COMPARE_DATA"
@@ -22,6 +37,10 @@ ADVICE = (
 # An array of a batch is summed up whole up to so many bytes, then rows at equal distances that take about as many.
 # 16 KiB take 1 microsecond, a batch of MNIST (64 rows) less than 2.
 _BATCH_BYTES = 16 << 10
+# How many elements of a batch are compared, at equal distances.
+_ELEMENTS = 3
+# An array of a source is summed up whole up to so many bytes (0.1 ms), then some of its rows.
+_ARRAY_BYTES = 1 << 20
 # How many rows, and values of each, an error shows.
 _ROWS, _VALUES = 64, 4
 
@@ -29,7 +48,7 @@ _ROWS, _VALUES = 64, 4
 def are_compared(runtime: Runtime) -> bool:
     """Returns whether tasks compare the values of their data."""
     meaning = "workers compare checksums of a few rows of the data that all of them read"
-    return switch.is_on(VARIABLE, meaning) and not runtime.is_alone
+    return environment.env_flag(VARIABLE, meaning) and not runtime.is_alone
 
 
 class Sample:
@@ -68,7 +87,7 @@ def mismatch(
         agree: Exchanges a value between the tasks, under a topic.
         tasks: The names of the tasks.
     """
-    found = compare.first_difference(agree(f"{what}, which differs", mine and mine.described()), tasks)
+    found = fingerprint.first_difference(agree(f"{what}, which differs", mine and mine.described()), tasks)
     error = MismatchError(
         f"Every task must read the same data. In {what}, {found or 'checksums differ'}. {ADVICE} {VARIABLE}=0 leaves "
         "values uncompared."
@@ -87,6 +106,7 @@ def _rows_of(leaf: Any, number: int, nbytes: int) -> Any:
     if isinstance(leaf, (np.ndarray, np.generic)):
         return _some(leaf, number, nbytes)
     if isinstance(leaf, Ragged):
+        # Rows of different lengths have no common array.
         return _some(np.array([_content(v) for v in leaf.values], object), number, nbytes)
     if isinstance(leaf, (bytes, str, int, float)):
         return np.asarray(leaf, object if isinstance(leaf, (bytes, str)) else None)
@@ -98,6 +118,7 @@ def _rows_of(leaf: Any, number: int, nbytes: int) -> Any:
 
 def _some(array: Any, number: int, nbytes: int) -> Any:
     """Returns all rows of a small array, or some of a large one."""
+    # At equal distances: a slice is a view, and copies nothing until it is summed up.
     size = array.nbytes
     if size <= nbytes or len(array.shape) == 0:
         return array
@@ -136,3 +157,51 @@ def _described(rows: np.ndarray[Any, Any]) -> dict[str, str]:
 def _row(values: np.ndarray[Any, Any]) -> str:
     shown = ", ".join(str(v) for v in values[:_VALUES].tolist()) + (", ..." if len(values) > _VALUES else "")
     return f"({shown}), checksum {_extended(0, values):08x}"
+
+
+# ---- Samples of a plan: each worker has the elements of a batch, also of rows that it does not compute ----
+
+
+def samples_of(block: Block) -> list[Sample]:
+    """Returns a sample of what each batch of a block is made of, without computing the batch."""
+    return [Sample(list(_origins(block.store, int(row)))) for row in block.rows]
+
+
+def arrays_of(plan: Node, number: int) -> Sample:
+    """Returns a sample of the arrays in memory that a plan reads; another one for each number."""
+    arrays = [node.store.columns for node in walk(plan) if isinstance(node, Arrays)]
+    return Sample(arrays, number, _ARRAY_BYTES)
+
+
+def functions_of(plan: Node) -> list[str]:
+    """Returns what the map functions of a plan compute, as digests; nothing of those that JAX cannot trace."""
+    programs = [node.program for node in walk(plan) if isinstance(node, Map)]
+    traced = [p.vectorized_function.traced if p.is_vectorized and p.vectorized_function else None for p in programs]
+    return [t.identity if t is not None and t.portable else "" for t in traced]
+
+
+def _origins(store: Store, row: int) -> Iterator[Any]:
+    """Yields elements that an element is made of and that are the same on all tasks, one by one.
+
+    How elements are put together into blocks depends on time, and must not show.
+    """
+    if isinstance(store, StackedStore):
+        batch = store.batch(row)
+        for inner in batch.rows[:: max(1, -(-len(batch) // _ELEMENTS))]:
+            yield from _origins(batch.store, int(inner))
+    elif isinstance(store, MappedStore):
+        yield from _origins(store.upstream, row)
+    elif isinstance(store, ZippedStore):
+        for part in store.stores:
+            yield from _origins(part, row)
+    elif isinstance(store, MixedStore):
+        yield from _origins(store.stores[store.which[row]], int(store.rows[row]))
+    elif isinstance(store, BlockStore):
+        yield from _origins(store.block.store, int(store.block.rows[row]))
+    elif isinstance(store, ArrayStore):
+        yield [column[row] for column in jax.tree.leaves(store.columns)]
+    elif isinstance(store, CachedElements):
+        # Each task keeps what it computed: what they have in common is an element's place in the first pass.
+        yield row
+    else:
+        yield store.take(np.array([row]))

@@ -1,4 +1,4 @@
-"""Where batches come from: everything that Keras accepts as `x`, behind one interface.
+"""Sources of batches: everything that Keras accepts as `x`, behind one interface.
 
 Keras' own data adapters do the reading; they know arrays, pandas, `PyDataset`, grain, torch and tf.data.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import operator
+import time
 import types
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
@@ -20,33 +22,32 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from lockstep._engine.input import random_state
-from lockstep._engine.input.arrays import ArraySource, Held, demand_same_arrays, description_of
+from lockstep._engine.input.arrays import ArraySource, HeldArrays, check_same_arrays, description_of
 from lockstep._engine.input.batch import not_empty
-from lockstep._engine.input.datasets import Combined, Followed, Need
-from lockstep._engine.input.distributed import Distribution, of_dataset
-from lockstep._engine.input.position import demand_same, pass_over
-from lockstep._engine.input.py_dataset import enqueued
-from lockstep._engine.input.resident import Residents
-from lockstep._engine.step.placement import own_rows
-from lockstep._engine.step.portions import Lookup, Part, Share
+from lockstep._engine.input.device_cache import DeviceCache
+from lockstep._engine.input.distributed import DistributedSource, Distribution, of_dataset
+from lockstep._engine.input.position import check_same, skip
 from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import canonical
 from lockstep.data import Dataset
-from lockstep.data.internal import as_keras_batch, check_finite, example_of, plan_of
+from lockstep.data.internal import as_keras_batch, check_finite
 from lockstep.errors import InputError
+
+_SECONDS = 600.0
+_POLL_SECONDS = 0.001
 
 
 class Source(Protocol):
     """Global batches on the host, one pass after another.
 
-    A position is what the open pass began with, and how many batches of it were used. A source whose batches are
-    `Marked` says by a mark where to continue; any other begins the same pass again, and passes over those batches.
+    A saved position says how the open pass began, and how many batches of it were used. A source whose batches are
+    `WithPosition` continues right there; any other begins the same pass again, and skips those batches.
 
     Attributes:
         in_memory: Reading a batch is quick and cannot fail.
         single_pass: There is only one pass: what one epoch leaves, the next one continues.
-        kind: What it reads; a position belongs to one kind.
-        start: The mark at the beginning of the pass.
+        kind: The kind of data; a position belongs to one kind.
+        start: The position at the beginning of the pass.
         draws_at_end: The end of a pass runs code of the user's, which may draw the order of the next one.
     """
 
@@ -57,13 +58,13 @@ class Source(Protocol):
     draws_at_end: bool
 
     @property
-    def held(self) -> Held | None:
-        """Returns what tasks compare of arrays in memory before their use; `None` for data read batch by batch."""
+    def held(self) -> HeldArrays | None:
+        """Returns what workers compare of arrays in memory before their use; `None` for data read batch by batch."""
         ...
 
     @property
     def num_batches(self) -> int | None:
-        """Batches of one pass, if known."""
+        """Returns the number of batches of a pass, if known."""
         ...
 
     def begin_pass(self) -> Iterator[Any]:
@@ -78,29 +79,29 @@ class Source(Protocol):
         """Returns a first batch, to learn its shapes, without consuming it."""
         ...
 
-    def saved(self, mark: Any) -> Any:
-        """Returns the position in the open pass after the batch with this mark, as JSON; all tasks call it."""
+    def saved_position(self, position: Any) -> Any:
+        """Returns the position in the open pass after the batch with this one, as JSON; a collective call."""
         ...
 
     def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
         """Opens a pass at a position.
 
         Args:
-            saved: What `saved` returned.
+            saved: The saved position.
             batches: How many batches of the pass were used.
             rows: How many rows the first of them had, if known.
 
         Raises:
-            CheckpointError, ArgumentError: If the data are not those of the position.
+            CheckpointError, ArgumentError: If it is not one of these data.
         """
         ...
 
     def between(self) -> Any:
-        """Returns what the next pass depends on, if none is open, as JSON."""
+        """Returns the state on which the next pass depends, if none is open, as JSON."""
         ...
 
     def follow(self, between: Any) -> None:
-        """Has the next pass be the one that follows."""
+        """Restores the state of `between`."""
         ...
 
 
@@ -109,58 +110,49 @@ def source_of(x: Any, replicas: Replicas, divides: bool, **arguments: Any) -> So
 
     Args:
         x: The data.
-        replicas: Who trains.
-        divides: Whether a task may read its own rows of a batch only.
-        **arguments: What goes with `x`.
+        replicas: The replicas.
+        divides: Whether a worker may read its own rows of a batch only.
+        **arguments: The arguments that go with `x`.
     """
     if (distribution := distribution_of(x, replicas)) is not None:
         check_finite(distribution.dataset, arguments.get("steps_per_epoch"))
-        class_weight = class_weight_of("a dataset", arguments)
+        _refuse_beside("A dataset", arguments)
+        class_weight = arguments.get("class_weight")
         # Class weights are looked up by Keras, on the host.
         finish, stays = partial(as_keras_batch, class_weight=class_weight), divides and class_weight is None
         return DistributedSource(distribution, finish, divides, stays)
     if isinstance(x, types.GeneratorType):
         _refuse_beside("A generator", arguments, "class_weight")
         return _Generator(x)
-    return _adapted(data_adapters.get_data_adapter(x=x, **arguments), replicas, divides, x)
+    adapter = data_adapters.get_data_adapter(x=x, **arguments)
+    if divides and type(adapter) is ArrayDataAdapter:
+        # Arrays that fit stay on the devices, and only row indices travel.
+        slices = canonical(array_slicing.convert_to_sliceable(vars(adapter)["_inputs"], target_backend="jax"))
+        leaves = [s for s in jax.tree.leaves(slices) if s is not None]
+        if all(type(s) is array_slicing.NumpySliceable and s.array.dtype != object for s in leaves):
+            cache, arrays = DeviceCache(replicas), jax.tree.map(lambda s: s.array, slices)
+            if cache.hold(tuple(jax.tree.leaves(arrays))):
+                return ArraySource(adapter, arrays, cache)
+    return _Adapted(adapter, x)
 
 
 def distribution_of(x: Any, replicas: Replicas) -> Distribution | None:
-    """Returns how the tasks divide a dataset, or `None` if `x` is none."""
+    """Returns how the workers divide a dataset, or `None` if `x` is none."""
     if isinstance(x, Dataset):
         return of_dataset(x, replicas)
-    found = getattr(x, "_distribution", None)
-    return found if isinstance(found, Distribution) else None
-
-
-def class_weight_of(what: str, arguments: dict[str, Any]) -> Any:
-    """Returns the class weights that go with a dataset, which itself holds all else."""
-    _refuse_beside(what.capitalize(), arguments)
-    return arguments.get("class_weight")
-
-
-def _adapted(adapter: Any, replicas: Replicas, divides: bool, data: Any) -> Source:
-    """A source that one of Keras' data adapters reads; if it can be, from arrays on the devices."""
-    if divides and type(adapter) is ArrayDataAdapter:
-        slices = canonical(array_slicing.convert_to_sliceable(vars(adapter)["_inputs"], target_backend="jax"))
-        found = [s for s in jax.tree.leaves(slices) if s is not None]
-        residents = Residents(replicas)
-        if all(type(s) is array_slicing.NumpySliceable and s.array.dtype != object for s in found):
-            arrays = jax.tree.map(lambda s: s.array, slices)
-            if residents.hold(tuple(jax.tree.leaves(arrays))):
-                return ArraySource(adapter, arrays, residents)
-    return _Adapted(adapter, data)
+    distribution = getattr(x, "_distribution", None)
+    return distribution if isinstance(distribution, Distribution) else None
 
 
 class _Adapted:
     """A source that one of Keras' data adapters reads.
 
-    A `PyDataset` draws its order when a pass begins. So on all tasks it is the chief's, because a pass begins with the
-    chief's random state, and so it is with whatever else draws from the global generators.
+    A `PyDataset` draws its order when a pass begins. So on all workers it is the chief's, because a pass begins with
+    the chief's random state, and so it is with whatever else draws from the global generators.
 
     Args:
-        adapter: Reads it.
-        data: What is read. If it has methods `get_state` and `set_state`, a position holds its state at the beginning
+        adapter: The adapter.
+        data: The data. If it has methods `get_state` and `set_state`, a position holds its state at the beginning
             of the pass.
     """
 
@@ -171,9 +163,10 @@ class _Adapted:
         self._adapter = adapter
         self._data = data
         self.in_memory = isinstance(adapter, ArrayDataAdapter)
-        self.held = Held(adapter) if isinstance(adapter, ArrayDataAdapter) else None
+        self.held = HeldArrays(adapter) if isinstance(adapter, ArrayDataAdapter) else None
         self.draws_at_end = isinstance(data, keras.utils.PyDataset)
-        self._enqueued = enqueued(adapter)
+        has_workers = getattr(adapter, "enqueuer", None) is not None and adapter.num_batches is not None
+        self._enqueued = _Enqueued(adapter) if has_workers else None
         self.kind = "arrays" if self.in_memory else type(adapter).__name__.removesuffix("Adapter")
         self._beginning: Any = None
 
@@ -201,39 +194,100 @@ class _Adapted:
         self._adapter.on_epoch_end()  # Keras goes on with what was read ahead.
         return not_empty(batch)
 
-    def saved(self, mark: Any) -> Any:
-        del mark
+    def saved_position(self, position: Any) -> Any:
+        del position
         return self._beginning
 
     def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
         self.follow(saved)
-        with drawing_again(saved["random"], batches):
+        with random_state_of_pass(saved["random"], batches):
             passing = self.begin_pass()
-            pass_over(passing, batches, rows)
+            skip(passing, batches, rows)
         return passing
 
     def between(self) -> Any:
         if self.in_memory:
             return description_of(self._adapter)
-        own = self._data.get_state() if hasattr(self._data, "get_state") else None
-        return {"batches per pass": self._adapter.num_batches, "data": own}
+        state = self._data.get_state() if hasattr(self._data, "get_state") else None
+        # The number of batches tells other data of the same kind.
+        return {"batches per pass": self._adapter.num_batches, "data": state}
 
     def follow(self, between: Any) -> None:
         if self.in_memory:
-            demand_same_arrays(between, self._adapter)
+            check_same_arrays(between, self._adapter)
             return
         saved = between["batches per pass"]
-        demand_same("the number of batches of a pass", saved, self._adapter.num_batches)
+        check_same("the number of batches of a pass", saved, self._adapter.num_batches)
         if between["data"] is not None and hasattr(self._data, "set_state"):
             self._data.set_state(between["data"])
 
 
-@contextlib.contextmanager
-def drawing_again(beginning: Any, batches: int) -> Generator[None]:
-    """While open, the random state is that of the beginning of a pass, of which so many batches are passed over.
+class _Enqueued:
+    """Makes what a `keras.utils.PyDataset` with threads or processes reads independent of time.
 
-    What draws from the global generators while it is read goes on drawing where it was. If nothing does, the random
-    state is afterwards what it was before.
+    Keras' enqueuer draws its order on a thread of its own, and at the end of a pass keeps what was read ahead for the
+    next one. So the order depends on what else draws random numbers meanwhile, and on how far it has read. Here a pass
+    goes on once the order is drawn, and ends once the enqueuer's queue is full. The orders are those of Keras where it
+    has the time that this takes.
+
+    Args:
+        adapter: A `PyDatasetAdapter` of a dataset with workers, and with an end.
+    """
+
+    def __init__(self, adapter: Any) -> None:
+        self._adapter = adapter
+        self._enqueuer = adapter.enqueuer
+        self._left_over = self._read = 0
+
+    def begin(self) -> None:
+        """Starts the enqueuer, and waits until it has drawn the order of the pass."""
+        enqueuer = self._enqueuer
+        self._left_over, self._read = enqueuer.ready_queue.qsize(), 0
+        if enqueuer.running:
+            return
+        # What the last pass has left would look like the order of this one.
+        enqueuer.indices = None
+        enqueuer.start()
+        self._wait(lambda: enqueuer.indices is not None)
+
+    def counted(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yields the batches of a pass."""
+        for batch in batches:
+            self._read += 1
+            yield batch
+            if self._read == self._adapter.num_batches:
+                self.fill()  # Keras stops the enqueuer next, and keeps what it has read.
+
+    def fill(self) -> None:
+        """Waits until the queue is full, and one batch is in hand."""
+        count, enqueuer = self._adapter.num_batches, self._enqueuer
+        ahead = max(0, self._read - self._left_over) + enqueuer.future_queue.maxsize + 1
+        self._wait(lambda: operator.length_hint(enqueuer.indices, count) <= max(0, count - ahead))
+
+    def drop(self) -> None:
+        """Drops the rest of a pass that ended early, whose length depends on time."""
+        if self._read < self._adapter.num_batches:
+            while not self._enqueuer.ready_queue.empty():
+                self._enqueuer.ready_queue.get_nowait()
+
+    def _wait(self, is_done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _SECONDS
+        while not is_done() and self._enqueuer.run_thread is not None and self._enqueuer.run_thread.is_alive():
+            if time.monotonic() > deadline:
+                raise InputError(
+                    f"A PyDataset's workers must start within {_SECONDS:g} s. Received: "
+                    f"{type(self._adapter.py_dataset).__name__}, which has not begun to read. Look at what its "
+                    "processes wait for, or use workers=1."
+                )
+            time.sleep(_POLL_SECONDS)
+
+
+@contextlib.contextmanager
+def random_state_of_pass(beginning: Any, batches: int) -> Generator[None]:
+    """Restores the random state of the beginning of a pass, while so many of its batches are skipped.
+
+    Data that draw from the global generators while they are read go on drawing from there. If none do, the random state
+    is afterwards the one before.
     """
     now = random_state.snapshot()
     random_state.restore(beginning)
@@ -243,83 +297,8 @@ def drawing_again(beginning: Any, batches: int) -> Generator[None]:
         random_state.restore(now)
 
 
-class DistributedSource:
-    """A dataset that the tasks divide.
-
-    Args:
-        distribution: How they do.
-        finish: What to make of computed rows.
-        divides: Whether a task may read its own rows of a batch only.
-        stays: Whether data may stay on accelerators.
-    """
-
-    in_memory = False
-    single_pass = False
-    kind = "dataset"
-    held = None
-    draws_at_end = False
-
-    def __init__(
-        self, distribution: Distribution, finish: Callable[[Any], Any], divides: bool = True, stays: bool = True
-    ) -> None:
-        self._distribution = distribution
-        self._begun: Iterator[Any] | None = None
-        self._passing: Followed | Combined | None = None
-        self.start: Any = None
-        self._need = Need(
-            partial(own_rows, distribution.replicas) if divides else lambda count: None,
-            finish,
-            Residents(distribution.replicas) if stays else None,
-        )
-
-    @property
-    def num_batches(self) -> int | None:
-        return self._distribution.num_batches
-
-    def begin_pass(self) -> Iterator[Any]:
-        begun, self._begun = self._begun, None
-        return begun or self._opened(None)
-
-    def _opened(self, position: Any) -> Iterator[Any]:
-        self._passing = self._distribution.begin(self._need, position)
-        self.start = self._passing.mark()
-        return iter(self._passing)
-
-    def end_pass(self) -> None:
-        self._passing = None
-
-    def saved(self, mark: Any) -> Any:
-        assert self._passing is not None
-        return self._distribution.saved(self._passing, mark)
-
-    def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
-        del batches, rows
-        self._begun = None
-        return self._opened(saved)
-
-    def between(self) -> Any:
-        known = vars(self._distribution.dataset)
-        # A pass that was opened to look at its first batch is the next one.
-        return {"entropy": known["_entropy"], "passes": known["_passes"] - (self._begun is not None)}
-
-    def follow(self, between: Any) -> None:
-        self._begun = None
-        vars(self._distribution.dataset).update(_entropy=between["entropy"], _passes=between["passes"])
-
-    def peek(self) -> Any:
-        plan = plan_of(self._distribution.dataset)
-        if plan.replayable:
-            return self._need.finish(not_empty(example_of(plan)))
-        batches = self.begin_pass()  # Looking twice would have effects: the pass goes on where this look ends.
-        first = not_empty(next(batches, None))
-        self._begun = itertools.chain([first], batches)
-        if isinstance(first.batch, Lookup):
-            return first.batch.recipe(first.batch.arrays, first.batch.rows)
-        return first.batch.data if isinstance(first.batch, (Part, Share)) else first.batch
-
-
 class _Generator:
-    """A Python generator: read once, by however many epochs it lasts for."""
+    """A Python generator, which is read once, over as many epochs as it lasts."""
 
     in_memory = False
     single_pass = True
@@ -351,14 +330,14 @@ class _Generator:
         self._rest = itertools.chain([first], self._rest)
         return first
 
-    def saved(self, mark: Any) -> Any:
-        del mark
+    def saved_position(self, position: Any) -> Any:
+        del position
         return {"random": self._beginning}
 
     def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
         self._beginning = saved["random"]
-        with drawing_again(self._beginning, batches):
-            pass_over(self, batches, rows)
+        with random_state_of_pass(self._beginning, batches):
+            skip(self, batches, rows)
         return self
 
     def between(self) -> Any:

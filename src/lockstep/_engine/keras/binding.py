@@ -15,19 +15,17 @@ from keras.src.backend.jax.trainer import JAXTrainer
 from keras.src.trainers.trainer import Trainer
 from keras.src.utils import traceback_utils
 
-from lockstep._engine.keras import on_batch, saving
-from lockstep._engine.keras.evaluate import evaluate
+from lockstep._engine.keras import saving, trainer
 from lockstep._engine.keras.fit import fit
 from lockstep._engine.keras.ownership import claim, ownership
-from lockstep._engine.keras.predict import predict
 
 _METHODS: dict[str, Callable[..., Any]] = {
     "fit": fit,
-    "evaluate": evaluate,
-    "predict": predict,
-    "train_on_batch": on_batch.train_on_batch,
-    "test_on_batch": on_batch.test_on_batch,
-    "predict_on_batch": on_batch.predict_on_batch,
+    "evaluate": trainer.evaluate,
+    "predict": trainer.predict,
+    "train_on_batch": trainer.train_on_batch,
+    "test_on_batch": trainer.test_on_batch,
+    "predict_on_batch": trainer.predict_on_batch,
 }
 _installed = False
 
@@ -35,17 +33,19 @@ _installed = False
 def install() -> None:
     """Wraps Keras' methods, once per process."""
     global _installed
+    # A second wrapper would call the first one for every model.
     if _installed:
         return
     _installed = True
     for name, ours in _METHODS.items():
-        setattr(JAXTrainer, name, _choosing(getattr(JAXTrainer, name), ours))
-    JAXTrainer.__init__ = _claiming(JAXTrainer.__init__)
-    Trainer.compile = _claiming(Trainer.compile)
+        setattr(JAXTrainer, name, _dispatch(getattr(JAXTrainer, name), ours))
+    JAXTrainer.__init__ = _claim_after(JAXTrainer.__init__)
+    Trainer.compile = _claim_after(Trainer.compile)
     saving.install()
 
 
-def _choosing(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+def _dispatch(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a method that calls `ours` for models of a strategy, and Keras' own for others."""
     ours = traceback_utils.filter_traceback(ours)
 
     @functools.wraps(theirs)
@@ -56,10 +56,13 @@ def _choosing(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[
     return method
 
 
-def _claiming(theirs: Callable[..., Any]) -> Callable[..., Any]:
+def _claim_after(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a method that gives the model to the open scope after Keras' own."""
+
     @functools.wraps(theirs)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = theirs(self, *args, **kwargs)
+        # Afterwards: a subclass that raises in its constructor owns nothing.
         claim(self)
         return result
 

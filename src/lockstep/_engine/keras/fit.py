@@ -1,25 +1,27 @@
-"""`fit` of a model that belongs to a strategy."""
+"""`fit` of a model that belongs to a strategy, and the one order of events of a training: `EpochDriver.run`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 from keras.src.backend import config
 from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
 
 from lockstep._engine.input.arrays import facts_of
+from lockstep._engine.input.batch import no_batch
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.input.samples import Sample
-from lockstep._engine.keras import agreement, programs, running
-from lockstep._engine.keras.callbacks import callback_list
-from lockstep._engine.keras.listening import BatchListener
+from lockstep._engine.keras import agreement, programs, trainer
+from lockstep._engine.keras.callbacks import BatchListener, callback_list
 from lockstep._engine.keras.ownership import Ownership
-from lockstep._engine.keras.recovery import Progress, Recovery
+from lockstep._engine.keras.recovery import Progress, Recovery, Validation
 from lockstep._engine.keras.state import TRAIN, ModelState
-from lockstep._engine.step.outputs import Outputs
+from lockstep._engine.loop import loop
+from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.step.protocol import Program
+from lockstep._engine.step.steps_per_execution import Outputs
 from lockstep.errors import Preempted
 
 
@@ -45,12 +47,13 @@ def fit(
 ) -> Any:
     """Stands in for `keras.Model.fit`; all arguments as there, `batch_size` is the global one."""
     model._assert_compile_called("fit")
-    epochs = running.capped(epochs, config.max_epochs(), "epochs")
+    epochs = trainer.cap(epochs, config.max_epochs(), "epochs")
     if validation_split and validation_data is None:
         parts: Any = array_slicing.train_validation_split((x, y, sample_weight), validation_split=validation_split)
         (x, y, sample_weight), validation_data = parts
-    with running.guarded(owned, "fit"):
-        source = running.source_for(
+    with owned.collective_call("fit"):
+        # ---- Input: every worker passes the same data, and reads its own rows of each batch ----
+        source = trainer.make_source(
             owned,
             "fit",
             model,
@@ -62,141 +65,321 @@ def fit(
             shuffle=shuffle,
             class_weight=class_weight,
         )
-        running.build(model, source)
-        program = programs.train_program(model, owned)
-        feed = running.feed_of(source, program, owned, steps_per_epoch)
-        validation = _Validation(
+        validation = ValidationData(
             model, validation_data, validation_batch_size or batch_size, validation_steps, validation_freq
         )
+
+        # ---- Compile: the model's own train_step, for its replicas; traced when the first batch comes ----
+        trainer.build(model, source)
+        program = programs.train_program(model, owned)
+        state = ModelState(model, owned, program, TRAIN)
+        feed = trainer.make_feed(source, program, owned, steps_per_epoch)
+
+        # ---- Callbacks: those that write files run on the chief only ----
+        runtime = owned.replicas.runtime
         called = callback_list(
-            callbacks, model, owned.replicas.runtime, verbose, add_history=True, epochs=epochs, steps=feed.num_batches
+            callbacks, model, runtime, verbose, add_history=True, epochs=epochs, steps=feed.num_batches
         )
-        facts = {"epochs": epochs, "class_weight": _as_json(class_weight)}
-        _Fit(model, owned, program, feed, called, validation, facts).run(initial_epoch)
+
+        # ---- Agree, restore, epochs, validation ----
+        call = _ModelFit(model, owned, feed, program, called, validation, epochs, initial_epoch, class_weight)
+        EpochDriver(call, state, program, feed, called, runtime).run()
     return model.history
 
 
-def _as_json(class_weight: dict[Any, Any] | None) -> dict[str, float] | None:
-    return class_weight and {str(label): float(weight) for label, weight in class_weight.items()}
+class TrainCall(Protocol):
+    """The parts of a training in which `Model.fit` and `Program.fit` differ.
+
+    Attributes:
+        name: The method, in messages.
+        model: The `model` of callbacks, with `stop_training`.
+    """
+
+    name: str
+    model: Any
+
+    @property
+    def validation(self) -> Validation | None:
+        """Returns the validation data, whose position is part of a backup."""
+        ...
+
+    @property
+    def data(self) -> agreement.Data:
+        """Returns the data that workers compare before the first batch."""
+        ...
+
+    @property
+    def initial_epoch(self) -> int:
+        """Returns the first epoch without a backup; read after `on_train_begin`."""
+        ...
+
+    def facts(self, backups: Any) -> dict[str, Any]:
+        """Returns the arguments that must be equal on all workers."""
+        ...
+
+    def begin(self, progress: Progress, is_restored: bool) -> None:
+        """Begins at `progress`, from a backup if `is_restored`."""
+        ...
+
+    def has_all_steps(self, progress: Progress) -> bool:
+        """Returns whether a limit of steps is reached, where training ends in the middle of an epoch."""
+        ...
+
+    def is_over(self, epoch: int, progress: Progress) -> bool:
+        """Returns whether training ends before `epoch`."""
+        ...
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Begins an epoch, before its callbacks."""
+        ...
+
+    def listener(self, epoch: int, recovery: Recovery) -> EpochListener:
+        """Returns the listener to the steps of an epoch that are left; a collective call."""
+        ...
+
+    def flush_mode(self, epoch: int, progress: Progress) -> bool | None:
+        """Returns, after the steps of an epoch, the `ends` with which the state is flushed; `None` for not at all."""
+        ...
+
+    def epoch_logs(self, epoch: int, logs: Any) -> dict[str, Any]:
+        """Returns the logs of an epoch, from its last outputs and the validation, which it runs."""
+        ...
+
+    def close(self, is_complete: bool) -> None:
+        """Ends training, `is_complete` if without an error, before `on_train_end`."""
+        ...
 
 
-class _Fit:
-    """The epochs of one call of `fit`; `facts` are arguments that all tasks must pass alike."""
+class EpochListener(loop.Listener, Protocol):
+    """A listener to the steps of one epoch."""
+
+    @property
+    def logs(self) -> Any:
+        """Returns the outputs of the last step."""
+        ...
+
+    def end(self) -> None:
+        """Calls callbacks of a stride of steps that the data cut short."""
+        ...
+
+
+class EpochState(agreement.TrainState, loop.State, Protocol):
+    """The state that a training changes; see `lockstep._engine.step.state.ReplicatedState`."""
+
+    def attached(self) -> Any: ...
+
+    def shapes(self) -> Any: ...
+
+    def flush(self, ends: bool) -> None: ...
+
+    def gather(self) -> None: ...
+
+
+class EpochDriver:
+    """Trains epoch after epoch: the order of events behind `Model.fit` and `lockstep.training.Program.fit`.
+
+    Args:
+        call: What differs between the two.
+    """
 
     def __init__(
-        self,
-        model: Any,
-        owned: Ownership,
-        program: Program,
-        feed: Feed,
-        callbacks: Any,
-        validation: _Validation,
-        facts: dict[str, Any],
+        self, call: TrainCall, state: EpochState, program: Program, feed: Feed, callbacks: Any, runtime: Runtime
     ) -> None:
-        self._model = model
-        self._owned = owned
-        self._runtime = owned.replicas.runtime
+        self._call = call
+        self._state = state
         self._program = program
         self._feed = feed
         self._callbacks = callbacks
-        self._validation = validation
-        self._epochs = facts["epochs"]
-        self._facts = facts
-        self._state = ModelState(model, owned, program, TRAIN)
-        self._recovery = Recovery(model, self._state, feed, program, callbacks, self._runtime)
-        self._recovery.validation = validation
+        self._runtime = runtime
+        self._recovery = Recovery(call.model, state, feed, program, callbacks, runtime, call.validation)
 
-    def run(self, initial_epoch: int) -> None:
-        """Trains."""
+    def run(self) -> None:
+        """Trains from the beginning, or from where a backup stands, to the end."""
+        call, recovery = self._call, self._recovery
         is_done = False
         try:
-            self._model.stop_training = False
-            with self._recovery.beginning():
+            # As Keras: a model that was stopped in an earlier call trains again.
+            call.model.stop_training = False
+            # ---- Read the backup: callbacks that write files must know in on_train_begin whether to append ----
+            with recovery.read_backup():
                 self._callbacks.on_train_begin()
-            self._train(self._begin(self._model._initial_epoch or initial_epoch))
+
+            # ---- Agree: one message compares arguments, data, variables and compiled steps of all workers ----
+            facts = call.facts(recovery.facts())
+            first = [call.initial_epoch, recovery.message_size()]
+            initial_epoch, size = agreement.begin_run(self._runtime, call.name, self._state, facts, call.data, first)
+
+            # ---- Restore: variables, callbacks, random states, and the position in the data ----
+            progress = recovery.resume(initial_epoch, size)
+            call.begin(progress, size is not None)
+
+            self._run_epochs(progress.epoch)
             is_done = True
         finally:
-            self._recovery.finish(is_done)
+            recovery.finish(is_done)
 
-    def _train(self, first: int) -> None:
-        model = self._model
+    def _run_epochs(self, epoch: int) -> None:
+        call, recovery, runtime = self._call, self._recovery, self._runtime
         logs: dict[str, Any] = {}
-        finished = False
+        is_complete = False
         try:
-            for epoch in range(first, first if model.stop_training else self._epochs):
-                logs = self._epoch(epoch)
-                stops = running.stops(self._runtime, epoch, model)
-                if stops:
-                    self._settle(ends=True)
-                    self._state.sync()
-                self._recovery.on_epoch(epoch, stops)
-                if stops:
+            while not call.is_over(epoch, recovery.progress):
+                logs = self._run_epoch(epoch)
+                if call.has_all_steps(recovery.progress):
                     break
-            finished = True
+
+                # ---- Stop: on all workers, if a callback of any of them asks for it ----
+                stops = any(runtime.all_gather_object(f"the end of epoch {epoch}", bool(call.model.stop_training)))
+                call.model.stop_training = stops
+                if stops:
+                    # Before the save: a backup of a training that has ended holds combined weights.
+                    self._state.flush(ends=True)
+
+                # ---- Save: after all callbacks, whose state is part of a backup ----
+                recovery.on_epoch(epoch, stops)
+                epoch += 1
+            is_complete = True
         except Preempted:
-            running.preempted(self._callbacks)
+            # All workers have come to the same step.
+            for callback in self._callbacks.callbacks:
+                if callable(getattr(callback, "on_preempted", None)):
+                    callback.on_preempted()
             raise
         finally:
-            # A task that has failed alone must not wait for others to read averages that lie on all of them.
-            may_read = finished or self._program.slots is None or self._runtime.is_alone
-            if isinstance(model.optimizer, keras.optimizers.Optimizer) and self._epochs > 0 and may_read:
-                model.optimizer.finalize_variable_values(model.trainable_weights)
-            self._validation.close()
-            if finished:
-                self._runtime.release(logs)
-                self._callbacks.on_train_end(logs=logs)
+            call.close(is_complete)
+        # All steps are done on all workers: what fails in on_train_end fails on this one alone.
+        runtime.release(logs)
+        self._callbacks.on_train_end(logs=logs)
 
-    def _begin(self, initial_epoch: int) -> int:
-        facts = {**self._facts, "validation": self._validation.facts(), "backups": self._recovery.facts()}
-        mine = [initial_epoch, self._recovery.word()]
-        data = _Compared(self._feed, self._validation)
-        first, word = agreement.begin_run(self._runtime, "fit", self._state, facts, data, mine)
-        progress = self._recovery.resume(first, word)
-        self._model.stop_training = progress.stopped
-        return progress.epoch
-
-    def _epoch(self, epoch: int) -> dict[str, Any]:
-        self._model.reset_metrics()
-        progress = self._recovery.begin_epoch(epoch)
+    def _run_epoch(self, epoch: int) -> dict[str, Any]:
+        call, state, feed, recovery = self._call, self._state, self._feed, self._recovery
+        # ---- Begin: callbacks may change variables, which all workers must do alike ----
+        call.begin_epoch(epoch)
+        progress = recovery.begin_epoch(epoch)
         self._callbacks.on_epoch_begin(epoch)
-        self._recovery.resume_epoch()
-        agreement.begin_epoch(self._runtime, epoch, self._state, self._feed)
+        # After on_epoch_begin, and before workers compare: what callbacks do there again is overwritten by the backup.
+        recovery.resume_epoch()
+        agreement.begin_epoch(self._runtime, epoch, state, feed)
+
+        # ---- Train on the batches that are left; none if a backup was saved while the validation was under way ----
         if not progress.trained:
-            progress = self._steps(epoch, progress)
-        logs = dict(self._model._get_metrics_result_or_logs(progress.logs))
-        logs.update(self._validation.run(epoch, self._callbacks))
+            listener = call.listener(epoch, recovery)
+            with state.attached():
+                with feed.epoch(state.shapes()) as batches:
+                    try:
+                        steps = loop.run(batches, self._program, state, listener)
+                    except Preempted:
+                        recovery.note_data_position()
+                        raise
+                    if call.has_all_steps(recovery.progress):
+                        recovery.note_data_position()  # A later call that trains for longer goes on here.
+                listener.end()
+                ends = call.flush_mode(epoch, recovery.progress)
+                if ends is not None:
+                    state.flush(ends)
+            state.gather()  # From here on callbacks may read sharded variables on any worker.
+            if steps + progress.batches == 0:
+                # Data without any batch are an error; an iterator that earlier epochs have used up ends training.
+                if not feed.exhausted or epoch == 0:
+                    raise no_batch()
+                call.model.stop_training = True
+            # Validation resets metrics and may draw seeds: a backup that is saved meanwhile has them as they are now.
+            recovery.end_steps(listener.logs)
+
+        # ---- Validate, and end the epoch ----
+        logs = call.epoch_logs(epoch, recovery.progress.logs)
         self._callbacks.on_epoch_end(epoch, logs)
         return logs
 
-    def _steps(self, epoch: int, progress: Progress) -> Progress:
-        """Trains on the batches of an epoch that are left."""
-        recovery = self._recovery
-        listener = _TrainListener(self._model, self._callbacks, self._owned, recovery)
-        with self._state.attached():
-            steps = running.drive(self._feed, self._program, self._state, listener, recovery.interrupted)
-            listener.end()
-            self._settle(ends=epoch == self._epochs - 1)
-        self._state.together()  # Callbacks, and what comes after the training, may read on any worker.
-        if steps + progress.batches == 0:
-            running.run_dry(self._feed, epoch, self._model)
-        recovery.trained(listener.logs)
-        return recovery.progress
 
-    def _settle(self, ends: bool) -> None:
-        """Has the state hold what replicas came to by themselves."""
-        self._state.give(self._program.settle(self._state.take(), ends))
+@dataclass
+class _ModelFit:
+    """`Model.fit` as a `TrainCall`."""
+
+    model: Any
+    owned: Ownership
+    feed: Feed
+    program: Program
+    callbacks: Any
+    validation: ValidationData
+    epochs: int
+    first_epoch: int
+    class_weight: dict[Any, Any] | None
+    name = "fit"
+
+    @property
+    def data(self) -> _ComparedData:
+        return _ComparedData(self.feed, self.validation)
+
+    @property
+    def initial_epoch(self) -> int:
+        # Keras' attribute first, which its callbacks set in on_train_begin.
+        return self.model._initial_epoch or self.first_epoch
+
+    def facts(self, backups: Any) -> dict[str, Any]:
+        weights = self.class_weight and {str(label): float(weight) for label, weight in self.class_weight.items()}
+        validation = {
+            "given": self.validation.data is not None,
+            "steps": self.validation.steps,
+            "frequency": self.validation.frequency,
+        }
+        return {"epochs": self.epochs, "class_weight": weights, "validation": validation, "backups": backups}
+
+    def begin(self, progress: Progress, is_restored: bool) -> None:
+        """Begins at `progress`; a training that a callback had stopped is over."""
+        del is_restored
+        self.model.stop_training = progress.stopped
+
+    def has_all_steps(self, progress: Progress) -> bool:
+        del progress
+        return False  # fit counts epochs.
+
+    def is_over(self, epoch: int, progress: Progress) -> bool:
+        del progress
+        return self.model.stop_training or epoch >= self.epochs
+
+    def begin_epoch(self, epoch: int) -> None:
+        del epoch
+        self.model.reset_metrics()
+
+    def listener(self, epoch: int, recovery: Recovery) -> EpochListener:
+        del epoch
+        return _TrainListener(self.model, self.callbacks, self.owned, recovery)
+
+    def flush_mode(self, epoch: int, progress: Progress) -> bool:
+        del progress
+        # Each epoch shows metrics of all replicas; their weights are combined where training ends.
+        return epoch == self.epochs - 1
+
+    def epoch_logs(self, epoch: int, logs: Any) -> dict[str, Any]:
+        """Returns metrics, and those of the validation as "val_..."."""
+        logs = dict(self.model._get_metrics_result_or_logs(logs))
+        logs.update(self.validation.run(epoch, self.callbacks))
+        return logs
+
+    def close(self, is_complete: bool) -> None:
+        """Has the optimizer overwrite the weights by their moving averages, if it keeps some."""
+        # A worker that has failed alone must not wait for others to read averages that are sharded over all of them.
+        may_read = is_complete or self.program.optimizer_sharding is None or self.owned.replicas.runtime.is_alone
+        if isinstance(self.model.optimizer, keras.optimizers.Optimizer) and self.epochs > 0 and may_read:
+            self.model.optimizer.finalize_variable_values(self.model.trainable_weights)
+        self.validation.close()
 
 
 @dataclass(frozen=True)
-class _Compared:
-    """Facts about the data of a `fit`, which tasks compare before the first batch."""
+class _ComparedData:
+    """The data of a `fit`, which workers compare before the first batch."""
 
     feed: Feed
-    validation: _Validation
+    validation: ValidationData
 
     def facts(self) -> dict[str, Any]:
-        """Returns what must be equal on all tasks, also of the validation data."""
-        return {**self.feed.facts(), "validation": self.validation.data_facts()}
+        """Returns what must be equal on all workers, also of the validation data, which are read later."""
+        if self.validation.data is None:
+            return {**self.feed.facts(), "validation": None}
+        x, y, sample_weight = self.validation.data
+        found = facts_of(x, y=y, sample_weight=sample_weight, batch_size=self.validation.batch_size)
+        return {**self.feed.facts(), "validation": found}
 
     def sample(self, number: int) -> Sample | None:
         """Returns a sample of the training data."""
@@ -204,99 +387,91 @@ class _Compared:
 
 
 class _TrainListener(BatchListener):
-    """Keras' callbacks for training batches as the loop's listener.
+    """Calls Keras' callbacks for training batches, and saves when it is due.
 
     Args:
-        model: Whose callbacks.
-        callbacks: A `keras.callbacks.CallbackList`.
-        owned: Whose replicas take part.
         recovery: Knows at which batch of the epoch the loop starts, and saves.
     """
 
     def __init__(self, model: Any, callbacks: Any, owned: Ownership, recovery: Recovery) -> None:
         runtime = owned.replicas.runtime
-        super().__init__("train", model, callbacks, runtime, owned.pass_by)
+        super().__init__("train", model, callbacks, runtime, owned.sync_point)
         self._runtime = runtime
         self._recovery = recovery
-        self._first = self._told = recovery.progress.batches
+        # The loop counts from 0 where an interrupted epoch goes on.
+        self._first = self._saved = recovery.progress.batches
         self._last = recovery.progress.logs
 
-    def room(self, step: int) -> int:
-        """Returns how many steps may run before callbacks have to be told, or something is to be saved."""
+    def max_steps(self, step: int) -> int:
+        """Returns how many steps may run before callbacks must be called, or a save is due."""
         step += self._first
-        room, more = super().room(step), self._recovery.room(step)
-        return room if more is None else max(1, min(room, more))
+        most, until_save = super().max_steps(step), self._recovery.max_steps(step)
+        return most if until_save is None else max(1, min(most, until_save))
 
     def before(self, step: int, steps: int) -> None:
-        """Tells the callbacks that a stride begins."""
+        """Calls `on_train_batch_begin` where a stride begins."""
         super().before(step + self._first, steps)
 
     def after(self, step: int, outputs: Outputs) -> bool:
-        """Tells the callbacks of the end of a stride, and saves if it is time; returns whether to stop."""
+        """Calls `on_train_batch_end` where a stride ends, and saves after it; returns whether to stop."""
         step += self._first
         self._recovery.check()
-        self._recovery.passed(step + 1, outputs)
+        self._recovery.advance(step + 1, outputs)
         stop = super().after(step, outputs)
+        # In the middle of a stride callbacks have not seen all batches, and their state would not fit the position.
+        # Where training stops, the end of the epoch saves.
         if self._begun is None and not stop:
             self._save()
         return stop
 
     def end(self) -> None:
-        """Tells the callbacks of a stride that the data has cut short."""
+        """Ends a stride that the data cut short."""
         if self._begun is not None:
             super().end()
             self._save()
 
-    def stops(self, step: int) -> bool:
-        """Whether the training ends here; on all tasks at once."""
-        del step
+    def should_stop(self) -> bool:
+        """Returns whether training ends here, on all workers after the same step."""
         if not self._runtime.stops_here(bool(self.model.stop_training)):
             return False
         self.model.stop_training = True
         return True
 
     def _save(self) -> None:
-        before, self._told = self._told, self._recovery.progress.batches
+        before, self._saved = self._saved, self._recovery.progress.batches
         self._recovery.on_batches(before)
 
 
-class _Validation:
-    """The validation data of a `fit`, read again after each epoch that asks for it."""
+class ValidationData:
+    """The validation data of a `fit`, which each epoch that asks for it reads again.
+
+    Attributes:
+        data: (x, y, sample_weight), or `None`.
+        position: Where the data stand: to begin with, and before an evaluation that is under way.
+    """
 
     def __init__(self, model: Any, data: Any, batch_size: int | None, steps: int | None, frequency: Any) -> None:
         self._model = model
-        self._data = None if data is None else data_adapter_utils.unpack_x_y_sample_weight(data)
-        self._batch_size = batch_size
-        self._steps = steps
-        self._frequency = frequency
-        # Where its data stand: to begin with, and before the evaluation that is under way.
+        self.data: Any = None if data is None else data_adapter_utils.unpack_x_y_sample_weight(data)
+        self.batch_size = batch_size
+        self.steps = steps
+        self.frequency = frequency
         self.position: Any = None
         self._is_under_way = False
         self.close()
 
-    def facts(self) -> dict[str, Any]:
-        """What must be equal on all tasks."""
-        return {"given": self._data is not None, "steps": self._steps, "frequency": self._frequency}
-
-    def data_facts(self) -> dict[str, Any] | None:
-        """Returns what must be equal on all tasks of the data, which are read later."""
-        if self._data is None:
-            return None
-        x, y, sample_weight = self._data
-        return facts_of(x, y=y, sample_weight=sample_weight, batch_size=self._batch_size)
-
     def run(self, epoch: int, callbacks: Any) -> dict[str, Any]:
-        """Evaluates if this epoch is to be; returns the logs, each named "val_..."."""
-        if self._data is None or not self._model._should_eval(epoch, self._frequency):
+        """Evaluates if this epoch asks for it; returns the logs, each named "val_..."."""
+        if self.data is None or not self._model._should_eval(epoch, self.frequency):
             return {}
-        x, y, sample_weight = self._data
-        self.position, self._is_under_way = self.saved(), True
+        x, y, sample_weight = self.data
+        self.position, self._is_under_way = self.saved_position(), True
         logs = self._model.evaluate(
             x=x,
             y=y,
             sample_weight=sample_weight,
-            batch_size=self._batch_size,
-            steps=self._steps,
+            batch_size=self.batch_size,
+            steps=self.steps,
             callbacks=callbacks,
             return_dict=True,
             _use_cached_eval_dataset=True,
@@ -305,11 +480,11 @@ class _Validation:
         self._is_under_way = False
         return {f"val_{name}": value for name, value in logs.items()}
 
-    def saved(self) -> Any:
-        """Returns where the data stand, or `None` if they were not read yet; all tasks call it."""
+    def saved_position(self) -> Any:
+        """Returns the position of the data, or `None` before the first read; a collective call."""
         feed = self._model._eval_epoch_iterator
         return self.position if self._is_under_way or feed is None else feed.position()
 
     def close(self) -> None:
-        """Forgets the data."""
+        """Drops the feed."""
         self._model._eval_epoch_iterator = None

@@ -9,40 +9,48 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
-
-from lockstep._engine.step.reading import Reading
+from lockstep._engine.keras.callbacks import only_chief_prints
 from lockstep._engine.step.replicas import Replicas
+from lockstep._engine.step.state import LocalCopies
+from lockstep._engine.step.zero1 import OptimizerStateGather
 
 
 @dataclass(eq=False)
 class Ownership:
-    """What is remembered of one model.
+    """The record of one model.
 
     Attributes:
         replicas: Where it trains.
-        handed_out: For each variable, by id: the local array it was last given, and the placed array behind it. A
-            variable that still holds that very array has not changed, and need not be placed again.
-        reading: Of variables whose values lie in parts since the last training, if there are any.
+        copies: The arrays on the replicas behind its variables. What was not assigned to need not be placed again.
+        reading: The sync points of variables that are sharded since the last training, if there are any.
     """
 
     replicas: Replicas
-    handed_out: dict[int, tuple[Any, jax.Array]] = field(default_factory=dict)
-    reading: Reading | None = None
+    copies: LocalCopies = field(default_factory=LocalCopies)
+    reading: OptimizerStateGather | None = None
 
-    def pass_by(self) -> None:
-        """Waits for tasks that may still read such values; all tasks call it in the same places."""
+    @contextlib.contextmanager
+    def collective_call(self, call: str) -> Generator[None]:
+        """Encloses a call that all workers make, in which only the chief prints."""
+        runtime = self.replicas.runtime
+        with runtime.collective_region(call), only_chief_prints(runtime):
+            self.sync_point()
+            yield
+
+    def sync_point(self) -> None:
+        """Waits for workers that may still read sharded variables; all workers call it in the same places."""
         if self.reading is not None:
-            self.reading.pass_by()
+            self.reading.sync_point()
 
 
+# Beside the models: Keras tracks, and saves, attributes that are set on one.
 _owned: weakref.WeakKeyDictionary[Any, Ownership] = weakref.WeakKeyDictionary()
 _scope = threading.local()
 
 
 @contextlib.contextmanager
 def scope(replicas: Replicas) -> Generator[None]:
-    """While open, models created or compiled on this thread belong to `replicas`."""
+    """Has models created or compiled on this thread belong to `replicas`."""
     before = getattr(_scope, "replicas", None)
     _scope.replicas = replicas
     try:
@@ -59,5 +67,5 @@ def claim(model: Any) -> None:
 
 
 def ownership(model: Any) -> Ownership | None:
-    """Returns what is remembered of `model`, or `None` for a model of plain Keras."""
+    """Returns the record of `model`, or `None` for a model of plain Keras."""
     return _owned.get(model)

@@ -14,18 +14,17 @@ from typing import Any
 import jax.numpy as jnp
 import keras
 
-from lockstep._engine.keras.local_step import local_train_step
 from lockstep._engine.keras.non_finite import Reports, new_counters, watched
 from lockstep._engine.keras.ownership import Ownership
-from lockstep._engine.keras.replica_step import replica_train_step
+from lockstep._engine.keras.replica_step import local_train_step, replica_train_step
+from lockstep._engine.step.batches import DeviceBatch
 from lockstep._engine.step.eager import EagerProgram
-from lockstep._engine.step.outputs import Outputs
-from lockstep._engine.step.placement import Placed
-from lockstep._engine.step.program import CompiledProgram
-from lockstep._engine.step.protocol import Kept, Program, Step
+from lockstep._engine.step.local_sgd import LocalTraining
+from lockstep._engine.step.program import StepProgram, adapter_for
+from lockstep._engine.step.program_digest import Subject
+from lockstep._engine.step.protocol import OutputMode, Program, Step
 from lockstep._engine.step.replicas import Replicas
-from lockstep._engine.step.rounds import Local
-from lockstep._engine.step.same_program import Subject
+from lockstep._engine.step.steps_per_execution import Outputs
 from lockstep._nest import on_opened, opened, packed
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -35,22 +34,21 @@ _ADVICE = (
 )
 
 
-class TrainProgram(CompiledProgram):
-    """The program that trains a model; if a callback wants it, it undoes steps that are not finite.
+class TrainProgram(StepProgram):
+    """Trains a model; undoes steps that are not finite, if a callback asks for it.
 
     Args:
-        model: The model.
-        step: Of the whole batch.
-        replicas: Where it runs.
-        replica_step: Of one replica's share, if steps are written so.
-        local: How replicas train by themselves in between, if they do.
+        step: The step of the whole batch.
+        replica_step: The step of one replica's shard, in the replica view.
+        local: LocalTraining SGD, if the strategy has it.
     """
 
     def __init__(
-        self, model: Any, step: Step, replicas: Replicas, replica_step: Step | None, local: Local | None = None
+        self, model: Any, step: Step, replicas: Replicas, replica_step: Step | None, local: LocalTraining | None = None
     ) -> None:
         subject = _subject("train_step")
-        super().__init__(step, replicas, replica_step, local=local, slots=partial(_slots, model), subject=subject)
+        adapter = adapter_for(replicas, replica_step, local, partial(_slots, model))
+        super().__init__(step, replicas, adapter, subject=subject)
         self._model = model
         self._plain = step, replica_step
         self._most: int | None = None
@@ -61,15 +59,15 @@ class TrainProgram(CompiledProgram):
 
     @property
     def reports(self) -> Reports | None:
-        """What is known of steps that were not finite, if they are watched."""
+        """Returns the reports of steps that were not finite, if they are watched."""
         return self._reports
 
     def watch(self, most: int | None, where: Callable[[int], str] = str) -> None:
-        """Watches the steps from now on, or no more; all tasks call it alike, before the first of them.
+        """Watches the steps from now on, or no more; a collective call, before the first of them.
 
         Args:
             most: After how many steps in a row that are not finite training ends, at least 1; `None` to watch no more.
-            where: Names a step, by its number since training began, for people.
+            where: Describes a step, by its number since training began.
 
         Raises:
             UnsupportedError: If gradients travel in fewer bytes, or replicas train by themselves in between.
@@ -77,7 +75,7 @@ class TrainProgram(CompiledProgram):
         self._reports = None if most is None else Reports(where, most, self._replicas.runtime)
         if most is None:
             return
-        if self._local is not None:
+        if self._replicas.local_sgd is not None:
             raise UnsupportedError(
                 "Steps that are not finite can be undone where all replicas make them together. Received: NonFinite "
                 "together with local_steps. Leave one of them out; keras.callbacks.TerminateOnNaN only looks at the "
@@ -90,69 +88,70 @@ class TrainProgram(CompiledProgram):
                 "together with gradient_dtype or power_sgd_rank. Leave one of them out; keras.callbacks.TerminateOnNaN "
                 "only looks at the loss."
             )
-        self._change(most)
+        self._recompile(most)
         self._counters = self.place_state(jnp.asarray(new_counters()))
 
-    def _change(self, most: int | None) -> None:
-        """Makes the steps those that are watched, or not. Between two trainings that are, they stay."""
+    def _recompile(self, most: int | None) -> None:
+        """Replaces the steps by watched ones, or by plain ones. Between two watched trainings they stay compiled."""
         if most == self._most:
             return
         step, replica_step = self._plain
         if most is not None:
             step = watched(step, self._model, most)
             replica_step = None if replica_step is None else watched(replica_step, self._model, most)
-        slots = partial(_slots, self._model)
-        super().__init__(step, self._replicas, replica_step, slots=slots, subject=_subject("train_step"))
+        adapter = adapter_for(self._replicas, replica_step, None, partial(_slots, self._model))
+        super().__init__(step, self._replicas, adapter, subject=_subject("train_step"))
         self._most = most
 
-    def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
+    def __call__(self, state: Any, batch: DeviceBatch) -> tuple[Any, Any]:
         """Runs one step; `state` is donated."""
         if self._reports is None:
-            self._change(None)
+            self._recompile(None)
         if self._reports is None or self._is_inside:
             return super().__call__(state, batch)
         outputs, after = self.run(state, batch)
         return outputs.value, after
 
-    def run(self, state: Any, placed: Placed) -> tuple[Outputs, Any]:
+    def run(self, state: Any, placed: DeviceBatch) -> tuple[Outputs, Any]:
         """Runs as many steps as `placed` has; `state` is donated."""
         if self._reports is None:
-            self._change(None)
+            self._recompile(None)
             return super().run(state, placed)
         if self._reports.ended and self._last is not None:
-            return self._last, state  # All tasks know it since the same dispatch; the epoch ends without more steps.
+            # All workers know it since the same dispatch; the epoch ends without more steps.
+            return self._last, state
         self._is_inside = True
         try:
             outputs, (after, self._counters) = super().run((state, self._counters), placed)
         finally:
             self._is_inside = False
         logs, counters = outputs.value
-        self._reports.note(counters, placed)
+        self._reports.add(counters, placed)
         self._last = replace(outputs, value=logs)
         return self._last, after
 
     def decide(self, state: Any, batch: Any) -> None:
-        """Decides whether several steps go into one dispatch; all tasks do it together."""
+        """Decides whether several steps go into one dispatch; a collective call."""
         if self._reports is None:
-            self._change(None)
+            self._recompile(None)
         super().decide(state if self._reports is None else (state, self._counters), batch)
 
 
 def _slots(model: Any) -> range:
-    """Which arrays of what a step trains are the optimizer's."""
+    """Returns the numbers of the optimizer's arrays in the state."""
     start = len(model.trainable_variables) + len(model.non_trainable_variables)
     return range(start, start + len(model.optimizer.variables))
 
 
 def train_program(model: Any, owned: Ownership) -> Program:
     """Returns the program that trains `model`."""
-    found = model.train_function
-    if isinstance(found, TrainProgram):
-        found.watch(None)  # A callback that wants it asks anew, when the training begins.
-        return found
-    _demand_pure(model, "train_step")
+    cached = model.train_function
+    if isinstance(cached, TrainProgram):
+        cached.watch(None)  # A callback that needs it asks anew, when the training begins.
+        return cached
+    _check_pure(model, "train_step")
     if not is_compiled(model):
-        _demand_together(owned.replicas)
+        _check_eager(owned.replicas)
         return _cached(model, owned, "train_function", on_opened(model.train_step))
     per_replica = replica_train_step(model, owned.replicas) if owned.replicas.explicit else None
     local = local_train_step(model, owned.replicas)
@@ -160,13 +159,14 @@ def train_program(model: Any, owned: Ownership) -> Program:
     return model.train_function
 
 
-def _demand_together(replicas: Replicas) -> None:
-    if replicas.divides_slots and replicas.count > 1:
+def _check_eager(replicas: Replicas) -> None:
+    """Raises `UnsupportedError` for options that only compiled steps can follow."""
+    if replicas.shards_optimizer_state and replicas.count > 1:
         raise UnsupportedError(
             "With shard_optimizer_state XLA divides compiled steps. Received: a model with run_eagerly=True or "
             "jit_compile=False, which one device trains alone. Leave these out, or debug with a strategy without it."
         )
-    if replicas.rounds is not None:
+    if replicas.local_sgd is not None:
         raise UnsupportedError(
             "With local_steps each replica trains by itself in between, in a compiled program. Received: a model with "
             "run_eagerly=True or jit_compile=False, which one device trains alone. Leave these out, or debug with a "
@@ -176,14 +176,14 @@ def _demand_together(replicas: Replicas) -> None:
 
 def test_program(model: Any, owned: Ownership) -> Program:
     """Returns the program that evaluates `model`; the global view is exact for it whatever the strategy says."""
-    _demand_pure(model, "test_step")
+    _check_pure(model, "test_step")
     return _cached(model, owned, "test_function", on_opened(model.test_step))
 
 
-def _demand_pure(model: Any, name: str) -> None:
-    """Keras on JAX calls its steps with the state; programs written for TensorFlow override them without."""
-    own = getattr(type(model), name)
-    if own is getattr(keras.Model, name) or len(inspect.signature(own).parameters) != 2:
+def _check_pure(model: Any, name: str) -> None:
+    """Raises `ArgumentError` for a step without a state, as programs written for TensorFlow override it."""
+    step = getattr(type(model), name)
+    if step is getattr(keras.Model, name) or len(inspect.signature(step).parameters) != 2:
         return
     raise ArgumentError(
         f"A model's own {name} is a pure function on JAX: (self, state, data) -> (logs, state). Received: "
@@ -199,21 +199,21 @@ def predict_program(model: Any, owned: Ownership) -> Program:
         outputs, non_trainable = model.predict_step(state, opened(data))
         return packed(outputs), (state[0], non_trainable)
 
-    return _cached(model, owned, "predict_function", predict_step, kept="all")
+    return _cached(model, owned, "predict_function", predict_step, output_mode="all")
 
 
 def is_compiled(model: Any) -> bool:
-    """Whether steps of `model` are compiled, or run as they are."""
+    """Returns whether steps of `model` are compiled, or run as they are."""
     return model.jit_compile and not model.run_eagerly
 
 
-def _cached(model: Any, owned: Ownership, attribute: str, step: Step, kept: Kept = "last") -> Program:
-    found = getattr(model, attribute)
-    if isinstance(found, (CompiledProgram, EagerProgram)):
-        return found
+def _cached(model: Any, owned: Ownership, attribute: str, step: Step, output_mode: OutputMode = "last") -> Program:
+    cached = getattr(model, attribute)
+    if isinstance(cached, (StepProgram, EagerProgram)):
+        return cached
     subject = _subject(step.__name__)
     if is_compiled(model):
-        program = CompiledProgram(step, owned.replicas, None, kept, subject=subject)
+        program = StepProgram(step, owned.replicas, None, output_mode, subject=subject)
     else:
         program = EagerProgram(step, owned.replicas, subject)
     setattr(model, attribute, program)
@@ -221,5 +221,5 @@ def _cached(model: Any, owned: Ownership, attribute: str, step: Step, kept: Kept
 
 
 def _subject(step: str) -> Subject:
-    # No name of the model: a task that has made others before counts its names on.
+    # Without the model's name: Keras numbers models, and a worker may have made another before.
     return Subject(f"{step} of the model", advice=_ADVICE)

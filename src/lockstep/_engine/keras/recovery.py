@@ -1,8 +1,8 @@
-"""A `fit` that can be interrupted and goes on exactly: what has to be saved, and how it is restored.
+"""Backups of a training under way, and their exact restoration: contents, and what travels from the chief to all.
 
-A callback that keeps training (`lockstep.training.callbacks.BackupAndRestore`) decides when, and holds the files; here
-is what goes into them. All tasks take part in saving and restoring, because a position in the data may be in parts;
-only the chief has the files.
+A callback (`lockstep.training.callbacks.BackupAndRestore`) decides when to save, and owns the files; `Recovery` knows
+what belongs into them. Saving and restoring are collective, because a position in the data may consist of one part per
+worker; only the chief has files.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from lockstep._engine.input import random_state, sending
+from lockstep._engine.input import broadcast, random_state
 from lockstep._engine.input.feed import Feed
-from lockstep._engine.keras import callback_states, packing
-from lockstep._engine.keras.agreement import Shared
-from lockstep._engine.runtime import failure, progress_file
+from lockstep._engine.keras import callbacks as callbacks_
+from lockstep._engine.keras.agreement import TrainState
+from lockstep._engine.runtime import failure, launcher_files
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.step.outputs import Outputs
 from lockstep._engine.step.protocol import Program
+from lockstep._engine.step.steps_per_execution import Outputs
 from lockstep.errors import ArgumentError, CheckpointError
 
 _log = logging.getLogger("lockstep")
@@ -31,57 +31,60 @@ _log = logging.getLogger("lockstep")
 _VERSION = 1
 _RESIDUALS = "residuals/"
 _SAVE_FAILED = "a backup could not be written"
+# What validation and callbacks at the end of an epoch may change, and a restart in between must not see changed.
 _CHANGING = ("metrics_variables/", "non_trainable_variables/")
 _STATES = ("trainable_variables/", "non_trainable_variables/", "optimizer_variables/", "metrics_variables/", "state/")
 
 Arrays = dict[str, Any]
 
 
-class Held(Shared, Protocol):
-    """What is trained, as arrays by name."""
-
-    def arrays(self, starts: tuple[str, ...] = ("",)) -> Arrays:
-        """Returns this process' copies; their names begin with one of `_STATES`, and with one of `starts`."""
-        ...
-
-    def assign(self, arrays: Mapping[str, Any]) -> None:
-        """Takes over what `arrays` has returned."""
-        ...
-
-
-class Keeper(Protocol):
-    """A callback that keeps backups of a training. What it says must be the same on all tasks, but for `load`."""
+class BackupCallback(Protocol):
+    """A callback that keeps backups of a training. Its answers must be equal on all workers, except `load`'s."""
 
     def attach_run(self, run: Recovery) -> None:
-        """A training that can be saved is about to begin."""
+        """Begins a training that can be saved."""
         ...
 
     def facts(self) -> Any:
-        """Returns what must be equal on all tasks, as JSON."""
+        """Returns the settings that must be equal on all workers, as JSON."""
         ...
 
     def load(self) -> tuple[Arrays, dict[str, Any]] | None:
         """Returns the arrays and the JSON of the newest backup; called on the chief."""
         ...
 
-    def room(self, batches: int) -> int | None:
-        """Returns after how many more batches to save, counted from the beginning of training; or `None`."""
+    def max_batches(self, batches: int) -> int | None:
+        """Returns how many batches may pass until the next save, `batches` after training began; `None`: any number."""
         ...
 
     def on_batches(self, before: int, batches: int) -> None:
-        """Training has come from so many batches to so many."""
+        """Saves if one is due between these two counts of batches."""
         ...
 
     def on_epoch(self) -> None:
-        """An epoch has ended, and all callbacks know."""
+        """Saves if one is due at the end of an epoch, after all callbacks."""
         ...
 
     def check(self) -> None:
-        """Raises what a save in the background has failed with; called on the chief."""
+        """Raises the error of a save in the background; called on the chief."""
         ...
 
     def finish(self, is_done: bool) -> None:
-        """The training has ended, well if `is_done`."""
+        """Ends the training; `is_done` if without an error."""
+        ...
+
+
+class Validation(Protocol):
+    """Validation data whose position is part of a backup.
+
+    Attributes:
+        position: Where the data stand.
+    """
+
+    position: Any
+
+    def saved_position(self) -> Any:
+        """Returns the position, or `None` before the first read; a collective call."""
         ...
 
 
@@ -91,12 +94,12 @@ class Progress:
 
     Attributes:
         epoch: The epoch that is under way, or that comes next.
-        begun: Whether callbacks were told that it begins.
-        batches: How many batches of it were trained on.
-        trained: Whether those are all of its batches; what follows is the evaluation.
-        total: How many batches in all, since training began.
-        stopped: Whether training ends here, because a callback said so.
-        logs: What the last step handed out: `Outputs`, or a structure of arrays.
+        begun: Whether `on_epoch_begin` was called for it.
+        batches: Batches of it that were trained on.
+        trained: Whether those are all of its batches, so that the validation comes next.
+        total: Batches since training began.
+        stopped: Whether training ends here, because a callback asked for it.
+        logs: The outputs of the last step: `Outputs`, or a pytree of arrays.
     """
 
     epoch: int = 0
@@ -109,277 +112,318 @@ class Progress:
 
 
 class Recovery:
-    """What one call of `fit` needs to be saved and to go on.
+    """Saves one call of `fit`, and restores it to the same example.
 
     Args:
-        model: The model.
-        state: Its variables.
-        feed: The data.
-        program: The step program.
-        callbacks: A `keras.callbacks.CallbackList`.
-        runtime: Who takes part.
+        validation: The validation data, if their position is to be saved.
 
     Raises:
-        ArgumentError: If there are several callbacks that keep backups.
+        ArgumentError: If several callbacks keep backups.
     """
 
-    def __init__(self, model: Any, state: Held, feed: Feed, program: Program, callbacks: Any, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        model: Any,
+        state: TrainState,
+        feed: Feed,
+        program: Program,
+        callbacks: Any,
+        runtime: Runtime,
+        validation: Validation | None = None,
+    ) -> None:
         self._model = model
         self._state = state
         self._feed = feed
         self._program = program
-        self._callbacks = callbacks
+        self._callbacks: list[Any] = callbacks.callbacks
         self._runtime = runtime
-        self._keeper = _keeper_of(callbacks)
-        self._found: tuple[Arrays, dict[str, Any]] | None = None
-        self._resumed: dict[str, Any] | None = None
-        self._callback_arrays: sending.Arrays = {}
-        self._sent: np.ndarray[Any, Any] | None = None
+        self._validation = validation
+        keepers: list[Any] = [c for c in self._callbacks if hasattr(c, "attach_run")]
+        if len(keepers) > 1:
+            raise ArgumentError(
+                f"One callback keeps the backups of a training. Received: {len(keepers)} of them. Keep one "
+                "BackupAndRestore; for more copies of the model there is ModelCheckpoint."
+            )
+        self._backup: BackupCallback | None = keepers[0] if keepers else None
+        # The newest backup (on the chief), what all workers have of it, and the chief's message to them.
+        self._loaded: tuple[Arrays, dict[str, Any]] | None = None
+        self._restored: dict[str, Any] | None = None
+        self._callback_arrays: broadcast.Arrays = {}
+        self._message: np.ndarray[Any, Any] | None = None
         self._applies_again = False
         self._failure: CheckpointError | None = None
-        # Where the data stood when training was interrupted; and what there was when the steps of an epoch were done,
-        # before the evaluation and the callbacks that follow have changed it.
+        # The position of the data when training was interrupted; and the state after the last step of an epoch, before
+        # the validation and the callbacks that follow change it.
         self._interrupted: dict[str, Any] | None = None
         self._trained: tuple[Arrays, dict[str, Any]] | None = None
         self.progress = Progress()
-        self.validation: Any = None
 
     @property
     def is_chief(self) -> bool:
-        """Whether this task has the files."""
+        """Returns whether this worker has the files."""
         return self._runtime.is_chief
 
     @property
     def is_restored(self) -> bool:
-        """Whether nothing of a backup that was found is still to be restored."""
+        """Returns whether a backup that was read is restored completely."""
         return not self._applies_again
 
     def facts(self) -> Any:
-        """What must be equal on all tasks."""
-        return None if self._keeper is None else self._keeper.facts()
+        """Returns the settings of backups, which must be equal on all workers."""
+        return None if self._backup is None else self._backup.facts()
 
-    # Beginning.
+    # ---- Restoring ----
 
     @contextlib.contextmanager
-    def beginning(self) -> Generator[None]:
-        """Comes around `on_train_begin`: reads the backup before callbacks begin files of theirs anew."""
-        if self._keeper is not None:
-            self._keeper.attach_run(self)
-            self._found = self._keeper.load() if self.is_chief else None
-            if self._found is not None:
-                progress_file.mark("restored")
-            _check_version(self._found)
-        with callback_states.files_kept(self._callbacks.callbacks if self._found else ()):
+    def read_backup(self) -> Generator[None]:
+        """Reads the newest backup, and encloses `on_train_begin`, in which callbacks would begin their files anew."""
+        if self._backup is not None:
+            self._backup.attach_run(self)
+            self._loaded = self._backup.load() if self.is_chief else None
+            if self._loaded is not None:
+                launcher_files.mark("restored")
+                if self._loaded[1].get("version") != _VERSION:
+                    raise CheckpointError(
+                        f"A backup must have been written by BackupAndRestore (version {_VERSION}). Received: a "
+                        "checkpoint that holds something else. Give BackupAndRestore a directory of its own."
+                    )
+        with callbacks_.append_to_files(self._callbacks if self._loaded else ()):
             yield
 
-    def word(self) -> int | None:
-        """Returns what the chief tells the others first: how many bytes it will send; or `None` if all is new."""
-        if self._found is None:
+    def message_size(self) -> int | None:
+        """Returns the size in bytes of the message that `resume` broadcasts, on the chief; `None` without a backup."""
+        if self._loaded is None:
             return None
-        self._sent = sending.to_bytes(self._found[1], _others(self._found[0]))
-        return len(self._sent)
+        arrays, extra = self._loaded
+        # Variables and residuals have ways of their own to the other workers.
+        others = {k: v for k, v in arrays.items() if not k.startswith((*_STATES, _RESIDUALS))}
+        self._message = broadcast.to_bytes(extra, others)
+        return len(self._message)
 
     def resume(self, epoch: int, size: int | None) -> Progress:
-        """Restores what the chief has found; all tasks call it after they have heard its word.
+        """Restores the chief's backup on all workers; a collective call.
+
+        Args:
+            epoch: The first epoch without a backup.
+            size: The chief's `message_size`.
 
         Returns:
-            Where training goes on: at the beginning of `epoch` if nothing was found.
+            Where training goes on.
 
         Raises:
-            CheckpointError: If it does not fit the model or the data.
+            CheckpointError: If the backup does not fit the model or the data.
         """
         self.progress = Progress(epoch)
         if size is None:
             return self.progress
-        extra, self._callback_arrays = sending.from_chief(self._program, self.is_chief, self._sent, size)
-        self._resumed = extra
-        self.progress = Progress(**packing.unpacked(extra["progress"], self._callback_arrays))
+        extra, self._callback_arrays = broadcast.from_chief(self._program, self.is_chief, self._message, size)
+        self._restored = extra
+        self.progress = Progress(**unpack(extra["progress"], self._callback_arrays))
+        # Callbacks act once more in on_epoch_begin of an epoch that had begun. So all is restored again after that,
+        # and the data, which can be opened once, only then.
         self._applies_again = self.progress.begun
         self._apply(with_data=not self.progress.begun)
         if self.is_chief:
-            _log.info("Training goes on in epoch %d, after %d of its batches.", *self._where())
+            _log.info(
+                "Training goes on in epoch %d, after %d of its batches.", self.progress.epoch + 1, self.progress.batches
+            )
         return self.progress
 
     def resume_epoch(self) -> None:
-        """Restores once more what callbacks did when they were told that an epoch begins which had begun before."""
+        """Restores once more, after `on_epoch_begin` of an epoch that was interrupted."""
         if self._applies_again:
             self._apply(with_data=True)
-        self._resumed, self._found, self._applies_again = None, None, False
-
-    def _where(self) -> tuple[int, int]:
-        return self.progress.epoch + 1, self.progress.batches
+        self._restored, self._loaded, self._applies_again = None, None, False
 
     def _apply(self, with_data: bool) -> None:
-        extra = self._resumed
+        extra = self._restored
         assert extra is not None
-        if self._found is not None:
-            self._state.assign({k: v for k, v in self._found[0].items() if k.startswith(_STATES)})
+        arrays = self._loaded[0] if self._loaded is not None else {}
+        if self._loaded is not None:
+            self._state.assign({k: v for k, v in arrays.items() if k.startswith(_STATES)})
+        # Metrics, too: the epoch goes on in the middle.
         if not self._runtime.is_alone:
             self._state.follow_chief(everything=True)
-        arrays = self._found[0] if self._found is not None else {}
         residuals = {k.removeprefix(_RESIDUALS): v for k, v in arrays.items() if k.startswith(_RESIDUALS)}
-        self._program.restore_residuals(residuals)
-        saved = packing.unpacked(extra["callbacks"], self._callback_arrays)
-        callback_states.restore(self._callbacks.callbacks, saved, self.is_chief)
+        self._program.restore_extra_state(residuals)
+        saved = unpack(extra["callbacks"], self._callback_arrays)
+        callbacks_.restore_states(self._callbacks, saved, self.is_chief)
+        # After the callbacks, whose set_state may draw.
         random_state.restore(extra["random"])
-        if with_data:
-            self._resume_data(extra)
-
-    def _resume_data(self, extra: dict[str, Any]) -> None:
+        if not with_data:
+            return
         try:
             self._feed.resume(extra["data"])
         except ArgumentError as error:
             raise CheckpointError(
                 f"The backup is of a training with other data: {error} Or begin anew in another directory."
             ) from error
-        if self.validation is not None:
-            self.validation.position = extra["validation"]
+        if self._validation is not None:
+            self._validation.position = extra["validation"]
 
-    # While it runs.
+    # ---- While training runs ----
 
     def begin_epoch(self, epoch: int) -> Progress:
-        """An epoch begins; returns where."""
+        """Returns where an epoch begins, or goes on."""
         if self.progress.epoch != epoch or not self.progress.begun:
             self.progress = Progress(epoch, begun=True, total=self.progress.total)
         return self.progress
 
-    def room(self, step: int) -> int | None:
-        """Returns how many steps may run, from `step` of this epoch on, before there is something to save."""
-        if self._keeper is None:
+    def max_steps(self, step: int) -> int | None:
+        """Returns how many steps may run, from `step` of this epoch on, before a save is due."""
+        if self._backup is None:
             return None
-        return self._keeper.room(self.progress.total + step - self.progress.batches)
+        return self._backup.max_batches(self.progress.total + step - self.progress.batches)
 
     def check(self) -> None:
-        """Raises what a save has failed with: on all tasks after the same step, if they hear of each other's input.
+        """Raises the error of a failed save, on all workers after the same step if they exchange messages about input.
 
-        With arrays in memory they do not; then the chief fails, and the others because of it.
+        With arrays in memory they do not: then the chief fails, and the others because of it.
         """
-        if self._keeper is None:
+        if self._backup is None:
             return
         try:
             if self.is_chief:
-                self._keeper.check()
+                self._backup.check()
         except CheckpointError as error:
             if self._runtime.is_alone or self._feed.source.in_memory:
                 raise
             self._failure = error
-            self._feed.ask(_SAVE_FAILED)
-        if not self._runtime.is_alone and self._feed.told(_SAVE_FAILED):
-            self.demand_saved(None)
+            self._feed.broadcast(_SAVE_FAILED)
+        if not self._runtime.is_alone and self._feed.has_received(_SAVE_FAILED):
+            self.require_saved(None)
 
-    def passed(self, batches: int, logs: Any) -> None:
-        """Notes how many batches of this epoch were trained on, and what the last step handed out."""
+    def advance(self, batches: int, logs: Any) -> None:
+        """Notes how many batches of this epoch were trained on, and the outputs of the last step."""
         before = self.progress
         self.progress = replace(before, batches=batches, total=before.total + batches - before.batches, logs=logs)
 
     def on_batches(self, before: int) -> None:
-        """All callbacks have been told of the batches from `before` of this epoch on."""
-        if self._keeper is not None:
+        """Saves if it is due, after all callbacks were called for the batches from `before` of this epoch on."""
+        if self._backup is not None:
             passed = self.progress.batches - before
-            self._keeper.on_batches(self.progress.total - passed, self.progress.total)
+            self._backup.on_batches(self.progress.total - passed, self.progress.total)
 
     def on_epoch(self, epoch: int, stopped: bool) -> None:
-        """An epoch has ended, and all callbacks know; `stopped` if training ends with it."""
+        """Saves if it is due at the end of an epoch, after all callbacks; `stopped` if training ends with it."""
+        # The epoch is over: a save from here on has the state as it is.
         self._trained = None
         self.progress = Progress(epoch + 1, total=self.progress.total, stopped=stopped)
-        if self._keeper is not None:
-            self.demand_saved(None)
-            self._keeper.on_epoch()
+        if self._backup is not None:
+            self.require_saved(None)
+            self._backup.on_epoch()
 
-    def interrupted(self) -> None:
-        """Training is about to end between two steps: notes where the data stand, as long as they are open."""
-        if self._keeper is not None:
+    def note_data_position(self) -> None:
+        """Notes where the data stand, as long as they are open, for a save when training ends between two steps."""
+        if self._backup is not None:
             self._interrupted = self._feed.position(self.progress.batches)
 
-    def trained(self, logs: Any) -> None:
-        """The steps of an epoch are done: if what follows is interrupted, this is what is saved."""
+    def end_steps(self, logs: Any) -> None:
+        """Notes the state after the last step of an epoch, for a save while the validation is under way."""
         self.progress = replace(self.progress, trained=True, logs=logs)
-        if self._keeper is not None:
+        if self._backup is not None:
+            # Copies: the steps of the validation donate the buffers of metrics.
             arrays: Arrays = {k: np.array(v) for k, v in self._state.arrays(_CHANGING).items()}
-            self._trained = arrays, self._of_process(arrays)
+            self._trained = arrays, self._process_state(arrays)
 
     def finish(self, is_done: bool) -> None:
-        """The training has ended."""
-        if self._keeper is not None:
-            self._keeper.finish(is_done)
+        """Ends the training."""
+        if self._backup is not None:
+            self._backup.finish(is_done)
 
-    # Saving.
+    # ---- Saving ----
 
     def is_sound(self) -> bool:
-        """Whether all steps so far count; all tasks call it.
+        """Returns whether all steps so far count; a collective call.
 
-        After one that was not finite, and for which training is about to end, steps have been undone without being
-        told of: the data stand after them, and the weights before.
+        After a step that was not finite, and for which training is about to end, steps were undone on the devices
+        before Python knows of it: the data stand after them, and the weights before.
         """
         reports: Any = getattr(self._program, "reports", None)
         if reports is None:
             return True
-        reports.settle()
+        reports.flush()
         return reports.ended is None
 
     def snapshot(self) -> tuple[int, Arrays, dict[str, Any]]:
-        """Returns all that training depends on: the number of batches so far, arrays, and JSON; all tasks call it.
+        """Returns the number of batches so far, and all that training depends on as arrays and JSON.
 
-        The arrays may be changed by the next step.
+        A collective call. The next step may change the arrays.
         """
-        # A process that was stopped, and given up by the others, must not write over what they have saved since.
-        self._runtime.demand_current()
+        # A process that was suspended, and given up by the others, must not overwrite what they have saved since.
+        self._runtime.check_current()
         arrays: Arrays = dict(self._state.arrays())
-        arrays.update({f"{_RESIDUALS}{k}": v for k, v in self._program.residuals().items()})
+        arrays.update({f"{_RESIDUALS}{k}": v for k, v in self._program.extra_state().items()})
         if self._trained is None:
-            process = self._of_process(arrays)
+            process = self._process_state(arrays)
         else:
             before, process = self._trained
             arrays.update(before)
+        logs = self.progress.logs
+        logs = jax.tree.map(np.asarray, logs.last if isinstance(logs, Outputs) else logs)
         extra = {
             "version": _VERSION,
-            "progress": self._packed_progress(arrays),
+            "progress": pack({**vars(self.progress), "logs": logs}, "progress", arrays),
             "data": self._interrupted or self._feed.position(self.progress.batches),
-            "validation": None if self.validation is None else self.validation.saved(),
+            "validation": None if self._validation is None else self._validation.saved_position(),
             **process,
         }
         return self.progress.total, arrays, extra
 
-    def _packed_progress(self, arrays: Arrays) -> Any:
-        logs = self.progress.logs
-        logs = jax.tree.map(np.asarray, logs.last if isinstance(logs, Outputs) else logs)
-        return packing.packed({**vars(self.progress), "logs": logs}, "progress", arrays)
+    def _process_state(self, arrays: Arrays) -> dict[str, Any]:
+        """Returns the state that is neither in variables nor in the data; puts its arrays into `arrays`."""
+        states = callbacks_.states_of(self._callbacks)
+        return {"callbacks": pack(states, "callbacks", arrays), "random": random_state.snapshot()}
 
-    def _of_process(self, arrays: Arrays) -> dict[str, Any]:
-        """What is neither in variables nor in the data."""
-        states = callback_states.states(self._callbacks.callbacks)
-        return {"callbacks": packing.packed(states, "callbacks", arrays), "random": random_state.snapshot()}
-
-    def agree(self, topic: str, value: Any) -> list[Any]:
-        """Exchanges JSON between the tasks."""
-        return self._runtime.agree(topic, value)
-
-    def demand_saved(self, error: CheckpointError | None) -> None:
-        """Raises the chief's error, if it has one, on all tasks; all call it."""
+    def require_saved(self, error: CheckpointError | None) -> None:
+        """Raises the chief's error, if it has one, on all workers; a collective call."""
         error = error or self._failure
-        told = self.agree("the backup", str(error) if error is not None else None)[0]
-        if told is not None:
-            raise failure.mark_agreed(error or CheckpointError(f"{self._runtime.tasks[0]}: {told}"))
+        message = self._runtime.all_gather_object("the backup", str(error) if error is not None else None)[0]
+        if message is not None:
+            raise failure.mark_agreed(error or CheckpointError(f"{self._runtime.tasks[0]}: {message}"))
 
 
-def _keeper_of(callbacks: Any) -> Any:
-    found = [c for c in callbacks.callbacks if hasattr(c, "attach_run")]
-    if len(found) > 1:
-        raise ArgumentError(
-            f"One callback keeps the backups of a training. Received: {len(found)} of them. Keep one BackupAndRestore; "
-            "for more copies of the model there is ModelCheckpoint."
-        )
-    return found[0] if found else None
+# ---- The state of callbacks as JSON and arrays ----
+
+_ARRAY, _TUPLE = "__array__", "__tuple__"
 
 
-def _others(arrays: Arrays) -> Arrays:
-    """What is sent as it is: all but variables and residuals, which have ways of their own."""
-    return {k: v for k, v in arrays.items() if not k.startswith((*_STATES, _RESIDUALS))}
+def pack(value: Any, path: str, arrays: Arrays) -> Any:
+    """Returns `value` as JSON; arrays, and numpy's numbers, which JSON would change, go into `arrays`.
+
+    Args:
+        value: JSON, tuples and arrays.
+        path: Its name in errors, and in `arrays`.
+        arrays: Takes the arrays.
+
+    Raises:
+        ArgumentError: If there is anything else in it.
+    """
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, (np.ndarray, np.generic, jax.Array)) and np.dtype(value.dtype).kind != "O":
+        arrays[path] = value
+        return {_ARRAY: path}
+    if isinstance(value, (list, tuple)):
+        items = [pack(v, f"{path}/{i}", arrays) for i, v in enumerate(value)]
+        return {_TUPLE: items} if isinstance(value, tuple) else items
+    if isinstance(value, Mapping) and all(isinstance(k, str) and not k.startswith("__") for k in value):
+        return {k: pack(v, f"{path}/{k}", arrays) for k, v in value.items()}
+    raise ArgumentError(
+        f"The state of a callback is kept as JSON and arrays: dicts with keys of text, lists, text, numbers, arrays. "
+        f"Received: {value!r:.80} of type {type(value).__name__} in {path}. Let get_state() return such values."
+    )
 
 
-def _check_version(found: tuple[Arrays, dict[str, Any]] | None) -> None:
-    if found is not None and found[1].get("version") != _VERSION:
-        raise CheckpointError(
-            f"A backup must have been written by BackupAndRestore (version {_VERSION}). Received: a checkpoint that "
-            "holds something else. Give BackupAndRestore a directory of its own."
-        )
+def unpack(value: Any, arrays: Mapping[str, Any]) -> Any:
+    """Returns the value that `pack` was given, with arrays of numpy."""
+    if isinstance(value, list):
+        return [unpack(v, arrays) for v in value]
+    if not isinstance(value, dict):
+        return value
+    if _ARRAY in value:
+        array = np.asarray(arrays[value[_ARRAY]])
+        return array if array.ndim else array[()]
+    if _TUPLE in value:
+        return tuple(unpack(v, arrays) for v in value[_TUPLE])
+    return {k: unpack(v, arrays) for k, v in value.items()}

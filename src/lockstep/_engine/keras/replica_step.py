@@ -1,7 +1,8 @@
-"""A Keras model's `train_step` written for one replica: its share of the batch, explicit reductions.
+"""A Keras model's `train_step` for one replica: its shard of the batch, and explicit reductions.
 
-The optimizer averages the gradients over the replicas before it applies them; then every replica has the same
-weights. The rest of the state is combined by what Keras says of each variable (`variable.aggregation`).
+Two kinds. In the replica view the optimizer averages gradients over the replicas before it applies them, so that every
+replica comes to the same weights; the rest of the state is combined by `variable.aggregation`. In local SGD each
+replica has its own weights, optimizer and metrics in a round; the model shows what all came to at the end of the last.
 """
 
 from __future__ import annotations
@@ -13,90 +14,186 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from keras import layers, ops
 from keras.src import backend
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-from lockstep._engine.keras.batch_moments import moments_over_replicas
-from lockstep._engine.keras.replaced import replaced
+from lockstep._engine.step.aggregation import Shards, VariableUpdate
+from lockstep._engine.step.local_sgd import COMMON, OWN, PARAMETER, LocalTraining, Role, metric_role, role_of
 from lockstep._engine.step.protocol import Step
 from lockstep._engine.step.reduction import Reduction
 from lockstep._engine.step.replicas import AXIS, Replicas
-from lockstep._engine.step.shares import Made, Shares
 from lockstep._nest import opened
+
+
+@contextlib.contextmanager
+def replace_method(owner: type, name: str, wrap: Callable[[Any], Any]) -> Generator[None]:
+    """Replaces the method `name` of a class by `wrap` of it, while a step is traced."""
+    before = getattr(owner, name)
+    setattr(owner, name, wrap(before))
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+# ---- The replica view ----
 
 
 def replica_train_step(model: Any, replicas: Replicas) -> Step:
     """Returns `model.train_step` for use inside `shard_map` over `replicas.AXIS`."""
     count = replicas.count
-    shares = Shares([None], [1.0 / count], AXIS, count, replicas.reduction or Reduction())
+    shares = Shards([None], [1.0 / count], AXIS, count, replicas.reduction or Reduction())
+    is_global = replicas.batch_statistics == "global"
 
     def step(state: Any, data: Any) -> tuple[Any, Any]:
-        with _averaged_gradients(shares), _batch_statistics(replicas):
-            logs, after = model.train_step(with_own_seeds(model, shares, state), opened(data))
-        after = _combined(model, shares, state, after)
-        return _combined_logs(model, logs, after), after
+        with _averaged_gradients(shares), moments_over_replicas(AXIS) if is_global else contextlib.nullcontext():
+            logs, after = model.train_step(_split_seeds(model, shares, state), opened(data))
+        trainable, non_trainable, optimizer, metrics = after
+        variables = [*model.non_trainable_variables, *model.metrics_variables]
+        values = zip(variables, [*state[1], *state[3]], [*non_trainable, *metrics], strict=True)
+        combined = shares.combine([VariableUpdate(is_seed(v), v.aggregation, was, [now]) for v, was, now in values])
+        n = len(non_trainable)
+        after = trainable, combined[:n], optimizer, combined[n:]
+        results = _metric_results(model, after)
+        if isinstance(logs, dict) and set(logs) == set(results):
+            return results, after
+        # What else a step of the user's own logs is averaged.
+        return jax.tree.map(lambda v: lax.pmean(jnp.asarray(v), AXIS), logs), after
 
     return step
 
 
 @contextlib.contextmanager
-def _averaged_gradients(shares: Shares) -> Generator[None]:
-    """While open, every optimizer's `stateless_apply` averages its gradients over the replicas first."""
-    once = _Once(shares)
-    with contextlib.ExitStack() as stack:
-        for owner in (BaseOptimizer, LossScaleOptimizer):
-            stack.enter_context(replaced(owner, "stateless_apply", once.averaging))
-        yield
+def _averaged_gradients(shares: Shards) -> Generator[None]:
+    """Has every optimizer's `stateless_apply` average its gradients over the replicas first."""
+    # An optimizer that wraps another one hands down gradients that are averaged already.
+    is_inside = False
 
-
-class _Once:
-    """Averages gradients once: an optimizer that wraps another one hands down those that are averaged already."""
-
-    def __init__(self, shares: Shares) -> None:
-        self._shares = shares
-        self._inside = False
-
-    def averaging(self, apply: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns `stateless_apply` of means."""
-
+    def average(apply: Callable[..., Any]) -> Callable[..., Any]:
         def averaged(optimizer: Any, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
-            if self._inside:
+            nonlocal is_inside
+            if is_inside:
                 return apply(optimizer, optimizer_variables, grads, trainable_variables)
-            self._inside = True
+            is_inside = True
             try:
-                means = _averaged(self._shares, _scale(optimizer, optimizer_variables), list(grads))
+                means = _average(shares, _loss_scale(optimizer, optimizer_variables), list(grads))
                 return apply(optimizer, optimizer_variables, means, trainable_variables)
             finally:
-                self._inside = False
+                is_inside = False
 
         return averaged
 
+    with (
+        replace_method(BaseOptimizer, "stateless_apply", average),
+        replace_method(LossScaleOptimizer, "stateless_apply", average),
+    ):
+        yield
 
-def _averaged(shares: Shares, scale: Any, gradients: list[Any]) -> list[Any]:
-    """Averages gradients over the replicas; `None` for a gradient that there is not stays."""
+
+def _average(shares: Shards, scale: Any, gradients: list[Any]) -> list[Any]:
+    """Averages gradients over the replicas; a gradient that is `None` stays so."""
     if scale is None or not shares.reduction.compresses:
         return shares.mean_of_gradients([gradients])
-    # What is not sent waits for the next step, which may have another scale. Powers of two change no digit.
+    # Error feedback carries what was not sent into the next step, which may have another scale. Powers of two change
+    # no digit.
     means = shares.mean_of_gradients([jax.tree.map(lambda g: g / scale.astype(g.dtype), gradients)])
     return jax.tree.map(lambda g: g * scale.astype(g.dtype), means)
 
 
-def _scale(optimizer: Any, values: Any) -> Any:
-    """By what gradients are multiplied, if that changes as training goes on."""
+def _loss_scale(optimizer: Any, values: Any) -> Any:
+    """Returns the dynamic loss scale by which gradients are multiplied, or `None`."""
     if not isinstance(optimizer, LossScaleOptimizer):
         return None
     scale = optimizer.dynamic_scale
     return next(value for variable, value in zip(optimizer.variables, values, strict=True) if variable is scale)
 
 
-def _batch_statistics(replicas: Replicas) -> contextlib.AbstractContextManager[None]:
-    if replicas.batch_statistics == "global":
-        return moments_over_replicas(AXIS)
-    return contextlib.nullcontext()
+@contextlib.contextmanager
+def moments_over_replicas(axis: str) -> Generator[None]:
+    """Has `BatchNormalization` take its moments over all replicas along `axis`.
+
+    Keras' own `synchronized=True` is not implemented for JAX. The global view needs nothing: there the batch is global.
+    """
+
+    def moments(self: Any, inputs: Any, mask: Any) -> tuple[Any, Any]:
+        weights = ops.ones_like(inputs)
+        if mask is not None:
+            weights = ops.broadcast_to(ops.expand_dims(ops.cast(mask, inputs.dtype), -1), inputs.shape)
+        axes = self._reduction_axes
+        total = lax.psum(ops.sum(weights, axes), axis)
+        # Keras' own epsilon: a batch may be masked completely.
+        count = total if mask is None else total + 1e-7
+        mean = lax.psum(ops.sum(inputs * weights, axes), axis) / count
+        shape = [1 if i in axes else n for i, n in enumerate(inputs.shape)]
+        deviation = (inputs - ops.reshape(mean, shape)) * weights
+        return mean, lax.psum(ops.sum(deviation * deviation, axes), axis) / count
+
+    with replace_method(layers.BatchNormalization, "_moments", lambda theirs: moments):
+        yield
 
 
-def with_own_seeds(model: Any, shares: Shares, state: Any) -> Any:
+# ---- LocalTraining SGD ----
+
+
+def local_train_step(model: Any, replicas: Replicas) -> LocalTraining | None:
+    """Returns how `model` trains in rounds of local steps; `None` if the strategy has none."""
+    if replicas.local_sgd is None:
+        return None
+    shares = Shards([None], [1.0], AXIS, replicas.count)
+
+    def step(state: Any, data: Any) -> tuple[Any, Any]:
+        logs, after = model.train_step(_split_seeds(model, shares, state), opened(data))
+        trainable, non_trainable, optimizer, metrics = after
+        values = zip(model.non_trainable_variables, state[1], non_trainable, strict=True)
+        common = [shares.common_seed(was, now) if is_seed(v) else now for v, was, now in values]
+        return logs, (trainable, common, optimizer, metrics)
+
+    def show(logs: Any, state: Any) -> Any:
+        # At the end of a round metrics hold the examples of all replicas, and the step has logged those of one.
+        results = _metric_results(model, state)
+        return results if isinstance(logs, dict) and set(logs) == set(results) else logs
+
+    def roles(state: Any) -> tuple[list[Role], ...]:
+        del state
+        averages = {id(v) for v in _weight_averages(model.optimizer)}
+        return (
+            [PARAMETER for _ in model.trainable_variables],
+            [role_of(is_seed(v), v.aggregation) for v in model.non_trainable_variables],
+            [_optimizer_role(model.optimizer, v, id(v) in averages) for v in model.optimizer.variables],
+            [metric_role(v.aggregation) for v in model.metrics_variables],
+        )
+
+    return LocalTraining(replicas.local_sgd, step, roles, show)
+
+
+def _optimizer_role(optimizer: Any, variable: Any, is_average: bool) -> Role:
+    if is_average:
+        return role_of(False, "mean")
+    # Counts of steps and learning rates are the same everywhere, unless gradients that overflow are left out.
+    counts = backend.is_int_dtype(variable.dtype)
+    if variable.aggregation != "only_first_replica" or (counts and isinstance(optimizer, LossScaleOptimizer)):
+        return OWN
+    return COMMON
+
+
+def _weight_averages(optimizer: Any) -> list[Any]:
+    """Returns moving averages of the weights (`use_ema`), which become the weights in the end."""
+    wrapped = [getattr(optimizer, "inner_optimizer", None), *getattr(optimizer, "_inner_optimizers", ())]
+    averages = list(getattr(optimizer, "_model_variables_moving_average", ()))
+    return averages + [v for one in wrapped if one is not None for v in _weight_averages(one)]
+
+
+# ---- Seeds and metrics ----
+
+
+def is_seed(variable: Any) -> bool:
+    """Returns whether a variable is the state of a random generator."""
+    return variable.path.endswith("seed_generator_state")
+
+
+def _split_seeds(model: Any, shares: Shards, state: Any) -> Any:
     """Gives each replica seeds of its own."""
     trainable, non_trainable, optimizer, metrics = state
     own = [
@@ -106,37 +203,7 @@ def with_own_seeds(model: Any, shares: Shares, state: Any) -> Any:
     return trainable, own, optimizer, metrics
 
 
-def combined_seeds(model: Any, shares: Shares, before: Any, after: Any) -> Any:
-    """The state after a step, with seeds that are the same on all replicas."""
-    trainable, non_trainable, optimizer, metrics = after
-    values = zip(model.non_trainable_variables, before[1], non_trainable, strict=True)
-    common = [shares.common_seed(was, now) if is_seed(v) else now for v, was, now in values]
-    return trainable, common, optimizer, metrics
-
-
-def is_seed(variable: Any) -> bool:
-    """Whether a variable is the state of a random generator."""
-    return variable.path.endswith("seed_generator_state")
-
-
-def _combined(model: Any, shares: Shares, before: Any, after: Any) -> Any:
-    trainable, non_trainable, optimizer, metrics = after
-    variables = [*model.non_trainable_variables, *model.metrics_variables]
-    values = zip(variables, [*before[1], *before[3]], [*non_trainable, *metrics], strict=True)
-    combined = shares.combine([Made(is_seed(v), v.aggregation, was, [now]) for v, was, now in values])
-    count = len(non_trainable)
-    return trainable, combined[:count], optimizer, combined[count:]
-
-
-def _combined_logs(model: Any, logs: Any, state: Any) -> Any:
-    """Metrics' results over all replicas; what else a step logs is averaged."""
-    results = metric_results(model, state)
-    if isinstance(logs, dict) and set(logs) == set(results):
-        return results
-    return jax.tree.map(lambda v: lax.pmean(jnp.asarray(v), AXIS), logs)
-
-
-def metric_results(model: Any, state: Any) -> dict[str, Any]:
-    """The results of a model's metrics, in a state."""
+def _metric_results(model: Any, state: Any) -> dict[str, Any]:
+    """Returns the results of a model's metrics in a state."""
     with backend.StatelessScope(state_mapping=list(zip(model.metrics_variables, state[3], strict=True))):
         return model.get_metrics_result()

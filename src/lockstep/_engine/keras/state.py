@@ -1,56 +1,57 @@
 """A model's variables as the state of a step program.
 
-While a loop runs, the values are with the loop, on all replicas. At any other time each variable holds an ordinary
-array of this process, so that `model(x)`, `save`, `get_weights` and callbacks work as in plain Keras on every worker.
+While steps run, the values are on the replicas, with the loop. At any other time each variable holds an ordinary array
+of this process, so that `model(x)`, `save`, `get_weights` and callbacks work as in plain Keras on every worker. One
+that replicas shard (ZeRO-1) holds a `ShardedValue`, which is gathered when it is read.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import zlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from lockstep._engine.keras.divided import Parts, held_by, show
 from lockstep._engine.keras.ownership import Ownership
 from lockstep._engine.step.protocol import Program
-from lockstep._engine.step.reading import Reading
+from lockstep._engine.step.state import ReplicatedState
+from lockstep._engine.step.zero1 import OptimizerStateGather
 from lockstep.errors import CheckpointError
 
-_SLOTS = "optimizer_variables"
-TRAIN = ("trainable_variables", "non_trainable_variables", _SLOTS, "metrics_variables")
+_OPTIMIZER = "optimizer_variables"
+_VALUE = "_value"
+TRAIN = ("trainable_variables", "non_trainable_variables", _OPTIMIZER, "metrics_variables")
 TEST = ("trainable_variables", "non_trainable_variables", "metrics_variables")
 PREDICT = ("trainable_variables", "non_trainable_variables")
 
 
-class ModelState:
+class ModelState(ReplicatedState[Program]):
     """Moves a model's variables between the model and the loop.
 
     Args:
-        model: A built Keras model.
-        owned: What is remembered of it.
-        program: The step program that the state is for.
         groups: Which variables: `TRAIN`, `TEST` or `PREDICT`.
     """
 
     def __init__(self, model: Any, owned: Ownership, program: Program, groups: Sequence[str]) -> None:
         self._model = model
         self._owned = owned
-        self._program = program
-        self._names = list(groups)
-        self._groups = [_variables(model, name) for name in groups]
-        self._divided = self._found_divided()
-        self._reading = Reading(owned.replicas.runtime, self._collect)
-        self._held: tuple[list[jax.Array], ...] | None = None
+        self._groups: dict[str, list[Any]] = {
+            name: list(model.optimizer.variables if name == _OPTIMIZER else getattr(model, name)) for name in groups
+        }
+        self._variables = [v for group in self._groups.values() for v in group]
+        shapes = tuple([jax.ShapeDtypeStruct(v.shape, v.dtype) for v in group] for group in self._groups.values())
+        super().__init__(program, shapes)
         self._changes = 0
 
     @contextlib.contextmanager
     def attached(self) -> Generator[None]:
-        """While open, callbacks that touch `self.model` find its variables up to date, as in Keras."""
+        """Has callbacks that touch `self.model` find its variables up to date, as in Keras."""
+        # The attribute is Keras' own: its Model.__getattribute__ calls it before callbacks see variables.
         attributes = vars(self._model)
         before = attributes.get("jax_state_sync")
         attributes["jax_state_sync"] = self.sync
@@ -63,211 +64,229 @@ class ModelState:
                 attributes["jax_state_sync"] = before
             self.sync()
 
-    def take(self) -> tuple[list[jax.Array], ...]:
-        """Hands the state to a step, which consumes it."""
-        state = self._held if self._held is not None else self._capture()
-        self._held = None
-        if self._divided:
-            self._reading.begin()
+    def take(self) -> Any:
+        """Returns the state for a step, which donates its buffers."""
+        if self._values is None:
+            self._values = self._capture()
+        state = super().take()
+        self._values = None
+        if self.sharded:
             self._owned.reading = self._reading
         return state
 
-    def give(self, state: Any) -> None:
-        """Takes the state that a step returned."""
-        self._held = tuple(state)
-
     def sync(self) -> None:
-        """Gives the variables the values that the loop has reached."""
-        if self._held is None:
+        """Assigns to the variables the values that steps came to."""
+        # One flag, as Keras' own: callbacks that touch no variable cost no copies.
+        if self._values is None:
             return
-        for variables, values in zip(self._groups, self._held, strict=True):
-            for variable, value in zip(variables, values, strict=True):
-                self._show(variable, value)
-        self._held = None
-
-    def together(self) -> None:
-        """Puts together what lies in parts on several workers, for any of them to read; all tasks call it together."""
-        self._reading.together()
-
-    def shapes(self) -> tuple[list[jax.ShapeDtypeStruct], ...]:
-        """What a step takes, as shapes and types."""
-        return tuple([jax.ShapeDtypeStruct(v.shape, v.dtype) for v in group] for group in self._groups)
+        for number, value in enumerate(v for group in self._values for v in group):
+            self._show(number, value)
+        self._values = None
 
     @property
     def global_step(self) -> int | None:
-        """The optimizer's count of steps; `None` where nothing is trained, or a step has it."""
-        if _SLOTS not in self._names or self._held is not None:
+        """Returns the optimizer's count of steps; `None` where nothing is trained, or a step has it."""
+        if _OPTIMIZER not in self._groups or self._values is not None:
             return None
         # A model with a training step of its own may call anything its optimizer; one that accumulates gradients
         # computes the number.
-        found = getattr(getattr(self._model, "optimizer", None), "iterations", None)
-        return None if found is None else int(np.asarray(getattr(found, "value", found)))
+        iterations = getattr(getattr(self._model, "optimizer", None), "iterations", None)
+        return None if iterations is None else int(np.asarray(getattr(iterations, "value", iterations)))
 
     def signature(self) -> dict[str, str]:
-        """Path, dtype and shape of every variable."""
-        variables = [v for group in self._groups for v in group]
-        return {f"{i} {v.path}": f"{v.dtype}{tuple(v.shape)}" for i, v in enumerate(variables)}
-
-    def digest(self) -> str:
-        """A short text that is equal if and only if the signatures are."""
-        return hashlib.sha256(repr(self.signature()).encode()).hexdigest()
-
-    def compiled(self) -> list[str]:
-        """A short digest of each step that was compiled for it before."""
-        return self._program.compiled()
+        """Returns path, dtype and shape of every variable."""
+        return {f"{i} {v.path}": f"{v.dtype}{tuple(v.shape)}" for i, v in enumerate(self._variables)}
 
     def has_changed(self) -> bool:
-        """Whether a variable that lasts (not a metric's) has got a value that did not come from the loop."""
-        return any(self._unplaced(v) for v in self._lasting())
-
-    def follow_chief(self, everything: bool = False) -> None:
-        """Makes the chief's values everyone's, on all tasks at once; those of metrics only if `everything`."""
-        variables = [v for group in self._groups for v in group] if everything else self._lasting()
-        whole = [v for v in variables if id(v) not in self._divided]
-        placed = self._program.agree_on_state([self._placed(v) for v in whole])
-        for variable, value in zip(whole, placed, strict=True):
-            self._show(variable, value)
-        self._divide_chiefs()
-
-    def _divide_chiefs(self) -> None:
-        """Divides the chief's values of what lies in parts."""
-        slots = self._program.slots
-        if slots is None or not self._divided:
-            return
-        for variable in self._divided.values():
-            self._show(variable, slots.place_of_chief(variable.value))
-        self._collect()
-
-    def arrays(self, starts: tuple[str, ...] = ("",)) -> dict[str, Any]:
-        """Returns this process' copies of values that the loop has reached, by group, number and path.
-
-        All tasks call it together.
-
-        Args:
-            starts: With what the names of those that are wanted begin; default: of all.
-        """
-        found: dict[str, Any] = {}
-        for number, (name, variables) in enumerate(zip(self._names, self._groups, strict=True)):
-            if not f"{name}/".startswith(starts):
-                continue
-            if name == _SLOTS and self._divided:
-                self.together()
-                self.sync()
-            held = None if self._held is None else self._held[number]
-            values = [held_by(v) for v in variables] if held is None else [self._program.local(v) for v in held]
-            found.update({_key(name, i, v): value for i, (v, value) in enumerate(zip(variables, values, strict=True))})
-        return found
-
-    def assign(self, arrays: Mapping[str, Any]) -> None:
-        """Gives the variables of this process the values that `arrays` returned; what it does not hold stays.
-
-        Raises:
-            CheckpointError: If they are of other variables: another number of them, other shapes or types.
-        """
-        for name, variables in zip(self._names, self._groups, strict=True):
-            saved = sorted((_number(key), key) for key in arrays if key.startswith(f"{name}/"))
-            values = [(key, arrays[key]) for _, key in saved]
-            _check_fit(name, variables, values)
-            for variable, (_, value) in zip(variables, values, strict=True):
-                variable.assign(value)
+        """Returns whether a variable that lasts (not a metric's) was assigned to, other than by steps."""
+        return any(self._is_assigned(self._variables[i]) for i in self._lasting())
 
     def changes(self) -> int:
-        """A checksum of the values that variables were given since the last call, other than by the loop."""
-        if self._held is None:
+        """Returns a checksum of the values that were assigned since the last call, other than by steps."""
+        if self._values is None:
             self._note_changes()
         changes, self._changes = self._changes, 0
         return changes
 
+    def follow_chief(self, everything: bool = False) -> None:
+        """Broadcasts the chief's values, a collective call; those of metrics only if `everything`."""
+        numbers = range(len(self._variables)) if everything else self._lasting()
+        # In one program: a broadcast of each array would take a dispatch each.
+        replicated = [i for i in numbers if i not in self.sharded]
+        placed = self._program.agree_on_state([self._placed(i) for i in replicated])
+        for number, value in zip(replicated, placed, strict=True):
+            self._show(number, value)
+        if self.sharded:
+            for number in sorted(self.sharded):
+                self._show(number, self._place_from_chief(number, self._variables[number].value))
+            self._collect()
+
+    def arrays(self, starts: tuple[str, ...] = ("",)) -> dict[str, Any]:
+        """Returns this process' copies by group, number and path; a collective call.
+
+        Args:
+            starts: Beginnings of the wanted names; default: all.
+        """
+        arrays: dict[str, Any] = {}
+        for position, (group, variables) in enumerate(self._groups.items()):
+            if not f"{group}/".startswith(starts):
+                continue
+            if group == _OPTIMIZER and self.sharded:
+                # The order is that of all workers; a read of one alone would wait for the others' sync point.
+                self.gather()
+                self.sync()
+            if self._values is None:
+                values = [_read(v) for v in variables]
+            else:
+                values = [self._program.local(v) for v in self._values[position]]
+            # By number: a program that makes its model again may find other names, such as dense_1 instead of dense.
+            arrays.update({f"{group}/{i}/{v.path}": values[i] for i, v in enumerate(variables)})
+        return arrays
+
+    def assign(self, arrays: Mapping[str, Any]) -> None:
+        """Assigns the values that `arrays` returned to the variables of this process.
+
+        Raises:
+            CheckpointError: If they are of other variables: another number of them, other shapes or types.
+        """
+        for group, variables in self._groups.items():
+            keys = sorted((k for k in arrays if k.startswith(f"{group}/")), key=lambda k: int(k.split("/", 2)[1]))
+            saved = [(k.split("/", 2)[2], arrays[k]) for k in keys]
+            _check_same_variables(group, variables, saved)
+            for variable, (_, value) in zip(variables, saved, strict=True):
+                variable.assign(value)
+
     def _capture(self) -> tuple[list[jax.Array], ...]:
-        if not self._owned.replicas.runtime.is_alone:
+        """Moves the values to the replicas, where they are not there already."""
+        # Now: steps replace what was assigned, and workers compare checksums of it at the beginning of the next epoch.
+        if not self._program.runtime.is_alone:
             self._note_changes()
-        state = tuple([self._placed(v) for v in variables] for variables in self._groups)
-        for variables in self._groups:
-            for variable in variables:
-                # As Keras does: the step consumes the array that the variable would go on holding.
-                variable._value = None
-        for key in self._divided:  # What was put together needs no place any more.
-            self._owned.handed_out.pop(key, None)
+        placed = iter([self._placed(i) for i in range(len(self._variables))])
+        state = tuple([next(placed) for _ in group] for group in self._groups.values())
+        for variable in self._variables:
+            # As Keras does: the step consumes the array that the variable would go on holding.
+            variable._value = None
+        for number in self.sharded:
+            # The gathered copy takes as much memory as the optimizer's whole state.
+            self._owned.copies.forget(self._variables[number])
         return state
 
-    def _placed(self, variable: Any) -> jax.Array:
-        """Returns the variable's value on the replicas, as the loop left it there if nobody has changed it."""
-        if not self._unplaced(variable):
-            return self._owned.handed_out[id(variable)][1]
-        slots = self._program.slots
-        if slots is None or id(variable) not in self._divided:
-            return self._program.place_state(variable.value)
-        return slots.place(variable.value)
+    def _placed(self, number: int) -> jax.Array:
+        """Returns a variable's value on the replicas: the one that steps left there, unless it was assigned to."""
+        variable = self._variables[number]
+        placed = self._owned.copies.placed(variable, _held(variable))
+        return self._place(number, variable.value) if placed is None else placed
 
-    def _unplaced(self, variable: Any) -> bool:
-        local, _ = self._owned.handed_out.get(id(variable), (None, None))
-        return local is None or held_by(variable, as_parts=True) is not local
+    def _is_assigned(self, variable: Any) -> bool:
+        return self._owned.copies.placed(variable, _held(variable)) is None
 
-    def _show(self, variable: Any, value: jax.Array) -> None:
-        """Gives a variable a value that lies on the replicas."""
-        slots = self._program.slots
+    def _show(self, number: int, value: jax.Array) -> None:
+        """Gives a variable the local copy of a value on the replicas."""
+        variable, slots = self._variables[number], self._program.optimizer_sharding
         if slots is None or not slots.is_divided(value):
             variable.assign(self._program.local(value))
-            self._owned.handed_out[id(variable)] = (variable.value, value)
+            self._owned.copies.remember(variable, variable.value, value)
         else:
-            parts = Parts(value, slots.fetched, self._reading)
-            show(variable, parts)
-            self._owned.handed_out[id(variable)] = (parts, value)
+            sharded = ShardedValue(value, slots.gather_to_host, self._reading)
+            # Keras reads `_value` in many places; only a property of the class sees all of them.
+            variable.__class__ = _gathering_class(type(variable))
+            variable._value = sharded
+            self._owned.copies.remember(variable, sharded, value)
 
     def _collect(self) -> None:
-        """Fetches all that lies in parts."""
+        """Gathers all sharded values; a collective call."""
         self.sync()
-        for variable in self._divided.values():
-            held = held_by(variable, as_parts=True)
-            if isinstance(held, Parts):
+        for number in sorted(self.sharded):
+            held = _held(self._variables[number])
+            if isinstance(held, ShardedValue):
                 held.fetch()
 
-    def _found_divided(self) -> dict[int, Any]:
-        """The variables that replicas divide, by id."""
-        slots = self._program.slots
-        if slots is None or _SLOTS not in self._names:
-            return {}
-        variables = self._groups[self._names.index(_SLOTS)]
-        return {id(v): v for v in variables if slots.axis(tuple(v.shape)) is not None}
-
     def _note_changes(self) -> None:
-        for variable in filter(self._unplaced, self._lasting()):
-            name = zlib.crc32(variable.path.encode(), self._changes)
-            self._changes = zlib.crc32(np.asarray(variable.value).tobytes(), name)
+        for variable in [v for i in self._lasting() if self._is_assigned(v := self._variables[i])]:
+            path = zlib.crc32(variable.path.encode(), self._changes)
+            self._changes = zlib.crc32(np.asarray(variable.value).tobytes(), path)
 
-    def _lasting(self) -> list[Any]:
+    def _lasting(self) -> list[int]:
+        """Returns the numbers of the variables that are not a metric's."""
         metrics = {id(v) for v in self._model.metrics_variables}
-        return [v for group in self._groups for v in group if id(v) not in metrics]
+        return [i for i, v in enumerate(self._variables) if id(v) not in metrics]
 
 
-def _variables(model: Any, group: str) -> list[Any]:
-    if group == _SLOTS:
-        return list(model.optimizer.variables)
-    return list(getattr(model, group))
-
-
-def _key(group: str, number: int, variable: Any) -> str:
-    # By number: a program that makes its model again may find other names, such as dense_1 instead of dense.
-    return f"{group}/{number}/{variable.path}"
-
-
-def _number(key: str) -> int:
-    return int(key.split("/", 2)[1])
-
-
-def _check_fit(group: str, variables: Sequence[Any], saved: Sequence[tuple[str, Any]]) -> None:
+def _check_same_variables(group: str, variables: Sequence[Any], saved: Sequence[tuple[str, Any]]) -> None:
     here = [(v.path, str(np.dtype(v.dtype)), tuple(v.shape)) for v in variables]
-    there = [(key.split("/", 2)[2], str(a.dtype), tuple(a.shape)) for key, a in saved]
+    there = [(path, str(a.dtype), tuple(a.shape)) for path, a in saved]
     for number in range(max(len(here), len(there))):
         mine = here[number] if number < len(here) else None
         theirs = there[number] if number < len(there) else None
         if mine is None or theirs is None or mine[1:] != theirs[1:]:
             raise CheckpointError(
                 f"A backup is restored into the model and the optimizer that it was made of. Variable {number} of "
-                f"{group} is {_described(theirs)} in the backup, and {_described(mine)} in the model. Make the same "
+                f"{group} is {_describe(theirs)} in the backup, and {_describe(mine)} in the model. Make the same "
                 "model and compile it alike, or begin anew in another directory."
             )
 
 
-def _described(variable: tuple[str, str, tuple[int, ...]] | None) -> str:
+def _describe(variable: tuple[str, str, tuple[int, ...]] | None) -> str:
     return "missing" if variable is None else f"{variable[0]} ({variable[1]}{list(variable[2])})"
+
+
+# ---- Sharded values in Keras variables ----
+
+
+class ShardedValue:
+    """The value of a variable that replicas shard.
+
+    Args:
+        placed: The array on the replicas.
+        fetch: Gathers such an array into the host's memory; a collective call.
+        reading: The sync points at which any worker may read such values.
+    """
+
+    def __init__(
+        self, placed: jax.Array, fetch: Callable[[jax.Array], np.ndarray], reading: OptimizerStateGather
+    ) -> None:
+        self._placed = placed
+        self._fetch = fetch
+        self._reading = reading
+        self._whole: np.ndarray[Any, Any] | None = None
+
+    def fetch(self) -> np.ndarray[Any, Any]:
+        """Gathers the value; a collective call."""
+        if self._whole is None:
+            self._whole = self._fetch(self._placed)
+        return self._whole
+
+    def read(self) -> np.ndarray[Any, Any]:
+        """Returns the gathered value, as soon as all workers have come to a sync point."""
+        if self._whole is None:
+            self._reading.read()
+        return self.fetch()
+
+
+def _held(variable: Any) -> Any:
+    """Returns the value that a variable holds, without gathering it."""
+    held = vars(variable).get(_VALUE)
+    return held if isinstance(held, ShardedValue) else variable.value
+
+
+def _read(variable: Any) -> Any:
+    """Returns the value of a variable; of a sharded one as numpy's array, which takes no memory of the devices."""
+    held = _held(variable)
+    return held.read() if isinstance(held, ShardedValue) else held
+
+
+@cache
+def _gathering_class(kind: type[Any]) -> type[Any]:
+    """Returns a class of variables like `kind`, whose value is gathered when it is read."""
+    if isinstance(vars(kind).get(_VALUE), property):
+        return kind
+
+    def read(self: Any) -> Any:
+        held = vars(self).get(_VALUE)
+        # The gathered array stays on the devices no longer than its reader needs it.
+        return jnp.asarray(held.read()) if isinstance(held, ShardedValue) else held
+
+    def write(self: Any, value: Any) -> None:
+        vars(self)[_VALUE] = value
+
+    return type(kind.__name__, (kind,), {_VALUE: property(read, write), "__module__": kind.__module__})

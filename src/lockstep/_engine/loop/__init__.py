@@ -1,3 +1,3 @@
-"""The loop that drives a step program over a feed and tells its listener. The only one. Private."""
+"""The one loop, which runs a step program over a feed and calls a listener. Private."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The loop."""
+"""The loop: runs a step program over batches, and calls a listener between dispatches."""
 
 from __future__ import annotations
 
@@ -9,155 +9,132 @@ from typing import Any, Protocol
 
 import jax
 
-from lockstep._engine.runtime import progress, progress_file
-from lockstep._engine.runtime.in_flight import is_done
-from lockstep._engine.step.chunks import Pace
-from lockstep._engine.step.outputs import Outputs
-from lockstep._engine.step.placement import Placed
+from lockstep._engine.runtime import launcher_files, progress
+from lockstep._engine.runtime.progress import is_done
+from lockstep._engine.step.batches import DeviceBatch
 from lockstep._engine.step.protocol import Program
+from lockstep._engine.step.steps_per_execution import Outputs, StepsPerExecutionTuner
 from lockstep.errors import Preempted
 
-# Steps that may be under way on the devices while Python goes on. More would only hold more batches in memory.
+# Dispatches that may be in flight on the devices while Python goes on. More would only hold more batches in memory.
 _IN_FLIGHT = 8
 
 
 class State(Protocol):
-    """Holds the state between steps; a listener may read or change it there."""
+    """The state between steps; a listener may read or change it there."""
 
     @property
     def global_step(self) -> int | None:
-        """The number of the last step, which goes on counting where another process has ended; `None` if unknown."""
+        """Returns the number of the last step, which goes on counting over restarts; `None` if unknown."""
         ...
 
     def take(self) -> Any:
-        """Hands the state to a step, which consumes it."""
+        """Returns the state for a step, which donates its buffers."""
         ...
 
     def give(self, state: Any) -> None:
-        """Takes the state that a step returned."""
+        """Stores the state that a step returned."""
         ...
 
 
 class Listener(Protocol):
-    """What wants to know about steps, and may ask to stop."""
+    """Acts between dispatches, and may ask to stop."""
 
-    def room(self, step: int) -> int:
+    def max_steps(self, step: int) -> int:
         """Returns how many steps, from `step` on, one dispatch may run: at least 1."""
         ...
 
     def before(self, step: int, steps: int) -> None:
-        """A dispatch of so many steps, from `step` on (0 for an epoch's first), is about to start."""
+        """Acts before a dispatch of so many steps, from `step` on (0 for an epoch's first)."""
         ...
 
     def after(self, step: int, outputs: Outputs) -> bool:
-        """A dispatch that ends with `step` has started; returns whether to stop."""
+        """Acts after the start of a dispatch that ends with `step`; returns whether to stop."""
         ...
 
 
-def run(batches: Iterable[Placed], program: Program, state: State, listener: Listener) -> int:
-    """Runs the step program over `batches`, telling `listener`.
-
-    Returns:
-        The number of steps.
+def run(batches: Iterable[DeviceBatch], program: Program, state: State, listener: Listener) -> int:
+    """Runs the step program over `batches`, and returns the number of steps.
 
     Raises:
-        Preempted: If a task was asked to end, between two dispatches, on all tasks the same ones. All steps before
+        Preempted: If a worker was asked to end; between two dispatches, on all workers the same ones. All steps before
             are complete, and `state` holds what they came to.
     """
-    return _Loop(program, state, listener).run(batches)
+    preemption = program.runtime.preemption
+    account = preemption.progress
+    in_flight = _InFlight(program.tuner, account)
+    account.begin(state.global_step)
+    steps = 0
+    with account.being(progress.ELSEWHERE):
+        try:
+            for chunk in batches:
+                done = 0
+                while done < chunk.steps:
+                    # Only here: all workers are between the same two dispatches.
+                    preemption.sync_point()
+                    most = min(chunk.steps - done, listener.max_steps(steps), program.max_steps)
+                    piece = chunk.slice_steps(done, most)
+                    done += piece.steps
 
+                    account.at(progress.CALLBACKS)
+                    listener.before(steps, piece.steps)
 
-class _Loop:
-    """One run."""
+                    account.at(progress.STEP)
+                    launcher_files.mark("called")
+                    # Returns before the devices are done; `after` is the state that they will have computed.
+                    outputs, after = program.run(state.take(), piece)
+                    state.give(after)
+                    account.dispatched(piece.steps)
+                    # The very first step is waited for, so that a launcher knows when training goes on.
+                    is_first = not launcher_files.has_mark("stepped")
+                    if is_first:
+                        jax.block_until_ready(outputs.value)
+                        launcher_files.mark("stepped")
+                    launcher_files.write_progress(account, at_once=is_first)
+                    in_flight.add(outputs.value, piece)
+                    steps += piece.steps
 
-    def __init__(self, program: Program, state: State, listener: Listener) -> None:
-        self._program = program
-        self._state = state
-        self._listener = listener
-        self._steps = 0
-        self._preemption = program.runtime.preemption
-        self._progress = self._preemption.progress
-        self._in_flight = _InFlight(program.pace, self._progress)
-
-    def run(self, batches: Iterable[Placed]) -> int:
-        self._progress.begin(self._state.global_step)
-        with self._progress.being(progress.ELSEWHERE):
-            try:
-                self._run(batches)
-            except Preempted:
-                self._in_flight.settle()
-                self._preemption.ended()
-                raise
-        return self._steps
-
-    def _run(self, batches: Iterable[Placed]) -> None:
-        for chunk in batches:
-            done = 0
-            while done < chunk.steps:
-                self._preemption.gate()
-                room = self._listener.room(self._steps)
-                piece = chunk.piece(done, min(chunk.steps - done, room, self._program.room))
-                done += piece.steps
-                if self._dispatch(piece):
-                    return
-
-    def _dispatch(self, piece: Placed) -> bool:
-        """Starts the steps of a piece; returns whether to stop after them."""
-        at, state = self._progress.at, self._state
-        at(progress.CALLBACKS)
-        self._listener.before(self._steps, piece.steps)
-        at(progress.STEP)
-        progress_file.mark("called")
-        outputs, after = self._program.run(state.take(), piece)
-        state.give(after)
-        self._note(piece, outputs)
-        self._in_flight.add(outputs.value, piece)
-        self._steps += piece.steps
-        at(progress.CALLBACKS)
-        stop = self._listener.after(self._steps - 1, outputs)
-        at(progress.ELSEWHERE)
-        return stop
-
-    def _note(self, piece: Placed, outputs: Outputs) -> None:
-        """Notes how far this task is; the first step of all is waited for, to tell when training goes on."""
-        self._progress.dispatched(piece.steps)
-        is_first = not progress_file.has("stepped")
-        if is_first:
-            jax.block_until_ready(outputs.value)
-            progress_file.mark("stepped")
-        progress_file.write(self._progress, at_once=is_first)
+                    account.at(progress.CALLBACKS)
+                    stops = listener.after(steps - 1, outputs)
+                    account.at(progress.ELSEWHERE)
+                    if stops:
+                        return steps
+        except Preempted:
+            # Whatever is saved next must be complete, and errors of the steps must come up here.
+            in_flight.flush()
+            preemption.mark_ended()
+            raise
+    return steps
 
 
 class _InFlight:
-    """The dispatches under way: a bounded number, and how long they take."""
+    """The dispatches in flight: a bounded number, and how long they take."""
 
-    def __init__(self, pace: Pace, account: progress.Progress) -> None:
-        self._pace = pace
+    def __init__(self, pace: StepsPerExecutionTuner, account: progress.Progress) -> None:
+        self._tuner = pace
         self._account = account
-        self._waiting: deque[tuple[Any, Placed]] = deque()
+        self._waiting: deque[tuple[Any, DeviceBatch]] = deque()
         self._last = time.perf_counter()
 
-    def add(self, outputs: Any, piece: Placed) -> None:
-        """Adds one, after waiting for those before it: for single steps some, for many at once all but one.
+    def add(self, outputs: Any, piece: DeviceBatch) -> None:
+        """Adds one, after waiting for those before it: for single steps some, for many in one dispatch all but one.
 
-        Those that are done are taken note of now: where a call runs its program at once, also the one just added.
+        Those that are done are retired now: where a call runs its program synchronously, also the one just added.
         """
+        # Time spent here is the devices', not the callbacks': `lockstep run` tells which of them hangs.
         self._account.at(progress.DEVICES)
         self._waiting.append((outputs, piece))
-        most = 1 if piece.places else _IN_FLIGHT
+        most = 1 if piece.capacity else _IN_FLIGHT
         while self._waiting and (len(self._waiting) > most or all(map(is_done, jax.tree.leaves(self._waiting[0][0])))):
-            self._wait()
+            oldest, its_piece = self._waiting.popleft()
+            jax.block_until_ready(oldest)
+            now = time.perf_counter()
+            if its_piece.capacity:
+                self._tuner.record(its_piece.steps, now - self._last)
+            self._last = now
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Waits for all."""
         self._account.at(progress.DEVICES)
         while self._waiting:
             jax.block_until_ready(self._waiting.popleft()[0])
-
-    def _wait(self) -> None:
-        outputs, piece = self._waiting.popleft()
-        jax.block_until_ready(outputs)
-        now = time.perf_counter()
-        if piece.places:
-            self._pace.took(piece.steps, now - self._last)
-        self._last = now

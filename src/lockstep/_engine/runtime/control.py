@@ -1,6 +1,6 @@
-"""Agreement between tasks, over the coordination service's key-value store.
+"""Control messages between tasks, and all-gathers of objects, over the coordination service's key-value store.
 
-`Channel.agree` is an all-gather of small JSON values: everyone contributes one, everyone gets all of them, in process
+`Channel.all_gather_object` gathers small JSON values: every task contributes one and gets all of them, in process
 order. Every decision that all tasks must take alike goes through it. It costs about a millisecond, has a time limit,
 names who is missing, and ends at once when another task has failed.
 """
@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from lockstep._engine.runtime.failure import blamed, mark_agreed
+from lockstep._engine.runtime.failure import attach_cause, mark_agreed
 from lockstep._engine.runtime.preemption import Preemption
 from lockstep._engine.runtime.stopping import Stopping
 from lockstep.errors import MismatchError, MissingTaskError, PeerError
@@ -22,6 +22,7 @@ from lockstep.errors import MismatchError, MissingTaskError, PeerError
 _PREFIX = "lockstep"
 # How long one blocking read lasts before the wait looks whether somebody has failed meanwhile.
 _SLICE_SECONDS = 1.0
+# In place of the number of runs, of a task that has ended its program because it was asked to.
 _PREEMPTED = "preempted"
 
 
@@ -35,17 +36,17 @@ class Client(Protocol):
     def blocking_key_value_get(self, key: str, timeout_in_ms: int) -> str: ...
 
 
-class ChannelClosed(Exception):  # It is a way out of a wait, not an error.
-    """The channel was closed by another thread while this one waited in `agree`."""
+class ChannelClosed(Exception):  # A way out of a wait, not an error.
+    """The channel was closed by another thread while this one waited in `all_gather_object`."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A call that all tasks are in together, such as a `fit`.
+    """Collective region: a call that all tasks make together, such as a `fit`.
 
     Attributes:
-        number: Which one, from 1 on; the same on all tasks.
-        doing: Its name.
+        number: Counts from 1 on; the same on all tasks.
+        doing: The name of the call.
     """
 
     number: int
@@ -53,14 +54,14 @@ class Run:
 
 
 class Control:
-    """What one joined task says to the others and hears from them.
+    """Control messages that one joined task sends to the others and receives from them.
 
     Attributes:
         process: This process' index.
         tasks: Names, in process order.
-        preemption: How all end when one is asked to.
-        stopping: How all stop training when a callback of one wants to.
-        is_over: Whether all tasks have ended their programs.
+        preemption: Ends all tasks after the same step when one is asked to end.
+        stopping: Stops training on all tasks after the same step when a callback of one wants to.
+        is_over: Set once all tasks have ended their programs.
     """
 
     def __init__(self, client: Client, process: int, tasks: tuple[str, ...]) -> None:
@@ -69,46 +70,36 @@ class Control:
         self.tasks = tasks
         self.is_over = False
         self._runs: list[Run] = []
-        # Those of them whose last part needs no other task.
+        # Open runs whose rest needs no other task.
         self._released: set[Run] = set()
         self._runs_begun = 0
-        # The last run that has ended before what it had started, and whether that is done.
+        # The last run that returned before its results were ready, and a function that returns whether they are.
         self._started: tuple[Run, Callable[[], bool]] | None = None
         self.preemption = Preemption(self)
         self.stopping = Stopping(self)
 
     @property
     def run(self) -> Run | None:
-        """The innermost call that this task's main thread is in and cannot go on with without the others.
-
-        Also one that has returned, as long as what it has started is not done: whoever reads its results waits.
-        """
-        needed = (run for run in reversed(self._runs) if run not in self._released)
-        return next(needed, None) or self._unfinished()
+        """The innermost collective region in progress, or the last one while its asynchronous results are not ready."""
+        needed = next((run for run in reversed(self._runs) if run not in self._released), None)
+        if needed is not None:
+            return needed
+        # A call that has returned may still be running on the devices: to read its results is to wait for the others.
+        started = self._started
+        return None if started is None or started[1]() else started[0]
 
     @property
     def runs(self) -> tuple[Run, ...]:
         """The calls that this task's main thread is in, the outermost first."""
         return tuple(self._runs)
 
-    @property
-    def is_running(self) -> bool:
-        """Whether this task's main thread is in a run."""
-        return bool(self._runs)
-
     def started(self, is_done: Callable[[], bool]) -> None:
-        """Says that the innermost run ends before what it has started; another thread asks whether that is done."""
+        """Notes that the innermost run returns before its results are ready; `is_done` is called by another thread."""
         self._started = self._runs[-1], is_done
-
-    def _unfinished(self) -> Run | None:
-        started = self._started
-        if started is None or started[1]():
-            return None
-        return started[0]
 
     @contextlib.contextmanager
     def running(self, doing: str) -> Generator[Run]:
-        """Opens a run; every task opens the same ones in the same order."""
+        """Opens a run; every task opens the same runs in the same order."""
         self._runs_begun += 1
         run = Run(self._runs_begun, doing)
         self._runs.append(run)
@@ -119,11 +110,11 @@ class Control:
             self._released.discard(run)
 
     def release(self) -> None:
-        """Says that what is left of the innermost run needs no other task: they may have gone on, or ended."""
+        """Notes that the rest of the innermost run needs no other task: they may have gone on, or ended."""
         self._released.add(self._runs[-1])
 
     def is_released(self, run: Run) -> bool:
-        """Returns whether what is left of a run that is open needs no other task."""
+        """Returns whether `release` was called in a run that is open."""
         return run in self._released
 
     def channel(self, name: str, seconds: float) -> Channel:
@@ -155,19 +146,14 @@ class Control:
     def announce_failure(
         self, kind: str, message: str, run: Run | None = None, cause: dict[str, Any] | None = None
     ) -> None:
-        """Tells every task that this one's program has failed, or only `run`; the first to say so is the first cause.
+        """Broadcasts that this task's program has failed, or only `run`; the first such message is the root cause.
 
         A run that has ended by an exception concerns the tasks that are in it. The program may handle the exception,
         on all tasks alike, and go on.
-
-        Args:
-            kind: The type of the exception.
-            message: What it says.
-            run: What has failed; `None` for the program.
-            cause: The record of another task's failure, if this one is its consequence.
         """
         value = {**(cause or self.record(kind, message, self.process)), "by": self.process}
-        with contextlib.suppress(Exception):  # Somebody was first, or the service has gone.
+        # No overwriting, so that the first stays. Another task was first, or the service has gone.
+        with contextlib.suppress(Exception):
             self.set(f"status/broken-{run.number}" if run else "status/failed", value)
 
     def record(self, kind: str, message: str, process: int) -> dict[str, Any]:
@@ -175,7 +161,7 @@ class Control:
         return {"process": process, "task": self.tasks[process], "type": kind, "message": message[:4000]}
 
     def announce_leaving(self) -> None:
-        """Tells every task that this one has ended its program, after how many runs, or because it was asked to."""
+        """Broadcasts that this task has ended its program, after how many runs, or because it was asked to."""
         how = _PREEMPTED if self.preemption.has_ended else self._runs_begun
         self.set(f"status/left-{self.process}", how, overwrite=True)
 
@@ -184,47 +170,49 @@ class Control:
         self.set(f"ended/{self.process}", True, overwrite=True)
 
     def ended(self) -> set[int]:
-        """Returns the processes that have said `announce_end`."""
+        """Returns the processes that have called `announce_end`."""
         return {int(name) for name in self.listing("ended")}
 
     def failure(self) -> dict[str, Any] | None:
-        """Returns what the first task to fail has announced, in its program or in a run that this task is in."""
+        """Returns the record of the first failure of a program, or of a run that this task is in; else `None`."""
         status = self.listing("status")
         broken = (status.get(f"broken-{run.number}") for run in (*self._runs, self.run) if run)
         return status.get("failed") or next(filter(None, broken), None)
 
     def left(self) -> set[int]:
         """Returns the processes that have ended their programs."""
-        return set(self._left())
+        return set(self._runs_of_left())
 
-    def _left(self) -> dict[int, Any]:
+    def _runs_of_left(self) -> dict[int, Any]:
+        """Returns, for each process that has ended its program, after how many runs it did."""
         return {int(name[5:]): how for name, how in self.listing("status").items() if name.startswith("left-")}
 
-    def _missed(self) -> list[int]:
-        """The processes that have ended their programs, without having been asked to, and are still needed."""
-        others = {i: how for i, how in self._left().items() if i != self.process and how != _PREEMPTED}
+    def _missing(self) -> list[int]:
+        """Returns the processes that have ended their programs, unasked, while this one needs them."""
+        others = {i: how for i, how in self._runs_of_left().items() if i != self.process and how != _PREEMPTED}
         run = self.run
         if run is None or run in self._runs:
             return sorted(others)
-        return sorted(i for i, runs in others.items() if runs < run.number)  # The others have done their part of it.
+        # This task is past the run and waits for its results: tasks that ended later have done their part of it.
+        return sorted(i for i, runs in others.items() if runs < run.number)
 
     def check_peers(self) -> None:
         """Raises `PeerError` if another task has failed, or has left although this one still needs it."""
         failure = self.failure()
         if failure and {failure["process"], failure["by"]} != {self.process}:
-            raise blamed(PeerError(describe_failure(failure)), failure)
-        if gone := self._missed():
+            raise attach_cause(PeerError(describe_failure(failure)), failure)
+        if gone := self._missing():
             names = ", ".join(self.tasks[i] for i in gone)
             message = (
                 f"Every task must make the same calls. {names} ended its program while {self.tasks[self.process]} is "
                 f"in {self.run.doing if self.run else 'a call'}. Look for a condition in the program that depends on "
                 "the task."
             )
-            raise blamed(PeerError(message), self.record("", message, gone[0]))
+            raise attach_cause(PeerError(message), self.record("", message, gone[0]))
 
 
 class Channel:
-    """A sequence of agreements; the n-th `agree` of each task belong together."""
+    """Sequence of all-gathers; the n-th `all_gather_object` of each task belong together."""
 
     def __init__(self, control: Control, name: str, seconds: float) -> None:
         self._control = control
@@ -234,16 +222,11 @@ class Channel:
         self._closed = False
 
     def close(self) -> None:
-        """Ends the wait of a thread in `agree`, within a second."""
+        """Ends the wait of a thread in `all_gather_object`, within a second."""
         self._closed = True
 
-    def agree(self, topic: str, value: Any, seconds: float | None = None) -> list[Any]:
+    def all_gather_object(self, topic: str, value: Any, seconds: float | None = None) -> list[Any]:
         """Contributes `value` (JSON) and returns every task's, in process order.
-
-        Args:
-            topic: What it is about.
-            value: JSON.
-            seconds: How long to wait for the others, instead of the channel's limit.
 
         Raises:
             MissingTaskError: If a task that is alive does not get here within the limit.
@@ -253,20 +236,24 @@ class Channel:
         control = self._control
         self._turn += 1
         control.set(f"{self._name}/{self._turn}/{control.process}", {"topic": topic, "value": value})
-        answers = list(self._wait_for_all(topic, seconds or self._seconds))
-        self._compare_topics([a["topic"] for a in answers])
+        limit = seconds or self._seconds
+        deadline = time.monotonic() + limit
+        answers = [self._wait_for(process, topic, limit, deadline) for process in range(len(control.tasks))]
+        if len({a["topic"] for a in answers}) > 1:
+            where = "; ".join(f"{name} is in {a['topic']}" for name, a in zip(control.tasks, answers, strict=True))
+            error = MismatchError(
+                f"Every task must make the same calls in the same order. Here {where}. Look for a condition in the "
+                "program that depends on the task, such as `if is_chief: model.evaluate(...)`."
+            )
+            raise mark_agreed(error)
         # All have answered this turn, so all have read the last one.
         if self._turn > 1:
             control.delete(f"{self._name}/{self._turn - 1}/{control.process}")
         return [a["value"] for a in answers]
 
-    def _wait_for_all(self, topic: str, seconds: float) -> Iterator[dict[str, Any]]:
-        deadline = time.monotonic() + seconds
-        for process in range(len(self._control.tasks)):
-            yield self._wait_for(process, topic, seconds, deadline)
-
     def _wait_for(self, process: int, topic: str, seconds: float, deadline: float) -> dict[str, Any]:
         control = self._control
+        # In slices: a blocking read of the store cannot be interrupted when another task fails.
         while True:
             try:
                 return control.get(f"{self._name}/{self._turn}/{process}", _SLICE_SECONDS)
@@ -281,26 +268,15 @@ class Channel:
         here = {int(name) for name in self._control.listing(f"{self._name}/{self._turn}")}
         names = self._control.tasks
         missing = ", ".join(name for i, name in enumerate(names) if i not in here)
+        setting = " (LOCKSTEP_PEER_TIMEOUT)" if seconds == self._seconds else ""
         return (
-            f"Every task must reach {topic} within {seconds:g} s of the first{self._setting(seconds)}. "
+            f"Every task must reach {topic} within {seconds:g} s of the first{setting}. "
             f"Here: {', '.join(names[i] for i in sorted(here))}. Missing: {missing}. If they only need longer, raise "
             "the limit; otherwise look at what they are doing."
         )
 
-    def _setting(self, seconds: float) -> str:
-        return " (LOCKSTEP_PEER_TIMEOUT)" if seconds == self._seconds else ""
-
-    def _compare_topics(self, topics: list[str]) -> None:
-        if len(set(topics)) > 1:
-            where = "; ".join(f"{name} is in {t}" for name, t in zip(self._control.tasks, topics, strict=True))
-            error = MismatchError(
-                f"Every task must make the same calls in the same order. Here {where}. Look for a condition in the "
-                "program that depends on the task, such as `if is_chief: model.evaluate(...)`."
-            )
-            raise mark_agreed(error)
-
 
 def describe_failure(failure: dict[str, Any]) -> str:
-    """One line for what a failed task announced."""
-    told = failure["message"]
-    return f"{failure['task']} failed first: {failure['type']}: {told}" if failure["type"] else told
+    """Returns one line for the record of a failure."""
+    text = failure["message"]
+    return f"{failure['task']} failed first: {failure['type']}: {text}" if failure["type"] else text

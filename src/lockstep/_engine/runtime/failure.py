@@ -1,4 +1,4 @@
-"""How a failing task tells the launcher and the other tasks why it ends."""
+"""Failure of a task: reports to the launcher and to the other tasks why it ends."""
 
 from __future__ import annotations
 
@@ -7,29 +7,21 @@ import functools
 import json
 import os
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from lockstep._engine.runtime import whole_file
+from lockstep._engine.runtime import launcher_files
 from lockstep.errors import LockstepError, PeerError, Preempted
 
-_ERROR_FILE = "LOCKSTEP_ERROR_FILE"
 _AGREED = "__lockstep_agreed__"
-_BLAME = "__lockstep_blame__"
+_CAUSE = "__lockstep_cause__"
 
 _failed = False
 _exit_code = 0
 _listeners: list[Callable[[BaseException], None]] = []
-
-
-def _itself(error: BaseException) -> BaseException:
-    return error
-
-
-_cause_of: Callable[[BaseException], BaseException] = _itself
+_cause_of: Callable[[BaseException], BaseException] | None = None
 
 
 def mark_agreed(error: BaseException) -> BaseException:
@@ -40,28 +32,28 @@ def mark_agreed(error: BaseException) -> BaseException:
 
 
 def is_agreed(error: BaseException) -> bool:
-    """Whether `mark_agreed` was called on `error`, or it is `Preempted`, which all tasks raise alike."""
+    """Returns whether all tasks raise `error` at this point: `mark_agreed` was called on it, or it is `Preempted`."""
     return isinstance(error, Preempted) or getattr(error, _AGREED, False)
 
 
-def blamed(error: PeerError, record: dict[str, Any]) -> PeerError:
-    """Returns an error with the record of the failure that it is the consequence of, so that others hear of that."""
-    setattr(error, _BLAME, record)
+def attach_cause(error: PeerError, record: dict[str, Any]) -> PeerError:
+    """Returns `error` with the record of the failure of another task that caused it: others are sent that record."""
+    setattr(error, _CAUSE, record)
     return error
 
 
-def blame_of(error: BaseException) -> dict[str, Any] | None:
-    """Returns the record of another task's failure that `blamed` has given to an error."""
-    return getattr(error, _BLAME, None)
+def attached_cause(error: BaseException) -> dict[str, Any] | None:
+    """Returns the record that `attach_cause` has attached to an error, or `None`."""
+    return getattr(error, _CAUSE, None)
 
 
 def has_failed() -> bool:
-    """Whether an exception has ended, or is about to end, this program."""
+    """Returns whether an exception has ended, or is about to end, this program."""
     return _failed
 
 
 def exit_code() -> int:
-    """The code that `sys.exit` was called with last, as a shell would see it; 0 without a call."""
+    """Returns the code that `sys.exit` was called with last, as a shell would see it; 0 without a call."""
     return _exit_code
 
 
@@ -71,33 +63,14 @@ def on_failure(listener: Callable[[BaseException], None]) -> None:
 
 
 def explain_with(cause_of: Callable[[BaseException], BaseException]) -> None:
-    """Has `cause_of` say for the exception that ends the program which one is its cause, maybe the same."""
+    """Sets the function that returns the cause of the exception that ends the program, maybe the same."""
     global _cause_of
     _cause_of = cause_of
 
 
-def write_error_file(task: str, kind: str, message: str, trace: str, secondary: bool) -> None:
-    """Writes the report that `lockstep run` reads; the first report of a process stays."""
-    path = os.environ.get(_ERROR_FILE)
-    if not path or os.path.exists(path):
-        return
-    report = {
-        "task": task,
-        "time": time.time(),
-        "type": kind,
-        "message": message,
-        "traceback": trace,
-        "secondary": secondary,
-    }
-    whole_file.write(path, report)
-
-
 def report_to_launcher() -> None:
-    """Has an exception that ends the program reported, where a launcher waits for that (`LOCKSTEP_ERROR_FILE`).
-
-    Called when a strategy is made. What fails before, a launcher reads from stderr.
-    """
-    if os.environ.get(_ERROR_FILE):
+    """Reports an exception that ends the program from now on, where a launcher asks for it (`LOCKSTEP_ERROR_FILE`)."""
+    if launcher_files.has_error_file():
         _excepthook.install()
 
 
@@ -113,16 +86,11 @@ def uninstall() -> None:
     _excepthook.close()
     _exit.close()
     _listeners.clear()
-    _cause_of = _itself
+    _cause_of = None
 
 
 class _Hook:
-    """A wrapper of a function of `sys`.
-
-    Args:
-        name: Of the function.
-        wrap: Returns the wrapper, from the function.
-    """
+    """Replaces the function `name` of `sys` by the one that `wrap` returns for it."""
 
     def __init__(self, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         self._name, self._wrap = name, wrap
@@ -138,7 +106,7 @@ class _Hook:
 
         @functools.wraps(theirs)
         def ours(*arguments: Any) -> Any:
-            # A hook that the program has put over this one calls it for ever.
+            # A hook that the program has put over this one goes on to call it after `close`.
             return (wrapped if self._ours is ours else theirs)(*arguments)
 
         self._theirs, self._ours = theirs, ours
@@ -151,17 +119,17 @@ class _Hook:
         self._theirs = self._ours = None
 
 
-def _reporting(excepthook: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_excepthook(excepthook: Callable[..., Any]) -> Callable[..., Any]:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         global _failed
         _failed = True
         excepthook(kind, error, trace)
-        _end_with(kind, error, trace)
+        _report(kind, error, trace)
 
     return hook
 
 
-def _noting(leave: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_exit(leave: Callable[..., Any]) -> Callable[..., Any]:
     def hook(status: object = None, /) -> None:
         global _exit_code
         _exit_code = 0 if status is None else status & 0xFF if isinstance(status, int) else 1
@@ -170,28 +138,29 @@ def _noting(leave: Callable[..., Any]) -> Callable[..., Any]:
     return hook
 
 
-_excepthook = _Hook("excepthook", _reporting)
+_excepthook = _Hook("excepthook", _wrap_excepthook)
 # Nothing else has the code of sys.exit: SystemExit comes to no excepthook, and the interpreter drops it before `atexit`
 # runs, which is where a process leaves the others.
-_exit = _Hook("exit", _noting)
+_exit = _Hook("exit", _wrap_exit)
 
 
-def _end_with(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Tells the launcher, and then the listeners, of the exception that ends the program."""
-    cause = _cause_of(error)
+def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Reports the exception that ends the program to the launcher, and then to the listeners."""
+    cause = error if _cause_of is None else _cause_of(error)
     if cause is not error:
         print(f"lockstep: {_task_name()} ends for this reason: {type(cause).__name__}: {cause}", file=sys.stderr)
     text = "".join(traceback.format_exception(kind, error, trace))
-    write_error_file(_task_name(), type(cause).__name__, str(cause), text, isinstance(cause, PeerError))
+    launcher_files.write_error_file(_task_name(), type(cause).__name__, str(cause), text, isinstance(cause, PeerError))
     for listener in _listeners:
         listener(cause)
 
 
 def _task_name() -> str:
-    """The task that TF_CONFIG or the launcher names, for reports of failures before they were read."""
+    """Returns the name of this task, also where the cluster's description is what is wrong."""
     from lockstep.cluster_resolver.internal import launcher_resolver
 
-    with contextlib.suppress(LockstepError):  # It is being reported, or the program has its own description.
+    # An error of the resolver is being reported already, or the program has its own description.
+    with contextlib.suppress(LockstepError):
         if resolver := launcher_resolver(for_training=False):
             return str(resolver.task)
     try:

@@ -1,9 +1,9 @@
-"""Keeps the sockets of jax's collectives on CPUs to the tasks of the job.
+"""Gloo's listening sockets: keeps jax's collectives on CPUs to the tasks of the job.
 
-Gloo believes whoever connects to it: a stranger takes the place of a task that has not connected yet by sending the
-eight bytes it would, and each that sends some costs a descriptor until the process ends (seen: 300 connections, 300
-descriptors, and a sum that never ended). So it listens on the interface that the cluster names, for as long as it
-takes the tasks to connect.
+Gloo believes every peer that connects to it: a stranger takes the place of a task that has not connected yet by sending
+the eight bytes it would, and each that sends some costs a descriptor until the process ends (seen: 300 connections, 300
+descriptors, and an all-reduce that never ended). So it listens on the interface that the cluster names, for as long as
+it takes the tasks to connect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from lockstep._engine.runtime import switch
+from lockstep._engine.runtime import addresses, environment
 
 _log = logging.getLogger("lockstep")
 # Of Linux's socket options; Python names it only from 3.14 on.
@@ -33,19 +33,18 @@ _SETTING = "LOCKSTEP_CLOSE_COLLECTIVES"
 
 
 class Listeners:
-    """The sockets at which Gloo waits for the other tasks."""
+    """Sockets at which Gloo waits for the other tasks."""
 
     def __init__(self) -> None:
         self._found: set[int] = set()
 
     def close(self) -> None:
-        """Lets nobody in any more: what comes for these sockets is dropped. Open connections stay.
-
-        They are not closed, because Gloo looks at them; where the kernel cannot filter, they stay as they are. With
-        `LOCKSTEP_CLOSE_COLLECTIVES=0` they stay open, for programs with sums of their own over some of the devices,
-        for which Gloo connects anew.
-        """
-        if not switch.is_on(_SETTING, "after the first sum over all devices, collectives accept no more connections"):
+        """Drops further packets to these sockets, unless `LOCKSTEP_CLOSE_COLLECTIVES=0`; open connections stay."""
+        # The setting is for programs with collectives of their own over some of the devices, for which Gloo connects
+        # anew. The sockets are filtered, not closed, because Gloo polls them.
+        if not environment.env_flag(
+            _SETTING, "after the first sum over all devices, collectives accept no more connections"
+        ):
             return
         program = ctypes.create_string_buffer(_KEEP_NOTHING, len(_KEEP_NOTHING))
         packed = struct.pack("HP", 1, ctypes.addressof(program))
@@ -57,22 +56,23 @@ class Listeners:
                 _log.debug("Gloo goes on listening: %s", error)
         self._found.clear()
 
-    def made_by(self, make: Callable[[], Any]) -> Any:
-        """Calls `make`, and remembers the sockets that listen since."""
+    def record(self, make: Callable[[], Any]) -> Any:
+        """Calls `make`, and records the sockets that listen since; returns its result."""
         before = _listening()
-        made = make()
+        result = make()
         self._found |= _listening() - before
-        return made
+        return result
 
 
 def bind(ip: str) -> Listeners:
     """Makes Gloo listen on `ip` alone, in a process whose jax has joined the others and has no devices yet."""
     from jax._src import distributed, xla_bridge
 
-    listeners, maker = Listeners(), _maker()
-    if maker is None:
+    listeners, factory = Listeners(), _find_factory()
+    if factory is None:
         _log.debug("This version of jax makes its collectives in another way; Gloo listens where it likes.")
         return listeners
+    # There is no setting for the host name: JAX passes none, and Gloo takes what the machine's own name resolves to.
     theirs = xla_bridge.make_cpu_client
 
     def make() -> Any:
@@ -81,44 +81,32 @@ def bind(ip: str) -> Listeners:
         if getattr(jax.config, "jax_cpu_collectives_implementation", None) != _GLOO:
             return theirs()
         arguments = {"distributed_client": distributed.global_state.client, "hostname": ip}
-        return theirs(collectives=listeners.made_by(lambda: maker(**arguments)))
+        return theirs(collectives=listeners.record(lambda: factory(**arguments)))
 
     xla_bridge.register_backend_factory("cpu", make, priority=0, fail_quietly=False)
     return listeners
 
 
 def own_address(declared: str | None, towards_chief: str) -> str:
-    """Returns the address of this machine on which to listen: the one that the cluster names, if it is one.
-
-    Args:
-        declared: The IP address that the cluster names for this task, if any. It may be that of a gateway.
-        towards_chief: The address from which the first task is reached.
-    """
-    if declared is not None:
-        family = socket.AF_INET6 if ":" in declared else socket.AF_INET
-        try:
-            with socket.socket(family) as sock:
-                sock.bind((declared, 0))
-            return declared
-        except OSError:
-            _log.debug("%s is no address of this machine", declared)
-    return towards_chief
+    """Returns the address on which to listen: the one that the cluster names for this task, if it is this machine's."""
+    # It may be that of a gateway.
+    return declared if declared is not None and addresses.is_own(declared) else towards_chief
 
 
-def _maker() -> Callable[..., Any] | None:
-    """What makes the collectives, if the installed jax does so in the way that is known here."""
+def _find_factory() -> Callable[..., Any] | None:
+    """Returns jaxlib's factory of Gloo's collectives, if the installed jax has the one that is known here."""
     from jax._src import xla_bridge
 
     with contextlib.suppress(ImportError, AttributeError):
-        maker: Callable[..., Any] = importlib.import_module("jaxlib._jax").make_gloo_tcp_collectives
+        factory: Callable[..., Any] = importlib.import_module("jaxlib._jax").make_gloo_tcp_collectives
         if "collectives" in inspect.signature(xla_bridge.make_cpu_client).parameters:
             assert callable(xla_bridge.register_backend_factory)
-            return maker
+            return factory
     return None
 
 
 def _listening() -> set[int]:
-    """The descriptors of this process at which something listens on the network."""
+    """Returns the descriptors of this process' sockets that listen on the network."""
     if sys.platform != "linux":
         return set()
     return {int(name) for name in os.listdir("/proc/self/fd") if _listens(int(name))}
@@ -127,7 +115,7 @@ def _listening() -> set[int]:
 def _listens(descriptor: int) -> bool:
     try:
         if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-            return False  # A socket object that cannot be made of a copy would not close the copy either.
+            return False  # socket.socket() would fail on the copy, and leave it open.
         with socket.socket(fileno=os.dup(descriptor)) as sock:
             is_network = sock.family in (socket.AF_INET, socket.AF_INET6)
             return is_network and bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))

@@ -5,48 +5,43 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from lockstep._engine.runtime import (
     addresses,
-    compare,
-    cpu,
+    authentication,
+    environment,
     failure,
-    generation,
+    fingerprint,
     gloo,
-    leaving,
-    mtls,
+    local_devices,
+    local_training,
     randomness,
-    secret,
     service,
+    shutdown,
     sigterm,
-    versions,
 )
 from lockstep._engine.runtime.control import Control
-from lockstep._engine.runtime.lifelines import Lifelines
+from lockstep._engine.runtime.heartbeat import HeartbeatMonitor
 from lockstep._engine.runtime.limits import Limits
-from lockstep._engine.runtime.rendezvous import Host, Roll
-from lockstep._engine.runtime.report import Reporter
+from lockstep._engine.runtime.liveness import LivenessSockets
+from lockstep._engine.runtime.rendezvous import RendezvousServer, Roster
+from lockstep._engine.runtime.rendezvous_client import RendezvousClient
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.runtime.tunnel import Tunnel
-from lockstep._engine.runtime.watchdog import Watchdog
 from lockstep.cluster_resolver import ClusterSpec, Task
 from lockstep.cluster_resolver.internal import known_address, training_tasks
 from lockstep.errors import StartupOrderError
 
 _log = logging.getLogger("lockstep")
-# Of jax's service, which ends the process from C++ when it misses one. The limits are the watchdog's alone: it names
-# who is lost. A month is longer than any of them.
+# Of jax's service, which ends the process from C++ when it misses one. The limits are those of `heartbeat` alone: it
+# names the task that is lost. A month is longer than any of them.
 _HEARTBEAT_SECONDS = 30 * 24 * 3600
 
-# gRPC reads them in small letters only, and the second only without the first.
+# gRPC reads them in lower case only, and the second only without the first.
 _NO_GRPC_PROXY, _NO_PROXY = "no_grpc_proxy", "no_proxy"
-# The user's own files may be in a directory of the package's name.
-_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 
 _joined_at: str | None = None
 
@@ -69,7 +64,7 @@ def join(cluster: ClusterSpec, task: Task, peer_seconds: float | None = None) ->
         UnsupportedError: If it asks for certificates, and the installed jax cannot use them.
     """
     global _joined_at
-    where = user_line()
+    where = local_training.user_line()
     check_startup(where)
     limits = Limits.from_environment()
     if peer_seconds is not None:
@@ -77,15 +72,15 @@ def join(cluster: ClusterSpec, task: Task, peer_seconds: float | None = None) ->
     tasks = training_tasks(cluster)
     names = tuple(map(str, tasks))
     known = tuple(known_address(cluster, t) or "address unknown" for t in tasks)
-    roll = Roll(names, known, generation.generation())
+    roster = Roster(names, known, environment.attempt())
     process = tasks.index(task)
-    hello = {"task": names[process], "cluster": cluster.as_dict(), "versions": versions.installed()}
-    cpu.prepare_thread_pool()
+    hello = {"task": names[process], "cluster": cluster.as_dict(), "versions": fingerprint.installed_versions()}
+    local_devices.prepare_thread_pool()
     _joined_at = where
-    lifelines = Lifelines()
+    liveness = LivenessSockets()
     with contextlib.ExitStack() as arriving:
-        listeners, tunnel = _register(roll, process, hello, limits, arriving, lifelines)
-        runtime = _start(names, process, limits, lifelines, tunnel)
+        listeners, tunnel = _arrive(roster, process, hello, limits, arriving, liveness)
+        runtime = _start(names, process, limits, liveness, tunnel)
         _connect_devices(listeners)
     return runtime
 
@@ -107,63 +102,40 @@ def check_startup(where: str) -> None:
         )
 
 
-def user_line() -> str:
-    """Returns "file:line (source)" of the innermost frame outside this package."""
-    for frame in reversed(traceback.extract_stack()):
-        if not frame.filename.startswith(_PACKAGE):
-            return f"{frame.filename}:{frame.lineno} (`{frame.line}`)"
-    return "this line"
-
-
-def _register(
-    roll: Roll,
+def _arrive(
+    roster: Roster,
     process: int,
     hello: Mapping[str, Any],
     limits: Limits,
     arriving: contextlib.ExitStack,
-    lifelines: Lifelines,
+    liveness: LivenessSockets,
 ) -> tuple[gloo.Listeners, Tunnel | None]:
-    """Arrives, and starts jax.distributed; `arriving` closes what is needed until all are connected."""
+    """Runs the rendezvous, and starts jax.distributed; `arriving` closes what is needed until all are connected."""
     import jax
 
-    _log.info("%s joins %s", roll.names[process], roll.describe(list(range(len(roll.names)))))
-    shared, certificates = secret.from_environment(), mtls.arguments(jax.distributed.initialize)
+    _log.info("%s joins %s", roster.names[process], roster.describe(list(range(len(roster.names)))))
+    secret = authentication.secret_from_environment()
+    certificates = authentication.mtls_arguments(jax.distributed.initialize)
     tunnel = None
-    door = service.open_door(needed=shared.is_set and not certificates)
-    if door is not None:
-        arriving.callback(door.close)
+    socket_dir = service.open_socket_dir(needed=secret.is_set and not certificates)
+    if socket_dir is not None:
+        arriving.callback(socket_dir.close)
     if process == 0:
-        host = Host(roll, hello, _disagreement, shared, door, limits.join)
-        address = service.serve(host, roll, door, bool(certificates), lifelines.add)
-        chief = own = host.ip
+        server = RendezvousServer(roster, hello, _disagreement, secret, socket_dir, limits.join)
+        address = service.serve(server, roster, socket_dir, bool(certificates), liveness.add)
+        chief = own = server.ip
     else:
-        reporter = Reporter(roll, process, hello, shared)
-        admission = reporter.report(limits.join, lifelines.add)
-        address, tunnel = service.reach(admission, reporter, door, roll)
+        client = RendezvousClient(roster, process, hello, secret)
+        admission = client.report(limits.join, liveness.add)
+        address, tunnel = service.reach(admission, client, socket_dir, roster)
         chief = admission.chief
-        own = gloo.own_address(addresses.outward(roll.addresses[process], admission.outside), admission.outside)
+        own = gloo.own_address(
+            addresses.reachable_address(roster.addresses[process], admission.outside), admission.outside
+        )
     _bypass_proxy(chief)
-    _initialize(roll, process, address, certificates)
-    return gloo.bind(own), tunnel
-
-
-def _disagreement(hellos: Sequence[Mapping[str, Any]]) -> str | None:
-    told = [str(h.get("task")) for h in hellos]
-    for what in ("cluster", "versions"):
-        if found := compare.first_difference([h.get(what) for h in hellos], told):
-            return (
-                f"All tasks must see the same {what}. {found}. Give every task the same TF_CONFIG cluster, and the "
-                "same environment (a lock file, one container image)."
-            )
-    return None
-
-
-def _initialize(roll: Roll, process: int, address: str, certificates: Mapping[str, Any]) -> None:
-    import jax
-
     jax.distributed.initialize(
         coordinator_address=address,
-        num_processes=len(roll.names),
+        num_processes=len(roster.names),
         process_id=process,
         cluster_detection_method="deactivate",
         initialization_timeout=int(service.START_SECONDS),
@@ -172,32 +144,45 @@ def _initialize(roll: Roll, process: int, address: str, certificates: Mapping[st
         **certificates,
     )
     service.outlast_cuts(address)
+    return gloo.bind(own), tunnel
+
+
+def _disagreement(hellos: Sequence[Mapping[str, Any]]) -> str | None:
+    tasks = [str(h.get("task")) for h in hellos]
+    for what in ("cluster", "versions"):
+        if found := fingerprint.first_difference([h.get(what) for h in hellos], tasks):
+            return (
+                f"All tasks must see the same {what}. {found}. Give every task the same TF_CONFIG cluster, and the "
+                "same environment (a lock file, one container image)."
+            )
+    return None
 
 
 def _bypass_proxy(ip: str) -> None:
-    """The way to the first task leads through no proxy, whatever the environment says: gRPC would hang there."""
     import jax
 
+    # No proxy on the way to the first task, whatever the environment says: gRPC would hang there.
     others = os.environ.get(_NO_GRPC_PROXY) or os.environ.get(_NO_PROXY)
     os.environ[_NO_GRPC_PROXY] = f"{others},{ip}" if others else ip
     jax.config.update("jax_check_proxy_envs", False)
 
 
 def _start(
-    names: tuple[str, ...], process: int, limits: Limits, lifelines: Lifelines, tunnel: Tunnel | None
+    names: tuple[str, ...], process: int, limits: Limits, liveness: LivenessSockets, tunnel: Tunnel | None
 ) -> Runtime:
     from jax._src import distributed
 
     client = distributed.global_state.client
     assert client is not None
     control = Control(client, process, names)
-    watchdog = Watchdog(control, limits, None if tunnel is None else tunnel.outage)
-    watchdog.start()
-    lifelines.watch(control)
+    heartbeat = HeartbeatMonitor(control, limits, None if tunnel is None else tunnel.outage)
+    heartbeat.start()
+    liveness.watch(control)
     failure.install()
+    # Before `shutdown`: what comes last at the end of the process is registered first.
     sigterm.prepare()
-    leaving.install(control, watchdog, limits)
-    runtime = Runtime(names, process, control, watchdog, limits)
+    shutdown.install(control, heartbeat, limits)
+    runtime = Runtime(names, process, control, heartbeat, limits)
     follow_chief_randomness(runtime)
     return runtime
 
@@ -207,11 +192,11 @@ def follow_chief_randomness(runtime: Runtime) -> None:
     if runtime.is_alone:
         return
     mine = randomness.snapshot() if runtime.is_chief else None
-    randomness.restore(runtime.agree("the random state", mine)[0])
+    randomness.restore(runtime.all_gather_object("the random state", mine)[0])
 
 
 def _connect_devices(listeners: gloo.Listeners) -> None:
-    """Connects the processes of a job on CPUs, by a first sum over all devices; then nobody else can."""
+    """Connects the processes of a job on CPUs by a first all-reduce over all devices; then no other process can."""
     import jax
     import numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec

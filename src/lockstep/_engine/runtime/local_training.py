@@ -1,4 +1,4 @@
-"""Warns of a training that each worker of a cluster does alone, because it was not said to belong to the strategy.
+"""Warnings of a training that each worker of a cluster does alone; and the user's own line, for messages.
 
 Nothing is wrong with such a training but that it is not the one of all workers: each trains the whole model on all the
 data, and all but one of the results are lost. So it is worth a warning, once, and no error.
@@ -14,22 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+# A directory, not a name: the user's own files may lie in another one that is called lockstep.
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 
 
 @dataclass
 class _Joined:
-    """The strategy with which this process has joined its cluster.
+    """Strategy with which this process has joined its cluster."""
 
-    Attributes:
-        strategy: While the program holds it.
-        name: Of its type.
-        workers: How many processes train together.
-        is_used: Whether its scope was ever opened.
-        has_warned: Whether a training was warned of.
-    """
-
-    strategy: weakref.ref[Any]
+    strategy: weakref.ref[Any]  # It must not keep the strategy alive: see `warn`.
     name: str
     workers: int
     is_used: bool = False
@@ -52,26 +45,27 @@ def note_scope(strategy: Any) -> None:
 
 
 def warn(what: str, remedy: str) -> None:
-    """Warns, the first time, that `what` trains on this worker alone; not in a process that trains by itself anyway.
-
-    A program that has used its strategy and let go of it trains alone because it means to.
-
-    Args:
-        what: What trains.
-        remedy: How to train it on all workers.
-    """
+    """Warns, the first time, that `what` trains on this worker alone; `remedy` says how to train it on all workers."""
     found = _joined
+    # A program that has used its strategy and let go of it trains alone because it means to.
     if found is None or found.has_warned or (found.is_used and found.strategy() is None):
         return
     found.has_warned = True
     warnings.warn(
         f"{what} does not belong to {found.name}: each of the {found.workers} workers trains all of it alone, on all "
         f"the data. {remedy} If each worker is to train alone, let lockstep.distribute.OneDeviceStrategy say so.",
-        stacklevel=_levels(),
+        stacklevel=1 + _user_frame()[0],
     )
 
 
-def _levels() -> int:
-    """Returns the stack level, for `warnings.warn`, of the innermost frame outside of this package."""
-    stack = traceback.extract_stack()
-    return 1 + next((i for i, f in enumerate(reversed(stack[:-1])) if not f.filename.startswith(_PACKAGE)), 0)
+def user_line() -> str:
+    """Returns "file:line (source)" of the innermost frame outside this package."""
+    _, frame = _user_frame()
+    return f"{frame.filename}:{frame.lineno} (`{frame.line}`)" if frame else "this line"
+
+
+def _user_frame() -> tuple[int, traceback.FrameSummary | None]:
+    """Returns the innermost frame outside this package, and how many frames lie between it and the caller."""
+    stack = traceback.extract_stack()[:-2]
+    frames = ((i, f) for i, f in enumerate(reversed(stack), 1) if not f.filename.startswith(_PACKAGE))
+    return next(frames, (0, None))

@@ -1,9 +1,9 @@
-"""The common end of a job that is asked to end: SIGTERM on any task ends all of them after the same step.
+"""Preemption: SIGTERM on any task ends all tasks after the same step.
 
-Every task counts what all tasks do alike and in the same order: dispatches of steps, chunks of input, calls such as
-`fit`. When one is asked to end, each task freezes its count where it is, says which it is, and waits before the next
-one; the highest count of all is the agreed end, which those that are behind still go to. Freezing is done by a thread:
-the main thread may be compiling, or inside a collective operation that waits for the others.
+Every task counts sync points, which all tasks pass in the same order: dispatches of steps, chunks of input, calls such
+as `fit`. When one is asked to end, each task freezes its count, publishes it, and waits before the next point; the
+highest count of all is the agreed end, to which the tasks that are behind still go. A thread freezes the count: the
+main thread may be compiling, or inside a collective operation that waits for the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
-from lockstep._engine.runtime import progress_file, sigterm
+from lockstep._engine.runtime import launcher_files, sigterm
 from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.runtime.progress import Progress
 from lockstep.errors import MissingTaskError, Preempted
@@ -33,23 +33,20 @@ _local = threading.local()
 
 
 class Preemption:
-    """How one process takes part in the common end.
-
-    Args:
-        control: What it says to the others; `None` for a process alone.
+    """One process' part in the common end.
 
     Attributes:
-        progress: Where its main thread is.
-        count: How much it has done of what all tasks do alike.
-        part: Called before the process ends for want of time.
-        wake: Called when there is something to say to the others.
+        progress: The place of its main thread.
+        count: The number of sync points that it has passed.
+        shut_down: Called before the process ends because the grace is over.
+        wake: Called when there is a message for the others.
     """
 
     def __init__(self, control: Control | None = None) -> None:
         self.progress = Progress()
         self.count = 0
-        self.part: Callable[[], None] = _nothing
-        self.wake: Callable[[], None] = _nothing
+        self.shut_down: Callable[[], None] = lambda: None
+        self.wake: Callable[[], None] = lambda: None
         self._control = control
         self._grace: float | None = None
         self._changed = threading.Condition()
@@ -62,17 +59,17 @@ class Preemption:
 
     @property
     def is_asked(self) -> bool:
-        """Whether this process was asked to end, or has heard that another one was."""
+        """Returns whether this process was asked to end, or has heard that another one was."""
         return self._asked is not None
 
     @property
     def is_pending(self) -> bool:
-        """Whether this process was asked to end, and the tasks have not agreed where."""
+        """Returns whether this process was asked to end, and the tasks have not agreed where."""
         return self._asked is not None and self._end is None
 
     @property
     def has_ended(self) -> bool:
-        """Whether training has come to the agreed end."""
+        """Returns whether training has come to the agreed end."""
         return self._has_ended
 
     @property
@@ -88,31 +85,31 @@ class Preemption:
 
     @contextlib.contextmanager
     def run(self) -> Generator[None]:
-        """A call that can be ended: while it is open, SIGTERM asks for the common end."""
+        """Opens a call that can be preempted: while it is open, SIGTERM asks for the common end."""
         if self._is_aside():
             yield
             return
-        with self._outermost(), sigterm.heeded(self.ask):
+        with self._outermost(), sigterm.notify(self.request):
             self._open += 1
             if self._open == 1:
                 self.progress.enter()
-            progress_file.mark("run")
+            launcher_files.mark("run")
             try:
-                self.gate()
+                self.sync_point()
                 yield
             except BaseException as error:
                 if isinstance(error, Preempted):
-                    self.ended()
-                progress_file.write(self.progress, at_once=True)
+                    self.mark_ended()
+                launcher_files.write_progress(self.progress, at_once=True)
                 raise
             finally:
                 self._open -= 1
 
-    def gate(self) -> None:
-        """Comes before each thing that all tasks do alike, and counts it.
+    def sync_point(self) -> None:
+        """Counts a sync point; called before each.
 
         Raises:
-            Preempted: If it is beyond the agreed end; on all tasks before the same one.
+            Preempted: If the point is beyond the agreed end; on all tasks before the same point.
             PeerError: If another task fails while this one waits for the agreement.
         """
         if self._is_aside():
@@ -124,25 +121,24 @@ class Preemption:
         self._wait_for_end()
         with self._changed:
             assert self._end is not None
-            if self.count < self._end:
-                self.count += 1
-                return
-        raise self._preempted()
+            if self.count >= self._end:
+                raise self._preempted()
+            self.count += 1
 
     def check(self) -> None:
-        """Comes while the next thing has to be waited for; raises `Preempted` if it is beyond the agreed end."""
+        """Raises `Preempted` if the next sync point is beyond the agreed end; called while that is waited for."""
         if self._end is not None and self.count >= self._end and not self._is_aside():
             raise self._preempted()
 
-    def ended(self) -> None:
-        """Says that everything before the agreed end is complete: what follows may take its time."""
+    def mark_ended(self) -> None:
+        """Notes that everything before the agreed end is complete: the rest of the program may take its time."""
         with self._changed:
             self._has_ended = True
             self._changed.notify_all()
-        sigterm.stay_deaf(self.grace)
+        sigterm.ignore_for(self.grace)
 
-    def ask(self, who: str | None = None) -> None:
-        """Asks all tasks to end, or hears that `who` has asked; only the first request counts."""
+    def request(self, who: str | None = None) -> None:
+        """Requests the end of all tasks, for this task or for `who`; only the first request counts."""
         with self._changed:
             if self._asked is not None:
                 return
@@ -151,25 +147,27 @@ class Preemption:
             if self._control is None:
                 self._end = self.count
             self._changed.notify_all()
+        # The grace counts from the request: SIGKILL follows it, with Kubernetes and Slurm after 30 s.
         threading.Thread(target=self._expire, name="lockstep-grace", daemon=True).start()
         self.wake()
 
-    def look(self) -> None:
-        """Hears what others ask for, and says where this one is; another thread calls it again and again."""
+    def poll(self) -> None:
+        """Exchanges requests and counts with the others; called by another thread again and again."""
         control = self._control
         if control is None or self._end is not None:
             return
         found = control.listing(_DIRECTORY)
         if self._asked is None and "asked" in found:
-            self.ask(found["asked"])
+            self.request(found["asked"])
         if self._asked is None:
             return
         if not self._is_published:
-            with contextlib.suppress(Exception):  # Somebody was first.
+            with contextlib.suppress(Exception):  # Another task was first.
                 control.set(f"{_DIRECTORY}/asked", self._asked)
             control.set(f"{_DIRECTORY}/{control.process}", self.count, overwrite=True)
             self._is_published = True
             found = control.listing(_DIRECTORY)
+        # The highest count: every task can still reach it, and none has passed it.
         counts = [int(found[str(i)]) for i in range(len(control.tasks)) if str(i) in found]
         if len(counts) == len(control.tasks):
             with self._changed:
@@ -181,16 +179,15 @@ class Preemption:
         while self._end is None:
             with self._changed:
                 self._changed.wait(_LOOK_SECONDS)
-            if control is not None and self._end is None:
-                control.check_peers()
-                self._demand_time()
-
-    def _demand_time(self) -> None:
-        if time.monotonic() - self._asked_at > self.grace + _LATE_SECONDS:
-            raise MissingTaskError(
-                f"All tasks must agree where to end within {self.grace:g} s (LOCKSTEP_GRACE) of {self._asked}'s "
-                "request to end (SIGTERM). At least one has ended before, or does not answer. Start all tasks again."
-            )
+            if control is None or self._end is not None:
+                continue
+            control.check_peers()
+            if time.monotonic() - self._asked_at > self.grace + _LATE_SECONDS:
+                raise MissingTaskError(
+                    f"All tasks must agree where to end within {self.grace:g} s (LOCKSTEP_GRACE) of {self._asked}'s "
+                    "request to end (SIGTERM). At least one has ended before, or does not answer. Start all tasks "
+                    "again."
+                )
 
     @property
     def _me(self) -> str:
@@ -210,14 +207,14 @@ class Preemption:
             _local.outermost = before
 
     def _is_aside(self) -> bool:
-        """Whether this is something that one task does by itself in the middle of a run of all."""
+        """Returns whether this task does something by itself in the middle of a run of all."""
         if self._control is not None:
             return False
         outermost = getattr(_local, "outermost", None)
         return outermost is not None and outermost is not self
 
     def _expire(self) -> None:
-        """Ends the process when its time is over, whatever its main thread is in."""
+        """Ends the process when its grace is over, whatever its main thread is in."""
         with self._changed:
             if self._changed.wait_for(lambda: self._has_ended, self.grace) or not self._open:
                 return
@@ -229,13 +226,9 @@ class Preemption:
         )
         sys.stdout.flush()
         sys.stderr.flush()
-        self.part()
+        self.shut_down()
         os._exit(Preempted.exit_code)
 
 
-def _nothing() -> None:
-    pass
-
-
-# Of all processes that train by themselves, or do something by themselves.
+# Of all that this process does by itself.
 ALONE = Preemption()

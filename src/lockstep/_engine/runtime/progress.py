@@ -1,7 +1,7 @@
-"""Where the main thread of a task is, how far it has come, and what it spends its time on.
+"""Progress of the main thread of a task: its place, its steps, its time, and its dispatches in flight.
 
-The main thread only sets attributes. Others read them: the watchdog, which tells the other tasks, and the launcher
-through a small file.
+The main thread only sets attributes. Others read them: the heartbeat, which sends them to the other tasks, and the
+launcher through a small file.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Generator
 from typing import Any
 
@@ -28,16 +29,16 @@ _OWN = frozenset({READING, CALLBACKS, ELSEWHERE})
 
 
 class Progress:
-    """The main thread's own account.
+    """Progress of the main thread, as it notes it.
 
     Attributes:
         where: One of the places above.
         since: Since when, by the monotonic clock.
         thread: The identity of the thread that runs the steps.
         spent: Seconds in each place where this task alone decides how long it takes.
-        dispatches: How many dispatches have been started.
-        step: The number of the last step that was started, counted by the optimizer or the global step; `None` as long
-            as it is not known.
+        dispatches: The number of dispatches.
+        step: The number of the last step that was dispatched, counted by the optimizer or the global step; `None`
+            while it is not known.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class Progress:
         self.step: int | None = None
 
     def enter(self) -> None:
-        """A run starts, in this thread."""
+        """Starts a run, in this thread."""
         self.where, self.since = ELSEWHERE, time.monotonic()
         self.thread = threading.get_ident()
 
@@ -63,13 +64,13 @@ class Progress:
         return before
 
     def still_at(self, where: str) -> None:
-        """Notes whose fault a wait is by now; how long it lasts counts from its beginning unless that changes."""
+        """Notes the place again; its time counts from the beginning unless the place has changed."""
         if where != self.where:
             self.at(where)
 
     @contextlib.contextmanager
     def being(self, where: str) -> Generator[None]:
-        """While open, the main thread is there."""
+        """Notes the place of the main thread while this is open."""
         before = self.at(where)
         try:
             yield
@@ -77,22 +78,22 @@ class Progress:
             self.at(before)
 
     def begin(self, step: int | None) -> None:
-        """A loop starts at this step, if that is known."""
+        """Starts a loop at this step, if that is known."""
         if step is not None:
             self.step = step
 
     def dispatched(self, steps: int) -> None:
-        """A dispatch of so many steps has been started."""
+        """Counts a dispatch of so many steps."""
         self.dispatches += 1
         if self.step is not None:
             self.step += steps
 
     def seconds(self) -> float:
-        """For how long the main thread has been where it is."""
+        """Returns for how long the main thread has been in its place."""
         return time.monotonic() - self.since
 
     def account(self) -> dict[str, Any]:
-        """What other tasks are told."""
+        """Returns the progress as JSON, for the other tasks."""
         where, seconds = self.where, self.seconds()
         spent = {place: value + (seconds if place == where else 0.0) for place, value in self.spent.items()}
         return {
@@ -103,5 +104,36 @@ class Progress:
         }
 
     def describe(self) -> str:
-        """Where it is, and for how long."""
+        """Describes the place, and for how long the main thread has been there."""
         return f"{self.where} for {self.seconds():.1f} s"
+
+
+# Dispatches that may be in flight: the next call waits for the oldest, and can then say why it has failed.
+_MAX_IN_FLIGHT = 8
+
+
+class InFlight:
+    """Dispatches in flight: an array of the results of each."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Any] = deque()
+
+    def add(self, result: Any) -> None:
+        """Adds an array of a dispatch."""
+        self._waiting.append(result)
+
+    def settle(self) -> None:
+        """Waits until few are in flight; raises the error of any that has failed."""
+        waiting = self._waiting
+        while waiting and (len(waiting) > _MAX_IN_FLIGHT or is_done(waiting[0])):
+            result = waiting.popleft()
+            if not result.is_deleted():
+                result.block_until_ready()
+
+
+def is_done(result: Any) -> bool:
+    """Returns whether an array is computed. A donated one counts as computed: a later dispatch owns it."""
+    try:
+        return result.is_ready()
+    except RuntimeError:  # It is deleted, maybe just now by another thread.
+        return True

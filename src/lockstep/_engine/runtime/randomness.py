@@ -1,4 +1,4 @@
-"""The random state that user programs draw from: Python's and numpy's global generators.
+"""Global random state that user programs draw from: Python's and numpy's generators.
 
 Keras seeds its initializers, seed generators and shuffles from them. Tasks that start from one state create the same
 weights and shuffle data alike, as one process would, whether the program sets a seed or not.
@@ -11,7 +11,7 @@ import random
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 
 def snapshot() -> dict[str, Any]:
@@ -37,18 +37,18 @@ def seeded(seed: int) -> dict[str, Any]:
     before = snapshot()
     try:
         random.seed(seed)
-        np.random.seed(seed % 2**32)
+        np.random.seed(seed % 2**32)  # It takes no more than 32 bits.
         return snapshot()
     finally:
         restore(before)
 
 
-def _text(words: Any) -> str:
-    """Returns a generator's words as text: checkpoints are taken between steps, and 600 numbers are slow as JSON."""
+def _text(words: ArrayLike) -> str:
+    # Checkpoints are taken between steps, and 600 numbers are slow as JSON.
     return base64.b64encode(np.asarray(words, "<u4").tobytes()).decode("ascii")
 
 
 def _words(saved: Any) -> NDArray[np.uint32]:
-    """Returns what `_text` was given; checkpoints of earlier versions have the numbers themselves."""
+    # Checkpoints of earlier versions have the numbers themselves.
     words = np.frombuffer(base64.b64decode(saved), "<u4") if isinstance(saved, str) else np.asarray(saved)
     return words.astype(np.uint32)

@@ -1,4 +1,4 @@
-"""What a process knows about the others that train with it."""
+"""Runtime of one process of a synchronous job: its place, and what it does together with the others."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from lockstep._engine.runtime import (
-    compare,
     compile_cache,
     failure,
+    fingerprint,
+    launcher_files,
     limits,
     preemption,
     progress,
-    progress_file,
     sigterm,
 )
 from lockstep._engine.runtime.control import Control
-from lockstep._engine.runtime.in_flight import InFlight, is_done
-from lockstep._engine.runtime.watchdog import Watchdog
+from lockstep._engine.runtime.heartbeat import HeartbeatMonitor
+from lockstep._engine.runtime.progress import InFlight, is_done
 from lockstep.errors import MismatchError, PeerError
 
 Value = TypeVar("Value")
 _STATUS = re.compile("(UNKNOWN|INTERNAL|UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION): ")
 
 
-class Agreement(Protocol):
-    """An all-gather of small JSON values between the tasks."""
+class ObjectChannel(Protocol):
+    """All-gathers of small JSON values between the tasks."""
 
-    def agree(self, topic: str, value: Any, seconds: float | None = None) -> list[Any]:
+    def all_gather_object(self, topic: str, value: Any, seconds: float | None = None) -> list[Any]:
         """Contributes `value` and returns everyone's, within `seconds`."""
         ...
 
     def close(self) -> None:
-        """Ends the wait of a thread in `agree`."""
+        """Ends the wait of a thread in `all_gather_object`."""
         ...
 
 
-class _Alone:
-    """The agreement of a single process with itself."""
+class _LocalChannel:
+    """Channel of a process that trains alone."""
 
-    def agree(self, topic: str, value: Any, seconds: float | None = None) -> list[Any]:
+    def all_gather_object(self, topic: str, value: Any, seconds: float | None = None) -> list[Any]:
         del topic, seconds
         return [value]
 
@@ -51,12 +51,12 @@ class _Alone:
 
 
 class Runtime:
-    """One process of a synchronous job: who it is, and how it agrees with the others.
+    """One process of a synchronous job.
 
     Attributes:
         tasks: Names such as "worker 1", the chief first; the position is the process' index.
         process: This process' index.
-        preemption: How all tasks end when one is asked to (SIGTERM).
+        preemption: Ends all tasks after the same step when one is asked to end (SIGTERM).
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class Runtime:
         tasks: tuple[str, ...] = ("this process",),
         process: int = 0,
         control: Control | None = None,
-        watchdog: Watchdog | None = None,
+        watchdog: HeartbeatMonitor | None = None,
         waits: limits.Limits | None = None,
     ) -> None:
-        compile_cache.enable(process)  # Whoever trains starts here, before anything is compiled.
+        compile_cache.enable(process)  # Here, because every training makes a Runtime before it compiles anything.
         failure.report_to_launcher()
         sigterm.prepare()
         self.tasks = tasks
@@ -79,59 +79,57 @@ class Runtime:
         self._calls = self.channel("calls")
         self._in_flight = InFlight()
         if control is not None:
-            failure.explain_with(self._first_cause)
+            failure.explain_with(self._root_cause)
             sigterm.restore_python_handler()
-            progress_file.mark("joined")
+            launcher_files.mark("joined")
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process is the one that writes and prints."""
+        """Returns whether this process is the one that writes and prints."""
         return self.process == 0
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other process takes part."""
+        """Returns whether no other process takes part."""
         return len(self.tasks) == 1
 
-    def agree(self, topic: str, value: Any, seconds: float | None = None) -> list[Any]:
-        """Exchanges `value` between all tasks' main threads; see `Channel.agree`."""
+    def all_gather_object(self, topic: str, value: Any, seconds: float | None = None) -> list[Any]:
+        """Gathers `value` of all tasks' main threads; see `Channel.all_gather_object`."""
         with self.preemption.progress.being(progress.AGREEING):
-            return self._calls.agree(topic, value, seconds)
+            return self._calls.all_gather_object(topic, value, seconds)
 
-    def demand_same(self, topic: str, value: Any, advice: str) -> None:
-        """Exchanges `value`, which must be equal on all tasks; see `demand_equal`."""
-        self.demand_equal(topic, self.agree(topic, value), advice)
+    def check_same(self, topic: str, value: Any, advice: str) -> None:
+        """Exchanges `value`, which must be equal on all tasks; see `check_equal`."""
+        self.check_equal(topic, self.all_gather_object(topic, value), advice)
 
-    def demand_equal(self, topic: str, values: list[Any], advice: str) -> None:
+    def check_equal(self, topic: str, values: list[Any], advice: str) -> None:
         """Raises `MismatchError`, on every task alike, unless what the tasks have contributed is equal."""
-        if found := compare.first_difference(values, self.tasks):
+        if found := fingerprint.first_difference(values, self.tasks):
             raise failure.mark_agreed(MismatchError(f"All tasks must have the same {topic}. {found}. {advice}"))
 
-    def channel(self, name: str) -> Agreement:
-        """Opens a separate sequence of agreements, for another thread."""
+    def channel(self, name: str) -> ObjectChannel:
+        """Opens a separate sequence of all-gathers, for another thread."""
         if self._control is None:
-            return _Alone()
+            return _LocalChannel()
         return self._control.channel(name, self._limits.peer)
 
     def stops_here(self, wants: bool) -> bool:
-        """Comes to a point at which training may stop, which all tasks pass alike; returns whether all stop there.
+        """Passes a point at which training may stop; returns whether all tasks stop there.
 
-        Any task's wish stops all: there, if all want it there, else within about a second, after the same step.
-
-        Args:
-            wants: Whether this task wants to stop.
+        All pass the same points. If any task `wants` to stop, all do: there, if all want it there, else within about a
+        second, after the same step.
         """
         if self._control is None:
             return wants
         return self._control.stopping.stops_here(self._control.runs[-1], wants, self._limits.peer)
 
-    def demand_current(self) -> None:
-        """Comes before anything that lasts is written: raises `PeerError` if the others have given this process up."""
+    def check_current(self) -> None:
+        """Raises `PeerError` if the others have given this process up; called before anything that lasts is written."""
         if self._watchdog is not None:
-            self._watchdog.demand_current()
+            self._watchdog.check_current()
 
     @contextlib.contextmanager
-    def depending_on_others(self, doing: str) -> Generator[None]:
+    def collective_region(self, doing: str) -> Generator[None]:
         """Guards a call that every task makes: an exception that ends it here ends it everywhere.
 
         Raises:
@@ -148,20 +146,17 @@ class Runtime:
             except BaseException as error:
                 if failure.is_agreed(error) or self._control.is_released(run):
                     raise
-                cause = self._first_cause(error)
+                cause = self._root_cause(error)
                 kind, message = type(cause).__name__, _message(cause, doing)
-                self._control.announce_failure(kind, message, run, failure.blame_of(cause))
+                self._control.announce_failure(kind, message, run, failure.attached_cause(cause))
                 if cause is error:
                     raise
                 raise cause from error
 
     def release(self, results: Any = None) -> None:
-        """Says that what is left of the innermost call of all tasks is this one's own affair: others may be further.
+        """Notes that the rest of the innermost collective region needs no other task, once `results` are computed.
 
-        What fails from here on fails here; and a task that has ended its program is missed no more.
-
-        Args:
-            results: Arrays that steps of all tasks compute, for which this waits.
+        An error from here on is this task's own; and a task that has ended its program is not missed any more.
         """
         if self._control is not None:
             import jax
@@ -170,20 +165,21 @@ class Runtime:
             self._control.release()
 
     def launch(self, doing: str, call: Callable[[], tuple[Value, Any]]) -> Value:
-        """Makes a call that every task makes, and that returns before its results are there.
+        """Dispatches an asynchronous computation that every task dispatches.
 
-        Until they are, this task depends on the others, also when it waits for them outside of any call.
+        Until its results are ready, this task depends on the others, also when it waits for them outside of any call.
 
         Args:
-            doing: Its name.
-            call: Returns what this returns, and one of the arrays that it has started to compute, or `None`.
+            doing: The name of the call.
+            call: Returns a pair: the value of this method, and one of the arrays that it computes, or `None`.
         """
         control, account = self._control, self.preemption.progress
         if control is None:
             with self.preemption.run():
                 return call()[0]
-        is_outermost = not control.is_running
-        with self.depending_on_others(doing):
+        # Inside another call that one says where the main thread is.
+        is_outermost = not control.runs
+        with self.collective_region(doing):
             with account.being(progress.DEVICES):
                 self._in_flight.settle()
             with account.being(progress.STEP):
@@ -193,15 +189,16 @@ class Runtime:
                 self._in_flight.add(result)
                 control.started(partial(is_done, result))
         if is_outermost:
-            account.at(progress.DEVICES)  # That is where the program comes to, if it comes to wait.
+            account.at(progress.DEVICES)  # Where the main thread will be if the program reads a result.
         return value
 
-    def _first_cause(self, error: BaseException) -> BaseException:
-        """A broken collective is the consequence of a peer's end; says whose."""
+    def _root_cause(self, error: BaseException) -> BaseException:
+        """Returns the error of the peer whose end has broken a collective, or `error` itself."""
         if not _is_broken_collective(error):
             return error
         assert self._control is not None and self._watchdog is not None
         try:
+            # Before, because most tasks that end say so; after, because one may have while it was waited for.
             self._control.check_peers()
             gone = self._watchdog.suspects()
             self._control.check_peers()
@@ -212,7 +209,7 @@ class Runtime:
         if gone:
             names = ", ".join(self.tasks[i] for i in gone)
             message = f"{names} has gone: its process ended without a word while the others needed it."
-            return failure.blamed(PeerError(message), self._control.record("", message, gone[0]))
+            return failure.attach_cause(PeerError(message), self._control.record("", message, gone[0]))
         return error
 
 
@@ -227,8 +224,9 @@ def _message(error: BaseException, doing: str) -> str:
 
 
 def _is_broken_collective(error: BaseException) -> bool:
-    """Gloo's errors come as ValueError; the status before the colon is what they have in common with the others."""
     import jax
+
+    # Gloo's errors come as ValueError; the status before the colon is what they have in common with the others.
 
     return isinstance(error, jax.errors.JaxRuntimeError) or (
         isinstance(error, (ValueError, RuntimeError)) and _STATUS.match(str(error)) is not None

@@ -1,7 +1,7 @@
-"""The common end of a training that a callback of some task wants to stop: all tasks stop after the same step.
+"""Early stopping: a training that a callback of any task stops, ends on all tasks after the same step.
 
 Every task counts the points at which training may stop, which all tasks pass alike. A task that wants to stop
-publishes the first point at which it can, and waits. The others hear of it within a second, whatever their main threads
+publishes the first point at which it can, and waits. The others receive it within a second, whatever their main threads
 are in, and publish theirs; the last of these points is the end. So tasks that all want to stop at one point stop there,
 as one device would; otherwise those that are behind go on to where the first one is.
 """
@@ -25,13 +25,13 @@ _POLL_SECONDS = 0.01
 
 @dataclass
 class _Training:
-    """The state of the agreement on where one run stops.
+    """Agreement on the point after which one run stops.
 
     Attributes:
-        passed: How many points this task has passed.
-        stops: How often all have stopped in it.
-        is_published: Whether this task has said where it can stop next.
-        end: The point after which all stop.
+        passed: The number of points that this task has passed.
+        stops: How often all tasks have stopped in this run.
+        is_published: Set once this task has published its next point.
+        end: The point after which all stop, once it is known.
     """
 
     passed: int = 0
@@ -41,11 +41,7 @@ class _Training:
 
 
 class Stopping:
-    """How one task takes part.
-
-    Args:
-        control: What it says to the others.
-    """
+    """One task's part in the agreement, by the messages of `control`."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
@@ -53,12 +49,7 @@ class Stopping:
         self._lock = threading.Lock()
 
     def stops_here(self, run: Run, wants: bool, seconds: float) -> bool:
-        """Comes to the next point of a run, on the main thread; returns whether all tasks stop there.
-
-        Args:
-            run: The training.
-            wants: Whether this task wants to stop.
-            seconds: How long to wait until the others have heard of it.
+        """Passes the next point of a run, on the main thread; returns whether all tasks stop there.
 
         Raises:
             MissingTaskError: If one does not answer in time.
@@ -79,8 +70,8 @@ class Stopping:
             training.passed += 1
             return False
 
-    def look(self) -> None:
-        """Hears whether others want to stop, and answers; another thread calls it again and again."""
+    def poll(self) -> None:
+        """Answers the others' requests to stop; called by another thread again and again."""
         runs = self._control.runs
         with self._lock:
             self._trainings = {run: self._trainings.get(run) or _Training() for run in runs}
@@ -93,6 +84,7 @@ class Stopping:
                 self._publish(run, training)
 
     def _publish(self, run: Run, training: _Training) -> None:
+        # By the main thread or the heartbeat's, whichever comes first.
         with self._lock:
             if training.is_published:
                 return

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import struct
 
-# How many bytes the sender has received, or passed on; how many bytes of data follow.
+# Of a frame: how many bytes its sender has received, or passed on; how many bytes of data follow.
 _HEADER = struct.Struct("!QI")
 _END = (1 << 32) - 1
-_LONGEST = 1 << 16
+_MAX_FRAME = 1 << 16
 
 
 class StreamError(Exception):
-    """The other side does not continue this stream; it is never shown to users."""
+    """Error of a peer that does not continue this stream; it is never shown to users."""
 
 
 class Stream:
@@ -24,7 +24,7 @@ class Stream:
 
     Attributes:
         passed_on: How many bytes of the other side the owner has passed on; it adds to this.
-        has_ended: Whether the other side has sent its last byte.
+        has_ended: Set when the other side has sent its last byte.
     """
 
     def __init__(self) -> None:
@@ -35,25 +35,25 @@ class Stream:
         # The position in the stream of the first byte that is kept, and of the first that is not framed.
         self._acknowledged = self._framed = 0
         self._ends = False
-        self._told = 0
+        self._acknowledged_to_peer = 0
         self._partial = bytearray()
         self._is_resumed = False
 
     @property
     def unacknowledged(self) -> int:
-        """How many bytes are kept for the other side."""
+        """The number of bytes that are kept until the other side acknowledges them."""
         return len(self._kept)
 
     @property
     def owes_acknowledgement(self) -> bool:
         """Returns whether much was passed on since the other side was last told how much."""
-        return self.passed_on - self._told >= _LONGEST
+        return self.passed_on - self._acknowledged_to_peer >= _MAX_FRAME
 
     def begin(self) -> bytes:
         """Starts on a new connection; returns what to send first."""
         self._partial.clear()
         self._is_resumed = False
-        self._told = self._received
+        self._acknowledged_to_peer = self._received
         return _HEADER.pack(self._received, 0)
 
     def add(self, data: bytes) -> None:
@@ -66,29 +66,29 @@ class Stream:
 
     def acknowledgement(self) -> bytes:
         """Returns a frame without data, which also shows that this side is alive."""
-        self._told = self.passed_on
+        self._acknowledged_to_peer = self.passed_on
         return _HEADER.pack(self.passed_on, 0)
 
     def frames(self) -> bytes:
-        """Returns what is to be sent on this connection by now; nothing before the other side has begun on it."""
+        """Returns the frames to send on this connection; none before the other side has said how far it got."""
         if not self._is_resumed:
             return b""
-        made = bytearray()
+        frames = bytearray()
         stop = self._acknowledged + len(self._kept)
         while self._framed < stop:
             at = self._framed - self._acknowledged
-            data = self._kept[at : at + _LONGEST]
-            made += _HEADER.pack(self.passed_on, len(data)) + data
+            data = self._kept[at : at + _MAX_FRAME]
+            frames += _HEADER.pack(self.passed_on, len(data)) + data
             self._framed += len(data)
         if self._ends:
-            made += _HEADER.pack(self.passed_on, _END)
+            frames += _HEADER.pack(self.passed_on, _END)
             self._ends = False
-        if made:
-            self._told = self.passed_on
-        return bytes(made)
+        if frames:
+            self._acknowledged_to_peer = self.passed_on
+        return bytes(frames)
 
     def take(self, data: bytes) -> bytes:
-        """Takes what has come on this connection; returns the bytes of the stream in it.
+        """Parses frames that have come on this connection; returns the bytes of the stream in them.
 
         Raises:
             StreamError: If the other side does not continue this stream.
@@ -101,7 +101,7 @@ class Stream:
             if length == _END:
                 self.has_ended = True
                 break
-            if length > _LONGEST:
+            if length > _MAX_FRAME:
                 raise StreamError(f"a frame of {length} bytes")
             if len(self._partial) < _HEADER.size + length:
                 break
@@ -111,7 +111,7 @@ class Stream:
         return bytes(taken)
 
     def _acknowledge(self, position: int) -> None:
-        """Forgets what the other side has passed on; on a new connection, goes back to what it has received."""
+        """Drops the bytes that the other side has passed on; on a new connection, rewinds to what it has received."""
         stop = self._acknowledged + len(self._kept)
         if position > stop or (position < self._acknowledged and not self._is_resumed):
             raise StreamError(f"position {position} of {self._acknowledged} to {stop}")

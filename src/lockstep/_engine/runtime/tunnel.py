@@ -1,4 +1,4 @@
-"""The way of other tasks to jax's coordination service: through the first task's gate, across cuts of the network."""
+"""Tunnel of other tasks to jax's coordination service, through the first task's listener, across network cuts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from lockstep._engine.runtime.relay import Carried, Relay
-from lockstep._engine.runtime.report import Reporter
+from lockstep._engine.runtime.proxy import ProxiedConnection, Proxy
+from lockstep._engine.runtime.rendezvous_client import RendezvousClient
 from lockstep.errors import JoinError, LockstepError
 
 _log = logging.getLogger("lockstep")
@@ -27,28 +27,19 @@ _REFUSED_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Outage:
-    """A lost connection to the first task.
+    """A lost connection to the first task."""
 
-    Attributes:
-        seconds: For how long nothing has come from there.
-        final: Why there will be no other connection, if that is known.
-    """
-
-    seconds: float
-    final: str = ""
+    seconds: float  # Since the last byte came.
+    final: str = ""  # Why no other connection will be made, if that is known.
 
 
-class Entrance:
-    """The first task's side: connects those that take part to jax's service.
-
-    Args:
-        service: The path at which the service listens.
-    """
+class TunnelServer:
+    """The first task's side: connects tasks that take part to jax's service, which listens at the path `service`."""
 
     def __init__(self, service: str) -> None:
         self._service = service
-        self._relay = Relay()
-        self._streams: dict[str, Carried] = {}
+        self._proxy = Proxy()
+        self._streams: dict[str, ProxiedConnection] = {}
 
     def admits(self, hello: Mapping[str, Any]) -> bool:
         """Returns whether the stream that a task names is a new one, or one that it resumes."""
@@ -67,58 +58,55 @@ class Entrance:
                 service.close()
                 link.close()
                 return
-            self._streams[name] = Carried(service)
-            self._relay.add(self._streams[name])
-        self._relay.carry(self._streams[name], link)
+            self._streams[name] = ProxiedConnection(service)
+            self._proxy.add(self._streams[name])
+        self._proxy.carry(self._streams[name], link)
 
 
 class Tunnel:
-    """Listens for this process' own jax, and carries its connections to the first task.
+    """Listens at `path` for this process' own jax, and carries its connections to the first task by `client`."""
 
-    Args:
-        path: Where.
-        reporter: Speaks with the first task.
-    """
-
-    def __init__(self, path: str, reporter: Reporter) -> None:
-        self._reporter = reporter
-        self._relay = Relay()
+    def __init__(self, path: str, client: RendezvousClient) -> None:
+        self._client = client
+        self._proxy = Proxy()
         # Streams that have been carried, and have no connection now.
-        self._lost: set[Carried] = set()
+        self._lost: set[ProxiedConnection] = set()
         self._final = ""
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(path)
         self._server.listen(16)
+        # A forked process must not accept connections that this one would carry.
         os.register_at_fork(after_in_child=self._server.close)
         threading.Thread(target=self._serve, name="lockstep-tunnel", daemon=True).start()
 
     def outage(self) -> Outage | None:
         """Returns what is known of a lost connection to the first task, or `None` if there is none."""
-        heard = [carried.heard_at for carried in list(self._lost)]
+        heard = [carried.received_at for carried in list(self._lost)]
         return Outage(time.monotonic() - min(heard), self._final) if heard else None
 
     def _serve(self) -> None:
         while True:
             own, _ = self._server.accept()
-            name, carried = secrets.token_hex(16), Carried(own)
-            carried.on_lost = partial(self._carry_on, carried, name)
-            self._relay.add(carried)
+            name, carried = secrets.token_hex(16), ProxiedConnection(own)
+            carried.on_lost = partial(self._resume, carried, name)
+            self._proxy.add(carried)
+            # A thread for each, so that jax's next connection does not wait while this one is tried again.
             self._start(carried, name, resumes=False)
 
-    def _carry_on(self, carried: Carried, name: str) -> None:
+    def _resume(self, carried: ProxiedConnection, name: str) -> None:
         _log.debug("the connection to the first task is lost")
         self._lost.add(carried)
         self._start(carried, name, resumes=True)
 
-    def _start(self, carried: Carried, name: str, resumes: bool) -> None:
+    def _start(self, carried: ProxiedConnection, name: str, resumes: bool) -> None:
         connect = partial(self._connect, carried, name, resumes)
         threading.Thread(target=connect, name="lockstep-connect", daemon=True).start()
 
-    def _connect(self, carried: Carried, name: str, resumes: bool) -> None:
+    def _connect(self, carried: ProxiedConnection, name: str, resumes: bool) -> None:
         refused_since: float | None = None
         while True:
             try:
-                link, first = self._reporter.reach_service(_ATTEMPT_SECONDS, name, resumes)
+                link, first = self._client.reach_service(_ATTEMPT_SECONDS, name, resumes)
             except ConnectionRefusedError:
                 refused_since = refused_since or time.monotonic()
                 if time.monotonic() - refused_since > _REFUSED_SECONDS:
@@ -126,11 +114,11 @@ class Tunnel:
             except (LockstepError, OSError) as error:
                 refused_since = None
                 if type(error) is JoinError:
-                    self._final = str(error)
+                    self._final = str(error)  # It answers, and refuses this task: trying again would not help.
             else:
                 self._final = ""
-                carried.heard_at = time.monotonic()
+                carried.received_at = time.monotonic()
                 self._lost.discard(carried)
-                self._relay.carry(carried, link, first)
+                self._proxy.carry(carried, link, first)
                 return
             time.sleep(_PAUSE_SECONDS)

@@ -1,6 +1,6 @@
 """Registry of what a platform adds to step programs. The engine runs without any of it, on XLA and its collectives.
 
-A backend rewrites traced programs, names options of XLA's compiler, adds up between processes in a way of its own, and
+A backend rewrites traced programs, names options of XLA's compiler, has an all-reduce of its own between processes, and
 divides steps so that their sums take that way. `lockstep._platforms` registers the backends that are installed.
 """
 
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from lockstep._types import Batch, State
+
 if TYPE_CHECKING:
     from lockstep._engine.runtime.runtime import Runtime
+    from lockstep._engine.step.compiler import TracedStep
     from lockstep._engine.step.protocol import Step
-    from lockstep._engine.step.recorded import Recorded
     from lockstep._engine.step.replicas import Device, Replicas
 
 
@@ -73,12 +75,12 @@ class Backend(Protocol):
         ...
 
     def partition(
-        self, recorded: Recorded, state: Any, batch: Any, replicas: Replicas, axes: Sequence[int | None] | None
+        self, step: TracedStep, state: State, batch: Batch, replicas: Replicas, axes: Sequence[int | None] | None
     ) -> Step | None:
         """Divides a step of the global batch, so that its sums take the backend's all-reduce.
 
         Args:
-            recorded: The step.
+            step: The step.
             state: Its first argument, or the shapes and types of that.
             batch: The same of its second argument.
             replicas: Where it runs.
@@ -105,14 +107,7 @@ def settings(platform: str) -> Mapping[str, object]:
 
 
 def connect(runtime: Runtime, devices: Sequence[Device], axis: str, peer_seconds: float | None = None) -> None:
-    """Connects the processes of a job, in the same place on each, if their platform's backend can.
-
-    Args:
-        runtime: This process among the others.
-        devices: All replicas' devices, in their order.
-        axis: Name of the mesh axis over which programs will add up.
-        peer_seconds: How long a process that is alive may be late for a sum. Default: `LOCKSTEP_PEER_TIMEOUT`'s value.
-    """
+    """Connects the processes of a job, in the same place on each, if their platform's backend can."""
     global _all_reduce
     backend = _backends.get(devices[0].platform)
     if backend is not None and (made := backend.connect(runtime, devices, axis, peer_seconds)) is not None:
@@ -144,40 +139,39 @@ def compiler_options(platform: str) -> dict[str, bool | str]:
 
 def partition(
     platform: str,
-    recorded: Recorded,
-    state: Any,
-    batch: Any,
+    step: TracedStep,
+    state: State,
+    batch: Batch,
     replicas: Replicas,
     axes: Sequence[int | None] | None,
 ) -> Step | None:
     """Returns a step divided over the replicas by their platform's backend; see `Backend.partition`."""
-    backend = _backends.get(platform)
-    return None if backend is None else backend.partition(recorded, state, batch, replicas, axes)
+    return _backends[platform].partition(step, state, batch, replicas, axes) if platform in _backends else None
 
 
-def rewritten(
-    platform: str, function: Callable[..., Any], static_argnums: int | Sequence[int] = ()
+def passes(platform: str) -> Sequence[Callable[[ClosedJaxpr], ClosedJaxpr]]:
+    """Returns the passes over the jaxprs of programs for a platform, in their order."""
+    return [_backends[platform].rewrite] if platform in _backends else []
+
+
+def apply_passes(
+    platform: str, function: Callable[..., Any], static_argnums: tuple[int, ...] = ()
 ) -> Callable[..., Any]:
-    """Returns a function for `jax.jit` whose program is rewritten by the platform's backend.
+    """Returns a function for `jax.jit` whose jaxpr goes through the passes of a platform.
 
-    Only what goes through here is rewritten: a `jax.jit` of somebody else compiles as it does without lockstep.
-
-    Args:
-        platform: Of the devices that it will run on.
-        function: What to compile.
-        static_argnums: Numbers of the arguments that are no arrays, as `jax.jit` takes them.
+    Only lockstep's own programs go through here: a `jax.jit` of somebody else compiles as it does without lockstep.
     """
 
     def program(*args: Any) -> Any:
-        backend = _backends.get(platform)
-        if backend is None:
+        if not passes(platform):
             return function(*args)
-        fixed = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
         # A function of its own: jax keeps what it has traced, and a step may be traced anew because it knows more.
-        trace = jax.make_jaxpr(lambda *given: function(*given), static_argnums=tuple(fixed), return_shape=True)
+        trace = jax.make_jaxpr(lambda *given: function(*given), static_argnums=static_argnums, return_shape=True)
         jaxpr, shapes = trace(*args)
-        leaves = jax.tree.leaves([a for i, a in enumerate(args) if i not in fixed])
-        return jax.tree.unflatten(jax.tree.structure(shapes), jaxpr_as_fun(backend.rewrite(jaxpr))(*leaves))
+        for apply in passes(platform):
+            jaxpr = apply(jaxpr)
+        leaves = jax.tree.leaves([a for i, a in enumerate(args) if i not in static_argnums])
+        return jax.tree.unflatten(jax.tree.structure(shapes), jaxpr_as_fun(jaxpr)(*leaves))
 
     program.__name__ = getattr(function, "__name__", "program")
     return program

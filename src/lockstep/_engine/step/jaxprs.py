@@ -1,72 +1,109 @@
-"""Walks jaxprs: equations, the jaxprs inside of them, and the mesh axes that they communicate over."""
+"""Jaxprs: walking, evaluating and rebuilding them; the names of jax's primitives that walkers look for.
+
+All walkers of lockstep use these functions, so that a new release of jax changes one file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
+import jax.core
 import jax.extend.core as jex
 
-# What does more with a jaxpr than to call it once.
-_WITH_A_PLAN = frozenset(("scan", "while", "cond", "shard_map", "custom_partitioning", "pallas_call", "run_state"))
+from lockstep._types import Jaxpr
 
+Equation = Any
+Atom = Any
+"""A variable of a jaxpr, or a literal: what an equation takes."""
 
-def subjaxprs(eqn: Any) -> Iterator[Any]:
-    """Yields the jaxprs that an equation has as parameters."""
-    for value in eqn.params.values():
-        for item in value if isinstance(value, (tuple, list)) else (value,):
-            if is_jaxpr(item):
-                yield opened(item)
+LOOPS = frozenset(("scan", "while"))
+# These do more with a jaxpr than to call it once, so that nothing may be concluded from its inputs alone.
+NOT_PLAIN_CALLS = LOOPS | {"cond", "shard_map", "custom_partitioning", "pallas_call", "run_state"}
+# With every member of a mesh axis taking part, the results are equal on all of them.
+EQUALIZING = frozenset(
+    ("psum", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_invariant", "all_gather_reduced")
+)
+# The same question gets another answer on each replica, or each time.
+REPLICA_DEPENDENT = frozenset(("axis_index", "io_callback", "rng_uniform"))
+# They change arrays in place, which the flow of data between equations does not show.
+MUTATING = frozenset(("swap", "addupdate", "masked_swap", "run_state"))
+# Names in walkers' tables, here and elsewhere, of primitives that some supported release of jax lacks.
+OF_OTHER_RELEASES = frozenset(
+    (
+        *(
+            "checkpoint",
+            "core_call",
+            "custom_vjp_call_jaxpr",
+            "infeed",
+            "log2",
+            "mesh_cast",
+            "one_minus_square",
+            "outfeed",
+        ),
+        *("pjit", "polynomial", "psum2", "relayout", "remat", "xla_call_module", "xla_pmap"),
+    )
+)
+# Parameters that hold the jaxpr of a plain call; which one depends on the primitive and the release.
+_CALL_PARAMETERS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
 def is_jaxpr(value: Any) -> bool:
-    """Returns whether this is a jaxpr, closed or not; newer releases of jax have one kind only."""
+    """Returns whether this is a jaxpr, closed or not."""
     return isinstance(value, (jex.ClosedJaxpr, jex.Jaxpr))
 
 
-def opened(jaxpr: Any) -> Any:
+def open_jaxpr(jaxpr: Jaxpr) -> Any:
     """Returns the jaxpr without its constants."""
+    # From jax 0.11 on there is one kind only, which has no `jaxpr`.
     return getattr(jaxpr, "jaxpr", jaxpr)
 
 
-def equations(jaxpr: Any) -> Iterator[Any]:
+def constants_of(jaxpr: Jaxpr) -> Sequence[Any]:
+    """Returns the constants of a closed jaxpr; an open one has none."""
+    return getattr(jaxpr, "consts", ())
+
+
+def subjaxprs(eqn: Equation) -> Iterator[Jaxpr]:
+    """Yields the jaxprs, closed or not, that an equation has as parameters."""
+    for value in eqn.params.values():
+        yield from filter(is_jaxpr, value if isinstance(value, (tuple, list)) else (value,))
+
+
+def equations(jaxpr: Jaxpr) -> Iterator[Equation]:
     """Yields all equations, also those inside of others."""
-    for eqn in jaxpr.eqns:
+    for eqn in open_jaxpr(jaxpr).eqns:
         yield eqn
         for sub in subjaxprs(eqn):
             yield from equations(sub)
 
 
-def axes_of(eqn: Any) -> tuple[Any, ...]:
+def axes_of(eqn: Equation) -> tuple[Any, ...]:
     """Returns the mesh axes that an equation communicates over, or asks for."""
     named = eqn.params.get("axes", eqn.params.get("axis_name", ()))
     return tuple(named) if isinstance(named, (tuple, list)) else (named,)
 
 
-def is_over(eqn: Any, axis: str) -> bool:
+def is_over(eqn: Equation, axis: str) -> bool:
     """Returns whether an equation communicates over `axis`, or asks for the place along it."""
     return axis in axes_of(eqn)
 
 
-def mentions(jaxpr: Any, axis: str) -> bool:
+def mentions(jaxpr: Jaxpr, axis: str) -> bool:
     """Returns whether anything in a jaxpr is about `axis`."""
     return any(is_over(eqn, axis) for eqn in equations(jaxpr))
 
 
-def called(eqn: Any) -> Any:
+def called_jaxpr(eqn: Equation) -> Jaxpr | None:
     """Returns the jaxpr that an equation does nothing but call; `None` for all other equations."""
-    if eqn.primitive.name in _WITH_A_PLAN:
+    if eqn.primitive.name in NOT_PLAIN_CALLS:
         return None
-    found = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr", eqn.params.get("fun_jaxpr")))
-    if not is_jaxpr(found) or len(opened(found).invars) != len(eqn.invars):
+    jaxpr = next((eqn.params[name] for name in _CALL_PARAMETERS if name in eqn.params), None)
+    # The numbers of inputs and outputs tell a call from what computes with a function in another way.
+    if not is_jaxpr(jaxpr) or len(open_jaxpr(jaxpr).invars) != len(eqn.invars):
         return None
-    return found if len(opened(found).outvars) == len(eqn.outvars) else None
-
-
-def bind(primitive: Any, values: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-    """Applies a primitive, given the parameters of an equation; returns all its results."""
-    found = primitive.bind(*values, **primitive.get_bind_params(params))
-    return list(found) if primitive.multiple_results else [found]
+    return jaxpr if len(open_jaxpr(jaxpr).outvars) == len(eqn.outvars) else None
 
 
 def scan_counts(params: Mapping[str, Any], inputs: int) -> tuple[int, int]:
@@ -82,3 +119,80 @@ def scan_counts(params: Mapping[str, Any], inputs: int) -> tuple[int, int]:
         return len(list(fixed)), len(list(carried))
     except (KeyError, AttributeError, TypeError, ValueError):
         raise LookupError("this release of jax describes scan in a way that is not known here") from None
+
+
+def variables(atoms: Iterable[Atom]) -> Iterator[Any]:
+    """Yields those that are no literals."""
+    return (atom for atom in atoms if not isinstance(atom, jex.Literal))
+
+
+def read(values: Mapping[Any, Any], atom: Atom) -> Any:
+    """Returns the value of an atom."""
+    return atom.val if isinstance(atom, jex.Literal) else values[atom]
+
+
+def bind(primitive: Any, values: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    """Applies a primitive, given the parameters of an equation; returns all its results."""
+    results = primitive.bind(*values, **primitive.get_bind_params(params))
+    return list(results) if primitive.multiple_results else [results]
+
+
+def evaluate_equation(eqn: Equation, values: Sequence[Any]) -> list[Any]:
+    """Applies an equation's primitive under the settings of jax that it was traced with."""
+    with eqn.ctx.manager:
+        return bind(eqn.primitive, values, eqn.params)
+
+
+def evaluate_stepwise(jaxpr: Jaxpr, arguments: Sequence[Any]) -> Generator[tuple[Any, list[Any]], list[Any], list[Any]]:
+    """Evaluates a jaxpr whose equations the caller computes.
+
+    Yields each equation with its inputs, is sent its results, and returns the results of the jaxpr.
+    """
+    body = open_jaxpr(jaxpr)
+    values: dict[Any, Any] = dict(zip(body.constvars, constants_of(jaxpr), strict=True))
+    values.update(zip(body.invars, arguments, strict=True))
+    for eqn in body.eqns:
+        results = yield eqn, [read(values, atom) for atom in eqn.invars]
+        values.update(zip(eqn.outvars, results, strict=True))
+    return [read(values, atom) for atom in body.outvars]
+
+
+def replace_subjaxprs(eqn: Equation, replace: Callable[[Jaxpr], Jaxpr]) -> Equation:
+    """Returns an equation with other jaxprs in its parameters; the same object if none changes."""
+
+    def replace_in(value: Any) -> Any:
+        if is_jaxpr(value):
+            return replace(value)
+        if not isinstance(value, (tuple, list)):
+            return value
+        items = [replace_in(item) for item in value]
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else type(value)(items)
+
+    params = {name: replace_in(value) for name, value in eqn.params.items()}
+    return eqn if all(params[name] is value for name, value in eqn.params.items()) else eqn.replace(params=params)
+
+
+def replace_equations(jaxpr: Jaxpr, replace: Callable[[Equation], Equation]) -> Jaxpr:
+    """Returns a jaxpr, closed or not, with other equations; the same object if none changes."""
+    body = open_jaxpr(jaxpr)
+    changed = [replace(eqn) for eqn in body.eqns]
+    if all(new is old for new, old in zip(changed, body.eqns, strict=True)):
+        return jaxpr
+    made = body.replace(eqns=changed)
+    return made if body is jaxpr else jaxpr.replace(jaxpr=made)
+
+
+def is_traced(value: Any) -> bool:
+    """Returns whether `value` is known only when what is being traced runs."""
+    return isinstance(value, jax.core.Tracer)
+
+
+def current_trace() -> Any:
+    """Returns what is equal for all that is traced into the same jaxpr; `None` where jax does not tell."""
+    state: Callable[[], Any] | None = getattr(jex, "get_opaque_trace_state", None)
+    return state() if state else None
+
+
+def name_of(function: Any) -> str:
+    """Returns what a message calls a function."""
+    return str(getattr(function, "__qualname__", type(function).__name__)).replace("<locals>.", "")

@@ -34,20 +34,20 @@ _ROUNDING = 1e-6
 
 
 def gains(value: jax.Array, rank: int) -> bool:
-    """Whether factors of `rank` columns take at most half of the bytes of a value."""
+    """Returns whether factors of `rank` columns take at most half of the bytes of a value."""
     if not jnp.issubdtype(value.dtype, jnp.floating) or value.ndim < 2 or not value.size:
         return False
-    factors = rank * sum(_sides(value.shape)) * computed_in(value).itemsize
+    factors = rank * sum(_sides(value.shape)) * factor_dtype(value).itemsize
     return _GAIN * factors <= value.size * value.dtype.itemsize
 
 
-def computed_in(value: jax.Array) -> jnp.dtype:
-    """The type of the factors, and of what is kept: at least float32."""
+def factor_dtype(value: jax.Array) -> jnp.dtype:
+    """Returns the type of the factors and residuals: at least float32."""
     return jnp.promote_types(value.dtype, jnp.float32)
 
 
 def factor_shape(value: jax.Array, rank: int) -> tuple[int, int]:
-    """The shape of the factor that the next step starts from."""
+    """Returns the shape of the factor that the next step starts from."""
     return _sides(value.shape)[1], rank
 
 
@@ -57,7 +57,7 @@ def _sides(shape: Sequence[int]) -> tuple[int, int]:
     return min(cuts, key=sum)
 
 
-def summed(
+def sum_factored(
     reduction: Reduction,
     values: Sequence[jax.Array],
     residuals: Sequence[jax.Array],
@@ -65,19 +65,10 @@ def summed(
     axis: str,
     replicas: int,
 ) -> tuple[list[jax.Array], list[jax.Array], list[jax.Array]]:
-    """Returns about the sum of each value over `axis`, the same bits on all replicas; new residuals; new factors.
-
-    Args:
-        reduction: How the factors are added up.
-        values: Floats for which `gains` is true.
-        residuals: What this replica has kept of each: its shape, and the type that it is computed in.
-        factors: From the last step; the same on all replicas. Columns of zeros are drawn.
-        axis: The mesh axis; to be called inside `shard_map` over it.
-        replicas: How many members it has.
-    """
+    """Returns about the sum of each value over `axis`, the same bits on all replicas; new residuals; new factors."""
     wanted = [value.astype(kept.dtype) + kept for value, kept in zip(values, residuals, strict=True)]
     matrices = [value.reshape(_sides(value.shape)) for value in wanted]
-    starts = _together(_starts, factors)
+    starts = _apply_stacked(_start_columns, factors)
     lefts = reduction.sum([m @ start for m, start in zip(matrices, starts, strict=True)], axis, replicas)
     lefts = orthonormal(lefts)
     rights = reduction.sum([m.T @ left for m, left in zip(matrices, lefts, strict=True)], axis, replicas)
@@ -97,10 +88,10 @@ def orthonormal(matrices: Sequence[jax.Array]) -> list[jax.Array]:
 
     Those that the ones before them say already become zeros. All matrices must have as many columns.
     """
-    return _together(_orthonormal, matrices)
+    return _apply_stacked(_orthonormal, matrices)
 
 
-def _together(function: Callable[[jax.Array], jax.Array], matrices: Sequence[jax.Array]) -> list[jax.Array]:
+def _apply_stacked(function: Callable[[jax.Array], jax.Array], matrices: Sequence[jax.Array]) -> list[jax.Array]:
     """Applies a function of stacked matrices.
 
     Those of about the same number of rows are filled up with zeros and computed together: a model may have a hundred,
@@ -108,7 +99,7 @@ def _together(function: Callable[[jax.Array], jax.Array], matrices: Sequence[jax
     """
     groups: dict[tuple[int, jnp.dtype], list[int]] = {}
     for i, matrix in enumerate(matrices):
-        groups.setdefault((_roughly(len(matrix)), matrix.dtype), []).append(i)
+        groups.setdefault((_round_up(len(matrix)), matrix.dtype), []).append(i)
     found: dict[int, jax.Array] = {}
     for (rows, _), places in groups.items():
         filled = [jnp.pad(matrices[i], ((0, rows - len(matrices[i])), (0, 0))) for i in places]
@@ -117,18 +108,18 @@ def _together(function: Callable[[jax.Array], jax.Array], matrices: Sequence[jax
     return [found[i] for i in range(len(matrices))]
 
 
-def _roughly(rows: int) -> int:
-    """The next power of four."""
+def _round_up(rows: int) -> int:
+    """Returns the next power of four."""
     return 4 ** math.ceil(math.log(max(rows, 4), 4) - 1e-9)
 
 
-def _starts(factors: jax.Array) -> jax.Array:
-    """The columns of factors with length 1. Those that were never there, or say nothing any more, are drawn."""
+def _start_columns(factors: jax.Array) -> jax.Array:
+    """Returns the columns of factors with length 1; columns of zeros are drawn."""
     is_there = jnp.abs(factors).max(axis=-2, keepdims=True) > 0
-    return _unit(jnp.where(is_there, factors, _drawn(factors)))
+    return _unit(jnp.where(is_there, factors, _draw(factors)))
 
 
-def _drawn(like: jax.Array) -> jax.Array:
+def _draw(like: jax.Array) -> jax.Array:
     """Numbers from -1 to 1 without order, which compile quickly: bits of the place, mixed."""
     row, column = (lax.broadcasted_iota(jnp.uint32, like.shape, axis) for axis in (1, 2))
     mixed = (row + 1) * jnp.uint32(0x9E3779B1) + (column + 1) * jnp.uint32(0x85EBCA77)
@@ -146,17 +137,18 @@ def _orthonormal(columns: jax.Array) -> jax.Array:
     columns = _unit(columns)
 
     def one(number: jax.Array, basis: jax.Array) -> jax.Array:
-        rest = _beside(basis, lax.dynamic_slice_in_dim(columns, number, 1, axis=2))
+        rest = _reject(basis, lax.dynamic_slice_in_dim(columns, number, 1, axis=2))
         left = _length(rest)
-        found = _beside(basis, rest / left)
+        found = _reject(basis, rest / left)
         found = jnp.where(left <= _ROUNDING, 0, found / _length(found))
         return lax.dynamic_update_slice_in_dim(basis, found, number, axis=2)
 
     return lax.fori_loop(0, columns.shape[2], one, jnp.zeros_like(columns))
 
 
-def _beside(basis: jax.Array, column: jax.Array) -> jax.Array:
-    """What an orthonormal basis does not say of a column. In plain sums: products of matrices may round more."""
+def _reject(basis: jax.Array, column: jax.Array) -> jax.Array:
+    """Returns the part of a column that is orthogonal to an orthonormal basis."""
+    # In plain sums: products of matrices may round more.
     along = jnp.sum(basis * column, axis=-2, keepdims=True)
     return column - jnp.sum(basis * along, axis=-1, keepdims=True)
 

@@ -1,4 +1,4 @@
-"""What the loop and the feed need of a step program, however it runs its steps."""
+"""The step program as the loop and the feed see it, however it runs its steps."""
 
 from __future__ import annotations
 
@@ -9,35 +9,44 @@ import jax
 import numpy as np
 
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.step import chunks
-from lockstep._engine.step.outputs import Outputs
-from lockstep._engine.step.placement import Placed
-from lockstep._engine.step.slots import Slots
+from lockstep._engine.step.batches import DeviceBatch
+from lockstep._engine.step.steps_per_execution import Outputs, StepsPerExecutionTuner
+from lockstep._engine.step.zero1 import OptimizerSharding
+from lockstep._types import PyTree, State
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
+"""A pure function `(state, batch) -> (outputs, state)`."""
 Update = Callable[[Any, Any], Any]
-# Which outputs a dispatch of several steps hands out: the last step's, or all.
-Kept = Literal["last", "all"]
+"""A pure function `(state, gradients) -> state`."""
+OutputMode = Literal["last", "all"]
+"""Which outputs a dispatch of several steps hands out: the last step's, or all."""
 
 
 class Program(Protocol):
-    """What the loop and the feed need of a step program."""
+    """A step program.
 
-    pace: chunks.Pace
+    Attributes:
+        tuner: How many steps a dispatch may run.
+        runtime: This process among the others.
+        optimizer_sharding: Where the state of an optimizer lies, if replicas divide it.
+    """
+
+    tuner: StepsPerExecutionTuner
     runtime: Runtime
-    # Where the state of an optimizer lies, if replicas divide it.
-    slots: Slots | None
 
     @property
-    def room(self) -> int:
+    def optimizer_sharding(self) -> OptimizerSharding | None: ...
+
+    @property
+    def max_steps(self) -> int:
         """How many steps the next dispatch may run: at least 1, the same on all tasks."""
         ...
 
-    def __call__(self, state: Any, batch: Placed) -> tuple[Any, Any]:
+    def __call__(self, state: State, batch: DeviceBatch) -> tuple[PyTree, State]:
         """Runs one step; `state` is donated."""
         ...
 
-    def run(self, state: Any, placed: Placed) -> tuple[Outputs, Any]:
+    def run(self, state: State, placed: DeviceBatch) -> tuple[Outputs, State]:
         """Runs as many steps as `placed` has; `state` is donated."""
         ...
 
@@ -45,11 +54,11 @@ class Program(Protocol):
         """Makes of a batch on the host what is to be placed."""
         ...
 
-    def decide(self, state: Any, batch: Any) -> None:
+    def decide(self, state: State, batch: Any) -> None:
         """Decides whether several steps go into one dispatch; all tasks do it together.
 
         Args:
-            state: What the steps change.
+            state: The state that steps change.
             batch: A first batch, prepared; or `None` if this task has none.
         """
         ...
@@ -66,15 +75,15 @@ class Program(Protocol):
         """Takes over what an interrupted run has decided; returns whether nothing is left to decide."""
         ...
 
-    def places(self, batch: Any) -> int:
+    def chunk_capacity(self, batch: Any) -> int:
         """Returns how many batches like a prepared one may be placed together; 0 if each goes alone."""
         ...
 
-    def place(self, batches: Sequence[Any]) -> Placed:
+    def place(self, batches: Sequence[Any]) -> DeviceBatch:
         """Puts prepared batches that go together where the program wants them."""
         ...
 
-    def place_batch(self, batch: Any) -> Placed:
+    def place_batch(self, batch: Any) -> DeviceBatch:
         """Prepares a global batch, and puts it where the program wants it."""
         ...
 
@@ -86,11 +95,11 @@ class Program(Protocol):
         """Makes the chief's content of the state everyone's."""
         ...
 
-    def local(self, value: Any) -> Any:
-        """Returns an output or a part of the state as an array of this process."""
+    def local(self, value: PyTree) -> PyTree:
+        """Returns an output or a part of the state as arrays of this process."""
         ...
 
-    def settle(self, state: Any, ends: bool) -> Any:
+    def synchronize(self, state: State, ends: bool) -> State:
         """Has the state hold what steps came to that is still each replica's own; `state` is donated.
 
         All tasks call it together: where training ends, for all, and where an epoch ends, for metrics. It changes
@@ -98,7 +107,7 @@ class Program(Protocol):
         """
         ...
 
-    def residuals(self) -> dict[str, np.ndarray]:
+    def extra_state(self) -> dict[str, np.ndarray]:
         """Returns what the program keeps from step to step besides the state, for a checkpoint.
 
         All tasks call it together, between dispatches. An array has a first axis of replicas, of which only the sum
@@ -107,6 +116,6 @@ class Program(Protocol):
         """
         ...
 
-    def restore_residuals(self, values: Mapping[str, Any]) -> None:
-        """Takes over what `residuals` has returned; all tasks call it together, and the chief's values count."""
+    def restore_extra_state(self, values: Mapping[str, Any]) -> None:
+        """Takes over what `extra_state` has returned; all tasks call it together, and the chief's values count."""
         ...

@@ -39,10 +39,10 @@ class Reduction:
         pack_bytes: Start a new pack after this many bytes; 0 for no limit. With either, each pack is one collective,
             and begins when the one before it has ended. With neither, values go one by one, as far as XLA does not
             put them together, or, through shared memory, in packs of a few megabytes.
-        wire: The type in which gradients travel, or `None` for their own. See `lockstep._engine.step.wire`; `sum` does
-            not look at it, because other values must not be rounded.
-        rank: Of how many columns the factors are as which large gradients travel; 0: they travel whole. See
-            `lockstep._engine.step.powersgd`; `sum` does not look at it, either.
+        wire: The type in which gradients travel, or `None` for their own: see `bf16_compression`. `sum` does not look
+            at it, because other values must not be rounded.
+        rank: How many columns the factors have as which large gradients travel; 0: they travel whole. See `powersgd`;
+            `sum` does not look at it, either.
         whole_steps: For how many steps they travel whole at first.
     """
 
@@ -55,7 +55,7 @@ class Reduction:
 
     @property
     def compresses(self) -> bool:
-        """Whether gradients travel in fewer bytes than they have, so that something is kept for the next step."""
+        """Returns whether gradients travel in fewer bytes than they have, so that residuals are kept."""
         return self.wire is not None or self.rank > 0
 
     def sum(self, values: Sequence[jax.Array], axis: str, replicas: int) -> list[jax.Array]:
@@ -102,10 +102,9 @@ class Reduction:
 
 
 def _after(last: list[jax.Array], values: list[jax.Array]) -> list[jax.Array]:
-    """Makes values depend on sums: XLA would make one collective of packs that do not depend on each other.
-
-    It looks through barriers. It does not know that no number has more bits than it has.
-    """
+    """Makes values depend on sums: XLA would make one collective of packs that do not depend on each other."""
+    # XLA removes optimization barriers before its combiner runs, but does not fold this comparison of a population
+    # count, which is never true.
     number = next((v for v in last if v.size and jnp.issubdtype(v.dtype, jnp.floating)), None)
     if number is None:
         return values
@@ -140,6 +139,7 @@ def cut(flat: jax.Array, pack: Sequence[jax.Array]) -> list[jax.Array]:
 
 
 def _one_device(value: jax.Array, axis: str, replicas: int) -> jax.Array:
+    # In one order everywhere, so that all have the same bits.
     everyone = lax.all_gather(value, axis)
     return reduce(jnp.add, [everyone[i] for i in range(replicas)])
 
@@ -150,6 +150,7 @@ def _ring(value: jax.Array, axis: str, replicas: int) -> jax.Array:
     chunks = flat.reshape(replicas, chunk)
     me = lax.axis_index(axis)
     onwards = [(i, (i + 1) % replicas) for i in range(replicas)]
+    # A reduce-scatter, then an all-gather: twice the bytes of a value in all, whatever the number of replicas.
     # After `replicas - 1` hops the chunk that arrives here has visited everyone: chunk number me + 1.
     travelling = chunks[me]
     for hop in range(1, replicas):
@@ -188,7 +189,7 @@ def _sum_in_groups(value: jax.Array, axis: str, groups: list[list[int]]) -> jax.
 
 
 def _group_size(replicas: int) -> int:
-    """The divisor of `replicas` nearest to its square root: groups and their number about equal."""
+    """Returns the divisor of `replicas` nearest to its square root: groups and their number about equal."""
     return max(d for d in range(1, math.isqrt(replicas) + 1) if replicas % d == 0)
 
 

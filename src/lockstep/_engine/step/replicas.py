@@ -22,11 +22,11 @@ BatchStatistics = Literal["global", "replica"]
 
 
 @dataclass(frozen=True)
-class Rounds:
-    """How long replicas train by themselves, and what an outer optimizer then makes of their changes.
+class LocalSGDOptions:
+    """How long replicas train by themselves, and the outer optimizer that then takes their changes.
 
     Attributes:
-        every: Steps of a round.
+        every: Steps between two outer steps.
         learning_rate: The outer optimizer's.
         momentum: The outer optimizer's; 0 for none.
         nesterov: Whether it is Nesterov's.
@@ -39,7 +39,7 @@ class Rounds:
 
     @property
     def averages(self) -> bool:
-        """Whether a round ends with the mean of what the replicas have come to, and nothing else."""
+        """Returns whether an outer step is the mean of what the replicas have come to, and nothing else."""
         return self.learning_rate == 1 and self.momentum == 0
 
 
@@ -52,16 +52,16 @@ class Replicas:
         devices: All devices, in replica order.
         batch_statistics: Over which examples batch normalisation takes its moments while training.
         reduction: How gradients are combined, or `None` to leave it to XLA's partitioner.
-        rounds: If replicas train by themselves in between, how; `None` if each step is one of all.
-        divides_slots: Whether they divide the state of an optimizer among them.
+        local_sgd: How replicas train by themselves in between; `None` if each step is one of all.
+        shards_optimizer_state: Whether they divide the state of an optimizer among them.
     """
 
     runtime: Runtime
     devices: Sequence[Device]
     batch_statistics: BatchStatistics = "global"
     reduction: Reduction | None = None
-    rounds: Rounds | None = None
-    divides_slots: bool = False
+    local_sgd: LocalSGDOptions | None = None
+    shards_optimizer_state: bool = False
 
     @property
     def count(self) -> int:
@@ -70,7 +70,7 @@ class Replicas:
 
     @property
     def explicit(self) -> bool:
-        """Whether training steps run in the replica view: written for one replica, reduced explicitly."""
+        """Returns whether training steps run in the replica view: written for one replica, reduced explicitly."""
         return self.count > 1 and (self.batch_statistics == "replica" or self.reduction is not None)
 
     @cached_property

@@ -12,11 +12,11 @@ from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from lockstep._types import ArrayLike, Optimizer, Variable
-from lockstep.checkpoint import CheckpointStore, load
+from lockstep.checkpoint import CheckpointStore, get_checkpoint_state, latest_checkpoint, load
 from lockstep.checkpoint.internal import file_of, write
 from lockstep.compat.tensorflow._ops.variable import Module
 from lockstep.compat.tensorflow._types import Argument, PathLike, SizeLike, Trackable
-from lockstep.compat.tensorflow.keras._saves.checkpoints import Restored
+from lockstep.compat.tensorflow.keras._saves import Restored
 from lockstep.errors import ArgumentError, CheckpointError, StartupOrderError
 
 _COUNTER = "save_counter"
@@ -44,7 +44,7 @@ class Checkpoint:
         if root is not None:
             kwargs["root"] = root
         for name, value in kwargs.items():
-            if not _holds_state(value):
+            if any(_variables(part) is None and not hasattr(part, "set_state") for _, part in _parts("", value)):
                 raise ArgumentError(
                     "A Checkpoint holds models, layers, optimizers, metrics, variables, iterators of datasets, and "
                     f"lists and dicts of them. Received: {name}={value!r:.80}. Put numbers into a tf.Variable."
@@ -161,16 +161,12 @@ class CheckpointManager:
     @property
     def checkpoints(self) -> list[str]:
         """The names of those that are kept, the oldest first."""
-        from lockstep.checkpoint import get_checkpoint_state
-
         state = get_checkpoint_state(self.directory)
         return [] if state is None else list(state.all_model_checkpoint_paths)
 
     @property
     def latest_checkpoint(self) -> str | None:
         """The name of the newest."""
-        from lockstep.checkpoint import latest_checkpoint
-
         return latest_checkpoint(self.directory)
 
     def save(
@@ -188,7 +184,8 @@ class CheckpointManager:
         """
         _check_options(options)
         step = None if self._counter is None else int(self._counter)
-        if step is not None and check_interval and not self._is_due(step):
+        interval = self.checkpoint_interval or 0
+        if step is not None and check_interval and self._last is not None and step < self._last + interval:
             return None
         self._last = step
         counter = self.checkpoint.save_counter
@@ -198,9 +195,6 @@ class CheckpointManager:
         # TensorFlow's save returns when the files are there.
         self._store.wait()
         return name
-
-    def _is_due(self, step: int) -> bool:
-        return self._last is None or step >= self._last + (self.checkpoint_interval or 0)
 
     def restore_or_initialize(self) -> str | None:
         """Restores the newest checkpoint and returns its name; without one it calls `init_fn`."""
@@ -228,10 +222,6 @@ def _parts(name: str, value: Trackable) -> Iterator[tuple[str, Any]]:
         yield from _parts(f"{name}/{key}", part)
 
 
-def _holds_state(value: Trackable) -> bool:
-    return all(_variables(part) is not None or hasattr(part, "set_state") for _, part in _parts("", value))
-
-
 def _variables(value: Trackable) -> list[Any] | None:
     """Returns the variables of an object; `None` if it is of no kind that has variables."""
     if isinstance(value, keras.Variable):
@@ -247,7 +237,11 @@ def _restore(name: str, value: Trackable, arrays: Mapping[str, Any], extra: Mapp
     if variables is None and name in extra:
         value.set_state(extra[name])
     elif variables is None or not saved:
-        raise _missing_error(name, arrays, extra)
+        names = sorted({key.split("/")[0] for key in (*arrays, *extra)})
+        raise CheckpointError(
+            f"A checkpoint holds what it was saved with. Received: a request for {name!r}; it has {', '.join(names)}. "
+            "Leave the object out, or restore it from another checkpoint."
+        )
     elif isinstance(value, BaseOptimizer) and not value.built and len(saved) > len(variables):
         _when_built(value, name, saved)
     else:
@@ -301,14 +295,6 @@ def _when_built(optimizer: Optimizer, name: str, saved: Mapping[str, Any]) -> No
         _assign(name, optimizer, list(optimizer.variables), saved)
 
     optimizer.build = build_and_restore
-
-
-def _missing_error(name: str, arrays: Mapping[str, Any], extra: Mapping[str, Any]) -> CheckpointError:
-    names = sorted({key.split("/")[0] for key in (*arrays, *extra)})
-    return CheckpointError(
-        f"A checkpoint holds what it was saved with. Received: a request for {name!r}; it has {', '.join(names)}. "
-        "Leave the object out, or restore it from another checkpoint."
-    )
 
 
 def _check_options(options: object) -> None:

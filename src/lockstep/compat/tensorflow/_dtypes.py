@@ -11,28 +11,8 @@ import numpy as np
 from lockstep.compat.tensorflow._types import DTypeLike
 from lockstep.errors import ArgumentError
 
-__all__ = [
-    "DType",
-    "as_dtype",
-    "bfloat16",
-    "bool",
-    "complex128",
-    "complex64",
-    "double",
-    "float16",
-    "float32",
-    "float64",
-    "half",
-    "int16",
-    "int32",
-    "int64",
-    "int8",
-    "string",
-    "uint16",
-    "uint32",
-    "uint64",
-    "uint8",
-]
+__all__ = ["DType", "as_dtype", "bfloat16", "bool", "complex128", "complex64", "double", "float16", "float32"]
+__all__ += ["float64", "half", "int16", "int32", "int64", "int8", "string", "uint16", "uint32", "uint64", "uint8"]
 
 _Bool = _builtins.bool  # The name is taken below, as TensorFlow's.
 

@@ -1,43 +1,96 @@
-"""Module attributes that are forwarded to modules of lockstep."""
+"""Names that are those of lockstep's modules: whole modules of them, and functions of lockstep.data for tensors."""
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+import keras
+import numpy as np
+
+from lockstep._nest import map_structure
+from lockstep._types import PyTree
 from lockstep.compat.tensorflow import _missing
+from lockstep.compat.tensorflow._tensor import HostTensor, as_tensor
+from lockstep.compat.tensorflow._types import Argument
+from lockstep.errors import UnsupportedError
+
+_EXAMPLE, _IMAGE = "lockstep.data._example", "lockstep.data._image"
+_MESSAGES = ("BytesList", "Example", "Feature", "FeatureList", "FeatureLists", "Features", "FloatList", "Int64List")
+_FEATURES = ("FixedLenFeature", "FixedLenSequenceFeature", "RaggedFeature", "VarLenFeature")
+_PARSERS = ("parse_example", "parse_single_example", "parse_single_sequence_example")
+_DECODERS = ("decode_bmp", "decode_gif", "decode_image", "decode_jpeg", "decode_png")
+# Where lockstep.data keeps what TensorFlow has in tf.io, tf.image and tf.train.
+_HOMES = {
+    **dict.fromkeys((*_MESSAGES, "SequenceExample"), f"{_EXAMPLE}.messages"),
+    **dict.fromkeys(_FEATURES, f"{_EXAMPLE}.features"),
+    **dict.fromkeys(_PARSERS, f"{_EXAMPLE}.parse"),
+    **dict.fromkeys(("parse_tensor", "serialize_tensor"), f"{_EXAMPLE}.tensor"),
+    **dict.fromkeys(_DECODERS, f"{_IMAGE}.decode"),
+    **dict.fromkeys(("encode_jpeg", "encode_png"), f"{_IMAGE}.encode"),
+    **dict.fromkeys(("ResizeMethod", "resize"), f"{_IMAGE}.resize"),
+    **dict.fromkeys(("TFRecordOptions", "TFRecordWriter"), "lockstep.data"),
+}
 
 
-def names_of(*homes: str) -> list[str]:
-    """Returns the public names of modules of lockstep, without those that more than one has twice."""
-    modules = [importlib.import_module(home) for home in homes]
-    return list(dict.fromkeys(name for module in modules for name in module.__all__ if _is_forwarded(module, name)))
-
-
-def getter(module: str, homes: Iterable[str], only: Iterable[str] | None = None) -> Callable[[str], Any]:
-    """Returns the `__getattr__` of a module whose names are those of modules of lockstep.
+def make_module(
+    module: str, *homes: str, parts: Mapping[str, str] | None = None, only: Sequence[str] | None = None
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Returns `__all__`, `__getattr__` and `__dir__` of a module whose names are those of modules of lockstep.
 
     Args:
         module: The module's `__name__`.
-        homes: Where to look, one after another.
-        only: Which names; default: all public ones.
+        *homes: Where to look, one after another.
+        parts: Names that are modules, imported when they are first used, and what they are called; they go first.
+        only: Which names, so that no home is imported to ask for them; default: all public ones.
     """
-    other = _missing.getter(module)
-    allowed = None if only is None else frozenset(only)
+    parts = parts or {}
+    listed = only or [n for home in map(importlib.import_module, homes) for n in home.__all__ if _is_forwarded(home, n)]
+    names = list(dict.fromkeys([*parts, *listed]))
+    other = _missing.getter(module, parts)
 
     def __getattr__(name: str) -> Any:
         # Imported when a name is used: programs without Estimators need none of lockstep.estimator.
-        for home in homes if allowed is None or name in allowed else ():
-            home_module = importlib.import_module(home)
-            if name in home_module.__all__ and _is_forwarded(home_module, name):
-                return getattr(home_module, name)
+        for home in map(importlib.import_module, homes if name in names and name not in parts else ()):
+            if name in home.__all__ and _is_forwarded(home, name):
+                return getattr(home, name)
         return other(name)
 
-    return __getattr__
+    return names, __getattr__, lambda: sorted({*vars(sys.modules[module]), *names})
 
 
 def _is_forwarded(module: ModuleType, name: str) -> bool:
     # Submodules stand elsewhere in TensorFlow: tf.metrics, not tf.estimator.metrics.
     return not isinstance(getattr(module, name), ModuleType)
+
+
+# One wrapper for each name, so that tf.io.decode_jpeg is the same object each time.
+@functools.cache
+def find_in_data(name: str) -> Any:
+    """Returns a class of lockstep.data, or a function of it that takes and gives tensors."""
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    if isinstance(value, type):
+        return value
+
+    @functools.wraps(value)
+    def call(*args: Argument, **kwargs: Argument) -> Any:
+        args, kwargs = map_structure(_to_numpy, (args, kwargs))
+        return map_structure(as_tensor, value(*args, **kwargs))
+
+    return call
+
+
+def _to_numpy(leaf: PyTree) -> Any:
+    """Tensors as numpy arrays, or as `bytes` where they are one text."""
+    if isinstance(leaf, HostTensor):
+        value = leaf.view(np.ndarray)
+        return value[()] if value.ndim == 0 else value
+    if isinstance(leaf, keras.KerasTensor):
+        raise UnsupportedError(
+            "Files and records are read on the host. Received a symbolic tensor of Keras; use a tf.data.Dataset."
+        )
+    return leaf

@@ -17,7 +17,7 @@ from jax import core
 from jax._src.array import ArrayImpl  # `jax.Array` is an abstract class, whose attributes arrays do not inherit.
 
 from lockstep._types import Array
-from lockstep.compat.tensorflow._shape import TensorShape
+from lockstep.compat.tensorflow._spec import TensorShape
 from lockstep.compat.tensorflow._tensor import check_shape
 from lockstep.errors import UnsupportedError
 
@@ -49,7 +49,7 @@ class ExtensionMethod:
     def __get__(self, array: Array, owner: type) -> Callable[..., object]:
         # `hasattr` and `getattr` are C functions without a frame: the frame above is of the code that asks.
         frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-        if not _imports_compat(frame):
+        if not imports_compat(frame):
             raise AttributeError(
                 f"{owner.__name__!r} object has no attribute {self.name!r}. Modules that import "
                 f"{_PACKAGE}.tensorflow see TensorFlow's methods of JAX's arrays; "
@@ -67,24 +67,21 @@ def note_import(frame: FrameType) -> None:
     _importers.add(frame.f_globals.get("__name__", ""))
 
 
-def _imports_compat(frame: FrameType) -> bool:
+def imports_compat(frame: FrameType) -> bool:
+    """Returns whether the module whose code a frame runs, or this function of it, imports `lockstep.compat`."""
     if frame.f_globals.get("__name__") in _importers:
         return True
     # The scan takes 10 to 30 microseconds, as much as the copy from the device that follows. Of a function's own names
     # modules alone count: JAX's frames hold the functions of this package that they trace.
-    homes = (v.__name__ for v in [*frame.f_locals.values()] if isinstance(v, ModuleType))
-    return any(map(_is_compat, map(_home, [*frame.f_globals.values()]))) or any(map(_is_compat, homes))
+    values = [*frame.f_globals.values(), *(v for v in frame.f_locals.values() if isinstance(v, ModuleType))]
+    return any(_home(value).startswith(_PACKAGE) for value in values)
 
 
 def _home(value: object) -> str:
-    """Returns the module that a module's global is, or comes from."""
+    """Returns the module that a value is, or comes from."""
     if isinstance(value, ModuleType):
         return value.__name__
     return str((value if isinstance(value, (type, FunctionType)) else type(value)).__module__)
-
-
-def _is_compat(module: str) -> bool:
-    return module.startswith(_PACKAGE)
 
 
 def _numpy(self: Array) -> np.ndarray | np.generic:

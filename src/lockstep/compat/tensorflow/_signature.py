@@ -12,6 +12,8 @@ from lockstep.compat.tensorflow._spec import TensorSpec
 from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.errors import UnsupportedError
 
+__all__ = ["load"]
+
 
 class Signature(saved_model.Signature):
     """Signature of a loaded model, as `lockstep.saved_model.Signature`, that returns tensors."""

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import keras
 import numpy as np
 
 from lockstep._types import ArrayLike
-from lockstep.compat.tensorflow._shape import TensorShape
+from lockstep.compat.tensorflow._spec import TensorShape
 from lockstep.compat.tensorflow._types import Argument, ShapeLike
 from lockstep.errors import ArgumentError
 
@@ -160,7 +161,10 @@ def constant_array(value: ArrayLike) -> np.ndarray[Any, Any]:
     array = _rectangular(value)
     if array.dtype.kind in "SUO":
         return to_text(array)
-    if _has_typed_leaf(value) or (array.dtype.kind in "iu" and not _fits(array)):
+    if isinstance(_first_leaf(value), (np.ndarray, np.generic)):
+        return array
+    # Integers that need 64 bits keep them until they are computed with.
+    if array.dtype.kind in "iu" and array.size and not (array.min() >= -(2**31) and array.max() < 2**31):
         return array
     return array.astype(_NARROW.get(array.dtype, array.dtype))
 
@@ -178,14 +182,6 @@ def _first_leaf(value: ArrayLike) -> Any:
     while isinstance(value, (list, tuple)) and value:
         value = value[0]
     return value
-
-
-def _has_typed_leaf(value: ArrayLike) -> bool:
-    return isinstance(_first_leaf(value), (np.ndarray, np.generic))
-
-
-def _fits(value: np.ndarray[Any, Any]) -> bool:
-    return value.size == 0 or (value.min() >= -(2**31) and value.max() < 2**31)
 
 
 def as_tensor(value: ArrayLike) -> Any:
@@ -217,19 +213,15 @@ def _binary(name: str, reflected: bool) -> Callable[[Any, Any], Any]:
     return method
 
 
-def _add_operators() -> None:
-    """Gives the class operators; those in place are left to Python, which makes `a += b` of `a = a + b`."""
-    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor"):
-        plain = name.rstrip("_")
-        setattr(HostTensor, f"__{plain}__", _binary(name, reflected=False))
-        setattr(HostTensor, f"__r{plain}__", _binary(name, reflected=True))
-        setattr(HostTensor, f"__i{plain}__", _binary(name, reflected=False))
-    # Comparisons go element by element, as in TensorFlow 2.
-    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
-        setattr(HostTensor, f"__{name}__", _binary(name, reflected=False))
-
-
-_add_operators()
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor"):
+    _plain = _name.rstrip("_")
+    setattr(HostTensor, f"__{_plain}__", _binary(_name, reflected=False))
+    setattr(HostTensor, f"__r{_plain}__", _binary(_name, reflected=True))
+    # Not in place, which numpy's would be: `a += b` makes a new tensor.
+    setattr(HostTensor, f"__i{_plain}__", _binary(_name, reflected=False))
+# Comparisons go element by element, as in TensorFlow 2.
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(HostTensor, f"__{_name}__", _binary(_name, reflected=False))
 
 
 class _TensorType(type):
@@ -243,6 +235,4 @@ class Tensor(metaclass=_TensorType):
 
 def is_tensor(x: ArrayLike) -> bool:
     """Returns whether `x` is a tensor, a variable or a symbolic tensor of Keras. Source: tf.is_tensor."""
-    import keras
-
     return isinstance(x, (Tensor, keras.KerasTensor, keras.Variable))

@@ -13,13 +13,6 @@ invert = _unary("tf.bitwise.invert", "all bits, flipped", "bitwise_not", floats=
 left_shift = _binary("tf.bitwise.left_shift", "x with its bits moved left by y", "left_shift")
 right_shift = _binary("tf.bitwise.right_shift", "x with its bits moved right by y", "right_shift")
 
-__all__ = [
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
-    "invert",
-    "left_shift",
-    "right_shift",
-]
+__all__ = ["bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift"]
 
 __getattr__ = _getter(__name__)

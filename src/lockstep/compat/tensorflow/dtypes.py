@@ -11,11 +11,7 @@ from lockstep.compat.tensorflow._ops.create import cast as cast
 from lockstep.compat.tensorflow._ops.elementwise import complex as complex
 from lockstep.compat.tensorflow._ops.elementwise import saturate_cast as saturate_cast
 
-__all__ = [
-    "cast",
-    "complex",
-    "saturate_cast",
-]
+__all__ = ["cast", "complex", "saturate_cast"]
 __all__ += _dtypes.__all__
 
 __getattr__ = _getter(__name__)

@@ -15,24 +15,10 @@ from lockstep.errors import MissingTaskError as DeadlineExceededError
 from lockstep.errors import PeerError as UnavailableError
 from lockstep.errors import UnsupportedError as UnimplementedError
 
-__all__ = [
-    "AbortedError",
-    "AlreadyExistsError",
-    "CancelledError",
-    "DataLossError",
-    "DeadlineExceededError",
-    "FailedPreconditionError",
-    "InternalError",
-    "InvalidArgumentError",
-    "NotFoundError",
-    "OpError",
-    "OutOfRangeError",
-    "PermissionDeniedError",
-    "ResourceExhaustedError",
-    "UnavailableError",
-    "UnimplementedError",
-    "UnknownError",
-]
+__all__ = ["AbortedError", "AlreadyExistsError", "CancelledError", "DataLossError", "DeadlineExceededError"]
+__all__ += ["FailedPreconditionError", "InternalError", "InvalidArgumentError", "NotFoundError", "OpError"]
+__all__ += ["OutOfRangeError", "PermissionDeniedError", "ResourceExhaustedError", "UnavailableError"]
+__all__ += ["UnimplementedError", "UnknownError"]
 
 AlreadyExistsError = FileExistsError
 PermissionDeniedError = PermissionError

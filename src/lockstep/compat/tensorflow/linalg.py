@@ -16,16 +16,7 @@ from lockstep.compat.tensorflow._ops.products import matvec as matvec
 from lockstep.compat.tensorflow._ops.products import norm as norm
 from lockstep.compat.tensorflow._ops.products import tensordot as tensordot
 
-__all__ = [
-    "einsum",
-    "eye",
-    "global_norm",
-    "l2_normalize",
-    "matmul",
-    "matvec",
-    "norm",
-    "tensordot",
-]
+__all__ = ["einsum", "eye", "global_norm", "l2_normalize", "matmul", "matvec", "norm", "tensordot"]
 __all__ += _matrices.__all__
 
 __getattr__ = _getter(__name__)

@@ -24,13 +24,8 @@ from lockstep.errors import ArgumentError as _ArgumentError
 from lockstep.errors import DataNotFoundError as _DataNotFoundError
 from lockstep.errors import UnsupportedError as _UnsupportedError
 
-__all__ = [
-    "KeyValueTensorInitializer",
-    "StaticHashTable",
-    "StaticVocabularyTable",
-    "TextFileInitializer",
-    "TextFileIndex",
-]
+__all__ = ["KeyValueTensorInitializer", "StaticHashTable", "StaticVocabularyTable", "TextFileInitializer"]
+__all__ += ["TextFileIndex"]
 
 
 class TextFileIndex:

@@ -20,14 +20,7 @@ from lockstep.compat.tensorflow._ops.reduce import *
 from lockstep.compat.tensorflow._ops.segments import *
 from lockstep.compat.tensorflow._ops.special import *
 
-__all__ = [
-    "in_top_k",
-    "invert_permutation",
-    "l2_normalize",
-    "log_softmax",
-    "softmax",
-    "top_k",
-]
+__all__ = ["in_top_k", "invert_permutation", "l2_normalize", "log_softmax", "softmax", "top_k"]
 __all__ += _elementwise.__all__
 __all__ += _special.__all__
 __all__ += _reduce.__all__

@@ -17,15 +17,7 @@ from lockstep.compat.tensorflow._ops.special import softplus as softplus
 from lockstep.compat.tensorflow._ops.special import softsign as softsign
 from lockstep.compat.tensorflow._ops.windows import *
 
-__all__ = [
-    "log_sigmoid",
-    "sigmoid",
-    "softplus",
-    "softsign",
-    "tanh",
-    "top_k",
-    "zero_fraction",
-]
+__all__ = ["log_sigmoid", "sigmoid", "softplus", "softsign", "tanh", "top_k", "zero_fraction"]
 __all__ += _activations.__all__
 __all__ += _windows.__all__
 

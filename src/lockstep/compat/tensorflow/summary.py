@@ -6,6 +6,7 @@ from typing import Any as _Any
 
 from lockstep._types import Tensor as _Tensor
 from lockstep.compat.tensorflow._missing import getter as _getter
+from lockstep.compat.tensorflow._ops.named import model_fn_scope as _model_fn_scope
 from lockstep.errors import ArgumentError as _ArgumentError
 
 __all__ = ["create_file_writer", "histogram", "image", "scalar", "text"]
@@ -34,17 +35,23 @@ def create_file_writer(
     return SummaryWriter(FileWriter(logdir, None, max_queue or 10, seconds, None, filename_suffix))
 
 
-def _is_in_model(step: _Tensor, description: _Any) -> bool:
-    from lockstep.compat.tensorflow._ops.named import model_fn_scope
-
-    scope = model_fn_scope()
+def _add(kind: str, name: str, data: _Tensor, step: _Tensor, description: _Any, *options: _Any) -> None:
+    scope = _model_fn_scope()
     # A model_fn's summaries are written for the step that it is called in; another number would be ignored.
     if description is not None or (step is not None and scope is not None and step is not scope.global_step):
         raise _ArgumentError(
             "Summaries have no description, and those of a model_fn are of its global step. Received: "
             f"step={step!r} and description={description!r}. Leave both out."
         )
-    return scope is not None
+    # Imported late: programs without summaries need no Estimator.
+    if scope is None:
+        from lockstep.compat.tensorflow._summary_writer import write
+
+        write(kind, name, data, step, *options)
+    else:
+        from lockstep.estimator import summary
+
+        getattr(summary, kind)(name, data, *options)
 
 
 def scalar(name: str, data: _Tensor, step: _Tensor = None, description: str | None = None) -> None:
@@ -58,49 +65,27 @@ def scalar(name: str, data: _Tensor, step: _Tensor = None, description: str | No
 
     Source: tf.summary.scalar.
     """
-    from lockstep.estimator.summary import scalar as add
-
-    if not _is_in_model(step, description):
-        return _write("scalar", name, data, step)
-    add(name, data)
+    _add("scalar", name, data, step, description)
 
 
 def histogram(
     name: str, data: _Tensor, step: _Tensor = None, buckets: int | None = None, description: str | None = None
 ) -> None:
     """Shows how values are distributed; `buckets` must be `None`, else as `scalar`. Source: tf.summary.histogram."""
-    from lockstep.estimator.summary import histogram as add
-
     # The event file has the values' histogram; TensorBoard draws it.
     if buckets is not None:
         raise _ArgumentError(f"TensorBoard chooses the buckets. Received: buckets={buckets!r}. Leave it out.")
-    if not _is_in_model(step, description):
-        return _write("histogram", name, data, step)
-    add(name, data)
+    _add("histogram", name, data, step, description)
 
 
 def image(name: str, data: _Tensor, step: _Tensor = None, max_outputs: int = 3, description: str | None = None) -> None:
     """Shows the first images of a batch; else as `scalar`. Source: tf.summary.image."""
-    from lockstep.estimator.summary import image as add
-
-    if not _is_in_model(step, description):
-        return _write("image", name, data, step, max_outputs)
-    add(name, data, max_outputs)
+    _add("image", name, data, step, description, max_outputs)
 
 
 def text(name: str, data: _Tensor, step: _Tensor = None, description: str | None = None) -> None:
     """Shows text that does not change; else as `scalar`. Source: tf.summary.text."""
-    from lockstep.estimator.summary import text as add
-
-    if not _is_in_model(step, description):
-        return _write("text", name, data, step)
-    add(name, data)
-
-
-def _write(kind: str, name: str, data: _Tensor, step: _Tensor, max_outputs: int = 3) -> None:
-    from lockstep.compat.tensorflow._summary_writer import write
-
-    write(kind, name, data, step, max_outputs)
+    _add("text", name, data, step, description)
 
 
 __getattr__ = _getter(__name__)

@@ -12,8 +12,7 @@ import os as _os
 from typing import Any as _Any
 
 from lockstep.cluster_resolver import ClusterSpec as ClusterSpec
-from lockstep.compat.tensorflow import _missing
-from lockstep.compat.tensorflow._bound import find_in_data as _find_in_data
+from lockstep.compat.tensorflow import _forward, _missing
 from lockstep.errors import InputError as _InputError
 
 # What lockstep.data has under the same names.
@@ -25,26 +24,9 @@ _CHECKPOINTS = ("checkpoints_iterator", "get_checkpoint_state", "list_variables"
 _OWN = ("Checkpoint", "CheckpointManager")
 _V1 = "lockstep.compat.tensorflow.compat.v1.train"
 
-__all__ = [
-    "BytesList",
-    "Checkpoint",
-    "CheckpointManager",
-    "ClusterSpec",
-    "Example",
-    "Feature",
-    "FeatureList",
-    "FeatureLists",
-    "Features",
-    "FloatList",
-    "Int64List",
-    "SequenceExample",
-    "checkpoints_iterator",
-    "get_checkpoint_state",
-    "latest_checkpoint",
-    "list_variables",
-    "load_checkpoint",
-    "load_variable",
-]
+__all__ = ["BytesList", "Checkpoint", "CheckpointManager", "ClusterSpec", "Example", "Feature", "FeatureList"]
+__all__ += ["FeatureLists", "Features", "FloatList", "Int64List", "SequenceExample", "checkpoints_iterator"]
+__all__ += ["get_checkpoint_state", "latest_checkpoint", "list_variables", "load_checkpoint", "load_variable"]
 
 _other = _missing.getter(__name__)
 
@@ -83,11 +65,10 @@ def __getattr__(name: str) -> _Any:
         return getattr(_importlib.import_module("lockstep.compat.tensorflow._checkpoint"), name)
     if name in _CHECKPOINTS:
         return getattr(_importlib.import_module("lockstep.checkpoint"), name)
-    value = _find_in_data(name) if name in _DATA else None
-    if value is not None:
-        return value
+    if name in _DATA:
+        return _forward.find_in_data(name)
     # TensorFlow 1's optimizers and hooks are under tf.train in programs of TensorFlow 1.
-    older: _Any = None if name in _DATA or name.startswith("__") else _importlib.import_module(_V1)
+    older: _Any = None if name.startswith("__") else _importlib.import_module(_V1)
     return _other(name) if older is None or name not in older.__all__ else getattr(older, name)
 
 

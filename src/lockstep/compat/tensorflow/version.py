@@ -8,10 +8,6 @@ VERSION = "2.15.0"
 GIT_VERSION = "lockstep"
 COMPILER_VERSION = "lockstep"
 
-__all__ = [
-    "COMPILER_VERSION",
-    "GIT_VERSION",
-    "VERSION",
-]
+__all__ = ["COMPILER_VERSION", "GIT_VERSION", "VERSION"]
 
 __getattr__ = _getter(__name__)

@@ -23,20 +23,8 @@ from lockstep.datasets import names as list_builders
 # The version whose meaning is followed.
 __version__ = "4.9.9+lockstep"
 
-__all__ = [
-    "ReadConfig",
-    "Split",
-    "__version__",
-    "as_numpy",
-    "builder",
-    "core",
-    "disable_progress_bar",
-    "display_progress_bar",
-    "enable_progress_bar",
-    "features",
-    "list_builders",
-    "load",
-]
+__all__ = ["ReadConfig", "Split", "__version__", "as_numpy", "builder", "core", "disable_progress_bar"]
+__all__ += ["display_progress_bar", "enable_progress_bar", "features", "list_builders", "load"]
 
 
 # Public names of tensorflow_datasets that have no counterpart.

@@ -149,16 +149,12 @@ def load(
         "shuffle_files": shuffle_files,
         "read_config": read_config,
         "as_supervised": as_supervised,
-        **_check_arguments(as_dataset_kwargs or {}),
     }
+    more = as_dataset_kwargs or {}
+    _check_neutral("as_dataset", {k: v for k, v in more.items() if k not in arguments}, _AS_DATASET)
+    arguments |= {k: v for k, v in more.items() if k in arguments}
     data = to_tensorflow(data_builder.as_dataset(**arguments))
     return (data, data_builder.info) if with_info else data
-
-
-def _check_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    known = ("split", "batch_size", "shuffle_files", "read_config", "as_supervised")
-    _check_neutral("as_dataset", {k: v for k, v in arguments.items() if k not in known}, _AS_DATASET)
-    return {k: v for k, v in arguments.items() if k in known}
 
 
 def _check_neutral(function: str, options: Mapping[str, Any], neutral: Mapping[str, Any]) -> None:

@@ -15,11 +15,13 @@ import numpy as np
 
 from lockstep._types import ArrayLike
 from lockstep.data._example import features as kinds
-from lockstep.data._files.reader import to_text_array
+from lockstep.data._files.stream import to_text_array
 from lockstep.errors import ArgumentError, InputError
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 _Find = Callable[[str], Any]  # name to Feature or None
+_LISTS = {np.dtype(np.float32): "float_list", np.dtype(np.int64): "int64_list", kinds.TEXT: "bytes_list"}
+_NAMES = {"float_list": "float32", "int64_list": "int64", "bytes_list": "text"}
 
 
 def parse_single_example(serialized: ArrayLike, features: Mapping[str, kinds.Description]) -> dict[str, Any]:
@@ -40,7 +42,7 @@ def parse_single_example(serialized: ArrayLike, features: Mapping[str, kinds.Des
     Source: tf.io.parse_single_example.
     """
     _check_descriptions(features)
-    find = _finder(serialized_bytes(serialized), 0)
+    find = _decode_message("Example", serialized_bytes(serialized), 0).features.feature.get
     return {name: _single(find, name, feature, "the example") for name, feature in features.items()}
 
 
@@ -68,7 +70,8 @@ def parse_example(serialized: ArrayLike, features: Mapping[str, kinds.Descriptio
     _check_descriptions(features)
     if isinstance(serialized, (bytes, bytearray, str)) or np.ndim(serialized) != 1:
         raise ArgumentError("parse_example takes a batch of serialised examples; for one use parse_single_example.")
-    finders = [_finder(serialized_bytes(one), index) for index, one in enumerate(serialized)]
+    messages = [_decode_message("Example", serialized_bytes(one), index) for index, one in enumerate(serialized)]
+    finders = [message.features.feature.get for message in messages]
     return {name: _parse_batch(finders, name, feature) for name, feature in features.items()}
 
 
@@ -101,10 +104,6 @@ def parse_single_sequence_example(
         name: _single(context.get, name, feature, "the context") for name, feature in (context_features or {}).items()
     }
     return parsed, {name: _steps(lists, name, feature) for name, feature in (sequence_features or {}).items()}
-
-
-def _finder(serialized: bytes, index: int) -> _Find:
-    return _decode_message("Example", serialized, index).features.feature.get
 
 
 def _decode_message(name: str, serialized: bytes, index: int) -> Any:
@@ -168,18 +167,14 @@ def _parse_batch(finders: Sequence[_Find], name: str, feature: kinds.Description
     if isinstance(feature, kinds.FixedLenFeature):
         return np.array(rows, feature.dtype).reshape(len(rows), *feature.shape)
     if isinstance(feature, kinds.FixedLenSequenceFeature):
-        return _pad_rows(rows, feature)
+        # Of this batch, as in TensorFlow: another batch may have another length.
+        longest = max((len(row) for row in rows), default=0)
+        blank = kinds.fill_value(feature.dtype, feature.default_value)
+        batch = np.full((len(rows), longest, *feature.shape), blank, feature.dtype)
+        for target, row in zip(batch, rows, strict=True):
+            target[: len(row)] = row
+        return batch
     return _concatenate_rows(rows, feature)
-
-
-def _pad_rows(rows: Sequence[_Array], feature: kinds.FixedLenSequenceFeature) -> _Array:
-    # Of this batch, as in TensorFlow: another batch may have another length.
-    longest = max((len(row) for row in rows), default=0)
-    blank = kinds.fill_value(feature.dtype, feature.default_value)
-    batch = np.full((len(rows), longest, *feature.shape), blank, feature.dtype)
-    for target, row in zip(batch, rows, strict=True):
-        target[: len(row)] = row
-    return batch
 
 
 def _concatenate_rows(rows: Sequence[_Array], feature: kinds.Description) -> kinds.SparseValue | kinds.RaggedValue:
@@ -242,16 +237,8 @@ def _decode_error() -> type[Exception]:
     return importlib.import_module("google.protobuf.message").DecodeError
 
 
-_LISTS = {np.dtype(np.float32): "float_list", np.dtype(np.int64): "int64_list", kinds.TEXT: "bytes_list"}
-_NAMES = {"float_list": "float32", "int64_list": "int64", "bytes_list": "text"}
-
-
 def serialized_bytes(serialized: ArrayLike) -> bytes:
-    """Returns a serialised message; text arrays of shape () hold one too.
-
-    Raises:
-        ArgumentError: If it is none.
-    """
+    """Returns a serialised message; text arrays of shape () hold one too."""
     if isinstance(serialized, np.ndarray) and serialized.ndim == 0:
         serialized = serialized.item()
     if isinstance(serialized, (bytes, bytearray)):
@@ -262,11 +249,7 @@ def serialized_bytes(serialized: ArrayLike) -> bytes:
 
 
 def values_of(feature: Any, key: str, dtype: np.dtype[Any], where: str) -> _Array | None:
-    """Returns a feature's values, (n,), or `None` if it is missing.
-
-    Raises:
-        InputError: If it holds values of another type.
-    """
+    """Returns a feature's values, (n,), or `None` if it is missing."""
     # A Feature without any list is a missing value, as in TensorFlow.
     kind = None if feature is None else feature.WhichOneof("kind")
     if kind is None:
@@ -282,11 +265,7 @@ def values_of(feature: Any, key: str, dtype: np.dtype[Any], where: str) -> _Arra
 
 
 def to_shape(values: _Array, key: str, shape: Sequence[int], count: int, where: str) -> _Array:
-    """Returns values as (n, *shape), where `count` values make one array of that shape.
-
-    Raises:
-        InputError: If they are no whole number of arrays.
-    """
+    """Returns values as (n, *shape), where `count` values make one array of that shape."""
     # A shape with a 0 in it holds no value, whatever the number of arrays.
     if count == 0 or len(values) % count:
         raise InputError(

@@ -14,7 +14,7 @@ import numpy as np
 
 from lockstep import _decoded_size
 from lockstep._types import ArrayLike, DType
-from lockstep.data._files.reader import to_text_array
+from lockstep.data._files.stream import to_text_array
 from lockstep.errors import ArgumentError, InputError
 
 _Array = np.ndarray[Any, np.dtype[Any]]
@@ -67,7 +67,9 @@ def decode_raw(
         raise ArgumentError(
             f"decode_raw takes bytes and the type of numbers; received {dtype} and {input_bytes!r:.80}."
         )
-    pieces = [bytes(row) if fixed_length is None else _cut_or_pad(bytes(row), fixed_length) for row in rows.flat]
+    pieces = [bytes(row) for row in rows.flat]
+    if fixed_length is not None:
+        pieces = [piece[:fixed_length].ljust(fixed_length, b"\0") for piece in pieces]
     lengths = {len(piece) for piece in pieces}
     if len(lengths) > 1 or any(length % dtype.itemsize for length in lengths):
         raise InputError(
@@ -88,10 +90,21 @@ def serialize_tensor(tensor: ArrayLike) -> bytes:
 
     Source: tf.io.serialize_tensor.
     """
-    array = _as_array(tensor)
-    message = _tensor_proto(array.dtype, array.shape)
+    array = np.asarray(tensor)
+    if array.dtype.kind in "SU":
+        array = array.astype(object)
+    array = array.astype(_check_dtype(array.dtype), copy=False)
+    messages = importlib.import_module("lockstep.data._example.messages")
+    message = messages.TensorProto(dtype=_TYPES[array.dtype][0])
+    # A scalar has an empty shape, which TensorFlow writes, and proto3 would leave out.
+    message.tensor_shape.SetInParent()
+    for size in array.shape:
+        message.tensor_shape.dim.add(size=size)
     if array.dtype == _TEXT:
-        message.string_val.extend([_as_bytes(value) for value in array.flat])
+        for value in array.flat:
+            if not isinstance(value, (bytes, str)):
+                raise ArgumentError(f"an object array holds text (bytes or str), not {type(value).__name__}.")
+            message.string_val.append(value.encode() if isinstance(value, str) else value)
     else:
         # Little endian, as TensorFlow's own files are.
         message.tensor_content = array.astype(array.dtype.newbyteorder("<")).tobytes()
@@ -156,23 +169,6 @@ def _to_array(values: Any, dtype: np.dtype[Any]) -> _Array:
     return np.array(values, dtype)
 
 
-def _tensor_proto(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-    messages = importlib.import_module("lockstep.data._example.messages")
-    message = messages.TensorProto(dtype=_TYPES[dtype][0])
-    # A scalar has an empty shape, which TensorFlow writes, and proto3 would leave out.
-    message.tensor_shape.SetInParent()
-    for size in shape:
-        message.tensor_shape.dim.add(size=size)
-    return message
-
-
-def _as_array(tensor: ArrayLike) -> _Array:
-    array = np.asarray(tensor)
-    if array.dtype.kind in "SU":
-        array = array.astype(object)
-    return array.astype(_check_dtype(array.dtype), copy=False)
-
-
 def _check_dtype(dtype: DType) -> np.dtype[Any]:
     if dtype in (bytes, str) or getattr(dtype, "name", dtype) == "string":
         return _TEXT
@@ -180,16 +176,6 @@ def _check_dtype(dtype: DType) -> np.dtype[Any]:
     if known not in _TYPES:
         raise ArgumentError(f"TensorFlow has no type {dtype!r}. Use one of {', '.join(map(str, _TYPES))}.")
     return known
-
-
-def _as_bytes(value: object) -> bytes:
-    if isinstance(value, (bytes, str)):
-        return value.encode() if isinstance(value, str) else value
-    raise ArgumentError(f"an object array holds text (bytes or str), not {type(value).__name__}.")
-
-
-def _cut_or_pad(data: bytes, length: int) -> bytes:
-    return data[:length].ljust(length, b"\0")
 
 
 def _no_tensor(serialized: ArrayLike, reason: str) -> InputError:

@@ -17,47 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.data._files.reader import to_text_array
-from lockstep.data._files.stream import as_path, file_not_found
+from lockstep.data._files.stream import as_path, file_not_found, to_text_array
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
 
 _Texts = np.ndarray[Any, np.dtype[Any]]
-
-
-def open_array_record(path: object) -> ArrayRecordReader:
-    """Opens an ArrayRecord file for reading in order.
-
-    Raises:
-        DataNotFoundError: If there is no such file.
-        InputError: If it is no ArrayRecord file.
-        UnsupportedError: If the package `array_record` is not installed.
-    """
-    return ArrayRecordReader(as_path(path))
-
-
-def count(path: object) -> int:
-    """Returns the number of records in a file; raises the errors of `open_array_record`."""
-    reader = open_array_record(path)
-    try:
-        return reader.count
-    finally:
-        reader.close()
-
-
-def take(paths: Any, rows: Iterable[int]) -> _Texts:
-    """Returns records by their numbers, as an object array of `bytes`, shape (k,).
-
-    Opens the files; for more than one call use `ArrayRecords`.
-
-    Args:
-        paths: A file, or several, which count as one after another.
-        rows: Numbers of records from 0, in any order.
-    """
-    records = ArrayRecords(paths)
-    try:
-        return records.take(rows)
-    finally:
-        records.close()
 
 
 class ArrayRecords:
@@ -72,12 +35,10 @@ class ArrayRecords:
     """
 
     def __init__(self, paths: Any) -> None:
-        single = isinstance(paths, (str, bytes, os.PathLike))
-        self._files = [
-            # Random access: reading ahead would read chunks that nobody asks for.
-            _File(as_path(path), "readahead_buffer_size:0,max_parallelism:0")
-            for path in _as_list(paths, single)
-        ]
+        names = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else list(paths)
+        if not names:
+            raise ArgumentError("at least one file is needed; received none.")
+        self._files = [_File(as_path(name)) for name in names]
         # First global number of each file: a binary search then finds the file of a record.
         self._first = [0, *accumulate(file.count for file in self._files)]
 
@@ -92,7 +53,10 @@ class ArrayRecords:
             ArgumentError: If there is no record of such a number.
             InputError: If a record is broken.
         """
-        wanted = [self._check_number(int(row)) for row in rows]
+        wanted = [int(row) for row in rows]
+        for row in wanted:
+            if not 0 <= row < len(self):
+                raise ArgumentError(f"there are {len(self)} records, counted from 0; received number {row}.")
         records: list[bytes] = []
         # Only neighbours are grouped: the records must come back in the order of `rows`.
         for index, group in groupby(wanted, lambda row: bisect.bisect_right(self._first, row) - 1):
@@ -104,65 +68,22 @@ class ArrayRecords:
         for file in self._files:
             file.close()
 
-    def _check_number(self, row: int) -> int:
-        if 0 <= row < len(self):
-            return row
-        raise ArgumentError(f"there are {len(self)} records, counted from 0; received number {row}.")
-
-
-class ArrayRecordReader:
-    """A reader of the records of an ArrayRecord file in order; a position is the number of a record."""
-
-    def __init__(self, path: str) -> None:
-        self._file = _File(path, "")
-        self._next = 0
-
-    @property
-    def count(self) -> int:
-        """Returns the number of records in the file."""
-        return self._file.count
-
-    @property
-    def number(self) -> int:
-        """Returns the ordinal of the next record."""
-        return self._next
-
-    def read(self, limit: int) -> _Texts | None:
-        """Returns the next records, shape (k,), or `None` at the end. See `Reader.read`."""
-        stop = min(self._next + max(limit, 1), self.count)
-        if self._next >= stop:
-            return None
-        records = to_text_array(self._file.read(range(self._next, stop)))
-        self._next = stop
-        return records
-
-    def tell(self) -> int:
-        """Returns the number of the next record."""
-        return self._next
-
-    def seek(self, position: int) -> None:
-        """Continues at the record of a number."""
-        if not 0 <= position <= self.count:
-            raise InputError(
-                f"{self._file.path} has {self.count} records; reading was to continue at number {position}. Restore "
-                f"the file, or start from the beginning."
-            )
-        self._next = position
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
-
 
 class _File:
-    def __init__(self, path: str, options: str) -> None:
+    def __init__(self, path: str) -> None:
         if not os.path.exists(path):
             raise file_not_found(path)
         self.path = path
-        # Before the file is opened: without the package the error should name the package.
-        module = _module()
+        # Before the file is opened: without the package the error should name the package, which is optional.
         try:
-            self._reader: Any = module.ArrayRecordReader(path, options)
+            module = importlib.import_module("array_record.python.array_record_module")
+        except ImportError as error:
+            raise UnsupportedError(
+                "reading ArrayRecord files needs the package array_record, which is not installed: pip install grain."
+            ) from error
+        try:
+            # Random access: reading ahead would read chunks that nobody asks for.
+            self._reader: Any = module.ArrayRecordReader(path, "readahead_buffer_size:0,max_parallelism:0")
             self.count: int = self._reader.num_records()
             self._check()
         except (RuntimeError, ValueError, IndexError) as error:
@@ -171,9 +92,7 @@ class _File:
     def read(self, rows: Sequence[int]) -> list[bytes]:
         """Returns records by their numbers in this file."""
         try:
-            # The library reads a range in one call, faster than a list of the same numbers.
-            bounds = (rows.start, rows.stop) if isinstance(rows, range) else (list(rows),)
-            records = self._reader.read(*bounds)
+            records = self._reader.read(list(rows))
             self._check()
             return records
         except (RuntimeError, ValueError, IndexError) as error:
@@ -193,20 +112,3 @@ class _File:
 
     def _broken_error(self, what: str, error: Exception) -> InputError:
         return InputError(f"{self.path} {what}: {error}. It must be a whole ArrayRecord file; copy or write it again.")
-
-
-def _as_list(paths: Any, single: bool) -> list[Any]:
-    files = [paths] if single else list(paths)
-    if not files:
-        raise ArgumentError("at least one file is needed; received none.")
-    return files
-
-
-def _module() -> Any:
-    try:
-        # Imported late: the package is optional.
-        return importlib.import_module("array_record.python.array_record_module")
-    except ImportError as error:
-        raise UnsupportedError(
-            "reading ArrayRecord files needs the package array_record, which is not installed: pip install grain."
-        ) from error

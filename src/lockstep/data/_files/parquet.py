@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from lockstep._nest import Packed
-from lockstep.data._files.reader import to_text_array
-from lockstep.data._files.stream import as_path, file_not_found
+from lockstep.data._files.stream import as_path, file_not_found, to_text_array
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
 
 _ROWS = 4096
@@ -42,27 +41,6 @@ def open_parquet(path: object, columns: Sequence[str] | None = None) -> ParquetR
     return ParquetReader(as_path(path), columns)
 
 
-def count(path: object) -> int:
-    """Returns the number of rows; raises the errors of `open_parquet`."""
-    file = _open(as_path(path))
-    try:
-        return file.metadata.num_rows
-    finally:
-        file.close()
-
-
-def spec(path: object, columns: Sequence[str] | None = None) -> dict[str, Any]:
-    """Returns for each column (shape, dtype); a list of any length has shape `(None,)`, text is `object`.
-
-    Raises the errors of `open_parquet`.
-    """
-    reader = open_parquet(path, columns)
-    try:
-        return reader.spec
-    finally:
-        reader.close()
-
-
 class ParquetReader:
     """A reader of the rows of a Parquet file; a position is the number of a row."""
 
@@ -70,7 +48,13 @@ class ParquetReader:
         self._path = path
         self._file = _open(path)
         schema = self._file.schema_arrow
-        self._columns = _check_columns(path, columns, schema.names)
+        self._columns = list(schema.names if columns is None else columns)
+        unknown = [name for name in self._columns if name not in schema.names]
+        if unknown or not self._columns:
+            raise ArgumentError(
+                f"{path} has the columns {', '.join(schema.names) or '(none)'}; received {unknown or self._columns}."
+            )
+        # Before the first row is read: a column that no array can hold is refused.
         self.spec = {name: shape_and_dtype(path, name, schema.field(name).type) for name in self._columns}
         groups = range(self._file.metadata.num_row_groups)
         # First row of each row group: `seek` reads one group, not the file.
@@ -92,12 +76,15 @@ class ParquetReader:
             self._batch = self._next_batch()
             if self._batch is None:
                 return None
-        rows = self._batch.slice(0, max(limit, 1))
         # Sliced before conversion: only the rows of this call become numpy arrays.
-        values, used = self._values(rows)
+        rows = self._batch.slice(0, max(limit, 1))
+        columns = {name: value_of(rows.column(name), self._path, name, self._next) for name in self._columns}
+        # A column of lists may make a shorter run than the others; all columns must have the same rows.
+        used = min(_length(value) for value in columns.values())
         self._batch = self._batch.slice(used)
         self._next += used
-        return values
+        # Packed, so that users see the columns in the file's order.
+        return Packed((name, _cut(value, used)) for name, value in columns.items())
 
     def tell(self) -> int:
         """Returns the number of the next row."""
@@ -111,7 +98,8 @@ class ParquetReader:
                 f"file, or start from the beginning."
             )
         group = bisect.bisect_right(self._first, position) - 1
-        self._batches = self._iterate(group)
+        groups = list(range(group, self._file.metadata.num_row_groups))
+        self._batches = iter(self._file.iter_batches(_ROWS, groups, columns=self._columns) if groups else ())
         self._batch = None
         self._skip = position - self._first[group]
         self._next = position
@@ -119,10 +107,6 @@ class ParquetReader:
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
-
-    def _iterate(self, group: int) -> Iterator[Any]:
-        groups = list(range(group, self._file.metadata.num_row_groups))
-        return iter(self._file.iter_batches(_ROWS, groups, columns=self._columns) if groups else ())
 
     def _next_batch(self) -> Any:
         while True:
@@ -138,16 +122,6 @@ class ParquetReader:
             if skipped < batch.num_rows:
                 return batch.slice(skipped)
 
-    def _values(self, rows: Any) -> tuple[dict[str, Any], int]:
-        """Returns the columns of the longest run of rows that make arrays, and its length."""
-        columns: dict[str, Any] = {}
-        for name in self._columns:
-            columns[name] = value_of(rows.column(name), self._path, name, self._next)
-        # A column of lists may make a shorter run than the others; all columns must have the same rows.
-        used = min(_length(value) for value in columns.values())
-        # Packed, so that users see the columns in the file's order.
-        return Packed((name, _cut(value, used)) for name, value in columns.items()), used
-
 
 def _length(value: Any) -> int:
     return min(map(_length, value.values())) if isinstance(value, dict) else len(value)
@@ -157,14 +131,6 @@ def _cut(value: Any, used: int) -> Any:
     if isinstance(value, dict):
         return {name: _cut(child, used) for name, child in value.items()}
     return np.asarray(value)[:used]
-
-
-def _check_columns(path: str, columns: Sequence[str] | None, names: list[str]) -> list[str]:
-    wanted = list(names if columns is None else columns)
-    unknown = [name for name in wanted if name not in names]
-    if unknown or not wanted:
-        raise ArgumentError(f"{path} has the columns {', '.join(names) or '(none)'}; received {unknown or wanted}.")
-    return wanted
 
 
 def _open(path: str) -> Any:
@@ -187,15 +153,8 @@ def _broken_error(path: str, what: str, error: Exception) -> InputError:
     return InputError(f"{path} {what}: {error}. It must be a whole Parquet file; copy or write it again.")
 
 
-_Leaf = tuple[tuple[int | None, ...], np.dtype[Any]]
-
-
 def shape_and_dtype(path: str, name: str, kind: Any) -> Any:
-    """Returns (shape, dtype) of a row's value, or a dict of them for a struct.
-
-    Raises:
-        UnsupportedError: If no array can hold it.
-    """
+    """Returns (shape, dtype) of a row's value, or a dict of them for a struct; a list of any length is (None,)."""
     import pyarrow.types as types
 
     if types.is_dictionary(kind):
@@ -209,11 +168,7 @@ def shape_and_dtype(path: str, name: str, kind: Any) -> Any:
 
 
 def value_of(column: Any, path: str, name: str, row: int) -> Any:
-    """Returns the values of the leading rows, (k, ...), or a dict of them; of lists, the first ones of one length.
-
-    Raises:
-        InputError: If a value is missing that is no floating-point number.
-    """
+    """Returns the values of the leading rows, (k, ...), or a dict of them; of lists, the first ones of one length."""
     import pyarrow.types as types
 
     if types.is_dictionary(column.type):
@@ -223,13 +178,8 @@ def value_of(column: Any, path: str, name: str, row: int) -> Any:
         _check_present(column, path, name, row)
         fields = [(field.name, child) for field, child in zip(column.type, column.flatten(), strict=True)]
         return {key: value_of(child, path, f"{name}.{key}", row) for key, child in fields}
-    if _is_list(column.type):
-        return _lists(column, path, name, row)
-    return _scalars(column, path, name, row)
-
-
-def _lists(column: Any, path: str, name: str, row: int) -> Any:
-    """Returns the lists of the leading rows that have one length, shape (k, length)."""
+    if not _is_list(column.type):
+        return _scalars(column, path, name, row)
     compute: Any = importlib.import_module("pyarrow.compute")
     _check_present(column, path, name, row)
     lengths = compute.list_value_length(column).to_numpy(zero_copy_only=False)
@@ -260,7 +210,7 @@ def _check_present(column: Any, path: str, name: str, row: int) -> None:
         )
 
 
-def _leaf(path: str, name: str, kind: Any) -> _Leaf:
+def _leaf(path: str, name: str, kind: Any) -> tuple[tuple[int | None, ...], np.dtype[Any]]:
     import pyarrow.types as types
 
     if _is_text(kind):

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from lockstep._types import ArrayLike
-from lockstep.data._image import jpeg
+from lockstep.data._image.formats import simplejpeg
 from lockstep.errors import ArgumentError
 
 _Array = np.ndarray[Any, np.dtype[Any]]
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # of grey, grey and alpha, colours, colours and alpha
 
 
 def encode_jpeg(image: ArrayLike, quality: int = 95, chroma_downsampling: bool = True) -> bytes:
@@ -34,7 +36,10 @@ def encode_jpeg(image: ArrayLike, quality: int = 95, chroma_downsampling: bool =
     if not 1 <= quality <= 100:
         raise ArgumentError(f"quality is 1 to 100; received {quality!r}.")
     pixels = _check_pixels(image, (1, 3), (np.uint8,))
-    return jpeg.encode(pixels, int(quality), "420" if chroma_downsampling else "444")
+    grey, subsampling = pixels.shape[-1] == 1, "420" if chroma_downsampling else "444"
+    return simplejpeg().encode_jpeg(
+        np.ascontiguousarray(pixels), int(quality), "GRAY" if grey else "RGB", "Gray" if grey else subsampling
+    )
 
 
 def encode_png(image: ArrayLike, compression: int = -1) -> bytes:
@@ -52,7 +57,12 @@ def encode_png(image: ArrayLike, compression: int = -1) -> bytes:
     if not -1 <= compression <= 9:
         raise ArgumentError(f"compression is -1 to 9; received {compression!r}.")
     pixels = _check_pixels(image, (1, 2, 3, 4), (np.uint8, np.uint16))
-    return _png_bytes(pixels, int(compression))
+    height, width, channels = pixels.shape
+    size = pixels.dtype.itemsize
+    header = struct.pack(">IIBBBBB", width, height, size * 8, _COLOUR_TYPES[channels], 0, 0, 0)
+    rows = np.ascontiguousarray(pixels, pixels.dtype.newbyteorder(">")).view(np.uint8).reshape(height, -1)
+    data = zlib.compress(_filter_rows(rows, channels * size).tobytes(), int(compression))
+    return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", data) + _chunk(b"IEND", b"")
 
 
 def _check_pixels(image: ArrayLike, channels: tuple[int, ...], dtypes: tuple[Any, ...]) -> _Array:
@@ -64,20 +74,6 @@ def _check_pixels(image: ArrayLike, channels: tuple[int, ...], dtypes: tuple[Any
             f"{pixels.shape}. Scale values to 0..255 and convert them, for example with np.uint8(image)."
         )
     return pixels
-
-
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # of grey, grey and alpha, colours, colours and alpha
-
-
-def _png_bytes(image: _Array, compression: int) -> bytes:
-    """Returns an image, (height, width, 1 to 4) of uint8 or uint16, as PNG."""
-    height, width, channels = image.shape
-    size = image.dtype.itemsize
-    header = struct.pack(">IIBBBBB", width, height, size * 8, _COLOUR_TYPES[channels], 0, 0, 0)
-    rows = np.ascontiguousarray(image, image.dtype.newbyteorder(">")).view(np.uint8).reshape(height, -1)
-    data = zlib.compress(_filter_rows(rows, channels * size).tobytes(), compression)
-    return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", data) + _chunk(b"IEND", b"")
 
 
 def _filter_rows(rows: _Array, pixel: int) -> _Array:

@@ -1,11 +1,13 @@
-"""Resizing images.
+"""Resizing of images.
 
-Source: tf.image.resize.
+Source: tf.image.resize; tensorflow/core/kernels/image/resize_bilinear_op.cc.
 """
 
 from __future__ import annotations
 
 import functools
+import math
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lockstep._types import ArrayLike
-from lockstep.data._image import bilinear
-from lockstep.data._image.scratch import scratch
+from lockstep.data._image.formats import opencv
 from lockstep.data._image.weights import Taps, taps
 from lockstep.errors import ArgumentError
 
@@ -23,6 +24,10 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 _FLOAT = np.dtype(np.float32)
 _FEW = 4  # taps, up to which gathering beats a matrix product on devices
 _BLOCK = 1 << 20  # elements of scratch memory
+_KEPT = 1 << 26  # bytes, beyond which memory is not kept
+_CHANNELS = 4  # that OpenCV's quick ways can have
+_MANY_ROWS = 4  # for each new one, from where on it pays to pick those that count
+_local = threading.local()
 # mode="wrap": no index is out of range, and numpy is fastest if told to wrap those that are.
 
 
@@ -75,7 +80,7 @@ def resize(
     new_height, new_width = _new_size(size, height, width, preserve_aspect_ratio)
     # The usual case has a library: 0.13 ms for a photograph, where numpy takes 0.36.
     if isinstance(images, np.ndarray) and method == "bilinear" and not antialias:
-        return bilinear.resize_bilinear(images, new_height, new_width)
+        return resize_bilinear(images, new_height, new_width)
     rows = taps(method, bool(antialias), height, new_height)
     columns = taps(method, bool(antialias), width, new_width)
     if isinstance(images, jax.Array):
@@ -98,24 +103,18 @@ def _check(images: ArrayLike, method: object) -> None:
 
 
 def _new_size(size: Any, height: int, width: int, preserve_aspect_ratio: bool) -> tuple[int, int]:
-    wanted = _two_sizes(size)
-    if not preserve_aspect_ratio:
-        return wanted
-    # TensorFlow computes the scale in float32; in float64 some sizes would be rounded to another pixel.
-    one = np.float32
-    scale = min(one(wanted[0]) / one(height), one(wanted[1]) / one(width))
-    fitting = int(np.rint(scale * one(height))), int(np.rint(scale * one(width)))
-    return max(fitting[0], 1), max(fitting[1], 1)
-
-
-def _two_sizes(size: Any) -> tuple[int, int]:
     try:
-        height, width = (int(length) for length in size)
+        new_height, new_width = (int(length) for length in size)
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"size is (height, width), known when the program is traced; received {size!r}.") from error
-    if height < 1 or width < 1:
+    if new_height < 1 or new_width < 1:
         raise ArgumentError(f"height and width of size are at least 1; received {size!r}.")
-    return height, width
+    if not preserve_aspect_ratio:
+        return new_height, new_width
+    # TensorFlow computes the scale in float32; in float64 some sizes would be rounded to another pixel.
+    one = np.float32
+    scale = min(one(new_height) / one(height), one(new_width) / one(width))
+    return max(int(np.rint(scale * one(height))), 1), max(int(np.rint(scale * one(width))), 1)
 
 
 def _with_numpy(images: _Array, rows: Taps, columns: Taps) -> _Array:
@@ -125,12 +124,18 @@ def _with_numpy(images: _Array, rows: Taps, columns: Taps) -> _Array:
     targets = result.reshape(-1, rows.index.shape[1], elements.index.shape[1])
     for image, target in zip(images.reshape(-1, height, width * channels), targets, strict=True):
         between = scratch("between", (len(target), image.shape[1]), _FLOAT)
-        _rows(image, rows, between)
-        _sum_columns(between, elements, target)
+        _sum_rows(image, rows, between)
+        # Then the weighted sums of elements of each row.
+        part = scratch("values", target.shape, _FLOAT)
+        target[...] = 0
+        for index, weight in zip(elements.index, elements.weight, strict=True):
+            between.take(index, axis=1, out=part, mode="wrap")
+            np.multiply(part, weight, out=part)
+            np.add(target, part, out=target)
     return result
 
 
-def _rows(image: _Array, rows: Taps, target: _Array) -> None:
+def _sum_rows(image: _Array, rows: Taps, target: _Array) -> None:
     """Writes weighted sums of rows: small matrix products, which take less time than products and sums of arrays."""
     count, width = len(rows.index), image.shape[1]
     index, weight = rows.in_order
@@ -144,16 +149,6 @@ def _rows(image: _Array, rows: Taps, target: _Array) -> None:
         np.copyto(values, gathered, casting="unsafe")
         sums = target[begin:end].reshape(-1, 1, width)
         np.matmul(weight[begin:end], values.reshape(-1, count, width), out=sums)
-
-
-def _sum_columns(image: _Array, columns: Taps, target: _Array) -> None:
-    """Writes weighted sums of elements of each row."""
-    part = scratch("values", target.shape, _FLOAT)
-    target[...] = 0
-    for index, weight in zip(columns.index, columns.weight, strict=True):
-        image.take(index, axis=1, out=part, mode="wrap")
-        np.multiply(part, weight, out=part)
-        np.add(target, part, out=target)
 
 
 def _with_jax(images: jax.Array, rows: Taps, columns: Taps, nearest: bool) -> jax.Array:
@@ -182,3 +177,67 @@ def _resize_axis(images: jax.Array, axis: int, weighted: Taps) -> jax.Array:
         for index, weight in zip(weighted.index, weighted.weight, strict=True)
     ]
     return functools.reduce(jnp.add, parts)
+
+
+def resize_bilinear(images: _Array, height: int, width: int) -> _Array:
+    """Returns images, (height, width, channels) or a batch of them, in another size, as float32."""
+    channels = images.shape[-1]
+    result = np.empty((*images.shape[:-3], height, width, channels), _FLOAT)
+    batch, targets = (images, result) if images.ndim == 4 else (images[None], result[None])
+    for image, target in zip(batch, targets, strict=True):
+        # OpenCV's vectorized code is for up to four channels; others are resized four at a time.
+        if channels <= _CHANNELS:
+            _resize(image, target)
+            continue
+        for begin in range(0, channels, _CHANNELS):
+            some = image[..., begin : begin + _CHANNELS]
+            part = scratch("part", (height, width, some.shape[-1]), _FLOAT)
+            _resize(some, part)
+            target[..., begin : begin + _CHANNELS] = part
+    return result
+
+
+def _resize(image: _Array, target: _Array) -> None:
+    if not target.size:
+        return
+    if len(image) >= _MANY_ROWS * len(target):
+        _from_few_rows(image, target)
+        return
+    # Converted first: OpenCV resizes uint8 in fixed point, which rounds other than TensorFlow.
+    values = scratch("values", image.shape, _FLOAT)
+    np.copyto(values, image, casting="unsafe")
+    _interpolate(values, target)
+
+
+def _from_few_rows(image: _Array, target: _Array) -> None:
+    """Picks the two rows that make a row, of large images a small part, before anything else is done."""
+    height, width, channels = target.shape
+    rows = taps("bilinear", False, len(image), height)
+    picked = scratch("picked", (2 * height, *image.shape[1:]), image.dtype)
+    # Of a photograph shrunk to 224 rows most rows are never used: they are not converted.
+    image.take(rows.index.reshape(-1), axis=0, out=picked, mode="wrap")
+    values = scratch("values", picked.shape, _FLOAT)
+    np.copyto(values, picked, casting="unsafe")
+    narrow = scratch("narrow", (2 * height, width, channels), _FLOAT)
+    _interpolate(values, narrow)
+    # top + (bottom - top) * share, the order of TensorFlow's kernel, in its float32.
+    np.subtract(narrow[height:], narrow[:height], out=target)
+    np.multiply(target, rows.weight[1][:, None, None], out=target)
+    np.add(target, narrow[:height], out=target)
+
+
+def _interpolate(values: _Array, target: _Array) -> None:
+    library = opencv()
+    library.resize(values, target.shape[1::-1], dst=target, interpolation=library.INTER_LINEAR)
+
+
+def scratch(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Array:
+    """Returns memory of this thread, whose content lasts until the thread asks for that name again."""
+    size = math.prod(shape) * dtype.itemsize
+    memory: _Array | None = getattr(_local, name, None)
+    # It grows to the largest image that the thread has seen.
+    if memory is None or memory.size < size:
+        memory = np.empty(size, np.uint8)
+        if size <= _KEPT:
+            setattr(_local, name, memory)
+    return memory[:size].view(dtype).reshape(shape)

@@ -16,16 +16,14 @@ from typing import Any
 import numpy as np
 
 Floats = np.ndarray[Any, np.dtype[Any]]
+_F32 = np.float32
+_TABLE = 1024  # resize_bicubic_op rounds distances to this part of a pixel
+_Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A weight for each distance.
-
-    Attributes:
-        radius: From where on it is zero, in pixels.
-        weight: Weights of distances, which are not negative.
-    """
+    """The weight of each distance, which is not negative; zero from `radius` pixels on."""
 
     radius: float
     weight: Callable[[Floats], Floats]
@@ -70,11 +68,6 @@ KERNELS = {
 }
 
 
-_F32 = np.float32
-_TABLE = 1024  # resize_bicubic_op rounds distances to this part of a pixel
-_Array = np.ndarray[Any, np.dtype[Any]]
-
-
 @dataclass(frozen=True, eq=False)
 class Taps:
     """The input pixels, and their weights, of each output pixel.
@@ -92,7 +85,7 @@ class Taps:
 
         Elements are gathered, not pixels: numpy gathers items of 4 bytes faster than those of 12.
         """
-        return _of_elements(self, channels)
+        return _element_taps(self, channels)
 
     @cached_property
     def in_order(self) -> tuple[_Array, _Array]:
@@ -109,7 +102,7 @@ class Taps:
 
 
 @lru_cache(maxsize=1024)
-def _of_elements(pixels: Taps, channels: int) -> Taps:
+def _element_taps(pixels: Taps, channels: int) -> Taps:
     index = pixels.index[..., None] * channels + np.arange(channels)
     return Taps(index.reshape(len(index), -1), np.repeat(pixels.weight, channels, axis=1))
 

@@ -1,3 +1,3 @@
-"""Transformations, one idea a file. Private."""
+"""Transformations: nodes of plans, and the cursors over them."""
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,24 +10,19 @@ from typing import Any
 import jax
 import numpy as np
 
+from lockstep._nest import canonical
+from lockstep._types import ArrayLike, PyTree
 from lockstep.data import _columns, _spec
 from lockstep.data._blocks import Block, array_block, join_blocks
 from lockstep.data._columns import Column, Columns, Ragged, Rows
-from lockstep.data._failures import DeferredError
 from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
-from lockstep.data._transforms.padding import Padding
-from lockstep.errors import InputError
+from lockstep.data._structure import TEXT
+from lockstep.data._transforms.errors import DeferredError
+from lockstep.errors import ArgumentError, InputError
 
 
 class Batch(Transformation):
-    """Elements stacked into batches.
-
-    Args:
-        upstream: Gives the elements.
-        size: How many; the last batch may have fewer, unless they are dropped.
-        drop: Whether a last batch with fewer is left out.
-        padding: How to make elements of one size, or `None` if they must be.
-    """
+    """Elements stacked into batches of `size`; a last one with fewer is left out if `drop` is true."""
 
     def __init__(self, upstream: Node, size: int, drop: bool, padding: Padding | None = None) -> None:
         super().__init__(upstream)
@@ -67,29 +63,26 @@ class _BatchCursor:
 
     def next(self, limit: int) -> Block | None:
         self._deferred.raise_deferred()
-        block = self._gather(limit * self._size)
-        if block is None:
+        wanted, usable = limit * self._size, limit * self._size
+        parts: list[Block] = []
+        try:
+            while wanted > 0 and (part := self._upstream.next(wanted)) is not None:
+                parts.append(part)
+                wanted -= len(part)
+        except Exception as error:
+            # Of a batch in which one fails, the elements before it are lost with it, as in tf.data.
+            usable = sum(map(len, parts)) // self._size * self._size
+            if not usable:
+                raise
+            self._deferred.defer(error)
+        if not parts:
             return None
+        block = join_blocks(parts)
+        block = block if len(block) <= usable else block[:usable]
         # Several batches are one block, so that a map function behind is called once for them.
         whole, rest = divmod(len(block), self._size)
         count = whole if self._drop or not rest else whole + 1
         return Block(StackedStore(block, self._size, self._padding), np.arange(count)) if count else None
-
-    def _gather(self, wanted: int) -> Block | None:
-        """Reads the elements of the next batches, up to the batch in which one fails."""
-        parts: list[Block] = []
-        try:
-            while wanted > 0 and (block := self._upstream.next(wanted)) is not None:
-                parts.append(block)
-                wanted -= len(block)
-        except Exception as error:
-            # Of a batch in which one fails, the elements before it are lost with it, as in tf.data.
-            whole = sum(map(len, parts)) // self._size * self._size
-            if not whole:
-                raise
-            self._deferred.defer(error)
-            return join_blocks(parts)[:whole]
-        return join_blocks(parts) if parts else None
 
     def state(self) -> State:
         return self._deferred.add_to_state(self._upstream.state())
@@ -100,13 +93,7 @@ class _BatchCursor:
 
 @dataclass(frozen=True, eq=False)
 class StackedStore:
-    """Batches of a block's elements.
-
-    Attributes:
-        block: The elements, batch after batch.
-        size: Of each batch but the last.
-        padding: As of `Batch`.
-    """
+    """Batches of a block's elements, `size` in each but the last."""
 
     block: Block
     size: int
@@ -135,7 +122,17 @@ class StackedStore:
         columns = block.take()
         if self.padding is not None:
             return self.padding(columns)
-        return jax.tree.map(lambda c: _check_uniform(c, block), columns)
+        for column in jax.tree.leaves(columns):
+            if isinstance(column, Ragged):
+                shapes = [np.shape(v) if not hasattr(v, "element_spec") else "a dataset" for v in column.values]
+                # The first odd element is named, with its file: in a batch of 256 photographs nobody would find it.
+                odd = next((i for i, s in enumerate(shapes) if s != shapes[0]), 0)
+                raise InputError(
+                    f"The elements of a batch must have the same shape. Received: {shapes[0]} and, at "
+                    f"{block.store.describe(int(block.rows[odd]))}, {shapes[odd]}. Resize or crop them with map, or "
+                    "use padded_batch."
+                )
+        return columns
 
     def describe(self, row: int) -> str:
         rows = self.batch(row).rows
@@ -218,19 +215,6 @@ def _rows_of(block: Block) -> Block:
     return array_block(element, where + ", row")
 
 
-def _check_uniform(column: Column, block: Block) -> Any:
-    if not isinstance(column, Ragged):
-        return column
-    shapes = [np.shape(v) if not hasattr(v, "element_spec") else "a dataset" for v in column.values]
-    # The first odd element is named, with its file: in a batch of 256 photographs nobody would find it.
-    odd = next((i for i, s in enumerate(shapes) if s != shapes[0]), 0)
-    where = block.store.describe(int(block.rows[odd]))
-    raise InputError(
-        f"The elements of a batch must have the same shape. Received: {shapes[0]} and, at {where}, {shapes[odd]}. "
-        "Resize or crop them with map, or use padded_batch."
-    )
-
-
 class Rebatch(Transformation):
     """Batches of another size, of the same rows in the same order."""
 
@@ -291,3 +275,108 @@ class _RebatchCursor:
     def restore(self, state: State) -> None:
         self._rows.restore(state["rows"])
         self._turn = state["turn"]
+
+
+class Padding:
+    """The shapes and values of `padded_batch`, as it receives them."""
+
+    def __init__(self, shapes: PyTree, values: PyTree) -> None:
+        self._shapes = shapes
+        self._values = values
+
+    def spec(self, spec: PyTree) -> Any:
+        """Returns the spec of the padded elements."""
+        leaves, structure = jax.tree.flatten(spec)
+        shapes = self._leaf_shapes(leaves)
+        return structure.unflatten([_spec.TensorSpec(s, leaf.dtype) for s, leaf in zip(shapes, leaves, strict=True)])
+
+    def __call__(self, columns: Columns) -> Columns:
+        """Returns columns without any that are ragged."""
+        leaves, structure = jax.tree.flatten(columns)
+        shapes, values = self._leaf_shapes(leaves), [self._values] * len(leaves)
+        if isinstance(self._values, (tuple, dict)):
+            values = jax.tree.leaves(canonical(self._values), is_leaf=lambda v: v is None)
+            if len(values) != len(leaves):
+                raise ArgumentError(
+                    f"padding_values must be one value, or have one for each of the {len(leaves)} arrays of an "
+                    f"element. Received: {self._values}."
+                )
+        return structure.unflatten([_pad_column(c, s, v) for c, s, v in zip(leaves, shapes, values, strict=True)])
+
+    def _leaf_shapes(self, leaves: list[Any]) -> list[Any]:
+        """Returns a shape for each leaf of a spec or of columns, `None` for sizes that are the longest of the batch."""
+        if self._shapes is None:
+            return [_free_shape(leaf) for leaf in leaves]
+        given_shapes = jax.tree.leaves(canonical(self._shapes), is_leaf=_is_shape)
+        # Without this a shape too few would pad another array, without a word.
+        if len(given_shapes) != len(leaves):
+            raise ArgumentError(
+                f"padded_shapes must have a shape for each of the {len(leaves)} arrays of an element. Received: "
+                f"{self._shapes}. Example: ([None], [])"
+            )
+        return [_shape(shape) for shape in given_shapes]
+
+
+def _free_shape(leaf: ArrayLike) -> Any:
+    if isinstance(leaf, Ragged):
+        return (None,) * np.ndim(leaf.values[0])
+    if isinstance(leaf, _spec.TensorSpec):
+        if leaf.shape is None:
+            raise InputError("padded_batch needs elements with a known number of axes. Give padded_shapes.")
+        return leaf.shape
+    return leaf.shape[1:]
+
+
+def _is_shape(value: ArrayLike) -> bool:
+    plain = isinstance(value, (list, tuple)) and not hasattr(value, "_fields")
+    return plain and all(v is None or isinstance(v, (int, np.integer)) for v in value)
+
+
+def _shape(value: ArrayLike) -> tuple[int | None, ...]:
+    try:
+        sizes = tuple(None if s is None or s == -1 else operator.index(s) for s in value)
+    except TypeError:
+        sizes = (-1,)
+    if any(s is not None and s < 0 for s in sizes):
+        raise ArgumentError(
+            "A shape of padded_shapes must hold sizes; None or -1 stands for the largest of the batch. Received: "
+            f"{value!r}. Example: [None, 3]"
+        )
+    return sizes
+
+
+def _pad_column(column: Column, shape: tuple[int | None, ...], value: ArrayLike) -> Any:
+    rows = list(column.values if isinstance(column, Ragged) else column)
+    dtype = getattr(rows[0], "dtype", TEXT)
+    fill = _fill_value(value, dtype)
+    sizes = [np.shape(r) for r in rows]
+    if any(len(s) != len(shape) for s in sizes):
+        raise InputError(f"padded_shapes gives {len(shape)} axes. Received: an element of shape {sizes[0]}.")
+    # The largest of this batch, not of the dataset, as in tf.data.
+    target = [max(s[i] for s in sizes) if n is None else n for i, n in enumerate(shape)]
+    result = np.full((len(rows), *target), fill, dtype)
+    for i, (row, size) in enumerate(zip(rows, sizes, strict=True)):
+        if any(a > b for a, b in zip(size, target, strict=True)):
+            raise InputError(
+                f"padded_batch only makes elements longer. Received: shape {size}, to be padded to {tuple(target)}. "
+                "Cut it with map first, or give a larger size."
+            )
+        result[(i, *(slice(n) for n in size))] = row
+    return result
+
+
+def _fill_value(value: ArrayLike, dtype: np.dtype[Any]) -> Any:
+    if value is None:
+        return b"" if dtype == TEXT else 0
+    if dtype == TEXT and isinstance(value, (str, bytes)):
+        return value.encode() if isinstance(value, str) else value
+    number_or_text = np.asarray(value)
+    if dtype != TEXT and number_or_text.dtype.kind in "biuf" and number_or_text.ndim == 0:
+        with np.errstate(invalid="ignore"):
+            number = number_or_text.astype(dtype)[()]
+        # A value that the dtype cannot hold, such as -1 for uint8, would wrap.
+        if dtype.kind in "fc" or bool(number == number_or_text):
+            return number
+    raise ArgumentError(
+        f"padding_values must be of the elements' dtype, {'text' if dtype == TEXT else dtype}. Received: {value!r}."
+    )

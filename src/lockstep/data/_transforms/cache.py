@@ -11,21 +11,16 @@ import jax
 import numpy as np
 
 from lockstep._types import ArrayLike
-from lockstep.data import _columns, _pool
+from lockstep.data import _blocks, _columns
 from lockstep.data._blocks import Block
 from lockstep.data._columns import Column, Columns, Ragged, Rows
 from lockstep.data._plan import Cursor, Node, Run, State, Transformation
 from lockstep.data._transforms.cache_file import CacheFile
-from lockstep.data._transforms.sequential import SequentialCompute, compute_block_or_elements
+from lockstep.data._transforms.errors import SequentialCompute, compute_block_or_elements
 
 
 class Cache(Transformation):
-    """The elements of the first pass, on every pass.
-
-    Args:
-        upstream: Gives the elements.
-        path: Where they are kept, or `None` for memory.
-    """
+    """The elements of the first pass, on every pass; kept at a path, or `None` for memory."""
 
     def __init__(self, upstream: Node, path: Path | None) -> None:
         super().__init__(upstream)
@@ -91,13 +86,7 @@ class _CacheCursor:
 
 
 class CachedElements:
-    """The elements of one pass as a store, each computed when it is first used.
-
-    Args:
-        node: Gives them.
-        run: The pass.
-        file: Where they are kept, or `None` for memory.
-    """
+    """The elements of one pass as a store, each computed when it is first used; kept in memory if `file` is `None`."""
 
     def __init__(self, node: Node, run: Run, file: CacheFile | None) -> None:
         self.run = run
@@ -106,10 +95,13 @@ class CachedElements:
         self._computing = threading.RLock()
         self._file = file
         self._memory = _Memory(max(node.cardinality, 0))
-        # What is still to be read, and how much was.
         # A finished cache of an earlier run: its upstream is never opened.
         complete = file is not None and file.is_complete
-        self._cursor: Cursor | None = None if complete else self._open(node)
+        self._cursor: Cursor | None = None if complete else node.open(run)
+        if self._cursor is not None and file is not None:
+            self._cursor = SequentialCompute(
+                self._cursor, lambda block: compute_block_or_elements(_blocks.compute_block, block)
+            )
         # Elements that failed when they were read: how many others come before each, and its error.
         self.errors: list[tuple[int, Exception]] = []
         self._count = file.count if complete and file is not None else 0
@@ -125,9 +117,7 @@ class CachedElements:
     def available(self, wanted: int, raised: int) -> int:
         """Reads on until there are `wanted` elements, or no more, or one fails; returns how many there are.
 
-        Args:
-            wanted: How many.
-            raised: How many of `errors` whoever asks has raised already.
+        `raised` is how many of `errors` whoever asks has raised already.
         """
         with self._reading:
             while self._count < wanted and self._cursor is not None:
@@ -139,33 +129,24 @@ class CachedElements:
                     if len(self.errors) > raised:
                         break
                     continue
-                if block is None:
-                    self._finish()
-                else:
+                if block is not None:
                     self._add(block)
+                    continue
+                self._cursor = None
+                if self._file is not None and not self.errors:  # Later runs must meet the error, too.
+                    self._file.finish()
             return self._count
-
-    def _open(self, node: Node) -> Cursor:
-        cursor = node.open(self.run)
-        if self._file is None:
-            return cursor
-        return SequentialCompute(cursor, lambda block: compute_block_or_elements(_pool.compute_block, block))
 
     def _add(self, block: Block) -> None:
         if self._file is not None:
             self._file.append(block.take())
         else:
             # Not while another thread writes to the columns that are about to be replaced.
-            if not self._memory.has_room(self._count + len(block)):
+            if self._count + len(block) > self._memory.room:
                 with self._computing:
                     self._memory.reserve(self._count + len(block))
             self._pieces.append((self._count, block))
         self._count += len(block)
-
-    def _finish(self) -> None:
-        self._cursor = None
-        if self._file is not None and not self.errors:  # Later runs must meet the error, too.
-            self._file.finish()
 
     def take(self, rows: Rows) -> Columns:
         if self._file is not None:
@@ -234,17 +215,17 @@ class _Memory:
         self._structure: Any = None
         self._all = False
 
-    def has_room(self, count: int) -> bool:
-        """Returns whether there is room for `count` rows."""
-        return count <= len(self._filled)
+    @property
+    def room(self) -> int:
+        """Returns for how many rows there is room."""
+        return len(self._filled)
 
     def reserve(self, count: int) -> None:
         """Makes room for `count` rows."""
-        if not self.has_room(count):
-            # Doubled, so that n elements are copied O(n) times altogether.
-            self._filled = _grow(self._filled, max(count, 2 * len(self._filled)))
-            if self._columns is not None:
-                self._columns = [_grow(c, len(self._filled)) for c in self._columns]
+        # Doubled, so that n elements are copied O(n) times altogether.
+        self._filled = _grow(self._filled, max(count, 2 * len(self._filled)))
+        if self._columns is not None:
+            self._columns = [_grow(c, len(self._filled)) for c in self._columns]
 
     def absent(self, rows: Rows) -> Rows:
         """Returns the rows of `rows` that are not computed yet."""
@@ -267,7 +248,12 @@ class _Memory:
         leaves, structure = jax.tree.flatten(columns)
         if self._columns is None:
             self._structure = structure
-            self._columns = [_empty_like(leaf, len(self._filled)) for leaf in leaves]
+            self._columns = [
+                _ObjectColumn(np.empty(len(self._filled), object))
+                if isinstance(leaf, Ragged)
+                else np.empty((len(self._filled), *leaf.shape[1:]), leaf.dtype)
+                for leaf in leaves
+            ]
         self._columns = [_write_rows(target, rows, leaf) for target, leaf in zip(self._columns, leaves, strict=True)]
         self._filled[rows] = True
 
@@ -284,12 +270,6 @@ class _ObjectColumn:
 
     def __len__(self) -> int:
         return len(self.values)
-
-
-def _empty_like(leaf: ArrayLike, count: int) -> Any:
-    if isinstance(leaf, Ragged):
-        return _ObjectColumn(np.empty(count, object))
-    return np.empty((count, *leaf.shape[1:]), leaf.dtype)
 
 
 def _write_rows(target: Column, rows: Rows, leaf: ArrayLike) -> Any:

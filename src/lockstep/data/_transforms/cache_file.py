@@ -13,7 +13,7 @@ import shutil
 import threading
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from lockstep._nest import Packed, opened
-from lockstep._types import JSON, ArrayLike, PyTreeDef
+from lockstep._types import JSON, ArrayLike
 from lockstep.data import _columns
 from lockstep.data._columns import Column, Columns, Ragged, Rows
 from lockstep.data._structure import TEXT, is_named_tuple
@@ -30,19 +30,15 @@ from lockstep.errors import InputError
 _DESCRIPTION = "cache.json"
 _FORMAT = "lockstep cache 1"
 _NAMED = "named tuple"
+_UNTOLD = (_NAMED, '"dict"')
 # Of the files that are being written by this process.
 _numbers = itertools.count()
 
 
 class CacheFile:
-    """Elements on disk.
+    """Elements on disk, in a directory, which need not exist.
 
-    Args:
-        path: The directory, which need not exist.
-        structure: Returns the structure of the elements, where named tuples are needed.
-
-    Raises:
-        InputError: If there is something else, or it is damaged.
+    `structure` returns the structure of the elements; it is asked only where a file cannot tell it.
     """
 
     def __init__(self, path: Path, structure: Callable[[], Any]) -> None:
@@ -81,59 +77,49 @@ class CacheFile:
     def finish(self) -> None:
         """Publishes the elements in one step. If another dataset was quicker, its files stay."""
         with self._lock:
-            self._finish()
-
-    def _finish(self) -> None:
-        if not self._writers:
-            self._staging.mkdir(parents=True, exist_ok=True)
-        description = [writer.finish() for writer in self._writers]
-        structure = _structure_to_json(self._structure)
-        text = json.dumps(
-            {"format": _FORMAT, "count": self.count, "structure": structure, "arrays": description}, indent=1
-        )
-        (self._staging / _DESCRIPTION).write_text(text)
-        try:
-            # A reader sees all files or none.
-            self._staging.rename(self._path)
-        # The directory is there: another process finished first, with the same elements.
-        except OSError:
-            shutil.rmtree(self._staging)
-        self._writers, self._readers = [], []
-        self.is_complete = True
+            if not self._writers:
+                self._staging.mkdir(parents=True, exist_ok=True)
+            arrays = [writer.finish() for writer in self._writers]
+            structure = self._structure
+            # Numbers stand for the leaves.
+            shown = None if structure is None else _to_json(structure.unflatten(range(structure.num_leaves)))
+            description = {"format": _FORMAT, "count": self.count, "structure": shown, "arrays": arrays}
+            (self._staging / _DESCRIPTION).write_text(json.dumps(description, indent=1))
+            try:
+                # A reader sees all files or none.
+                self._staging.rename(self._path)
+            # The directory is there: another process finished first, with the same elements.
+            except OSError:
+                shutil.rmtree(self._staging)
+            self._writers, self._readers = [], []
+            self.is_complete = True
 
     def take(self, rows: Rows) -> Columns:
         """Reads elements."""
         with self._lock:
-            readers = self._readers or self._open_readers()
+            if not self._readers:
+                self._readers = [writer.reader() for writer in self._writers]
+            if not self._readers:
+                self._from_description()
+            readers = self._readers
         return self._structure.unflatten([reader.take(rows) for reader in readers])
 
-    def _open_readers(self) -> list[_Reader]:
-        for writer in self._writers:
-            writer.flush()
-        self._readers = [writer.reader() for writer in self._writers] if self._writers else self._from_description()
-        return self._readers
-
-    def _from_description(self) -> list[_Reader]:
+    def _from_description(self) -> None:
         try:
             description = json.loads((self._path / _DESCRIPTION).read_text())
             if description["format"] != _FORMAT:
                 raise ValueError(f"its format is {description['format']!r}")
             self.count = int(description["count"])
-            self._structure = self._structure or self._structure_of(description["structure"])
+            # Types cannot be read from a file, and those with "dict" are older, and do not tell the order of keys.
+            if self._structure is None and any(kind in json.dumps(description["structure"]) for kind in _UNTOLD):
+                self._structure = self._known_structure()
+            self._structure = self._structure or jax.tree.structure(_from_json(description["structure"]))
             self._readers = [_Reader(self._path / f"{i}", d, check=True) for i, d in enumerate(description["arrays"])]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"{self._path} must be what cache(filename) wrote. Received: {type(error).__name__}: {error}. Remove "
                 "it, and it is written again."
             ) from error
-        return self._readers
-
-    def _structure_of(self, shown: JSON) -> Any:
-        text = json.dumps(shown)
-        # Types cannot be read from a file, and those with "dict" are older, and do not tell the order of keys.
-        if _NAMED in text or '"dict"' in text:
-            return self._known_structure()
-        return jax.tree.structure(_from_json(shown))
 
 
 class _Writer:
@@ -170,15 +156,13 @@ class _Writer:
         self._size += len(content)
         self._count += 1
 
-    def flush(self) -> None:
-        self.data.flush()
-
     def description(self) -> dict[str, Any]:
         # An index of each row would be larger than small rows themselves.
         uniform = {"shape": self._shape} if self._uniform else {"index": self._index}
         return {"dtype": self._dtype, "count": self._count, "bytes": self._size, "crc32": self._sum, **uniform}
 
     def reader(self) -> _Reader:
+        self.data.flush()
         return _Reader(self._path, self.description(), check=False)
 
     def finish(self) -> dict[str, Any]:
@@ -246,24 +230,15 @@ def _pack_row(row: ArrayLike) -> bytes:
 def _unpack_row(content: bytes, shape: list[int]) -> Any:
     if not shape:
         return content
-    result = np.empty(shape, object)
-    result.ravel()[:] = list(_pieces(content)) or []
-    return result
-
-
-def _pieces(content: bytes) -> Iterator[bytes]:
+    pieces: list[bytes] = []
     at = 0
     while at < len(content):
         length = int.from_bytes(content[at : at + 8], "little")
-        yield content[at + 8 : at + 8 + length]
+        pieces.append(content[at + 8 : at + 8 + length])
         at += 8 + length
-
-
-def _structure_to_json(structure: PyTreeDef | None) -> Any:
-    """Returns a structure as JSON: numbers for leaves."""
-    if structure is None:
-        return None
-    return _to_json(structure.unflatten(range(structure.num_leaves)))
+    result = np.empty(shape, object)
+    result.ravel()[:] = pieces
+    return result
 
 
 def _to_json(value: JSON) -> Any:

@@ -1,22 +1,25 @@
-"""`map`, `filter` and `take_while`: functions of the elements."""
+"""`map`, `filter`, `take_while` and `scan`."""
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
-from lockstep._types import Element
-from lockstep.data import _columns, _pool, _structure
-from lockstep.data._blocks import Block, MappedStore, Store, array_block
-from lockstep.data._failures import FailedElement
-from lockstep.data._map_program import MapProgram
+from lockstep._nest import opened
+from lockstep._types import ArrayLike, Element, PyTree
+from lockstep.data import _blocks, _columns, _division, _structure
+from lockstep.data._blocks import Block, MappedStore, array_block
+from lockstep.data._map_program import MapProgram, wrap_error
 from lockstep.data._peek import example_of, peek_spec, spec_if_known
 from lockstep.data._plan import UNKNOWN, Cursor, FunctionTransformation, Node, Run, State
 from lockstep.data._structure import TEXT
-from lockstep.data._transforms.sequential import (
+from lockstep.data._transforms.errors import (
+    FailedElement,
     Outcome,
     SequentialCompute,
     compute_block_or_elements,
@@ -81,14 +84,12 @@ class _MapCursor:
 
     def next(self, limit: int) -> Block | None:
         block = self._upstream.next(limit)
-        return block and Block(self._store_over(block.store), block.rows)
-
-    def _store_over(self, store: Store) -> Store:
-        """Returns the same store for the same elements, so that blocks of them can be joined."""
-        # `join_blocks` recognises stores by identity.
-        if self._last is None or self._last.upstream is not store:
-            self._last = MappedStore(self._program, store)
-        return self._last
+        if block is None:
+            return None
+        # The same store for the same elements: `join_blocks` recognises stores by identity.
+        if self._last is None or self._last.upstream is not block.store:
+            self._last = MappedStore(self._program, block.store)
+        return Block(self._last, block.rows)
 
 
 class _OrderedMapCursor:
@@ -102,9 +103,16 @@ class _OrderedMapCursor:
 
     def _outcomes(self, block: Block) -> Iterator[Outcome]:
         elements = elements_or_errors(block, lambda part: _columns.elements(part.take()))
-        results = _pool.map_parallel(
-            lambda i: self._call(elements[i], _where(block, i)), range(len(block)), self._workers
-        )
+
+        def call(i: int) -> Any:
+            if isinstance(elements[i], FailedElement):
+                return elements[i]
+            try:
+                return self._program.at(elements[i], _where(block, i))
+            except Exception as error:
+                return FailedElement(error)
+
+        results = _blocks.map_parallel(call, range(len(block)), self._workers)
         # Results before the first error are one block; behind it each is its own, so that no error hides another.
         first = next((i for i, result in enumerate(results) if isinstance(result, FailedElement)), len(results))
         if first:
@@ -116,14 +124,6 @@ class _OrderedMapCursor:
         try:
             return array_block(self._program.columns(results))
         except InputError as error:
-            return FailedElement(error)
-
-    def _call(self, element: Element, where: str) -> Any:
-        if isinstance(element, FailedElement):
-            return element
-        try:
-            return self._program.at(element, where)
-        except Exception as error:
             return FailedElement(error)
 
 
@@ -147,7 +147,7 @@ class _FilterCursor:
         self.next, self.state, self.restore = computed.next, computed.state, computed.restore
 
     def _keep(self, block: Block) -> Block | None:
-        computed = _pool.compute_block(block)
+        computed = _blocks.compute_block(block)
         kept = np.flatnonzero(evaluate_predicate(self._program, computed, block))
         return computed[kept] if len(kept) else None
 
@@ -173,7 +173,7 @@ class _TakeWhileCursor:
     def _keep(self, block: Block) -> Block | None:
         if self._ended:
             return None
-        computed = _pool.compute_block(block)
+        computed = _blocks.compute_block(block)
         # The whole block is computed at once; what lies behind the first refusal is dropped.
         refused = np.flatnonzero(~evaluate_predicate(self._program, computed, block))
         self._ended = len(refused) > 0
@@ -213,3 +213,87 @@ def evaluate_predicate(program: MapProgram, block: Block, origin: Block) -> np.n
 
 def _where(block: Block, i: int) -> str:
     return block.store.describe(int(block.rows[i]))
+
+
+class Scan(FunctionTransformation):
+    """The outputs of `function(state, element) -> (state, output)`, called in order."""
+
+    def __init__(self, upstream: Node, initial: PyTree, function: Callable[..., Any]) -> None:
+        super().__init__(upstream, function)
+        self._initial = initial
+        self._spec: Any = None
+
+    def open(self, run: Run) -> Cursor:
+        return _ScanCursor(self.upstream.open(run), self._initial, self.function)
+
+    @property
+    def spec(self) -> Any:
+        if self._spec is None:
+            self._spec = peek_spec(self, self.upstream)
+        return self._spec
+
+
+class _ScanCursor:
+    def __init__(self, upstream: Cursor, initial: PyTree, function: Callable[..., Any]) -> None:
+        self._computed = SequentialCompute(upstream, self._outcomes)
+        self._carried = initial
+        self._function = function
+        self.next = self._computed.next
+
+    def _outcomes(self, block: Block) -> Iterator[Outcome]:
+        elements = elements_or_errors(block, lambda part: _columns.elements(part.take()))
+        outputs: list[Any] = []
+        failed: FailedElement | None = None
+        for i, element in enumerate(elements):
+            if isinstance(element, FailedElement):
+                failed = element
+                break
+            try:
+                outputs.append(self._step(element))
+            except Exception as error:
+                what = f"The function {_structure.name_of(self._function)} of scan failed at {_where(block, i)}"
+                failed = FailedElement(wrap_error(error, what))
+                break
+        if outputs:
+            yield Outcome(len(outputs), array_block(_columns.stack(outputs)))
+        # The state is left as it was before the element that failed, and the rest of the block goes on from there.
+        if failed is not None:
+            yield Outcome(1, failed)
+            for i in range(len(outputs) + 1, len(block)):
+                yield from self._outcomes(block[i : i + 1])
+
+    def _step(self, element: Element) -> Any:
+        # As in `map`: TensorFlow raises where numpy warns.
+        with _division.raise_on_zero_division(jax.tree.leaves((self._carried, element))):
+            result = self._function(*opened(_structure.copy_arrays((self._carried, element))))
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise InputError(
+                f"The function {_structure.name_of(self._function)} of scan must return (state, output). Received: "
+                f"{type(result).__name__}."
+            )
+        self._carried = _structure.normalize(result[0])
+        return _structure.normalize(result[1])
+
+    def state(self) -> State:
+        leaves = jax.tree.leaves(self._carried)
+        return {"upstream": self._computed.state(), "carried": [_encode_leaf(leaf) for leaf in leaves]}
+
+    def restore(self, state: State) -> None:
+        self._computed.restore(state["upstream"])
+        structure = jax.tree.structure(self._carried)
+        self._carried = structure.unflatten([_decode_leaf(saved) for saved in state["carried"]])
+
+
+def _encode_leaf(leaf: ArrayLike) -> str:
+    if isinstance(leaf, bytes):
+        return "text:" + base64.b64encode(leaf).decode()
+    file = io.BytesIO()
+    # A checkpoint must not run code when it is loaded.
+    np.save(file, leaf, allow_pickle=False)
+    return "array:" + base64.b64encode(file.getvalue()).decode()
+
+
+def _decode_leaf(saved: str) -> Any:
+    kind, _, content = saved.partition(":")
+    raw = base64.b64decode(content)
+    return raw if kind == "text" else np.load(io.BytesIO(raw), allow_pickle=False)[()]

@@ -27,14 +27,7 @@ _REST_CHUNK = 2**40
 
 
 class Shuffle(Transformation):
-    """The elements in another order.
-
-    Args:
-        upstream: Gives the elements.
-        size: Of the buffer, or `None` for all elements.
-        seed: Of the order, or `None`.
-        each_iteration: Whether each pass has another order.
-    """
+    """The elements in another order, by a buffer of `size` elements; `None` for all of them."""
 
     def __init__(self, upstream: Node, size: int | None, seed: int | None, each_iteration: bool) -> None:
         super().__init__(upstream)
@@ -64,11 +57,7 @@ class Shuffle(Transformation):
 class _ShuffleCursor:
     """The shuffle buffer, many steps at a time.
 
-    Args:
-        upstream: Gives the elements.
-        size: Of the buffer.
-        draws: Returns the random generator for a chunk of steps.
-        ahead: How many elements may be read beyond what is needed.
+    `draws` returns the random generator for a chunk of steps; `ahead` elements may be read beyond what is needed.
     """
 
     def __init__(self, upstream: Cursor, size: int, draws: Callable[[int], np.random.Generator], ahead: int) -> None:
@@ -89,7 +78,11 @@ class _ShuffleCursor:
     def next(self, limit: int) -> Block | None:
         if self._rest is None:
             self._fill(limit)
-        out = self._from_buffer(limit) if self._rest is None else self._from_rest(limit)
+        if self._rest is None:
+            out = self._from_buffer(limit)
+        else:
+            out = self._rest[:, self._out : self._out + limit]
+            self._out += out.shape[1]
         return self._reader.block(out) if out.shape[1] else None
 
     def _fill(self, limit: int) -> None:
@@ -133,12 +126,6 @@ class _ShuffleCursor:
     def _holes(self) -> list[int]:
         return [] if self._hole is None else [self._hole]
 
-    def _from_rest(self, limit: int) -> References:
-        assert self._rest is not None
-        out = self._rest[:, self._out : self._out + limit]
-        self._out += out.shape[1]
-        return out
-
     def state(self) -> State:
         # A buffer for everything: the order is a permutation by the seed, and needs no saving.
         if self._is_all:  # The seed gives their order.
@@ -148,10 +135,6 @@ class _ShuffleCursor:
             return {"kind": "rest", "rest": rest, **self._reader.state(int(rest.min()) if len(rest) else None)}
         if self._buffer is None:
             return {"kind": "start", **self._reader.state(0)}
-        return self._state_of_buffer()
-
-    def _state_of_buffer(self) -> State:
-        assert self._buffer is not None
         ordinals = self._buffer[_ORDINAL].copy()
         # A hole's element is out already: it must not be read again.
         first = np.delete(ordinals, self._holes).min(initial=self._reader.count)
@@ -243,20 +226,16 @@ class _Reader:
             self._ended = True
             return None
         self._marks.append(mark)
-        number = self._number_of(block.store)
+        number = self._numbers.get(id(block.store))
+        if number is None:
+            number = self._numbers[id(block.store)] = self._next_number
+            self._next_number += 1
+            self._stores[number], self._live[number] = block.store, 0
         self._live[number] += len(block)
         # Ordinals identify elements in states: rows of stores do not, as stores are made anew.
         ordinals = np.arange(self.count, self.count + len(block))
         self.count += len(block)
         return np.stack([np.full(len(block), number), block.rows, ordinals])
-
-    def _number_of(self, store: Store) -> int:
-        number = self._numbers.get(id(store))
-        if number is None:
-            number = self._numbers[id(store)] = self._next_number
-            self._next_number += 1
-            self._stores[number], self._live[number] = store, 0
-        return number
 
     def block(self, out: References) -> Block:
         """Returns elements as a block, and forgets them."""

@@ -1,3 +1,3 @@
-"""Files of the data sets, each with the name of its data set. See `DataSet`."""
+"""Data sets, those of one source in a file, as `DATA_SETS`."""
 
 from __future__ import annotations

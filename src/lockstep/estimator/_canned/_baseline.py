@@ -10,50 +10,35 @@ import keras
 
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
-from lockstep.estimator._canned._dnn import OptimizerLike, Path, WeightColumn
-from lockstep.estimator._canned._optimizers import create_optimizer
-from lockstep.estimator._canned._parts import Features, build_part
+from lockstep.estimator._canned._parts import Features, OptimizerLike, Path, WeightColumn, part_model_fn
 from lockstep.estimator._estimator import Estimator
 from lockstep.estimator._estimator_spec import EstimatorSpec
 from lockstep.estimator._heads import Head, RegressionHead
-from lockstep.estimator._heads._multi_class import classifier_head
-from lockstep.estimator._heads._reduction import SUM_OVER_BATCH_SIZE
-from lockstep.estimator._mode_keys import ModeKeys
+from lockstep.estimator._heads._classifiers import classifier_head
+from lockstep.estimator._heads._loss_head import SUM_OVER_BATCH_SIZE
 from lockstep.estimator._run_config import RunConfig
 from lockstep.estimator.feature_column._numeric import NumericColumn
-
-# TensorFlow's learning rate of an optimizer given by name.
-_LEARNING_RATE = 0.3
 
 
 def baseline_model_fn(
     head: Head, optimizer: OptimizerLike, weight_column: WeightColumn = None
 ) -> Callable[..., EstimatorSpec]:
     """Returns the model_fn of a bias with a head."""
+    # tf.estimator's baseline reads of the features how many examples there are, and nothing else.
     key = weight_column.key if isinstance(weight_column, NumericColumn) else weight_column
 
-    def model_fn(features: Features, labels: PyTree, mode: str, config: RunConfig) -> EstimatorSpec:
-        part = build_part("baseline", lambda: _bias(batch_size(features, key), head.logits_dimension))
-        return head.create_estimator_spec(
-            features=features,
-            mode=mode,
-            labels=labels,
-            logits=part.logits,
-            optimizer=create_optimizer(optimizer, _LEARNING_RATE) if mode == ModeKeys.TRAIN else None,
-            trainable_variables=part.variables,
-        )
+    def logits(features: Features, mode: str, units: int) -> jax.Array:
+        # Zeros, so that the first predictions are 1/2 or 0, as tf.estimator's baseline starts.
+        bias = keras.Variable("zeros", shape=(units,), dtype="float32", name="bias")
+        return jnp.broadcast_to(bias.value, (batch_size(features, key), units))
 
-    return model_fn
-
-
-def _bias(batch: int, units: int) -> jax.Array:
-    bias = keras.Variable("zeros", shape=(units,), dtype="float32", name="bias")
-    return jnp.broadcast_to(bias.value, (batch, units))
+    # 0.3 is TensorFlow's learning rate of an optimizer given by name.
+    return part_model_fn("baseline", head, logits, optimizer, 0.3)
 
 
 def batch_size(features: PyTree, weight_key: str | None) -> int:
     """Returns the number of examples in a batch of features."""
-    # Weights do not count: a serving input has none, or a placeholder of another size.
+    # All must agree, as TensorFlow asserts; not weights: a serving input has none, or a placeholder of another size.
     columns = features if isinstance(features, Mapping) else {"features": features}
     sizes = {key: value.shape[0] for key, value in columns.items() if key != weight_key}
     if len(set(sizes.values())) != 1:

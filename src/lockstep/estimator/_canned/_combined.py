@@ -10,23 +10,30 @@ import jax
 
 from lockstep._types import PyTree, Tensor
 from lockstep.errors import ArgumentError
-from lockstep.estimator._canned import _summaries
-from lockstep.estimator._canned._dnn import Activation, Columns, OptimizerLike, Path, WarmStart, WeightColumn
-from lockstep.estimator._canned._optimizers import create_optimizer
-from lockstep.estimator._canned._parts import Features, Layers, LinearModel, Part, build_part
+from lockstep.estimator._canned._parts import (
+    Activation,
+    Columns,
+    Features,
+    Layers,
+    LinearModel,
+    OptimizerLike,
+    Part,
+    Path,
+    WarmStart,
+    WeightColumn,
+    add_layer_summaries,
+    build_part,
+    create_optimizer,
+)
 from lockstep.estimator._estimator import Estimator
 from lockstep.estimator._estimator_spec import EstimatorSpec
 from lockstep.estimator._heads import Head, RegressionHead
+from lockstep.estimator._heads._classifiers import classifier_head
 from lockstep.estimator._heads._head import minimize_loss
-from lockstep.estimator._heads._multi_class import classifier_head
-from lockstep.estimator._heads._reduction import SUM_OVER_BATCH_SIZE
+from lockstep.estimator._heads._loss_head import SUM_OVER_BATCH_SIZE
 from lockstep.estimator._mode_keys import ModeKeys
 from lockstep.estimator._model_fn.records import GroupOp, TrainOp, group
 from lockstep.estimator._run_config import RunConfig
-
-# TensorFlow's learning rates of optimizers given by name.
-_DNN_LEARNING_RATE = 0.001
-_LINEAR_LEARNING_RATE = 0.005
 
 
 @dataclass(frozen=True)
@@ -41,81 +48,69 @@ class WideAndDeep:
     @classmethod
     def create(
         cls,
-        linear_feature_columns: Columns | None,
-        linear_optimizer: OptimizerLike,
-        linear_sparse_combiner: str,
-        dnn_feature_columns: Columns | None,
-        dnn_optimizer: OptimizerLike,
-        dnn_hidden_units: Iterable[int] | None,
-        dnn_activation_fn: Activation,
-        dnn_dropout: float | None,
-        batch_norm: bool,
+        linear: tuple[Columns | None, OptimizerLike, str],
+        dnn: tuple[Columns | None, OptimizerLike, Iterable[int] | None, Activation, float | None, bool],
     ) -> WideAndDeep:
         """Checks arguments and creates both parts.
 
-        Raises:
-            ArgumentError: If an argument is invalid, or there are no columns.
+        `linear` are columns, optimizer and sparse_combiner; `dnn` columns, optimizer, hidden_units, activation_fn,
+        dropout and batch_norm.
         """
-        wide, deep = _to_list(linear_feature_columns), _to_list(dnn_feature_columns)
+        linear_columns, linear_optimizer, sparse_combiner = linear
+        dnn_columns, dnn_optimizer, hidden_units, activation_fn, dropout, batch_norm = dnn
+        # Lists, since generators are looked at twice. TensorFlow's order of checks: columns, then units.
+        wide, deep = (list(columns or ()) for columns in (linear_columns, dnn_columns))
         if not wide and not deep:
             raise ArgumentError(
                 "Either linear_feature_columns or dnn_feature_columns must be defined. Received: neither."
             )
-        if deep and not dnn_hidden_units:
+        if deep and not hidden_units:
             raise ArgumentError(
                 "dnn_hidden_units must be defined when dnn_feature_columns is specified. Received: "
-                f"{dnn_hidden_units!r}. Example: [64, 32]."
+                f"{hidden_units!r}. Example: [64, 32]."
             )
-        linear = LinearModel.create(wide, linear_sparse_combiner) if wide else None
-        layers = None
-        if deep:
-            layers = Layers.create(dnn_hidden_units or (), deep, dnn_activation_fn, dnn_dropout, batch_norm)
-        return cls(linear, linear_optimizer, layers, dnn_optimizer)
+        model = LinearModel.create(wide, sparse_combiner) if wide else None
+        layers = Layers.create(hidden_units, deep, activation_fn, dropout, batch_norm) if deep else None
+        return cls(model, linear_optimizer, layers, dnn_optimizer)
 
-    def build(self, features: Features, mode: str, units: int) -> tuple[Part | None, Part | None]:
-        """Builds the linear part and the deep part in a model_fn."""
-        layers, linear = self.layers, self.linear
-        # The deep part first: variables are numbered in this order, as in TensorFlow.
-        deep = None if layers is None else build_part("dnn", lambda: layers.logits(features, mode, units))
-        wide = None if linear is None else build_part("linear", lambda: linear.logits(features, units))
-        if wide is not None:
-            _summaries.add_layer(wide.logits, "linear")
-        return wide, deep
+    def model_fn(self, head: Head) -> Callable[..., EstimatorSpec]:
+        """Returns the model_fn of both parts with a head."""
 
-    def train_op(self, loss: Tensor, wide: Part | None, deep: Part | None, reduction: str) -> GroupOp:
+        def model_fn(features: Features, labels: PyTree, mode: str, config: RunConfig) -> EstimatorSpec:
+            layers, linear, units = self.layers, self.linear, head.logits_dimension
+            # The deep part first: variables are numbered in this order, as in TensorFlow.
+            deep = None if layers is None else build_part("dnn", lambda: layers.logits(features, mode, units))
+            wide = None if linear is None else build_part("linear", lambda: linear.logits(features, mode, units))
+            if wide is not None:
+                add_layer_summaries(wide.logits, "linear")
+            logits = [part.logits for part in (deep, wide) if part is not None]
+            # A function of the loss rather than an optimizer: each part has an optimizer for its own variables.
+            train: Callable[[Any], Any] = lambda loss: self._train_op(loss, wide, deep)  # noqa: E731
+            return head.create_estimator_spec(
+                features=features,
+                mode=mode,
+                labels=labels,
+                # Joint training (Cheng et al., 2016): one loss of the sum, not an ensemble of two.
+                logits=sum(logits[1:], logits[0]),
+                train_op_fn=train if mode == ModeKeys.TRAIN else None,
+            )
+
+        return model_fn
+
+    def _train_op(self, loss: Tensor, wide: Part | None, deep: Part | None) -> GroupOp:
         """Returns the training operations of both parts, grouped."""
         updates: list[TrainOp] = []
+        # 0.001 and 0.005 are TensorFlow's learning rates of optimizers given by name. The linear one is lowered with
+        # the number of columns, by any name, unlike that of LinearEstimator.
         if deep is not None:
-            optimizer = create_optimizer(self.dnn_optimizer, _DNN_LEARNING_RATE)
+            optimizer = create_optimizer(self.dnn_optimizer, 0.001)
             updates.append(minimize_loss(loss, optimizer, deep.variables))
         if wide is not None and self.linear is not None:
-            rate = min(_LINEAR_LEARNING_RATE, len(self.linear.feature_columns) ** -0.5)
+            rate = min(0.005, len(self.linear.feature_columns) ** -0.5)
             optimizer = create_optimizer(self.linear_optimizer, rate)
             updates.append(minimize_loss(loss, optimizer, wide.variables))
         # Each would increment the global step; TensorFlow increments it once, after both.
         return group(*updates[:1], *(replace(op, counts=False) for op in updates[1:]))
-
-
-def _to_list(columns: Columns | None) -> list[Any]:
-    return [] if columns is None else list(columns)
-
-
-def combined_model_fn(head: Head, model: WideAndDeep) -> Callable[..., EstimatorSpec]:
-    """Returns the model_fn of both parts with a head."""
-
-    def model_fn(features: Features, labels: PyTree, mode: str, config: RunConfig) -> EstimatorSpec:
-        wide, deep = model.build(features, mode, head.logits_dimension)
-        logits = [part.logits for part in (deep, wide) if part is not None]
-        train: Callable[[Any], Any] = lambda loss: model.train_op(loss, wide, deep, head.loss_reduction)  # noqa: E731
-        return head.create_estimator_spec(
-            features=features,
-            mode=mode,
-            labels=labels,
-            logits=sum(logits[1:], logits[0]),
-            train_op_fn=train if mode == ModeKeys.TRAIN else None,
-        )
-
-    return model_fn
 
 
 class DNNLinearCombinedEstimator(Estimator):
@@ -159,17 +154,10 @@ class DNNLinearCombinedEstimator(Estimator):
         linear_sparse_combiner: str = "sum",
     ) -> None:
         model = WideAndDeep.create(
-            linear_feature_columns,
-            linear_optimizer,
-            linear_sparse_combiner,
-            dnn_feature_columns,
-            dnn_optimizer,
-            dnn_hidden_units,
-            dnn_activation_fn,
-            dnn_dropout,
-            batch_norm,
+            (linear_feature_columns, linear_optimizer, linear_sparse_combiner),
+            (dnn_feature_columns, dnn_optimizer, dnn_hidden_units, dnn_activation_fn, dnn_dropout, batch_norm),
         )
-        super().__init__(combined_model_fn(head, model), model_dir, config)
+        super().__init__(model.model_fn(head), model_dir, config)
 
 
 class DNNLinearCombinedClassifier(Estimator):
@@ -220,17 +208,10 @@ class DNNLinearCombinedClassifier(Estimator):
     ) -> None:
         head = classifier_head(n_classes, weight_column, label_vocabulary, loss_reduction)
         model = WideAndDeep.create(
-            linear_feature_columns,
-            linear_optimizer,
-            linear_sparse_combiner,
-            dnn_feature_columns,
-            dnn_optimizer,
-            dnn_hidden_units,
-            dnn_activation_fn,
-            dnn_dropout,
-            batch_norm,
+            (linear_feature_columns, linear_optimizer, linear_sparse_combiner),
+            (dnn_feature_columns, dnn_optimizer, dnn_hidden_units, dnn_activation_fn, dnn_dropout, batch_norm),
         )
-        super().__init__(combined_model_fn(head, model), model_dir, config, warm_start_from=warm_start_from)
+        super().__init__(model.model_fn(head), model_dir, config, warm_start_from=warm_start_from)
 
 
 class DNNLinearCombinedRegressor(Estimator):
@@ -279,14 +260,7 @@ class DNNLinearCombinedRegressor(Estimator):
     ) -> None:
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
         model = WideAndDeep.create(
-            linear_feature_columns,
-            linear_optimizer,
-            linear_sparse_combiner,
-            dnn_feature_columns,
-            dnn_optimizer,
-            dnn_hidden_units,
-            dnn_activation_fn,
-            dnn_dropout,
-            batch_norm,
+            (linear_feature_columns, linear_optimizer, linear_sparse_combiner),
+            (dnn_feature_columns, dnn_optimizer, dnn_hidden_units, dnn_activation_fn, dnn_dropout, batch_norm),
         )
-        super().__init__(combined_model_fn(head, model), model_dir, config, warm_start_from=warm_start_from)
+        super().__init__(model.model_fn(head), model_dir, config, warm_start_from=warm_start_from)

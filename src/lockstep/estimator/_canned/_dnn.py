@@ -3,51 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from os import PathLike
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
-import numpy as np
 
-from lockstep._types import PyTree
-from lockstep.errors import ArgumentError, UnsupportedError
-from lockstep.estimator._canned._optimizers import create_optimizer
-from lockstep.estimator._canned._parts import Features, Layers, build_part
+from lockstep.estimator._canned._parts import (
+    Activation,
+    Columns,
+    Layers,
+    OptimizerLike,
+    Path,
+    WarmStart,
+    WeightColumn,
+    check_units,
+    part_model_fn,
+    refuse_partitioner,
+)
 from lockstep.estimator._estimator import Estimator
-from lockstep.estimator._estimator_spec import EstimatorSpec
 from lockstep.estimator._heads import Head, RegressionHead
-from lockstep.estimator._heads._multi_class import classifier_head
-from lockstep.estimator._heads._reduction import SUM_OVER_BATCH_SIZE
-from lockstep.estimator._mode_keys import ModeKeys
+from lockstep.estimator._heads._classifiers import classifier_head
+from lockstep.estimator._heads._loss_head import SUM_OVER_BATCH_SIZE
 from lockstep.estimator._run_config import RunConfig
-from lockstep.estimator._warm_start import WarmStartSettings
-from lockstep.estimator.feature_column._columns import FeatureColumn
-from lockstep.estimator.feature_column._numeric import NumericColumn
-
-Columns = Iterable[FeatureColumn]
-Path = str | PathLike[str]
-OptimizerLike: TypeAlias = Any
-"""An optimizer's name, an optimizer of Keras, lockstep.estimator.train or optax, or a function that returns one."""
-WeightColumn = str | NumericColumn | None
-Activation = Callable[[Any], Any] | str | None
-WarmStart = str | WarmStartSettings | None
-
-
-def dnn_model_fn(head: Head, layers: Layers, optimizer: OptimizerLike) -> Callable[..., EstimatorSpec]:
-    """Returns the model_fn of fully connected layers with a head."""
-
-    def model_fn(features: Features, labels: PyTree, mode: str, config: RunConfig) -> EstimatorSpec:
-        part = build_part("dnn", lambda: layers.logits(features, mode, head.logits_dimension))
-        return head.create_estimator_spec(
-            features=features,
-            mode=mode,
-            labels=labels,
-            logits=part.logits,
-            optimizer=create_optimizer(optimizer) if mode == ModeKeys.TRAIN else None,
-            trainable_variables=part.variables,
-        )
-
-    return model_fn
 
 
 class DNNEstimator(Estimator):
@@ -86,7 +62,8 @@ class DNNEstimator(Estimator):
         batch_norm: bool = False,
     ) -> None:
         layers = Layers.create(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
-        model_fn = dnn_model_fn(head, layers, optimizer)
+        # Without a learning rate of its own: TensorFlow leaves a named optimizer at Keras' default here.
+        model_fn = part_model_fn("dnn", head, layers.logits, optimizer)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
@@ -132,7 +109,7 @@ class DNNClassifier(Estimator):
     ) -> None:
         head = classifier_head(n_classes, weight_column, label_vocabulary, loss_reduction)
         layers = Layers.create(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
-        model_fn = dnn_model_fn(head, layers, optimizer)
+        model_fn = part_model_fn("dnn", head, layers.logits, optimizer)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
@@ -176,7 +153,7 @@ class DNNRegressor(Estimator):
     ) -> None:
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
         layers = Layers.create(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
-        model_fn = dnn_model_fn(head, layers, optimizer)
+        model_fn = part_model_fn("dnn", head, layers.logits, optimizer)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
@@ -206,34 +183,8 @@ def dnn_logit_fn_builder(
 
     Source: tf.compat.v1.estimator.experimental.dnn_logit_fn_builder.
     """
+    # Without a head and a name scope: the model_fn that calls the function names its layers.
     refuse_partitioner("input_layer_partitioner", input_layer_partitioner)
     count = check_units(units)
     layers = Layers.create(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
-
-    def logit_fn(features: Features, mode: str) -> Any:
-        return layers.logits(features, mode, count)
-
-    return logit_fn
-
-
-def check_units(units: Any) -> int:
-    """Checks a number of logits.
-
-    Raises:
-        ArgumentError: If it is no integer of at least 1.
-    """
-    if not isinstance(units, (int, np.integer)) or units < 1:
-        raise ArgumentError(f"units must be an integer from 1 up. Received: {units!r}.")
-    return int(units)
-
-
-def refuse_partitioner(name: str, partitioner: object) -> None:
-    """Refuses an argument for partitioned variables.
-
-    Raises:
-        UnsupportedError: If it is not `None`.
-    """
-    if partitioner is not None:
-        raise UnsupportedError(
-            f"Variables are not divided among parameter servers. Received: {name}={partitioner!r}. Leave it out."
-        )
+    return lambda features, mode: layers.logits(features, mode, count)

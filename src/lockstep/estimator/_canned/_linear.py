@@ -4,41 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lockstep._types import PyTree, Tensor
-from lockstep.estimator._canned._dnn import Columns, OptimizerLike, Path, WarmStart, WeightColumn, check_units
-from lockstep.estimator._canned._optimizers import create_optimizer
-from lockstep.estimator._canned._parts import Features, LinearModel, build_part
+from lockstep._types import Tensor
+from lockstep.estimator._canned._parts import (
+    Columns,
+    Features,
+    LinearModel,
+    OptimizerLike,
+    Path,
+    WarmStart,
+    WeightColumn,
+    check_units,
+    part_model_fn,
+)
 from lockstep.estimator._estimator import Estimator
 from lockstep.estimator._estimator_spec import EstimatorSpec
 from lockstep.estimator._heads import Head, RegressionHead
-from lockstep.estimator._heads._multi_class import classifier_head
-from lockstep.estimator._heads._reduction import SUM_OVER_BATCH_SIZE
+from lockstep.estimator._heads._classifiers import classifier_head
+from lockstep.estimator._heads._loss_head import SUM_OVER_BATCH_SIZE
 from lockstep.estimator._mode_keys import ModeKeys
 from lockstep.estimator._run_config import RunConfig
 
-# TensorFlow's learning rate of an optimizer given by name.
-_LEARNING_RATE = 0.2
 
-
-def linear_model_fn(head: Head, linear: LinearModel, optimizer: OptimizerLike) -> Callable[..., EstimatorSpec]:
+def linear_model_fn(
+    head: Head, feature_columns: Columns, sparse_combiner: str, optimizer: OptimizerLike
+) -> Callable[..., EstimatorSpec]:
     """Returns the model_fn of a linear model with a head."""
-    # TensorFlow lowers the rate with the number of columns for the default optimizer only.
-    rate = _LEARNING_RATE
+    linear = LinearModel.create(feature_columns, sparse_combiner)
+    # TensorFlow's learning rate of an optimizer given by name. It is lowered with the number of columns, whose steps
+    # add up, for the default optimizer only.
+    rate = 0.2
     if optimizer is None:
-        optimizer, rate = "Ftrl", min(_LEARNING_RATE, len(linear.feature_columns) ** -0.5)
-
-    def model_fn(features: Features, labels: PyTree, mode: str, config: RunConfig) -> EstimatorSpec:
-        part = build_part("linear", lambda: linear.logits(features, head.logits_dimension))
-        return head.create_estimator_spec(
-            features=features,
-            mode=mode,
-            labels=labels,
-            logits=part.logits,
-            optimizer=create_optimizer(optimizer, rate) if mode == ModeKeys.TRAIN else None,
-            trainable_variables=part.variables,
-        )
-
-    return model_fn
+        optimizer, rate = "Ftrl", min(rate, len(linear.feature_columns) ** -0.5)
+    return part_model_fn("linear", head, linear.logits, optimizer, rate)
 
 
 class LinearEstimator(Estimator):
@@ -71,7 +68,7 @@ class LinearEstimator(Estimator):
         sparse_combiner: str = "sum",
         warm_start_from: WarmStart | None = None,
     ) -> None:
-        model_fn = linear_model_fn(head, LinearModel.create(feature_columns, sparse_combiner), optimizer)
+        model_fn = linear_model_fn(head, feature_columns, sparse_combiner, optimizer)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
@@ -110,7 +107,7 @@ class LinearClassifier(Estimator):
         sparse_combiner: str = "sum",
     ) -> None:
         head = classifier_head(n_classes, weight_column, label_vocabulary, loss_reduction)
-        model_fn = linear_model_fn(head, LinearModel.create(feature_columns, sparse_combiner), optimizer)
+        model_fn = linear_model_fn(head, feature_columns, sparse_combiner, optimizer)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
@@ -147,7 +144,7 @@ class LinearRegressor(Estimator):
         sparse_combiner: str = "sum",
     ) -> None:
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
-        model_fn = linear_model_fn(head, LinearModel.create(feature_columns, sparse_combiner), optimizer)
+        model_fn = linear_model_fn(head, feature_columns, sparse_combiner, optimizer)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
@@ -166,9 +163,7 @@ def linear_logit_fn_builder(
 
     Source: tf.compat.v1.estimator.experimental.linear_logit_fn_builder.
     """
+    # Checked now: the function returned is called in a model_fn, far from its arguments.
     count, linear = check_units(units), LinearModel.create(feature_columns, sparse_combiner)
-
-    def logit_fn(features: Features) -> Tensor:
-        return linear.logits(features, count)
-
-    return logit_fn
+    # The mode makes no difference to a linear model.
+    return lambda features: linear.logits(features, ModeKeys.TRAIN, count)

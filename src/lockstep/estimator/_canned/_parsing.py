@@ -10,7 +10,7 @@ import numpy as np
 from lockstep._types import ArrayLike, DType
 from lockstep.data.internal import FixedLenFeature
 from lockstep.errors import ArgumentError
-from lockstep.estimator._canned._dnn import WeightColumn
+from lockstep.estimator._canned._parts import WeightColumn
 from lockstep.estimator.feature_column import make_parse_example_spec, numeric_column
 from lockstep.estimator.feature_column._numeric import NumericColumn
 
@@ -36,6 +36,7 @@ def classifier_parse_example_spec(
 
     Source: tf.estimator.classifier_parse_example_spec.
     """
+    # (1,), not (): the shape of labels that heads of classes expect in TensorFlow.
     return _spec(feature_columns, label_key, FixedLenFeature((1,), label_dtype, label_default), weight_column)
 
 
@@ -69,10 +70,12 @@ def regressor_parse_example_spec(
 def _spec(columns: Iterable[Any], label_key: Any, label: FixedLenFeature, weight_column: Any) -> dict[str, Any]:
     if not isinstance(label_key, str):
         raise ArgumentError(f"label_key must be the name of the label. Received: {label_key!r}.")
+    # Columns, label and weights in one spec: parse_example reads a serialized example once.
     spec = make_parse_example_spec(columns)
     _add(spec, label_key, label, "The label")
     if weight_column is None:
         return spec
+    # Weights are parsed as a column's feature, but are none: the model must not learn from them.
     weights = numeric_column(weight_column) if isinstance(weight_column, str) else weight_column
     if not isinstance(weights, NumericColumn):
         raise ArgumentError(f"weight_column must be the name of a feature or a numeric_column. Received: {weights!r}.")
@@ -82,6 +85,7 @@ def _spec(columns: Iterable[Any], label_key: Any, label: FixedLenFeature, weight
 
 
 def _add(spec: dict[str, Any], key: str, value: FixedLenFeature, role: str) -> None:
+    # TensorFlow refuses it, too: a model that reads its label learns nothing else.
     if key in spec:
         raise ArgumentError(
             f"{role} must not be used as a feature. Received: {key!r}, which is one of {', '.join(sorted(spec))}."

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from lockstep._types import Optimizer
 from lockstep.errors import ArgumentError
 from lockstep.estimator import train
 from lockstep.estimator._canned import _baseline, _combined, _dnn, _linear
-from lockstep.estimator._canned._dnn import refuse_partitioner
+from lockstep.estimator._canned._parts import refuse_partitioner
 from lockstep.estimator._estimator import Estimator
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
 
 _Canned = TypeVar("_Canned", bound=type[Estimator])
 _Arguments = dict[str, Any]
+# The same names as in version 2, for other classes: `_OPTIMIZER_CLS_NAMES` of tensorflow_estimator's optimizers.py.
 _BY_NAME = {
     "Adagrad": train.AdagradOptimizer,
     "Adam": train.AdamOptimizer,
@@ -56,10 +57,7 @@ def _optimizer(optimizer: Optimizer | str, learning_rate: float) -> Optimizer:
     return functools.partial(_BY_NAME[optimizer], learning_rate)
 
 
-def _inverse_root(columns: Sequence[object]) -> float:
-    return max(len(columns), 1) ** -0.5
-
-
+# The learning rates are those of tf.compat.v1.estimator's model_fns, which differ from version 2's for DNNs.
 def _set_baseline_optimizers(arguments: _Arguments) -> None:
     arguments["optimizer"] = _optimizer(arguments["optimizer"], 0.3)
 
@@ -69,45 +67,43 @@ def _set_dnn_optimizers(arguments: _Arguments) -> None:
 
 
 def _set_linear_optimizers(arguments: _Arguments) -> None:
+    # A list, since the columns are counted here and read again by the parent.
     columns = arguments["feature_columns"] = list(arguments["feature_columns"] or ())
     optimizer = arguments["optimizer"]
     # TensorFlow's linear model lowers the rate for the default only, unlike the combined one.
-    rate = min(0.2, _inverse_root(columns)) if optimizer is None else 0.2
+    rate = min(0.2, max(len(columns), 1) ** -0.5) if optimizer is None else 0.2
     arguments["optimizer"] = _optimizer("Ftrl" if optimizer is None else optimizer, rate)
 
 
 def _set_combined_optimizers(arguments: _Arguments) -> None:
     columns = arguments["linear_feature_columns"] = list(arguments["linear_feature_columns"] or ())
     optimizer = arguments["linear_optimizer"]
-    rate = min(0.005, _inverse_root(columns))
+    rate = min(0.005, max(len(columns), 1) ** -0.5)
     arguments["linear_optimizer"] = _optimizer("Ftrl" if optimizer is None else optimizer, rate)
     arguments["dnn_optimizer"] = _optimizer(arguments["dnn_optimizer"], 0.001)
-
-
-def _v1_signature(parent: type[Estimator], partitioner: str | None) -> inspect.Signature:
-    """Returns the parent's signature with TensorFlow 1's partitioner and default reduction."""
-    parameters = list(inspect.signature(parent.__init__).parameters.values())
-    parameters = [p.replace(default="weighted_sum") if p.name == "loss_reduction" else p for p in parameters]
-    if partitioner is not None:
-        # Beside `config`, on the side where TensorFlow has it: programs may pass arguments by position.
-        position = [p.name for p in parameters].index("config") + (partitioner == "partitioner")
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        parameters.insert(position, inspect.Parameter(partitioner, kind, default=None, annotation="None"))
-    return inspect.Signature(parameters, return_annotation="None")
 
 
 def _v1_class(parent: _Canned, set_optimizers: Callable[[_Arguments], None], partitioner: str | None = None) -> _Canned:
     """Returns TensorFlow 1's form of a canned estimator.
 
-    Args:
-        parent: TensorFlow 2's class.
-        set_optimizers: Replaces names of optimizers in the arguments.
-        partitioner: Name of the argument for partitioned variables, which must be `None`.
+    `set_optimizers` replaces names of optimizers in the arguments; `partitioner` is the name of the argument for
+    partitioned variables.
     """
     name = parent.__name__
-    signature = _v1_signature(parent, partitioner)
+    # TensorFlow 1's default reduction: losses of a batch are summed.
+    parameters = [
+        p.replace(default="weighted_sum") if p.name == "loss_reduction" else p
+        for p in inspect.signature(parent.__init__).parameters.values()
+    ]
+    if partitioner is not None:
+        # Beside `config`, on the side where TensorFlow has it: programs may pass arguments by position.
+        position = [p.name for p in parameters].index("config") + (partitioner == "partitioner")
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters.insert(position, inspect.Parameter(partitioner, kind, default=None, annotation="None"))
+    signature = inspect.Signature(parameters, return_annotation="None")
 
     def __init__(*args: object, **kwargs: object) -> None:
+        # Bound by hand, so that an error names this class and its arguments.
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -128,10 +124,13 @@ def _v1_class(parent: _Canned, set_optimizers: Callable[[_Arguments], None], par
 
     Source: tf.compat.v1.estimator.{name}.
     """
+    # A subclass, so that isinstance and everything but the defaults is the parent's.
     members: dict[str, object] = {"__init__": __init__, "__doc__": doc, "__module__": __name__}
     return type(name, (parent,), members)  # pyright: ignore[reportReturnType]
 
 
+# TensorFlow's linear models call the partitioner `partitioner`, those with layers `input_layer_partitioner`, and
+# baselines have none.
 LinearEstimator = _v1_class(_linear.LinearEstimator, _set_linear_optimizers, "partitioner")
 LinearClassifier = _v1_class(_linear.LinearClassifier, _set_linear_optimizers, "partitioner")
 LinearRegressor = _v1_class(_linear.LinearRegressor, _set_linear_optimizers, "partitioner")

@@ -17,7 +17,7 @@ from lockstep.estimator._status import Status, StatusFile, StatusWatch
 from lockstep.summary import scalars
 
 if TYPE_CHECKING:
-    from lockstep.estimator._specs import EvalSpec
+    from lockstep.estimator._train_and_evaluate import EvalSpec
 
 _log = logging.getLogger("lockstep")
 # Seconds between looks at the trainer's status.
@@ -29,12 +29,10 @@ _WARN_SECONDS = 600.0
 class Evaluator:
     """The loop of an evaluator: evaluates new checkpoints until the training has ended.
 
-    Each round takes all checkpoints that are new; rounds begin at least `throttle_secs` after each other.
+    Each round takes all checkpoints that are new, where TensorFlow's takes the latest; rounds begin at least
+    `throttle_secs` after each other. TensorFlow's loop ends by `max_steps` alone, and never without.
 
-    Args:
-        estimator: The Estimator.
-        spec: An `EvalSpec`.
-        max_steps: The training's `max_steps`, or `None`.
+    Source: _TrainingExecutor.run_evaluator.
     """
 
     def __init__(self, estimator: Estimator, spec: EvalSpec, max_steps: int | None) -> None:
@@ -43,10 +41,10 @@ class Evaluator:
         self._max_steps = max_steps
         self._evaluations = Evaluations(estimator, spec, max_steps, estimator.config.eval_distribute, exports=True)
         self._trainer = StatusWatch(estimator.model_dir, "trainer")
-        self._own = StatusFile(estimator.model_dir, "evaluator")
-        # What the trainer compares to tell for which of its runs this process evaluates.
+        self._file = StatusFile(estimator.model_dir, "evaluator")
+        # By "follows" and "after" the trainer tells which of its runs this process evaluates.
         self._status: Status = {"is_final": False, "follows": None, "after": self._trainer.first.get("run")}
-        self._status["evaluating"] = self._own.former.get("evaluating")
+        self._status["evaluating"] = self._file.former.get("evaluating")
         self._started = time.monotonic()
         self._done: set[str] = set()
         self._warned = -float("inf")
@@ -59,47 +57,59 @@ class Evaluator:
             PeerError: If the trainer has failed, or none of this run is alive.
         """
         self._publish()
-        with self._own.renew_in_background(), core_of(self._estimator).cache_programs():
+        with self._file.renew_in_background(), core_of(self._estimator).cache_programs():
             try:
-                self._follow()
+                # A trainer that is alive shows it within a renewal. An evaluator that ends before it has seen one could
+                # not say whom it has followed, and the next trainer would take this end for one of its own run.
+                self._trainer.wait_for_renewal()
+                seconds = self._spec.start_delay_secs
+                if seconds:
+                    _log.info("Waiting %f secs before starting eval.", seconds)
+                    self._wait(self._started + seconds)
+                # Event files are written before the exports are made: an evaluation that was interrupted in an earlier
+                # process is repeated.
+                interrupted = self._file.former.get("evaluating")
+                steps = set(scalars(self._estimator.eval_dir(self._spec.name))) - {interrupted}
+                paths = checkpoint.all_checkpoints(self._estimator.model_dir)
+                self._done = {path for path in paths if checkpoint.step_of(path) in steps}
+                while not self._run_round():
+                    left = self._round_began + self._spec.throttle_secs - time.monotonic()
+                    if left > 0:
+                        _log.info("Waiting %f secs before starting next eval run.", left)
+                    self._wait(self._round_began + max(self._spec.throttle_secs, _POLL_SECONDS))
             except BaseException as error:
+                # The chief waits for the last evaluation unless it learns that there will be none.
                 self._publish(error=f"{type(error).__name__}: {error}", is_restarted=_is_restarted(error))
                 raise
         return self._evaluations.result
 
     def _publish(self, **changes: JSON) -> None:
         self._status.update(changes)
-        self._own.publish(self._status)
+        self._file.publish(self._status)
 
-    def _follow(self) -> None:
-        # A trainer that is alive shows it within a renewal. An evaluator that ends before it has seen one could not say
-        # whom it has followed, and the next trainer would take this end for one of its own run.
-        self._trainer.wait_for_renewal()
-        self._delay()
-        self._done = self._past_evaluations()
-        while not self._round():
-            self._pause()
-
-    def _delay(self) -> None:
-        seconds = self._spec.start_delay_secs
-        if seconds:
-            _log.info("Waiting %f secs before starting eval.", seconds)
-            self._wait(self._started + seconds)
-
-    def _round(self) -> bool:
+    def _run_round(self) -> bool:
         """Evaluates new checkpoints; returns whether the training is over and evaluated."""
         self._round_began = time.monotonic()
-        state = self._state()
-        new = self._new()
-        if not new and not self._has_ended(state):
+        # Before the list of checkpoints: a trainer that has ended by now has written its last one.
+        trainer = self._trainer_status()
+        new = self._new_checkpoints()
+        if not new and not _has_ended(trainer):
             self._warn()
         for path in new:
             self._evaluate(path)
-        return self._is_over(state)
+        step = self._evaluations.step
+        if self._max_steps is not None and step is not None and step >= self._max_steps:
+            _log.info("Exiting evaluation, global_step=%s >= train max_steps=%s", step, self._max_steps)
+        elif not _has_ended(trainer) or self._new_checkpoints():
+            return False
+        self._evaluations.finish()
+        self._report(is_final=True)
+        return True
 
-    def _new(self) -> list[str]:
+    def _new_checkpoints(self) -> list[str]:
         """Returns checkpoints to evaluate, in order; the latest one also if an earlier process has evaluated it."""
         paths = checkpoint.all_checkpoints(self._estimator.model_dir)
+        # Without one there is no result to return, and no end to recognize by `max_steps`.
         is_known = self._evaluations.step is not None
         return [p for i, p in enumerate(paths) if p not in self._done or (i == len(paths) - 1 and not is_known)]
 
@@ -107,6 +117,7 @@ class Evaluator:
         # A process that is killed before the exports are made leaves this to the next one.
         self._publish(evaluating=checkpoint.step_of(path))
         try:
+            # Pinned: the training deletes old checkpoints meanwhile.
             with checkpoint.pinned(path):
                 self._evaluations.run(path)
         except CheckpointError:
@@ -115,6 +126,7 @@ class Evaluator:
             _log.info("%s has been deleted before it could be evaluated.", path)
         else:
             self._report()
+        # Also a deleted one: training keeps the newest few, and may be faster than evaluation.
         self._done.add(path)
 
     def _report(self, is_final: bool = False) -> None:
@@ -122,17 +134,7 @@ class Evaluator:
         result = as_json(self._evaluations.result)
         self._publish(is_final=is_final, step=self._evaluations.step, result=result, evaluating=None)
 
-    def _is_over(self, state: Status) -> bool:
-        step = self._evaluations.step
-        if self._max_steps is not None and step is not None and step >= self._max_steps:
-            _log.info("Exiting evaluation, global_step=%s >= train max_steps=%s", step, self._max_steps)
-        elif not self._has_ended(state) or self._new():
-            return False
-        self._evaluations.finish()
-        self._report(is_final=True)
-        return True
-
-    def _state(self) -> Status:
+    def _trainer_status(self) -> Status:
         """Returns the trainer's status; an empty one while there is none of this run.
 
         Raises:
@@ -146,20 +148,18 @@ class Evaluator:
                 f"{state['error']}"
             )
         # A trainer that has ended well is silent, too.
-        if self._trainer.silent_seconds > self._limits.peer and not self._has_ended(state):
-            raise PeerError(self._silence(state))
+        if self._trainer.silent_seconds > self._limits.peer and not _has_ended(state):
+            raise PeerError(self._describe_silence(state))
         return state
 
     def _end_without_trainer(self) -> Status:
-        """Returns the status of a training that ended before this process started, if that is the one to evaluate.
-
-        Its trainer has gone, so it may as well be an earlier run, with another one to come. It is not if an evaluator
-        has come to its end already. Else it counts when a new trainer would have arrived.
-        """
-        status, former = self._trainer.latest, self._own.former
+        """Returns the status of a training that ended before this process started, if that is the one to evaluate."""
+        # Its trainer has gone, so it may as well be an earlier run, with another one to come. It is not if an evaluator
+        # has come to its end already. Else it counts when a new trainer would have arrived.
+        status, former = self._trainer.latest, self._file.former
         is_evaluated = former.get("is_final") and former.get("follows") == status.get("run")
         waited = time.monotonic() - self._started
-        if not self._has_ended(status) or not self._trainer.may_be_of_this_run or is_evaluated:
+        if not _has_ended(status) or not self._trainer.may_be_of_this_run or is_evaluated:
             return {}
         if waited < self._limits.join:
             return {}
@@ -173,7 +173,7 @@ class Evaluator:
             )
         return status
 
-    def _silence(self, state: Status) -> str:
+    def _describe_silence(self, state: Status) -> str:
         """Returns the error message for a trainer without a sign of life."""
         seconds, directory = self._trainer.silent_seconds, self._estimator.model_dir
         if state:
@@ -182,25 +182,16 @@ class Evaluator:
                 "Look why chief and workers ended or hang, and start them again with the same model_dir."
             )
         status = self._trainer.latest
-        earlier = f" The status there is of an earlier run: {_text_of(status)}." if status else ""
+        earlier = f" The status there is of an earlier run: {_describe(status)}." if status else ""
         return (
             f"No trainer of this run has been alive in {directory} for {seconds:.0f} s "
             f"(LOCKSTEP_PEER_TIMEOUT).{earlier} Start chief and workers with the same model_dir, and the same "
             "LOCKSTEP_RUN_ID if it is set."
         )
 
-    def _has_ended(self, state: Status) -> bool:
-        return state.get("state") == "ended"
-
-    def _pause(self) -> None:
-        left = self._round_began + self._spec.throttle_secs - time.monotonic()
-        if left > 0:
-            _log.info("Waiting %f secs before starting next eval run.", left)
-        self._wait(self._round_began + max(self._spec.throttle_secs, _POLL_SECONDS))
-
     def _wait(self, until: float) -> None:
         """Waits, but not beyond the end of training."""
-        while time.monotonic() < until and not self._has_ended(self._state()):
+        while time.monotonic() < until and not _has_ended(self._trainer_status()):
             time.sleep(min(_POLL_SECONDS, max(0.0, until - time.monotonic())))
 
     def _warn(self) -> None:
@@ -215,15 +206,12 @@ class Evaluator:
                 "expected to be same for the same checkpoint."
             )
 
-    def _past_evaluations(self) -> set[str]:
-        """Returns the checkpoints that an earlier process has evaluated and exported."""
-        interrupted = self._own.former.get("evaluating")
-        steps = set(scalars(self._estimator.eval_dir(self._spec.name))) - {interrupted}
-        paths = checkpoint.all_checkpoints(self._estimator.model_dir)
-        return {path for path in paths if checkpoint.step_of(path) in steps}
+
+def _has_ended(status: Status) -> bool:
+    return status.get("state") == "ended"
 
 
-def _text_of(status: Status) -> str:
+def _describe(status: Status) -> str:
     """Returns a trainer's status for a message."""
     facts = {"id": status.get("run_id"), "step": status.get("step"), "error": status.get("error")}
     known = [f"{name} {value}" for name, value in facts.items() if value is not None]
@@ -231,10 +219,8 @@ def _text_of(status: Status) -> str:
 
 
 def _is_restarted(error: BaseException) -> bool:
-    """Returns whether the launcher will start another process after this one.
-
-    Other supervisors start again what was asked to end, and may give up on what has failed.
-    """
+    """Returns whether the launcher will start another process after this one."""
+    # Other supervisors start a process again that was asked to end, and may give up on one that has failed.
     was_asked = isinstance(error, Preempted)
     left = os.environ.get("LOCKSTEP_PREEMPTIONS_LEFT" if was_asked else "LOCKSTEP_RESTARTS_LEFT")
     return was_asked if left is None else left != "0"

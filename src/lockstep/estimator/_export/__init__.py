@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from lockstep.estimator._export.feeds import Feed as Feed
-from lockstep.estimator._export.feeds import Receiver as Receiver
-from lockstep.estimator._export.feeds import receiver_of as receiver_of
 from lockstep.estimator._export.outputs import ClassificationOutput as ClassificationOutput
 from lockstep.estimator._export.outputs import EvalOutput as EvalOutput
 from lockstep.estimator._export.outputs import ExportOutput as ExportOutput
@@ -28,28 +25,7 @@ from lockstep.estimator._export.receivers import (
 from lockstep.estimator._export.receivers import (
     build_raw_supervised_input_receiver_fn as build_raw_supervised_input_receiver_fn,
 )
-from lockstep.estimator._export.signatures import signatures_of as signatures_of
-
-__all__ = [
-    "ClassificationOutput",
-    "EvalOutput",
-    "ExportOutput",
-    "Feed",
-    "Placeholder",
-    "PredictOutput",
-    "Receiver",
-    "RegressionOutput",
-    "ServingInputReceiver",
-    "SupervisedInputReceiver",
-    "TensorServingInputReceiver",
-    "TrainOutput",
-    "UnsupervisedInputReceiver",
-    "build_parsing_serving_input_receiver_fn",
-    "build_raw_serving_input_receiver_fn",
-    "build_raw_supervised_input_receiver_fn",
-    "export_outputs_of",
-    "parse_example",
-    "placeholder",
-    "receiver_of",
-    "signatures_of",
-]
+from lockstep.estimator._export.saved_model import Feed as Feed
+from lockstep.estimator._export.saved_model import Receiver as Receiver
+from lockstep.estimator._export.saved_model import receiver_of as receiver_of
+from lockstep.estimator._export.saved_model import signatures_of as signatures_of

@@ -57,14 +57,7 @@ class Exporter(abc.ABC):
 
 
 class _SavedModelExporter(Exporter):
-    """Exports every time.
-
-    Args:
-        name: Name of the exporter.
-        serving_input_receiver_fn: See `FinalExporter`.
-        assets_extra: See `FinalExporter`.
-        as_text: See `FinalExporter`.
-    """
+    """Exports every time; see `FinalExporter` for the arguments."""
 
     def __init__(
         self,
@@ -122,15 +115,6 @@ class FinalExporter(_SavedModelExporter):
 
     Source: tf.estimator.FinalExporter.
     """
-
-    def __init__(
-        self,
-        name: str,
-        serving_input_receiver_fn: Callable[[], Any],
-        assets_extra: Mapping[str, str] | None = None,
-        as_text: bool = False,
-    ) -> None:
-        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
 
     def export(
         self,
@@ -201,6 +185,7 @@ def _loss_smaller(best_eval_result: Mapping[str, Any], current_eval_result: Mapp
                 f"{name} cannot be empty or no loss is found in it. Received: {result!r}. Give BestExporter a "
                 "compare_fn for your metrics."
             )
+        # Metrics may be arrays of no dimensions.
         losses.append(float(result[_LOSS]))
     return losses[0] > losses[1] or (math.isnan(losses[0]) and not math.isnan(losses[1]))
 
@@ -257,20 +242,19 @@ class BestExporter(_SavedModelExporter):
         is_the_final_export: bool,
     ) -> str | None:
         """Exports a checkpoint if its evaluation is the best, and removes old exports."""
+        # The first export of this process, or an exporter that two Estimators share.
         if self._model_dir != estimator.model_dir:
             self._remember(estimator, export_path, eval_result, checkpoint_path)
-        if self._has_best and not self._is_better(eval_result):
+        if self._has_best and not self._compare(best_eval_result=self._best, current_eval_result=eval_result):
             return None
         _log.info("Performing best model export.")
         best.begin(export_path, eval_result, self._best if self._has_best else None, checkpoint_path)
         exported = super().export(estimator, export_path, checkpoint_path, eval_result, is_the_final_export)
+        # Not before: an export that fails must not keep the next evaluation from being exported.
         self._best, self._has_best = eval_result, True
         best.end(export_path)
         _remove_old(export_path, self._exports_to_keep)
         return exported
-
-    def _is_better(self, eval_result: Mapping[str, Any] | None) -> bool:
-        return bool(self._compare(best_eval_result=self._best, current_eval_result=eval_result))
 
     def _remember(
         self,
@@ -279,6 +263,7 @@ class BestExporter(_SavedModelExporter):
         eval_result: Mapping[str, Any] | None,
         checkpoint_path: str | None,
     ) -> None:
+        """Reads the best evaluation of earlier processes, and completes an export in which one was killed."""
         record = best.read(export_path)
         self._best = record.best
         if record.interrupted is None:
@@ -287,20 +272,22 @@ class BestExporter(_SavedModelExporter):
             self._best = record.interrupted
         if self._event_file_pattern:
             _log.info("Loading best metric from event files.")
+            # TensorFlow exports the first evaluation of each process, even if event files hold a better one. So does
+            # this where nothing was exported yet.
             if self._best is None and _directories.versions(export_path):
-                self._best = self._best_of(best.evaluations(estimator.model_dir, self._event_file_pattern, eval_result))
+                for result in best.evaluations(estimator.model_dir, self._event_file_pattern, eval_result):
+                    is_first = self._best is None
+                    if is_first or self._compare(best_eval_result=self._best, current_eval_result=result):
+                        self._best = result
         self._has_best = self._best is not None
         self._model_dir = estimator.model_dir
 
     def _complete(
         self, record: best.Record, estimator: EstimatorLike, export_path: str, checkpoint_path: str | None
     ) -> bool:
-        """Makes the export in which an earlier process was killed, unless this one does it anyway.
-
-        Returns:
-            Whether it was made.
-        """
-        if _is_named(record.checkpoint, checkpoint_path):
+        """Makes the export in which an earlier process was killed; returns whether it did."""
+        # This evaluation is of the same checkpoint, in any directory: it is about to be exported anyway.
+        if checkpoint_path is not None and Path(checkpoint_path).name == record.checkpoint:
             return False
         kept = best.kept_checkpoint(estimator.model_dir, export_path, record)
         if kept is None:
@@ -316,14 +303,9 @@ class BestExporter(_SavedModelExporter):
         _remove_old(export_path, self._exports_to_keep)
         return True
 
-    def _best_of(self, results: list[dict[str, float]]) -> dict[str, float] | None:
-        def better(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
-            return other if self._compare(best_eval_result=one, current_eval_result=other) else one
-
-        return functools.reduce(better, results) if results else None
-
 
 def _check_compare(compare: object) -> None:
+    """Checks the arguments of a compare_fn, as TensorFlow's _verify_compare_fn_args does."""
     if not callable(compare):
         raise ArgumentError(
             f"`compare_fn` must be a function of {' and '.join(_COMPARED)}. Received: {compare!r}. Leave it out for "
@@ -337,11 +319,6 @@ def _check_compare(compare: object) -> None:
         raise ArgumentError(f"compare_fn ({compare}) must include {missing} argument. Received: {sorted(names)}.")
     if others := sorted(names - set(_COMPARED)):
         raise ArgumentError(f"compare_fn ({compare}) has following not expected args: {others}. Use functools.partial.")
-
-
-def _is_named(name: str | None, checkpoint_path: str | None) -> bool:
-    """Returns whether a checkpoint has this name, in any directory."""
-    return name is not None and checkpoint_path is not None and Path(checkpoint_path).name == name
 
 
 def _check_count(exports_to_keep: object) -> int | None:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lockstep._text import Text, Words, is_text
-from lockstep._types import Metric, PyTree, Tensor
+from lockstep._types import PyTree, Tensor
 from lockstep.errors import ArgumentError
 from lockstep.saved_model import (
     CLASSIFY_INPUTS,
@@ -95,7 +95,7 @@ class ClassificationOutput(ExportOutput):
     def __init__(self, scores: Tensor | None = None, classes: Tensor | None = None) -> None:
         if scores is not None and not _is_real(scores):
             raise ArgumentError(f"Classification scores must be a float32 Tensor; got {scores!r}. Cast them.")
-        if classes is not None and not _is_words(classes):
+        if classes is not None and not (isinstance(classes, Words) or is_text(classes)):
             raise ArgumentError(
                 f"Classification classes must be a string Tensor; got {classes!r}. Make text of "
                 "integers by words(ids, vocabulary)."
@@ -169,11 +169,9 @@ class _SupervisedOutput(ExportOutput):
     def __init__(
         self, loss: Tensor | None = None, predictions: PyTree | None = None, metrics: Mapping[str, Any] | None = None
     ) -> None:
-        self._loss = None if loss is None else _add_prefix(_name_tensors(loss, "loss"), "loss")
-        self._predictions = (
-            None if predictions is None else _add_prefix(_name_tensors(predictions, "predictions"), "predictions")
-        )
-        self._metrics = None if metrics is None else _metrics(metrics)
+        self._loss = None if loss is None else _prefix_tensors(loss, "loss")
+        self._predictions = None if predictions is None else _prefix_tensors(predictions, "predictions")
+        self._metrics = None if metrics is None else _name_metrics(metrics)
 
     @property
     def loss(self) -> dict[str, Any] | None:
@@ -187,7 +185,7 @@ class _SupervisedOutput(ExportOutput):
 
     @property
     def metrics(self) -> dict[str, Any] | None:
-        """Values and updates of the metrics by name."""
+        """Returns values and updates of the metrics by name."""
         return self._metrics
 
     def tensors(self) -> dict[str, Any]:
@@ -198,6 +196,7 @@ class _SupervisedOutput(ExportOutput):
 class TrainOutput(_SupervisedOutput):
     """The output of a training signature. Source: tf.estimator.export's TrainOutput."""
 
+    # TensorFlow's SUPERVISED_TRAIN_METHOD_NAME; no server serves it.
     method_name = "tensorflow/supervised/training"
 
 
@@ -208,11 +207,7 @@ class EvalOutput(_SupervisedOutput):
 
 
 def export_outputs_of(export_outputs: Any, predictions: PyTree) -> dict[str, ExportOutput]:
-    """Returns a model's export outputs, with a default one.
-
-    Args:
-        export_outputs: An EstimatorSpec's `ExportOutput`s by name, or `None` for the predictions.
-        predictions: The EstimatorSpec's predictions.
+    """Returns an EstimatorSpec's export outputs, by default its predictions, with a default one.
 
     Raises:
         ArgumentError: If one is no `ExportOutput`, or none of several is the default.
@@ -225,6 +220,7 @@ def export_outputs_of(export_outputs: Any, predictions: PyTree) -> dict[str, Exp
             "{'serving_default': PredictOutput(predictions)}"
         )
     outputs = {str(name or "None"): output for name, output in export_outputs.items()}
+    # TensorFlow's rule: a single output is also the default one.
     if len(outputs) == 1:
         outputs[DEFAULT_SERVING_SIGNATURE_DEF_KEY] = next(iter(outputs.values()))
     if outputs and DEFAULT_SERVING_SIGNATURE_DEF_KEY not in outputs:
@@ -246,38 +242,35 @@ def _name_tensors(tensors: PyTree, default: str, label: str | None = None) -> di
 
 
 def _key(key: object, label: str) -> str:
+    # TensorFlow's heads name outputs by tuples, such as (head, key).
     name = _SEPARATOR.join(map(str, key)) if isinstance(key, tuple) else key
     if not isinstance(name, str):
         raise ArgumentError(f"{label} output key must be a string; got {key!r}. Rename it.")
     return name
 
 
-def _add_prefix(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    return {_with_prefix(key, prefix): value for key, value in tensors.items()}
+def _prefix_tensors(tensors: PyTree, prefix: str) -> dict[str, Any]:
+    return {_add_prefix(key, prefix): value for key, value in _name_tensors(tensors, prefix).items()}
 
 
-def _with_prefix(key: str, prefix: str) -> str:
+def _add_prefix(key: str, prefix: str) -> str:
     return key if key.startswith(prefix) else f"{prefix}{_SEPARATOR}{key}"
 
 
-def _metrics(metrics: Mapping[str, Any] | None) -> dict[str, Any]:
+def _name_metrics(metrics: Mapping[str, Any] | None) -> dict[str, Any]:
     tensors: dict[str, Any] = {}
-    for key, metric in (metrics if isinstance(metrics, Mapping) else {"metrics": metrics}).items():
-        name = _with_prefix(_key(key, "metrics"), "metrics")
-        for part, value in zip(("value", "update_op"), _pair(name, metric), strict=True):
+    named: Mapping[str, Any] = metrics if isinstance(metrics, Mapping) else {"metrics": metrics}
+    for key, metric in named.items():
+        name = _add_prefix(_key(key, "metrics"), "metrics")
+        pair: Any = (metric.result(), metric.result()) if hasattr(metric, "result") else metric
+        if not isinstance(pair, tuple) or len(pair) != 2 or not all(map(_is_tensor, pair)):
+            raise ArgumentError(
+                f"{name} output value must be a Tensor, and its update, or a metric; got {metric!r}. Use a function of "
+                "lockstep.estimator.metrics, or a keras.metrics.Metric."
+            )
+        for part, value in zip(("value", "update_op"), pair, strict=True):
             tensors[f"{name}{_SEPARATOR}{part}"] = value
     return tensors
-
-
-def _pair(name: str, metric: Metric) -> tuple[Any, Any]:
-    if hasattr(metric, "result"):
-        return metric.result(), metric.result()
-    if not isinstance(metric, tuple) or len(metric) != 2 or not all(map(_is_tensor, metric)):
-        raise ArgumentError(
-            f"{name} output value must be a Tensor, and its update, or a metric; got {metric!r}. Use a function of "
-            "lockstep.estimator.metrics, or a keras.metrics.Metric."
-        )
-    return metric
 
 
 def _is_tensor(value: object) -> bool:
@@ -286,7 +279,3 @@ def _is_tensor(value: object) -> bool:
 
 def _is_real(value: object) -> bool:
     return isinstance(value, (jax.Array, np.ndarray)) and jnp.issubdtype(value.dtype, jnp.floating)
-
-
-def _is_words(value: object) -> bool:
-    return isinstance(value, Words) or is_text(value)

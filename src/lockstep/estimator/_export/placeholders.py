@@ -1,8 +1,8 @@
 """Placeholders: symbols for the inputs of a receiver function.
 
-A receiver function computes features from inputs that nobody has given yet. It is run once to see which inputs there
-are, and then again wherever its features are needed, with traced values in the place of the inputs, so that what it
-computes becomes a part of the program.
+A receiver function computes features from inputs that no caller has given yet. It is run once to collect the inputs,
+and again wherever its features are needed, with traced values in the place of the inputs, so that its computation
+becomes a part of the program.
 """
 
 from __future__ import annotations
@@ -45,11 +45,7 @@ class Placeholder(TensorSpec):
 
 
 class TextPlaceholder(Text):
-    """An input of text, while inputs are collected.
-
-    Args:
-        shape: The shape.
-    """
+    """An input of text, while inputs are collected."""
 
     def __init__(self, shape: tuple[Any, ...]) -> None:
         self.shape = shape
@@ -65,11 +61,7 @@ class TextPlaceholder(Text):
 
 @dataclass
 class ParsedText:
-    """Serialised examples in a program: the host has parsed them.
-
-    Attributes:
-        values: The features, by name.
-    """
+    """Serialized examples in a program: the host has parsed them into `values`, the features by name."""
 
     values: Mapping[str, Any]
 
@@ -80,13 +72,11 @@ class ParsedText:
 
 @dataclass(frozen=True)
 class Source:
-    """Something that callers may give.
+    """An input that callers may give: its spec, and the value that the receiver function computes with.
 
     Attributes:
-        spec: The input's spec.
-        value: The receiver function's argument for it.
-        examples: If it is in serialised examples: the number of the source that these are.
-        name: And what it is called in them.
+        examples: For a feature in serialized examples: the number of the source that these are.
+        name: Its name in them.
     """
 
     spec: TensorSpec
@@ -94,20 +84,12 @@ class Source:
     examples: int | None = None
     name: str = ""
 
-    @property
-    def is_text(self) -> bool:
-        """Returns whether the input is text."""
-        return self.spec.dtype == TEXT
-
 
 class Collecting:
-    """A run of a receiver function that finds out which inputs there are.
-
-    Args:
-        size: Returns a size for an axis that is open.
+    """A run of a receiver function that collects its inputs; `size` returns a size for an open axis.
 
     Attributes:
-        sources: Everything that callers may give, in the order in which it was made.
+        sources: The inputs that callers may give, in the order in which they were made.
         specs: The features of serialized examples, by the index of their source.
     """
 
@@ -138,6 +120,7 @@ class Collecting:
                 "An input of an export needs a number of dimensions. Received: a placeholder without a shape. Give it "
                 "one, with None for sizes that may differ, such as [None, 28, 28]."
             )
+        # Open sizes differ between the runs: symbols, or an example.
         shape = tuple(self._size(axis) if size is None else size for axis, size in enumerate(spec.shape))
         value = TextPlaceholder(shape) if spec.dtype == TEXT else _zeros(shape, spec.dtype)
         self.sources.append(Source(spec, value, examples, name))
@@ -149,11 +132,7 @@ def _zeros(shape: tuple[Any, ...], dtype: DType) -> jax.Array:
 
 
 class Feeding:
-    """A run of a receiver function with values.
-
-    Args:
-        values: The values, by the indices of the sources.
-    """
+    """A run of a receiver function with values, by the indices of the sources that an earlier run collected."""
 
     def __init__(self, values: Mapping[int, Any]) -> None:
         self._values = values
@@ -168,6 +147,7 @@ class Feeding:
         return {name: self._next() for name in features}
 
     def _next(self) -> Any:
+        # By their order: a receiver function makes the same placeholders in each run.
         self._count += 1
         if self._count - 1 not in self._values:
             raise ArgumentError(
@@ -178,11 +158,7 @@ class Feeding:
 
 
 class running:
-    """While open, placeholders belong to a run of a receiver function.
-
-    Args:
-        run: The run.
-    """
+    """Context in which placeholders belong to a run of a receiver function."""
 
     def __init__(self, run: Collecting | Feeding) -> None:
         self._run = run
@@ -231,6 +207,7 @@ def parse_example(serialized: Tensor, features: Mapping[str, Any]) -> dict[str, 
 
     Source: tf.io.parse_example.
     """
+    # Raises an error for features that a loaded export could not parse.
     _parsing.as_json(features)
     run = getattr(_running, "run", None)
     if run is None:

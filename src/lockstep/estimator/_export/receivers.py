@@ -18,14 +18,12 @@ from lockstep.errors import ArgumentError
 from lockstep.estimator._export.placeholders import ParsedText, Placeholder, parse_example, placeholder
 from lockstep.saved_model.internal import parsing as _parsing
 
-SINGLE_FEATURE = "feature"
-SINGLE_LABEL = "label"
-SINGLE_RECEIVER = "input"
+# TensorFlow's names for a single tensor without one.
 _SINGLE = {
-    "feature": SINGLE_FEATURE,
-    "label": SINGLE_LABEL,
-    "receiver_tensor": SINGLE_RECEIVER,
-    "receiver_tensors_alternative": SINGLE_RECEIVER,
+    "feature": "feature",
+    "label": "label",
+    "receiver_tensor": "input",
+    "receiver_tensors_alternative": "input",
 }
 
 
@@ -90,6 +88,7 @@ class TensorServingInputReceiver(_Serving):
         cls, features: PyTree, receiver_tensors: PyTree, receiver_tensors_alternatives: Mapping[str, Any] | None = None
     ) -> TensorServingInputReceiver:
         """Checks the arguments."""
+        # As they are: the model_fn expects one tensor. TensorFlow wraps and unwraps it.
         _check_tensor(features, "feature", "feature")
         return super().__new__(
             cls,
@@ -168,7 +167,7 @@ def build_raw_serving_input_receiver_fn(
 def build_parsing_serving_input_receiver_fn(
     feature_spec: Mapping[str, Any], default_batch_size: int | None = None
 ) -> ReceiverFunction:
-    """Returns a serving_input_receiver_fn for callers who give serialised examples, as an input "examples".
+    """Returns a serving_input_receiver_fn for callers who give serialized examples, as an input "examples".
 
     What is of different length in each example becomes an array: behind shorter rows stand "" (text), -1 (integers) or
     0, which the columns of lockstep.estimator.feature_column take for no value.
@@ -211,7 +210,7 @@ def build_raw_supervised_input_receiver_fn(
     """
     named = [
         given if isinstance(given, Mapping) else {name: given}
-        for given, name in ((features, SINGLE_RECEIVER), (labels, SINGLE_LABEL))
+        for given, name in ((features, "input"), (labels, "label"))
     ]
     both = sorted(set(named[0]) & set(named[1]))
     if both:
@@ -220,15 +219,15 @@ def build_raw_supervised_input_receiver_fn(
     label_specs = _raw_specs(named[1], "labels", default_batch_size)
 
     def supervised_input_receiver_fn() -> SupervisedInputReceiver:
-        made, made_labels = _placeholders(feature_specs), _placeholders(label_specs)
-        return SupervisedInputReceiver(_as(features, made), _as(labels, made_labels), {**made, **made_labels})
+        inputs = [_placeholders(feature_specs), _placeholders(label_specs)]
+        # As a dict or as a single one, as their specs were given: so they reach the model_fn.
+        given = [
+            named if isinstance(specs, Mapping) else next(iter(named.values()))
+            for specs, named in zip((features, labels), inputs, strict=True)
+        ]
+        return SupervisedInputReceiver(given[0], given[1], {**inputs[0], **inputs[1]})
 
     return supervised_input_receiver_fn
-
-
-def _as(given: PyTree, made: dict[str, Any]) -> Any:
-    """Returns placeholders as a dict or as a single one, as their specs were given."""
-    return made if isinstance(given, Mapping) else next(iter(made.values()))
 
 
 def _placeholders(specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
@@ -239,19 +238,22 @@ def _raw_specs(given: PyTree, what: str, default_batch_size: int | None) -> dict
     _check_batch_size(default_batch_size)
     if not isinstance(given, Mapping) or not given:
         raise ArgumentError(f"{what} are a dict of arrays or specifications, by name. Received: {given!r}.")
-    return {name: _raw_spec(f"{what} {name!r}", value, default_batch_size) for name, value in given.items()}
-
-
-def _raw_spec(what: str, value: object, default_batch_size: int | None) -> TensorSpec:
-    if isinstance(value, Text):
-        return TensorSpec((default_batch_size, *value.shape[1:]), "string")
-    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
-        raise ArgumentError(
-            f"{what} is an array, or a specification with a shape and a dtype. Received: {value!r}. Example: "
-            "tf.compat.v1.placeholder(tf.float32, [None, 4])"
-        )
-    spec = value if isinstance(value, TensorSpec) else spec_of_leaf(value)
-    return TensorSpec(None if spec.shape is None else (default_batch_size, *spec.shape[1:]), spec.dtype)
+    specs: dict[str, TensorSpec] = {}
+    for name, value in given.items():
+        if isinstance(value, Text):
+            specs[name] = TensorSpec((default_batch_size, *value.shape[1:]), "string")
+            continue
+        if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+            raise ArgumentError(
+                f"{what} {name!r} is an array, or a specification with a shape and a dtype. Received: {value!r}. "
+                "Example: tf.compat.v1.placeholder(tf.float32, [None, 4])"
+            )
+        # An array stands for its shape and dtype; its values are not used.
+        spec = value if isinstance(value, TensorSpec) else spec_of_leaf(value)
+        # The first size of an example's array is its batch's, and says nothing of those to come.
+        shape = None if spec.shape is None else (default_batch_size, *spec.shape[1:])
+        specs[name] = TensorSpec(shape, spec.dtype)
+    return specs
 
 
 def _check_batch_size(size: object) -> None:

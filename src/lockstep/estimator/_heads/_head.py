@@ -135,7 +135,11 @@ class Head(ABC):
         if mode == ModeKeys.EVAL:
             updated = self.update_metrics(self.metrics(**extra), features, logits, labels, **extra)
             return EstimatorSpec(mode, predictions=predictions, loss=loss, eval_metric_ops=updated)
-        self._summarise(loss, regularization_losses)
+        # The Estimator itself adds a summary "loss".
+        if self.key(_keys.LOSS) != _keys.LOSS:
+            add_scalar(self.key(_keys.LOSS), loss)
+        if regularization_losses is not None:
+            add_scalar(self.key(_keys.LOSS_REGULARIZATION), total(regularization_losses))
         train_op = self.train_op(loss, optimizer, trainable_variables, train_op_fn, update_ops)
         return EstimatorSpec(mode, predictions=predictions, loss=loss, train_op=train_op)
 
@@ -143,6 +147,7 @@ class Head(ABC):
         """Returns the outputs of a saved model, by signature."""
         from lockstep.estimator._export.outputs import PredictOutput
 
+        # The default signature beside its name, so that a client may leave the name out.
         output = PredictOutput(predictions)
         return {_keys.DEFAULT_SIGNATURE: output, _keys.PREDICT_SIGNATURE: output}
 
@@ -160,18 +165,13 @@ class Head(ABC):
                 "Training needs exactly one of optimizer and train_op_fn. Received: "
                 f"{'neither' if optimizer is None else 'both'}. Pass an optimizer to create_estimator_spec."
             )
+        # TensorFlow's rule: a single variable, or a set without an order, is refused rather than wrapped.
         for name, value in (("trainable_variables", trainable_variables), ("update_ops", update_ops)):
             if value is not None and not isinstance(value, (list, tuple)):
                 raise ArgumentError(f"{name} must be a list or a tuple. Received: {value!r}.")
-        if train_op_fn is not None:
-            return group(train_op_fn(loss), *(update_ops or ()))
-        return group(minimize_loss(loss, optimizer, trainable_variables), *(update_ops or ()))
-
-    def _summarise(self, loss: Tensor, regularization_losses: Sequence[Any] | None) -> None:
-        if self.key(_keys.LOSS) != _keys.LOSS:  # The Estimator adds a summary of that name itself.
-            add_scalar(self.key(_keys.LOSS), loss)
-        if regularization_losses is not None:
-            add_scalar(self.key(_keys.LOSS_REGULARIZATION), total(regularization_losses))
+        # `group` runs them in this order, with gradients at the same values of the variables.
+        minimize = train_op_fn or (lambda loss: minimize_loss(loss, optimizer, trainable_variables))
+        return group(minimize(loss), *(update_ops or ()))
 
     def key(self, name: str) -> str:
         """Returns the name of a metric or summary."""
@@ -180,13 +180,16 @@ class Head(ABC):
 
 def minimize_loss(loss: Tensor, optimizer: Optimizer, variables: Sequence[Any] | None) -> Any:
     """Returns the training operation that minimizes a loss and increments the global step."""
+    # Imported late: `train` is not needed to predict.
     from lockstep.estimator.train import get_global_step, minimize
 
+    # tf.estimator.Head passes the global step, so that an optimizer of version 1 counts steps, too.
     return minimize(loss, optimizer, var_list=variables, global_step=get_global_step())
 
 
 def add_scalar(tag: str, value: Array) -> None:
     """Adds a scalar summary; outside of a model_fn, does nothing."""
+    # Heads also work outside of a model_fn, in programs' own loops and tests.
     scope = current()
     if scope is not None:
         scope.add_summary(SummaryOp("scalar", tag, value))
@@ -198,11 +201,7 @@ def total(losses: Sequence[Any]) -> Any:
 
 
 def select_keys(keys: Sequence[Any] | None, known: Sequence[Any]) -> Sequence[Any]:
-    """Returns the keys of predictions to compute; all by default.
-
-    Raises:
-        ArgumentError: If there is no such prediction.
-    """
+    """Returns the keys of predictions to compute; all by default."""
     unknown = [key for key in keys or () if key not in known]
     if unknown:
         raise ArgumentError(

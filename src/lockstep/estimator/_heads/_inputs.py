@@ -18,11 +18,8 @@ WeightColumn = str | NumericColumn | None
 
 
 def check_logits(logits: PyTree, dimension: int) -> jax.Array:
-    """Checks logits; returns float32 (..., dimension).
-
-    Raises:
-        ArgumentError: If they have another shape.
-    """
+    """Checks logits; returns float32 (..., dimension)."""
+    # float32 in any case: losses of half precision lose what a mean over a batch needs, and TensorFlow casts, too.
     array = jnp.asarray(logits).astype(jnp.float32)
     if array.ndim < 2 or array.shape[-1] != dimension:
         raise ArgumentError(
@@ -33,16 +30,9 @@ def check_logits(logits: PyTree, dimension: int) -> jax.Array:
 
 
 def check_labels(labels: PyTree, logits: jax.Array, dimension: int, encode: Callable[[Any], jax.Array]) -> jax.Array:
-    """Brings labels to the shape of the logits without their last dimension.
+    """Brings labels to shape (..., dimension) for logits (..., n), as the numbers that `encode` makes of them.
 
-    Args:
-        labels: The input_fn's labels.
-        logits: (..., n).
-        dimension: The labels' last dimension; if 1, it may be missing.
-        encode: Turns them into numbers.
-
-    Raises:
-        ArgumentError: If they are missing or have another shape.
+    A last dimension of 1 may be missing.
     """
     if labels is None:
         raise ArgumentError(
@@ -52,6 +42,7 @@ def check_labels(labels: PyTree, logits: jax.Array, dimension: int, encode: Call
     if isinstance(labels, dict):
         raise ArgumentError(f"labels of one head are an array. Received: a dict of {sorted(labels)}. Use MultiHead.")
     array = encode(labels)
+    # TensorFlow's `check_dense_labels_match_logits_and_reshape` adds the dimension, too; nothing else is broadcast.
     if array.ndim == logits.ndim - 1 and dimension == 1:
         array = array[..., None]
     expected = (*logits.shape[:-1], dimension)
@@ -64,11 +55,7 @@ def check_labels(labels: PyTree, logits: jax.Array, dimension: int, encode: Call
 
 
 def numbers(labels: PyTree) -> jax.Array:
-    """Checks numeric labels.
-
-    Raises:
-        ArgumentError: If they are text.
-    """
+    """Checks numeric labels."""
     if is_text(labels):
         raise ArgumentError(
             "Labels must be numbers if there is no label_vocabulary. Received: text. Pass the words as "
@@ -78,47 +65,31 @@ def numbers(labels: PyTree) -> jax.Array:
 
 
 def words(labels: PyTree, vocabulary: Sequence[str | bytes], missing: int | None = None) -> jax.Array:
-    """Returns the numbers of words.
-
-    Args:
-        labels: Text.
-        vocabulary: The words.
-        missing: The value of ""; `None` if it is a word like any other.
-
-    Raises:
-        ArgumentError: If the labels are no text.
-    """
+    """Returns the numbers of words; `missing` is the value of "", or `None` if it is a word like any other."""
     if not is_text(labels):
         raise ArgumentError(
             f"Labels must be text if there is a label_vocabulary. Received: {jnp.asarray(labels).dtype.name}. Leave "
             "the label_vocabulary out, or give the words."
         )
-    known = {word: number for number, word in enumerate(as_bytes(vocabulary))}
+    known = {word.encode() if isinstance(word, str) else bytes(word): n for n, word in enumerate(vocabulary)}
     if missing is not None:
         known[b""] = missing
-    return text_codes(labels, lambda texts: _look_up(texts, known))
 
+    def look_up(texts: np.ndarray) -> np.ndarray:
+        # On the host, ahead of the step, so that an unknown word raises; an unknown number can only become NaN.
+        unknown = next((text for text in texts.ravel() if text not in known), None)
+        if unknown is not None:
+            raise InputError(
+                f"Labels must be in the label_vocabulary. Received: {unknown!r}; it holds "
+                f"{', '.join(map(repr, known))}."
+            )
+        return np.array([known[text] for text in texts.ravel()], np.int32).reshape(texts.shape)
 
-def _look_up(texts: np.ndarray, known: dict[bytes, int]) -> np.ndarray:
-    unknown = next((text for text in texts.ravel() if text not in known), None)
-    if unknown is not None:
-        raise InputError(
-            f"Labels must be in the label_vocabulary. Received: {unknown!r}; it holds {', '.join(map(repr, known))}."
-        )
-    return np.array([known[text] for text in texts.ravel()], np.int32).reshape(texts.shape)
-
-
-def as_bytes(vocabulary: Sequence[str | bytes]) -> list[bytes]:
-    """Returns words as bytes."""
-    return [word.encode() if isinstance(word, str) else bytes(word) for word in vocabulary]
+    return text_codes(labels, look_up)
 
 
 def check_vocabulary(vocabulary: object, count: int) -> tuple[Any, ...] | None:
-    """Checks a vocabulary of labels.
-
-    Raises:
-        ArgumentError: If they are no list of as many different words as there are classes.
-    """
+    """Checks a vocabulary of labels."""
     if vocabulary is None:
         return None
     if not isinstance(vocabulary, (list, tuple)):
@@ -131,26 +102,19 @@ def check_vocabulary(vocabulary: object, count: int) -> tuple[Any, ...] | None:
 
 
 def check_weight_column(column: object) -> Any:
-    """Checks the source of weights: a feature's name, a numeric column or `None`.
-
-    Raises:
-        ArgumentError: If it is something else.
-    """
+    """Checks the source of weights: a feature's name, a numeric column or `None`."""
     if column is None or isinstance(column, (str, NumericColumn)):
         return column
     raise ArgumentError(f"weight_column must be the name of a feature or a numeric_column. Received: {column!r}.")
 
 
 def weights_of(features: PyTree, column: WeightColumn, logits: jax.Array, per_logit: bool = False) -> jax.Array | None:
-    """Returns the weights of examples: float32 (..., 1), or of each logit; `None` for 1.
-
-    Raises:
-        ArgumentError: If they are missing or have another shape.
-    """
+    """Returns the weights of examples: float32 (..., 1), or of each logit; `None` for 1."""
     if column is None:
         return None
     key = column if isinstance(column, str) else column.key
     weights = Features(features).numbers(key)
+    # Not the column's `numbers`: weights keep the rank of the logits, which may be more than two.
     if isinstance(column, NumericColumn) and column.normalizer_fn is not None:
         weights = jnp.asarray(column.normalizer_fn(weights))
     weights = weights.astype(jnp.float32)
@@ -165,6 +129,6 @@ def weights_of(features: PyTree, column: WeightColumn, logits: jax.Array, per_lo
 
 
 def or_nan(values: jax.Array, is_right: jax.Array) -> jax.Array:
-    """Returns values, NaN where they are wrong: a compiled step cannot raise, but a loss that is NaN ends training."""
-    # Not a refusal: the value is known on the device only.
+    """Returns values, NaN where they are wrong."""
+    # TensorFlow asserts; a compiled step cannot raise, but a loss that is NaN ends training.
     return jnp.where(is_right, values, jnp.nan)

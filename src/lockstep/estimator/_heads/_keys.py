@@ -1,4 +1,4 @@
-"""Names of metrics, predictions and signatures."""
+"""Names of metrics, predictions and signatures: TensorFlow's, which programs and saved models depend on."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ LABEL_MEAN = "label/mean"
 PRECISION = "precision"
 PREDICTION_MEAN = "prediction/mean"
 RECALL = "recall"
+# Of one class of MultiLabelHead, with the class behind it.
 PROBABILITY_MEAN = "probability_mean"
 
 ALL_CLASSES = "all_classes"
@@ -26,6 +27,9 @@ LOGITS = "logits"
 PREDICTIONS = "predictions"
 PROBABILITIES = "probabilities"
 
+# Not a prediction: the labels among a metric's inputs.
+LABELS = "labels"
+
 CLASSIFY_SIGNATURE = "classification"
 PREDICT_SIGNATURE = "predict"
 REGRESS_SIGNATURE = "regression"
@@ -33,4 +37,5 @@ REGRESS_SIGNATURE = "regression"
 
 def at_threshold(name: str, threshold: float) -> str:
     """Returns the name of a metric at a threshold."""
+    # Without trailing zeros, as TensorFlow's "%g": "accuracy/positive_threshold_0.5".
     return f"{name}/positive_threshold_{threshold:g}"

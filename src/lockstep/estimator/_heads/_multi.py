@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,8 +14,7 @@ from lockstep.errors import ArgumentError
 from lockstep.estimator._estimator_spec import EstimatorSpec
 from lockstep.estimator._heads import _keys
 from lockstep.estimator._heads._head import Head, add_scalar, select_keys, total
-from lockstep.estimator._heads._loss_head import metric_name
-from lockstep.estimator._heads._metrics import update
+from lockstep.estimator._heads._metrics import metric_name, update
 from lockstep.estimator._mode_keys import ModeKeys
 from lockstep.estimator._model_fn.records import group
 
@@ -56,6 +56,7 @@ class MultiHead(Head):
     @property
     def loss_reduction(self) -> str:
         reductions = {head.loss_reduction for head in self._heads}
+        # One for all: the step program either sums the losses of replicas or averages them.
         if len(reductions) > 1:
             raise ArgumentError(
                 f"The heads of a MultiHead must have one loss_reduction. Received: {sorted(reductions)}."
@@ -70,7 +71,7 @@ class MultiHead(Head):
         mode: str | None = None,
         regularization_losses: Sequence[Any] | None = None,
     ) -> Any:
-        losses = self._losses(self._split(logits), self._check_labels(labels), features, mode)
+        losses = self._losses(self._split(logits), labels, features, mode)
         weights = self._head_weights or (1.0,) * len(losses)
         merged = total([loss * weight for loss, weight in zip(losses, weights, strict=True)])
         return merged if regularization_losses is None else merged + total(regularization_losses)
@@ -97,13 +98,13 @@ class MultiHead(Head):
         mode: str | None = None,
         regularization_losses: Sequence[Any] | None = None,
     ) -> dict[str, Any]:
-        split, by_head = self._split(logits), self._check_labels(labels)
+        split = self._split(logits)
         if regularization_losses is not None:
             update(eval_metrics[self._regularization_key], total(regularization_losses))
-        for head, loss in zip(self._heads, self._losses(split, by_head, features, mode), strict=True):
+        for head, loss in zip(self._heads, self._losses(split, labels, features, mode), strict=True):
             update(eval_metrics[_loss_key(head)], loss)
-            updated = head.update_metrics(head.metrics(), features, split[head.name], by_head[head.name])
-            eval_metrics.update(updated)
+            # The heads' own metrics are made here, not in `metrics`: their names are the heads' to choose.
+            eval_metrics |= head.update_metrics(head.metrics(), features, split[head.name], labels[head.name])
         return eval_metrics
 
     def create_estimator_spec(
@@ -119,11 +120,13 @@ class MultiHead(Head):
         regularization_losses: Sequence[Any] | None = None,
     ) -> EstimatorSpec:
         """Creates the result of a model_fn; see `Head.create_estimator_spec`."""
+        split = self._split(logits)
         if mode == ModeKeys.PREDICT:
-            outputs = self._export_outputs(features, self._split(logits))
+            outputs = self._export_outputs(features, split)
             return EstimatorSpec(mode, predictions=self.predictions(logits), export_outputs=outputs)
         if mode == ModeKeys.TRAIN:
-            for head, loss in zip(self._heads, self._losses(self._split(logits), labels, features, mode), strict=True):
+            # Computed a second time in the base class; XLA merges both.
+            for head, loss in zip(self._heads, self._losses(split, labels, features, mode), strict=True):
                 add_scalar(_loss_key(head), loss)
         return super().create_estimator_spec(
             features,
@@ -146,8 +149,8 @@ class MultiHead(Head):
         return f"{_keys.LOSS_REGULARIZATION}/{self.name}"
 
     def _losses(self, logits: Mapping[Any, Any], labels: PyTree, features: PyTree, mode: str | None) -> list[Any]:
-        given = self._check_labels(labels)
-        return [head.loss(given[head.name], logits[head.name], features=features, mode=mode) for head in self._heads]
+        by_head = self._check_names("labels", labels)
+        return [head.loss(by_head[head.name], logits[head.name], features=features, mode=mode) for head in self._heads]
 
     def _export_outputs(self, features: PyTree, logits: Mapping[Any, Any]) -> dict[str, Any]:
         """Returns each head's outputs, prefixed by its name; the first head's are served by default."""
@@ -156,10 +159,13 @@ class MultiHead(Head):
         merged: dict[str, Any] = {}
         outputs: dict[str, Any] = {}
         for head in self._heads:
+            # The whole spec rather than `export_outputs`, as tf.estimator.MultiHead: a custom head may define
+            # `create_estimator_spec` alone, and ask for a train_op_fn in every mode.
             spec = head.create_estimator_spec(
                 features, ModeKeys.PREDICT, logits[head.name], train_op_fn=lambda _: group()
             )
             head_outputs = dict(spec.export_outputs or {})
+            # The first head is the default; the others are served by name.
             outputs.setdefault(_keys.DEFAULT_SIGNATURE, head_outputs[_keys.DEFAULT_SIGNATURE])
             outputs[str(head.name)] = head_outputs.pop(_keys.DEFAULT_SIGNATURE)
             outputs |= {f"{head.name}/{name}": output for name, output in head_outputs.items()}
@@ -169,29 +175,30 @@ class MultiHead(Head):
     def _split(self, logits: PyTree) -> dict[Any, Any]:
         """Splits the logits by head name."""
         if isinstance(logits, Mapping):
-            return self._all_there("logits", logits)
+            return self._check_names("logits", logits)
         array = jnp.asarray(logits)
         sizes = [head.logits_dimension for head in self._heads]
+        # One array of all logits, in the order of the heads, as tf.estimator.MultiHead splits it.
         if array.shape[-1] != sum(sizes):
             raise ArgumentError(
                 f"logits of all heads side by side must have {sum(sizes)} columns, {' + '.join(map(str, sizes))}. "
                 f"Received: shape {array.shape}."
             )
-        ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
-        parts = [array[..., end - size : end] for end, size in zip(ends, sizes, strict=True)]
-        return dict(zip([head.name for head in self._heads], parts, strict=True))
+        ends = list(itertools.accumulate(sizes))
+        return {
+            head.name: array[..., end - size : end] for head, end, size in zip(self._heads, ends, sizes, strict=True)
+        }
 
-    def _check_labels(self, labels: PyTree) -> dict[Any, Any]:
-        return self._all_there("labels", labels)
-
-    def _all_there(self, what: str, given: PyTree) -> dict[Any, Any]:
-        missing = [str(head.name) for head in self._heads if not isinstance(given, Mapping) or head.name not in given]
+    def _check_names(self, argument: str, value: PyTree) -> dict[Any, Any]:
+        is_dict = isinstance(value, Mapping)
+        missing = [str(head.name) for head in self._heads if not is_dict or head.name not in value]
         if missing:
-            shown = sorted(given) if isinstance(given, Mapping) else type(given).__name__
+            shown = sorted(value) if is_dict else type(value).__name__
             raise ArgumentError(
-                f"{what} must be a dict by the names of the heads. Received: {shown}; missing: {', '.join(missing)}."
+                f"{argument} must be a dict by the names of the heads. Received: {shown}; missing: "
+                f"{', '.join(missing)}."
             )
-        return dict(given)
+        return dict(value)
 
 
 def _loss_key(head: Head) -> str:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import keras
 import numpy as np
 
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
 from lockstep.estimator._heads import _inputs, _keys
-from lockstep.estimator._heads._head import select_keys
 from lockstep.estimator._heads._inputs import WeightColumn
-from lockstep.estimator._heads._loss_head import LossHead, metric_name, sigmoid_cross_entropy
-from lockstep.estimator._heads._metrics import update
-from lockstep.estimator._heads._reduction import SUM_OVER_BATCH_SIZE
+from lockstep.estimator._heads._loss_head import SUM_OVER_BATCH_SIZE, LossHead, sigmoid_cross_entropy
+from lockstep.estimator._heads._metrics import HeadMetric, mean_metric
 
 
 class RegressionHead(LossHead):
@@ -38,6 +35,7 @@ class RegressionHead(LossHead):
     Source: tf.estimator.RegressionHead.
     """
 
+    # Labels of several dimensions have a loss each, so weights and a loss_fn may tell them apart.
     _has_logit_weights = True
     _losses_per_example = None
 
@@ -55,13 +53,11 @@ class RegressionHead(LossHead):
         super().__init__(int(label_dimension), weight_column, loss_reduction, loss_fn, name)
         self._inverse_link_fn = inverse_link_fn
 
-    def predictions(self, logits: PyTree, keys: Sequence[str] | None = None) -> dict[Any, Any]:
-        scores = _inputs.check_logits(logits, self.logits_dimension)
+    def _predict(self, logits: jax.Array) -> dict[str, Any]:
+        # Logits are shown only where they differ from the predictions, as tf.estimator.RegressionHead does.
         if self._inverse_link_fn is None:
-            every = {_keys.PREDICTIONS: scores}
-        else:
-            every = {_keys.PREDICTIONS: self._inverse_link_fn(scores), _keys.LOGITS: scores}
-        return {key: every[key] for key in select_keys(keys, list(every))}
+            return {_keys.PREDICTIONS: logits}
+        return {_keys.PREDICTIONS: self._inverse_link_fn(logits), _keys.LOGITS: logits}
 
     def export_outputs(self, predictions: Mapping[str, Any]) -> dict[str, Any]:
         from lockstep.estimator._export.outputs import PredictOutput, RegressionOutput
@@ -80,16 +76,11 @@ class RegressionHead(LossHead):
     def _losses(self, labels: jax.Array, logits: jax.Array) -> jax.Array:
         return (labels - logits) ** 2
 
-    def _head_metrics(self) -> dict[str, Any]:
-        names = (_keys.PREDICTION_MEAN, _keys.LABEL_MEAN)
-        return {self.key(name): keras.metrics.Mean(name=metric_name(name)) for name in names}
+    def _metric_table(self) -> dict[str, HeadMetric]:
+        return mean_metric(_keys.PREDICTION_MEAN, _keys.PREDICTIONS) | mean_metric(_keys.LABEL_MEAN, _keys.LABELS)
 
-    def _update_own_metrics(
-        self, metrics: Mapping[str, Any], labels: jax.Array, logits: jax.Array, weights: jax.Array | None
-    ) -> None:
-        update(metrics[self.key(_keys.LABEL_MEAN)], labels, weights=weights)
-        predicted = self.predictions(logits)[_keys.PREDICTIONS]
-        update(metrics[self.key(_keys.PREDICTION_MEAN)], predicted, weights=weights)
+    def _metric_values(self, labels: jax.Array, logits: jax.Array) -> Mapping[Hashable, jax.Array]:
+        return {_keys.LABELS: labels, **self.predictions(logits, [_keys.PREDICTIONS])}
 
 
 class PoissonRegressionHead(RegressionHead):
@@ -120,15 +111,14 @@ class PoissonRegressionHead(RegressionHead):
         self._compute_full_loss = compute_full_loss
 
     def _losses(self, labels: jax.Array, logits: jax.Array) -> jax.Array:
+        # tf.nn.log_poisson_loss, the negative log likelihood of a Poisson distribution with the rate exp(logits).
         losses = jnp.exp(logits) - logits * labels
-        return losses + _stirling(labels) if self._compute_full_loss else losses
-
-
-def _stirling(counts: jax.Array) -> jax.Array:
-    """Returns Stirling's approximation of the logarithm of the factorial; 0 for 0 and 1."""
-    safe = jnp.maximum(counts, 1)
-    approximation = safe * jnp.log(safe) - safe + 0.5 * jnp.log(2 * np.pi * safe)
-    return jnp.where((counts >= 0) & (counts <= 1), 0, approximation)
+        if not self._compute_full_loss:
+            return losses
+        # Stirling's approximation of log(label!), and 0 for 0 and 1, where it is poor.
+        safe = jnp.maximum(labels, 1)
+        approximation = safe * jnp.log(safe) - safe + 0.5 * jnp.log(2 * np.pi * safe)
+        return losses + jnp.where((labels >= 0) & (labels <= 1), 0, approximation)
 
 
 class LogisticRegressionHead(RegressionHead):

@@ -5,11 +5,12 @@ Source: tensorflow/python/training/session_run_hook.py.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lockstep.errors import UnsupportedError
-from lockstep.estimator._types import Session
+from lockstep.estimator._types import Hook, Session
 
 GLOBAL_STEP = "global_step"
 
@@ -49,7 +50,7 @@ class SessionRunArgs:
             )
 
 
-# Shared by hooks that ask for it around each step.
+# Most hooks ask for the step and nothing else, around each step: they share one frozen request.
 GLOBAL_STEP_ARGS = SessionRunArgs(GLOBAL_STEP)
 
 
@@ -162,3 +163,46 @@ class SessionRunHook:
         Args:
             session: The session.
         """
+
+
+# The methods that make a hook one that looks at steps.
+_AROUND_STEPS = frozenset({"before_run", "after_run"})
+
+
+def next_call(hook: Hook, step: int) -> int | None:
+    """Returns the step after which a hook must be called next, or None for never; `step` for after the next run."""
+    # An object may carry its own, such as a mock, or a function that a program has put there.
+    replaced = _AROUND_STEPS & getattr(hook, "__dict__", {}).keys()
+    # A hook without `before_run` and `after_run` of its own does not limit how many steps one dispatch runs.
+    if not replaced and not _looks_at_steps(type(hook)):
+        return None
+    # TensorFlow's MonitoredSession calls every hook around every step: so does this, unless the hook says otherwise.
+    if replaced or not _has_valid_next_step(type(hook)):
+        return step + 1
+    following = hook.next_step(step)
+    # A hook that names a past step, as after a restart, is called after the next run.
+    return None if following is None else max(int(following), step)
+
+
+def step_after(context: SessionRunContext) -> int:
+    """Returns the global step after the run that is about to start."""
+    return int(context.session.run(GLOBAL_STEP)) + context.steps
+
+
+@functools.cache
+def _looks_at_steps(kind: type) -> bool:
+    """Returns whether a class overrides a method that is called around steps."""
+    return any(getattr(kind, name, None) is not getattr(SessionRunHook, name) for name in _AROUND_STEPS)
+
+
+@functools.cache
+def _has_valid_next_step(kind: type) -> bool:
+    """Returns whether a class defines `next_step` no further from itself than the methods that it speaks for."""
+    # A user's subclass of, say, StopAtStepHook with an `after_run` of its own expects each step, as in TensorFlow; the
+    # inherited `next_step` knows nothing of that.
+    for one in kind.__mro__:
+        if "next_step" in vars(one):
+            return True
+        if _AROUND_STEPS & vars(one).keys():
+            return False
+    return False

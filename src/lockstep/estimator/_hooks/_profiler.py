@@ -17,13 +17,14 @@ from lockstep.estimator._hooks._base import (
     SessionRunContext,
     SessionRunHook,
     SessionRunValues,
+    step_after,
 )
-from lockstep.estimator._hooks._pace import step_after
 from lockstep.estimator._hooks._timer import SecondOrStepTimer
 from lockstep.estimator._types import Session
 from lockstep.summary.internal import goes_on_without
 
 _log = logging.getLogger("lockstep")
+# Where TensorBoard's profile plugin looks below a log directory.
 _RUNS = Path("plugins") / "profile"
 
 
@@ -54,6 +55,7 @@ class ProfilerHook(SessionRunHook):
         show_dataflow: bool = True,
         show_memory: bool = False,
     ) -> None:
+        # They choose what TensorFlow's timeline file shows; XLA's profile has both.
         if not show_dataflow or show_memory:
             raise ArgumentError(
                 "What a profile shows is chosen in TensorBoard: received "
@@ -72,6 +74,7 @@ class ProfilerHook(SessionRunHook):
         coming = step_after(run_context)
         if self._timer.last_triggered_step() is not None and self._timer.should_trigger_for_step(coming):
             self._start()
+            # A full disk costs the profile, not the training: it is tried again at the next interval.
             if self._trace is None:
                 self._timer.update_last_triggered_step(coming)
         return GLOBAL_STEP_ARGS
@@ -98,9 +101,11 @@ class ProfilerHook(SessionRunHook):
     def next_step(self, step: int) -> int:
         """Returns the step before the one that is profiled, so that this one runs by itself; or that one."""
         due = self._timer.next_trigger(step)
+        # `before_run` starts the profile, so the run before must end just there.
         return due - 1 if due > step + 1 else due
 
     def _start(self) -> None:
+        """Starts a profile; leaves `_trace` None if that fails."""
         _wait_for_devices()
         with goes_on_without(self._output_dir):
             self._output_dir.mkdir(parents=True, exist_ok=True)
@@ -115,20 +120,19 @@ class ProfilerHook(SessionRunHook):
         return trace or self._output_dir
 
     def _save(self, step: int, trace: Path) -> None:
+        """Moves a profile to where TensorBoard's plugin looks for a run `step_<n>`."""
         target = self._output_dir / _RUNS / f"step_{step}"
         _log.info("Saving timeline for %d into '%s'.", step, target)
         target.mkdir(parents=True, exist_ok=True)
         for file in (trace / _RUNS).glob("*/*"):
-            file.replace(target / f"{_task()}{file.name}")
+            # JAX names files after the host alone, which tasks on one machine share.
+            task = f"task{jax.process_index()}." if jax.process_count() > 1 else ""
+            file.replace(target / f"{task}{file.name}")
         shutil.rmtree(trace)
 
 
-def _task() -> str:
-    """Returns a suffix that tells the files of tasks on one machine apart."""
-    return f"task{jax.process_index()}." if jax.process_count() > 1 else ""
-
-
 def _wait_for_devices() -> None:
+    # Steps are dispatched ahead of the devices: without this, those before would be in the profile, too.
     for array in jax.live_arrays():
         if not array.is_deleted():
             array.block_until_ready()

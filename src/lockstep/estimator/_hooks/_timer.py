@@ -6,36 +6,12 @@ Source: SecondOrStepTimer of tensorflow/python/training/basic_session_run_hooks.
 from __future__ import annotations
 
 import time
-from typing import Protocol
 
 from lockstep.errors import ArgumentError
 
-# With fewer steps at once than take about this long, a change of speed delays nothing for long.
+# The look-ahead of a timer of seconds: runs of at most about a second, so that steps that become slower delay an action
+# by no more than that.
 _LONGEST_LOOK_AHEAD_SECS = 1.0
-
-
-class Timer(Protocol):
-    """Base class of timers."""
-
-    def reset(self) -> None:
-        """Forgets past actions."""
-        ...
-
-    def should_trigger_for_step(self, step: int) -> bool:
-        """Returns whether to act after a step."""
-        ...
-
-    def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
-        """Records an action."""
-        ...
-
-    def last_triggered_step(self) -> int | None:
-        """Returns the step of the last action, or None."""
-        ...
-
-    def next_trigger(self, step: int) -> int | None:
-        """Returns the next step after `step` at which to ask again, or None for never."""
-        ...
 
 
 class SecondOrStepTimer:
@@ -79,6 +55,7 @@ class SecondOrStepTimer:
         Args:
             step: The number of the step; a second time for the same one is never due.
         """
+        # TensorFlow's rule: the first call triggers, and none twice for the same step, as at a restart from it.
         if self._last_step is None:
             return True
         if step == self._last_step:
@@ -88,7 +65,7 @@ class SecondOrStepTimer:
         return step >= self._last_step + (self._every_steps or 1)
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
-        """Records an action; returns the seconds and steps since the previous one, or None and None.
+        """Records an action.
 
         Args:
             step: The step of the action.
@@ -111,31 +88,28 @@ class SecondOrStepTimer:
             return step + 1
         if self._every_steps is not None:
             return max(step + 1, self._last_step + self._every_steps)
-        return step + max(1, self._steps_within(step, self._last_step))
-
-    def _steps_within(self, step: int, last_step: int) -> int:
-        """Returns half of the steps that fit into the time left, at the speed so far."""
         passed = time.monotonic() - self._last_time
         left = min((self._every_secs or 0) - passed, _LONGEST_LOOK_AHEAD_SECS)
-        return int((step - last_step) / passed * left / 2) if passed > 0 and left > 0 else 0
+        # Half of the steps that fit into the time left, at the speed so far: the action comes late only if steps become
+        # twice as slow meanwhile.
+        steps = int((step - self._last_step) / passed * left / 2) if passed > 0 and left > 0 else 0
+        return step + max(1, steps)
 
 
 class NeverTriggerTimer:
-    """A timer that never triggers."""
+    """A timer that never triggers: that of `LoggingTensorHook(at_end=True)`. Source: NeverTriggerTimer, there."""
 
-    def reset(self) -> None:
-        """Does nothing."""
+    def reset(self) -> None: ...
 
     def should_trigger_for_step(self, step: int) -> bool:
-        """Returns False."""
         return False
 
     def update_last_triggered_step(self, step: int) -> tuple[None, None]:
-        """Returns None and None."""
         return None, None
 
-    def last_triggered_step(self) -> None:
-        """Returns None."""
+    def last_triggered_step(self) -> None: ...
 
-    def next_trigger(self, step: int) -> None:
-        """Returns None."""
+    def next_trigger(self, step: int) -> None: ...
+
+
+Timer = SecondOrStepTimer | NeverTriggerTimer

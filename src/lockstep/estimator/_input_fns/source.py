@@ -1,38 +1,39 @@
-"""The input of a step program: batches of an input_fn."""
+"""The input of a step program: an input_fn's result as a dataset, and the batches of this process.
+
+Source: tensorflow_estimator/python/estimator/util.py, parse_input_fn_result; tf.compat.v1.data.Iterator.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from lockstep._engine.input.distributed import Distribution, of_function
-from lockstep._engine.input.source import DistributedSource
+import jax
+import numpy as np
+
+from lockstep._engine.input.distributed import DistributedSource, Distribution, of_function
 from lockstep._engine.step.replicas import Replicas
-from lockstep._types import Element
+from lockstep._nest import flatten, map_structure
+from lockstep._types import Array, Element, PyTree
 from lockstep.data import Dataset, InputContext
 from lockstep.data.internal import inside
-from lockstep.errors import InputError
-from lockstep.estimator._input_fns.returned import dataset_of
-from lockstep.estimator._inspection import accepts_input_context, call_input_fn
+from lockstep.errors import InputError, UnsupportedError
+from lockstep.estimator._arguments import argument_names, call_input_fn
 from lockstep.estimator._model_fn.function import Data
 
 if TYPE_CHECKING:
     from lockstep.estimator._run_config import RunConfig
 
 _log = logging.getLogger("lockstep")
+_EXAMPLE = "Example: lockstep.data.Dataset.from_tensor_slices((features, labels)).batch(32)"
 
 
 class Input:
     """The batches of an input_fn for this process.
 
-    Args:
-        input_fn: Returns a dataset, or (features, labels).
-        mode: "train", "eval" or "infer".
-        replicas: The replicas, each of which gets batches of its own.
-        is_distributed: Whether a strategy is given, so that the function gets an input_context.
-        params: The Estimator's parameters.
-        config: The Estimator's RunConfig.
+    Each replica gets batches of its own, as in TensorFlow, where the global batch is as many times as large. With a
+    strategy (`is_distributed`) the function gets an input_context, if it has an argument for it.
     """
 
     def __init__(
@@ -44,38 +45,29 @@ class Input:
         params: Mapping[str, Any] | None,
         config: RunConfig,
     ) -> None:
-        if is_distributed and mode == "train":
-            _explain_sharding(input_fn, replicas)
+        runtime = replicas.runtime
+        is_sharded = runtime.is_alone or "input_context" in argument_names(input_fn)
+        if is_distributed and mode == "train" and runtime.is_chief and not is_sharded:
+            _log.warning(
+                "Each of %d workers reads all of the data: the input_fn has no argument input_context, by which it "
+                "could shard them: dataset.shard(input_context.num_input_pipelines, input_context.input_pipeline_id).",
+                len(runtime.tasks),
+            )
 
         # Called with the input context of each pipeline of this process.
-        def make(context: InputContext) -> Dataset:
-            given = context if is_distributed else None
-            returned = call_input_fn(input_fn, mode, params, config, given)
+        def make_dataset(context: InputContext) -> Dataset:
+            returned = call_input_fn(input_fn, mode, params, config, context if is_distributed else None)
+            # Tensors of TensorFlow's input_fns yield the same batch in each step, until `steps` are done.
             return dataset_of(returned, repeat=mode == "train")
 
-        self.distribution: Distribution = of_function(make, replicas)
+        self.distribution: Distribution = of_function(make_dataset, replicas)
         if config.tf_random_seed is not None:  # Also for a shuffle that was given no seed.
             inside.follow(self.distribution.dataset, config.tf_random_seed % 2**62)
         self.source = DistributedSource(self.distribution, features_only if mode == "infer" else with_labels)
 
 
-def _explain_sharding(input_fn: Callable[..., Any], replicas: Replicas) -> None:
-    runtime = replicas.runtime
-    if runtime.is_alone or not runtime.is_chief or accepts_input_context(input_fn):
-        return
-    _log.warning(
-        "Each of %d workers reads all of the data: the input_fn has no argument input_context, by which it could shard "
-        "them: dataset.shard(input_context.num_input_pipelines, input_context.input_pipeline_id).",
-        len(runtime.tasks),
-    )
-
-
 def with_labels(element: Element) -> Data:
-    """Takes an element of a dataset apart.
-
-    Raises:
-        InputError: If it is a tuple of anything but (features, labels).
-    """
+    """Splits an element of a dataset; raises `InputError` for a tuple of anything but (features, labels)."""
     if not isinstance(element, tuple) or hasattr(element, "_fields"):
         return Data(element)
     if len(element) != 2:
@@ -87,5 +79,129 @@ def with_labels(element: Element) -> Data:
 
 
 def features_only(element: Element) -> Data:
-    """Takes the features of an element; predictions need no labels."""
+    """Returns the features of an element; predictions need no labels."""
+    # Labels are dropped here, not refused: TensorFlow lets the input_fn of an evaluation predict.
     return Data(with_labels(element).features)
+
+
+class OneShotIterator:
+    """TensorFlow 1's iterator: `get_next` returns symbols for a dataset's elements.
+
+    An input_fn returns the symbols in any structure, from which `dataset_of` rebuilds a dataset.
+
+    Attributes:
+        initializer: `None`: the iterator needs no initialization.
+
+    Source: tf.compat.v1.data.Iterator.
+    """
+
+    initializer = None
+
+    def __init__(self, dataset: Dataset) -> None:
+        """Creates the iterator of a dataset; raises `InputError` for anything else."""
+        if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"An iterator needs a dataset. Received: {type(dataset).__name__}. {_EXAMPLE}")
+        self.dataset = dataset
+        leaves, self._structure = flatten(dataset.element_spec)
+        # The same symbols in each call: there is one next element in a step.
+        self._leaves = [Pending(self, number, spec) for number, spec in enumerate(leaves)]
+
+    @property
+    def element_spec(self) -> Any:
+        """Returns the spec of the elements."""
+        return self.dataset.element_spec
+
+    def get_next(self, name: str | None = None) -> Any:
+        """Returns a symbol for each array of an element, in the element's structure."""
+        return self._structure.unflatten(self._leaves)
+
+
+class Pending:
+    """A symbol for an array of future elements; no operation accepts it.
+
+    Attributes:
+        number: Index of the array in an element.
+    """
+
+    # Without this, numpy would compute `array + symbol` element by element, with objects.
+    __array_ufunc__ = None
+
+    def __init__(self, iterator: OneShotIterator, number: int, spec: PyTree) -> None:
+        self.iterator = iterator
+        self.number = number
+        self.shape = spec.shape
+        self.dtype = spec.dtype
+
+    def __repr__(self) -> str:
+        return f"<stands for an array of a dataset's elements, shape={self.shape}, dtype={self.dtype}>"
+
+
+def _refuse(self: Any, *args: object, **kwargs: Any) -> NoReturn:
+    raise UnsupportedError(
+        "What get_next() returns stands for elements to come: an input_fn returns it as it is. Received: an operation "
+        "on it. Put the operation into Dataset.map, before the iterator is made."
+    )
+
+
+for _name in (
+    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "pow"),
+    *("matmul", "rmatmul", "neg", "abs", "lt", "le", "gt", "ge", "getitem", "iter", "len", "bool", "float", "int"),
+    "array",
+):
+    setattr(Pending, f"__{_name}__", _refuse)
+
+
+def dataset_of(returned: PyTree, repeat: bool = False) -> Dataset:
+    """Returns the dataset that an input_fn's result stands for; its elements are (features, labels) or features.
+
+    The result is a dataset; or features, or (features, labels): structures of arrays, which are one batch (again and
+    again with `repeat`), or of symbols of an iterator's `get_next`. For anything else it raises `InputError`.
+    """
+    if isinstance(returned, Dataset):
+        return returned
+    result: Any = returned
+    if isinstance(returned, (tuple, list)) and not hasattr(returned, "_fields"):
+        if len(returned) != 2:
+            raise InputError(
+                "input_fn should return (features, labels) as a len 2 tuple. Received: a "
+                f"{type(returned).__name__} of {len(returned)}. Put several features into a dict."
+            )
+        result = tuple(returned)
+    elif returned is None or isinstance(returned, Iterator) or not jax.tree.leaves(returned):
+        raise InputError(f"input_fn must return a dataset, or features. Received: {returned!r}. {_EXAMPLE}")
+    if any(isinstance(leaf, Pending) for leaf in jax.tree.leaves(result)):
+        return _rearrange(result)
+    batch = Dataset.from_tensors(map_structure(_check_array, result))
+    return batch.repeat() if repeat else batch
+
+
+def _check_array(leaf: Array) -> Any:
+    if isinstance(leaf, (np.ndarray, np.generic, jax.Array, bytes, str, int, float)):
+        return np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf
+    raise InputError(
+        f"input_fn must return a dataset, or arrays. Received: {leaf!r}, a {type(leaf).__name__}. {_EXAMPLE}"
+    )
+
+
+def _rearrange(result: PyTree) -> Dataset:
+    """Returns the dataset of an iterator whose symbols an input_fn has put into another structure."""
+    leaves, structure = flatten(result)
+    iterators = {id(leaf.iterator) if isinstance(leaf, Pending) else None for leaf in leaves}
+    if len(iterators) != 1 or None in iterators:
+        raise InputError(
+            "An input_fn may return what one iterator gives, and nothing else beside it. Received: "
+            f"{structure.unflatten(leaves)!r}. Put datasets together with Dataset.zip, and constants with "
+            "Dataset.map."
+        )
+    iterator: OneShotIterator = leaves[0].iterator
+    # No map, which would cost a copy of each element, for what almost all programs return.
+    own_leaves, own_structure = flatten(iterator.get_next())
+    if structure == own_structure and all(a is b for a, b in zip(leaves, own_leaves, strict=True)):
+        return iterator.dataset
+    numbers = [leaf.number for leaf in leaves]
+
+    def arrange(*element: Element) -> Any:
+        leaves = jax.tree.leaves(element)
+        return structure.unflatten([leaves[number] for number in numbers])
+
+    return iterator.dataset.map(arrange)

@@ -1,19 +1,38 @@
-"""A model_fn as a pure function of its variables and its data."""
+"""A model_fn as a pure function of its variables and its data, and what a call returns besides them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+from keras.src.backend.common import global_state
 
+from lockstep._engine.runtime import randomness
+from lockstep._engine.step.aggregation import Shards
+from lockstep._engine.step.jaxprs import is_traced
 from lockstep._nest import opened
 from lockstep._text import Text
-from lockstep._types import Array, PyTree
-from lockstep.estimator._model_fn.fresh import fresh_state
+from lockstep._types import Array
+from lockstep.estimator._model_fn.records import SummaryOp
 from lockstep.estimator._model_fn.scope import ModelScope
 from lockstep.estimator._model_fn.variables import Variables, impurity_error
+
+# Keras' global state that must not leak into or out of a call: counters of automatic names, the generator of
+# `seed=None`, variables that wait for their first value, and open name scopes. Counters matter most: with them, a
+# second trace would name its layers dense_1 instead of dense, and its variables would not be those of the first.
+_FRESH: dict[str, Callable[[], Any]] = {
+    "object_name_uids": lambda: defaultdict(int),
+    "global_seed_generator": lambda: None,
+    "uninitialized_variables": list,
+    "name_scope_stack": lambda: None,
+}
+# Levels of attributes and containers to search for traced values.
+_DEPTH = 4
+_SKIPPED = (str, bytes, int, float, bool, type(None), type)
 
 
 @dataclass(frozen=True)
@@ -28,6 +47,7 @@ class Data:
 
     features: Any
     labels: Any = None
+    # Beside the features, not in them: one text may be asked for several times, with different functions.
     texts: tuple[Any, ...] = ()
 
 
@@ -36,11 +56,9 @@ jax.tree_util.register_dataclass(Data, ["features", "labels", "texts"], [])
 
 @dataclass(frozen=True)
 class ModelCall:
-    """A traced call of a model_fn.
+    """A traced call of a model_fn: the scope it ran in, and the EstimatorSpec it returned.
 
     Attributes:
-        scope: The scope it ran in.
-        spec: The EstimatorSpec it returned.
         assigned: The keys of the variables that it assigned itself; optimizers' updates come later.
     """
 
@@ -50,14 +68,7 @@ class ModelCall:
 
 
 class ModelFunction:
-    """Calls a model_fn as a pure function.
-
-    Args:
-        call: The model_fn as a function of features, labels and mode, which returns a checked EstimatorSpec.
-        mode: "train", "eval" or "infer".
-        variables: The registry of its variables.
-        replicas: Number of replicas.
-        text: The paths of the leaves of (features, labels) that are text.
+    """Calls a model_fn as a pure function; `text` has the paths of the leaves of (features, labels) that are text.
 
     Attributes:
         first: The first call, whose values are dead tracers, but whose records are the reference for later calls.
@@ -99,15 +110,21 @@ class ModelFunction:
             replicas=self.replicas,
         )
         # The same names and the same random numbers in each call: only then are retraced calls the same function.
-        with fresh_state(self.variables.random_state), scope:
-            features, labels = self._with_text(scope, (data.features, data.labels))
+        with _fresh_state(self.variables.random_state), scope:
+
+            def replace_text(path: tuple[Any, ...], leaf: Array) -> Any:
+                name = jax.tree_util.keystr(path)
+                return Text(scope, name, tuple(leaf.shape)) if name in self._text else leaf
+
+            features, labels = jax.tree_util.tree_map_with_path(replace_text, (data.features, data.labels))
             spec = self._call(opened(features), opened(labels), self.mode)
             return ModelCall(scope, spec, frozenset(scope.assigned))
 
     def resume(self, call: ModelCall, values: Mapping[str, Any], then: Callable[[], Any]) -> Any:
         """Runs `then` in the scope of an earlier call, with new values of the variables."""
+        # The same scope: rules hold its variables, and look them up there by identity.
         call.scope.replace_values(values)
-        with fresh_state(self.variables.random_state), call.scope:
+        with _fresh_state(self.variables.random_state), call.scope:
             return then()
 
     def finish(self, call: ModelCall) -> None:
@@ -120,20 +137,11 @@ class ModelFunction:
         if self.first is None:
             self.first = call
             return
+        # Outputs, gradients and texts are matched by their order: a call that records others would mix them up.
         first, now = (_records_of(c) for c in (self.first, call))
         for kind, before in first.items():
             if now[kind] != before:
                 raise impurity_error(f"its {kind} were {before} in the first call, now they are {now[kind]}")
-
-    def _with_text(self, scope: ModelScope, tree: PyTree) -> Any:
-        if not self._text:
-            return tree
-
-        def replace_text(path: tuple[Any, ...], leaf: Array) -> Any:
-            name = jax.tree_util.keystr(path)
-            return Text(scope, name, tuple(leaf.shape)) if name in self._text else leaf
-
-        return jax.tree_util.tree_map_with_path(replace_text, tree)
 
 
 def _records_of(call: ModelCall) -> dict[str, Any]:
@@ -142,5 +150,97 @@ def _records_of(call: ModelCall) -> dict[str, Any]:
         "gradients as values": [site.keys for site in recorded.sites],
         "uses of text": [need.leaf for need in recorded.needs],
         "summaries": [(s.kind, s.tag) for s in recorded.summaries],
+        # Their order does not matter: results are a dict.
         "metrics": sorted(call.spec.eval_metric_ops or {}),
     }
+
+
+@contextlib.contextmanager
+def _fresh_state(random_state: dict[str, Any]) -> Generator[None]:
+    """Restarts automatic names and sets the random state, within the context."""
+    before = {name: global_state.get_global_attribute(name) for name in _FRESH}
+    random_before = randomness.snapshot()
+    for name, make in _FRESH.items():
+        global_state.set_global_attribute(name, make())
+    randomness.restore(random_state)
+    try:
+        yield
+    finally:
+        randomness.restore(random_before)
+        for name, value in before.items():
+            global_state.set_global_attribute(name, value)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Selection of a step's outputs: recorded arrays by name, and the traced values of a spec's hooks."""
+
+    names: frozenset[str]
+    hooks: Callable[[Any], list[Any]]
+
+    def select(self, call: ModelCall) -> dict[str, Any]:
+        """Returns the outputs of one call of the model_fn."""
+        recorded, spec = call.scope.recorded, call.spec
+        return {
+            "loss": spec.loss,
+            # Arrays only on request: returning one keeps XLA from fusing it away. Scalars cost nothing.
+            "values": {n: v for n, v in recorded.values.items() if n in self.names or getattr(v, "ndim", 1) == 0},
+            "summaries": [s.value for s in recorded.summaries],
+            "hooks": [traced_values_in(hook) for hook in self.hooks(spec)],
+        }
+
+
+def combine_outputs(shares: Shards, outputs: list[dict[str, Any]], reduction: str | None) -> dict[str, Any]:
+    """Combines the outputs of several shards."""
+    # The loss by its own reduction, which says whether the replicas' losses are summed or averaged.
+    columns, treedef = zip(*(jax.tree.flatten(o) for o in outputs), strict=True)
+    whole = jax.tree.unflatten(treedef[0], [shares.shown(column) for column in zip(*columns, strict=True)])
+    return {**whole, "loss": shares.of_loss(reduction).shown([o["loss"] for o in outputs])}
+
+
+def traced_values_in(holder: object) -> dict[str, Any]:
+    """Returns the traced values in an object's attributes, by path."""
+    return dict(_walk(holder, "", _DEPTH, set()))
+
+
+def static_summaries(summaries: list[SummaryOp]) -> list[SummaryOp]:
+    """Returns summaries without their traced values."""
+    return [SummaryOp(s.kind, s.tag, None, s.max_outputs) for s in summaries]
+
+
+def _walk(value: object, path: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    if is_traced(value):
+        yield path, value
+        return
+    # `seen`: hooks may hold cycles, such as a reference to their estimator.
+    if depth < 0 or isinstance(value, _SKIPPED) or callable(value) or id(value) in seen:
+        return
+    seen.add(id(value))
+    for name, part in _parts(value):
+        yield from _walk(part, f"{path}.{name}", depth - 1, seen)
+
+
+def _parts(value: object) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return [(str(k), v) for k, v in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [(str(i), v) for i, v in enumerate(value)]
+    return sorted(getattr(value, "__dict__", {}).items())
+
+
+def texts_in(holder: object) -> set[str]:
+    """Returns all strings in an object's attributes, among them the names of values that a hook fetches."""
+    # `before_run` says what it fetches only when the step is compiled, so any text that is a value's name counts.
+    return set(_texts(holder, _DEPTH, set()))
+
+
+def _texts(value: object, depth: int, seen: set[int]) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value.removesuffix(":0")
+        return
+    if depth < 0 or isinstance(value, _SKIPPED) or id(value) in seen:
+        return
+    seen.add(id(value))
+    for name, part in _parts(value):
+        yield name
+        yield from _texts(part, depth - 1, seen)

@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from lockstep._engine.step.portions import Part, Share
-from lockstep._engine.step.program import CompiledProgram
+from lockstep._engine.step.batches import EvenShard, RaggedShard
+from lockstep._engine.step.program import StepProgram, adapter_for
+from lockstep._engine.step.program_digest import Subject
 from lockstep._engine.step.replicas import Replicas
-from lockstep._engine.step.same_program import Subject
 from lockstep._text import is_text
 from lockstep._types import Array, Batch, PyTree
 from lockstep.errors import ArgumentError
@@ -26,15 +26,10 @@ _ADVICE = (
 )
 
 
-class ModelProgram(CompiledProgram):
+class ModelProgram(StepProgram):
     """A compiled step of a model_fn, for batches that may hold text.
 
-    Args:
-        mode: "train", "eval" or "infer".
-        steps: The step functions to compile.
-        replicas: The replicas it runs on.
-        needs: Integers that the model_fn computes from text.
-        slots: Returns the indices of the state's leaves that are optimizer slots.
+    `slots` returns the indices of the state's leaves that are optimizer slots, which ZeRO-1 shards.
     """
 
     def __init__(
@@ -45,26 +40,24 @@ class ModelProgram(CompiledProgram):
         needs: Sequence[HostNeed],
         slots: Callable[[], Collection[int]] | None = None,
     ) -> None:
-        split = steps.split_step()
+        replica_step, update = steps.split_step() or (steps.replica_step(), None)
+        adapter = adapter_for(replicas, replica_step, steps.local_step(), slots, update)
         # Outputs of all training steps: hooks may read the loss of each. No repeats in prediction, which yields batch
         # by batch, nor with several processes: all must dispatch alike, but hooks, which limit repeats, run on the
         # chief.
         super().__init__(
             steps.batch_step,
             replicas,
-            steps.replica_step() if split is None else split[0],
-            kept="all" if mode == "train" else "last",
+            adapter,
+            output_mode="all" if mode == "train" else "last",
             repeats=mode != "infer" and replicas.runtime.is_alone,
-            local=steps.local_step(),
-            slots=slots,
-            update=None if split is None else split[1],
             subject=Subject(f"the step of model_fn in mode {mode!r}", advice=_ADVICE),
         )
         self._needs = list(needs)
 
     def prepare(self, batch: Batch) -> Any:
         """Replaces text in a batch, or in this process's shard of it, by integers."""
-        if isinstance(batch, (Part, Share)):
+        if isinstance(batch, (RaggedShard, EvenShard)):
             return super().prepare(dataclasses.replace(batch, data=without_text(batch.data, self._needs)))
         return super().prepare(without_text(batch, self._needs) if isinstance(batch, Data) else batch)
 
@@ -77,35 +70,35 @@ def text_leaves(data: Data) -> frozenset[str]:
 
 def without_text(data: Data, needs: Sequence[HostNeed]) -> Data:
     """Returns data in which the integers computed from its text stand beside arrays of the text's shape."""
+    # XLA has no strings. The arrays of the text's shape keep the structure, so that rows are sharded alike.
     leaves = dict(_with_paths((data.features, data.labels)))
     if not any(map(is_text, leaves.values())):
         return data
-    features, labels = jax.tree.map(_shape_only, (data.features, data.labels))
-    return Data(features, labels, tuple(_host_ids(need, leaves[need.leaf]) for need in needs))
+    features, labels = jax.tree.map(
+        lambda leaf: np.zeros(leaf.shape, np.bool_) if is_text(leaf) else leaf, (data.features, data.labels)
+    )
+    texts: list[np.ndarray] = []
+    for need in needs:
+        text = leaves[need.leaf]
+        ids = np.asarray(need.function(text)).astype(need.dtype, copy=False)
+        if ids.shape != text.shape:
+            raise ArgumentError(
+                f"A function for Text.ids must return as many integers as there are texts. Received: {ids.shape} for "
+                f"{text.shape} at {need.leaf}."
+            )
+        texts.append(ids)
+    return Data(features, labels, tuple(texts))
 
 
 def _with_paths(tree: PyTree) -> list[tuple[str, Any]]:
     return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
 
 
-def _shape_only(leaf: Array) -> Any:
-    return np.zeros(leaf.shape, np.bool_) if is_text(leaf) else leaf
-
-
-def _host_ids(need: HostNeed, text: np.ndarray) -> np.ndarray:
-    ids = np.asarray(need.function(text)).astype(need.dtype, copy=False)
-    if ids.shape != text.shape:
-        raise ArgumentError(
-            f"A function for Text.ids must return as many integers as there are texts. Received: {ids.shape} for "
-            f"{text.shape} at {need.leaf}."
-        )
-    return ids
-
-
 def to_abstract(data: Data) -> Data:
     """Returns the shapes and dtypes that the arrays will have on devices."""
 
     def to_struct(leaf: Array) -> jax.ShapeDtypeStruct:
+        # Numbers of Python, which input_fns may yield among arrays.
         array = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
         return jax.ShapeDtypeStruct(array.shape, jax.dtypes.canonicalize_dtype(array.dtype))
 

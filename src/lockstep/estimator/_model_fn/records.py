@@ -14,14 +14,7 @@ SummaryKind = Literal["scalar", "histogram", "image", "text"]
 
 @dataclass(frozen=True)
 class SummaryOp:
-    """A value for TensorBoard.
-
-    Attributes:
-        kind: The kind of summary.
-        tag: The summary's name.
-        value: The array; a tracer while the model_fn is traced.
-        max_outputs: The maximum number of images of a batch.
-    """
+    """A value for TensorBoard, a tracer while the model_fn is traced; of images the first `max_outputs` of a batch."""
 
     kind: SummaryKind
     tag: str
@@ -51,8 +44,6 @@ class TrainOp:
     """A training operation: an update of variables, run by the step program.
 
     Attributes:
-        rule: The update rule.
-        variables: The variables to update.
         counts: Whether it increments the global step.
         loss: The loss to differentiate; `None` if gradients are given.
         gradients: A gradient or `None` for each variable; empty if the loss is differentiated.
@@ -61,6 +52,7 @@ class TrainOp:
     rule: Rule
     variables: tuple[Any, ...]
     counts: bool
+    # Differentiated by the step program and not in the model_fn, so that one trace gives loss, outputs and gradients.
     loss: Any = None
     gradients: tuple[Any, ...] = ()
 
@@ -113,6 +105,7 @@ class MetricOp(tuple[Any, Any]):
 
     def __new__(cls, value: Tensor, update: Tensor, metric: Metric) -> MetricOp:
         """Creates the pair."""
+        # A pair, as TensorFlow's programs unpack it.
         pair = super().__new__(cls, (value, update))
         pair.metric = metric
         return pair
@@ -120,11 +113,7 @@ class MetricOp(tuple[Any, Any]):
 
 @dataclass(frozen=True)
 class GradientSite:
-    """A call in a model_fn that asks for gradients as values.
-
-    Attributes:
-        keys: The keys of the variables.
-    """
+    """A call in a model_fn that asks for gradients as values, of the variables of these keys."""
 
     keys: tuple[str, ...]
 
@@ -136,7 +125,6 @@ class HostNeed:
     Attributes:
         leaf: The path of the text in the data.
         function: Maps an object array of bytes to integers of the same shape.
-        dtype: The dtype of the integers.
     """
 
     leaf: str
@@ -146,7 +134,7 @@ class HostNeed:
 
 @dataclass
 class TraceRecords:
-    """Records of one call of a model_fn, besides its spec."""
+    """Records of one call of a model_fn, besides its spec: named values, summaries, uses of gradients and text."""
 
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     summaries: list[SummaryOp] = field(default_factory=list[SummaryOp])

@@ -11,23 +11,25 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
-from lockstep._engine.step.tracing import is_traced
+from lockstep._engine.step.jaxprs import is_traced
 from lockstep._types import DType, Tensor, Variable
 from lockstep.errors import ArgumentError, StartupOrderError
-from lockstep.estimator._model_fn import creation
 from lockstep.estimator._model_fn.records import GradientSite, HostNeed, SummaryOp, TraceRecords
-from lockstep.estimator._model_fn.variables import GLOBAL_STEP, Entry, Variables, impurity_error
+from lockstep.estimator._model_fn.variables import (
+    GLOBAL_STEP,
+    Entry,
+    Variables,
+    belongs_to_metric,
+    impurity_error,
+    wrap_keras,
+)
 
+# Per thread: a writer or a reader in the background must not see the scope of a trace.
 _running = threading.local()
 
 
 class ReachedGradient(Exception):
-    """Control flow: the call has reached the gradients it was traced for.
-
-    Attributes:
-        loss: The loss to differentiate.
-        keys: The keys of the variables.
-    """
+    """Control flow: the call has reached the gradients it was traced for, of this loss by these variables."""
 
     def __init__(self, loss: Tensor, keys: tuple[str, ...]) -> None:
         super().__init__()
@@ -66,7 +68,8 @@ class ModelScope(keras.StatelessScope):
         stop_at: int | None = None,
         replicas: int = 1,
     ) -> None:
-        creation.install(current)
+        wrap_keras(current)
+        # Keras would compute first values when the scope closes; here they are needed in a new training only.
         super().__init__(initialize_variables=False)
         self.mode = mode
         self.replicas = replicas
@@ -83,8 +86,15 @@ class ModelScope(keras.StatelessScope):
         self._registered: dict[int, tuple[Any, str]] = {}
         self._keys: dict[str, Any] = {}
         self._own: dict[str, Any] = {}
-        self._pending: _PendingVariable | None = None
-        self._register_global_step()
+        # The key, initializer and locality of the variable that is created next.
+        self._pending: tuple[str, Callable[[Mapping[str, Any]], Any], bool] | None = None
+        dtype = jax.dtypes.canonicalize_dtype(np.int64)
+        step = Entry(
+            GLOBAL_STEP, (), dtype.name, False, False, "only_first_replica", lambda values: np.zeros((), dtype)
+        )
+        # TensorFlow's create_global_step: each graph of an Estimator has one, whether or not the model_fn asks for it.
+        variables.entries.setdefault(GLOBAL_STEP, step)
+        self._values.setdefault(GLOBAL_STEP, jnp.zeros((), dtype))
 
     def __enter__(self) -> ModelScope:
         self._before = current()
@@ -120,7 +130,8 @@ class ModelScope(keras.StatelessScope):
 
     def key_of(self, variable: Variable) -> str:
         """Returns the name of a variable in checkpoints, such as "dense/kernel"."""
-        return self._key(variable)
+        registered = self._registered.get(id(variable))
+        return registered[1] if registered else self._register_existing(variable)
 
     def known_key_of(self, variable: Variable) -> str | None:
         """Returns the name of a variable in checkpoints; `None` if it is not registered so far."""
@@ -128,13 +139,7 @@ class ModelScope(keras.StatelessScope):
         return None if registered is None else registered[1]
 
     def slot(self, variable: Variable, name: str, initial: Callable[[Any], Any] = jnp.zeros_like) -> Any:
-        """Returns a slot of a variable, such as its momentum.
-
-        Args:
-            variable: The owner.
-            name: The slot's name; `key_of(variable)/name` is its key.
-            initial: Computes the first value from that of `variable`.
-        """
+        """Returns a slot of a variable, such as its momentum; its first value is `initial` of the variable's."""
         owner = self.key_of(variable)
         first: Callable[[Mapping[str, Any]], Any] = lambda values: initial(jnp.asarray(values[owner]))  # noqa: E731
         slot = jax.eval_shape(initial, jax.ShapeDtypeStruct(tuple(variable.shape), variable.dtype))
@@ -143,15 +148,7 @@ class ModelScope(keras.StatelessScope):
     def variable(
         self, name: str, initial: Callable[[], Any], shape: Sequence[int], dtype: DType, local: bool = False
     ) -> Any:
-        """Returns a non-trainable variable, created on first use.
-
-        Args:
-            name: The key.
-            initial: Computes the first value.
-            shape: The shape.
-            dtype: The dtype.
-            local: Whether it starts anew in each run and is in no checkpoint.
-        """
+        """Returns a non-trainable variable, created on first use; see `derived_variable`."""
         return self.derived_variable(name, lambda values: initial(), shape, dtype, local)
 
     def derived_variable(
@@ -162,32 +159,22 @@ class ModelScope(keras.StatelessScope):
         dtype: DType,
         local: bool = False,
     ) -> Any:
-        """Returns a non-trainable variable whose first value depends on those of earlier variables.
+        """Returns a non-trainable variable, of the key `name`, created on first use.
 
-        Args:
-            name: The key.
-            initial: Computes the first value from those of earlier variables, by key.
-            shape: The shape.
-            dtype: The dtype.
-            local: Whether it starts anew in each run and is in no checkpoint.
+        `initial` computes the first value from those of earlier variables, by key. A `local` one starts anew in each
+        run and is in no checkpoint.
         """
         if name not in self._own:
             # Keras' constructor calls `register`, which takes the pending entry; its own "zeros" is never used.
-            self._pending = _PendingVariable(name, initial, local)
+            self._pending = (name, initial, local)
             self._own[name] = keras.Variable(
                 "zeros", tuple(shape), jnp.dtype(dtype).name, trainable=False, name=name.replace("/", "_")
             )
         return self._own[name]
 
     def gradients(self, loss: Tensor, variables: Sequence[Any]) -> list[Any]:
-        """Returns the gradients of a loss, as values, averaged over the replicas.
-
-        The model_fn is traced up to here once more for them; XLA merges duplicate computations.
-
-        Args:
-            loss: An array, whose sum is differentiated.
-            variables: The variables.
-        """
+        """Returns the gradients of a loss (of its sum, if it is an array), as values, averaged over the replicas."""
+        # The model_fn is traced up to here once more for them; XLA merges duplicate computations.
         site = GradientSite(tuple(self.key_of(v) for v in variables))
         number = len(self.recorded.sites)
         self.recorded.sites.append(site)
@@ -195,12 +182,14 @@ class ModelScope(keras.StatelessScope):
             raise ReachedGradient(loss, site.keys)
         if self._gradients is None:  # The first call, which finds out where the sites are.
             return [jnp.zeros(v.shape, v.dtype) for v in variables]
+        # Computed site by site, in the first call's order.
         if number >= len(self._gradients):
             raise impurity_error("it asked for more gradients as values")
         return list(self._gradients[number])
 
     def record(self, name: str, value: Tensor) -> None:
         """Names a value, for hooks to fetch; a second value of the name becomes "<name>_1"."""
+        # Also a TensorFlow program's tf.identity(value, name=name) ends here.
         values = self.recorded.values
         values[_unique(name.removesuffix(":0"), values)] = value
 
@@ -212,28 +201,25 @@ class ModelScope(keras.StatelessScope):
         """Returns integers for the text of a leaf; see `Text.ids`."""
         number = len(self.recorded.needs)
         self.recorded.needs.append(HostNeed(leaf, function, np.dtype(dtype)))
-        if self._texts is None:
-            return jnp.zeros(shape, dtype)
-        return self._texts[number]
+        # In the first call the host has computed nothing yet: it does not know which functions the model_fn uses.
+        return jnp.zeros(shape, dtype) if self._texts is None else self._texts[number]
 
     def register(self, variable: Variable) -> None:
         """Registers a variable that the call creates; called by its constructor."""
         pending, self._pending = self._pending, None
         initializer, shape, dtype = variable._initializer, tuple(variable.shape), variable._dtype
-        entry = Entry(
-            key=pending.key if pending else _unique(variable.path, self._keys),
-            shape=shape,
-            dtype=dtype,
-            trainable=variable.trainable,
-            local=pending.local if pending else creation.belongs_to_metric(),
-            aggregation=variable.aggregation,
-            initial=pending.initial if pending else (lambda values: initializer(shape, dtype=dtype)),
-        )
+        if pending is None:
+            key, local = _unique(variable.path, self._keys), belongs_to_metric()
+            initial: Callable[[Mapping[str, Any]], Any] = lambda values: initializer(shape, dtype=dtype)  # noqa: E731
+        else:
+            key, initial, local = pending
+        entry = Entry(key, shape, dtype, variable.trainable, local, variable.aggregation, initial)
         self._register(variable, entry)
 
     def get_current_value(self, variable: Variable) -> Any:
         """Returns a variable's value; Keras' stateless scope calls it."""
-        key = self._key(variable)
+        key = self.key_of(variable)
+        # In the first call, which is traced for shapes alone.
         if key not in self._values:
             entry = self._variables.entries[key]
             self._values[key] = jnp.zeros(entry.shape, entry.dtype)
@@ -242,13 +228,10 @@ class ModelScope(keras.StatelessScope):
     def add_update(self, update: tuple[Any, Any]) -> None:
         """Assigns a variable's value; Keras' stateless scope calls it."""
         variable, value = update
-        key = self._key(variable)
+        key = self.key_of(variable)
+        # Variables that only an optimizer changes are its slots.
         self.assigned.add(key)
         self._values[key] = value
-
-    def _key(self, variable: Variable) -> str:
-        registered = self._registered.get(id(variable))
-        return registered[1] if registered else self._register_existing(variable)
 
     def _register_existing(self, variable: Variable) -> str:
         """Registers a variable that this call uses and has not created."""
@@ -265,41 +248,15 @@ class ModelScope(keras.StatelessScope):
             )
         # A layer built outside keeps its value as the first one of training.
         first = np.asarray(value)
-        entry = Entry(
-            key=_unique(variable.path, self._keys),
-            shape=first.shape,
-            dtype=variable._dtype,
-            trainable=variable.trainable,
-            local=False,
-            aggregation=variable.aggregation,
-            initial=lambda values: first,
-        )
+        key, trainable = _unique(variable.path, self._keys), variable.trainable
+        entry = Entry(key, first.shape, variable._dtype, trainable, False, variable.aggregation, lambda values: first)
         self._register(variable, entry)
-        return entry.key
+        return key
 
     def _register(self, variable: Variable, entry: Entry) -> None:
         self._variables.register(variable, entry)
         self._registered[id(variable)] = (variable, entry.key)
         self._keys[entry.key] = variable
-
-    def _register_global_step(self) -> None:
-        dtype = jax.dtypes.canonicalize_dtype(np.int64)
-        entry = Entry(
-            GLOBAL_STEP, (), dtype.name, False, False, "only_first_replica", lambda values: np.zeros((), dtype)
-        )
-        known = self._variables.entries
-        if GLOBAL_STEP not in known:
-            known[GLOBAL_STEP] = entry
-        self._values.setdefault(GLOBAL_STEP, jnp.zeros((), dtype))
-
-
-class _PendingVariable:
-    """The key and initializer of the variable that is created next."""
-
-    def __init__(self, key: str, initial: Callable[[Mapping[str, Any]], Any], local: bool) -> None:
-        self.key = key
-        self.initial = initial
-        self.local = local
 
 
 def current() -> ModelScope | None:
@@ -308,14 +265,7 @@ def current() -> ModelScope | None:
 
 
 def demand(caller: str) -> ModelScope:
-    """Returns the scope of the current model_fn call.
-
-    Args:
-        caller: Name of the function that needs it, for the error.
-
-    Raises:
-        StartupOrderError: Outside of a model_fn.
-    """
+    """Returns the scope of the current model_fn call; raises `StartupOrderError` outside of one, for `caller`."""
     scope = current()
     if scope is None:
         raise StartupOrderError(

@@ -12,18 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from lockstep._engine.keras.batch_moments import moments_over_replicas
+from lockstep._engine.keras.replica_step import moments_over_replicas
+from lockstep._engine.step.aggregation import LocalShards, Shards, VariableUpdate
+from lockstep._engine.step.jaxprs import is_traced
+from lockstep._engine.step.local_sgd import COMMON, OWN, PARAMETER, LocalTraining, Role, role_of
 from lockstep._engine.step.protocol import Step, Update
 from lockstep._engine.step.reduction import Reduction
 from lockstep._engine.step.replicas import AXIS, Replicas
-from lockstep._engine.step.rounds import COMMON, OWN, PARAMETER, Local, Role, role_of
-from lockstep._engine.step.shares import Made, OwnShares, Shares
-from lockstep._engine.step.tracing import is_traced
 from lockstep._nest import packed
-from lockstep._types import Array, Metric, PyTree, State, Tensor, Variable
+from lockstep._types import Metric, PyTree, State, Tensor
 from lockstep.errors import ArgumentError
-from lockstep.estimator._model_fn.function import Data, ModelCall, ModelFunction
-from lockstep.estimator._model_fn.outputs import Selection, combine_outputs
+from lockstep.estimator._model_fn.function import Data, ModelCall, ModelFunction, Selection, combine_outputs
 from lockstep.estimator._model_fn.records import MetricOp, TrainOp, group
 from lockstep.estimator._model_fn.scope import ReachedGradient
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP, Entry, impurity_error
@@ -39,17 +38,16 @@ class Steps:
 
     Args:
         compute: Computes one step on shards: `(state, shards) -> (outputs, state)`.
-        replicas: The replicas the step runs on.
         roles: Returns the role of each variable in local SGD.
         begin: Returns a step on shards that is split before the update; `None` if the step has no update.
     """
 
     def __init__(
         self,
-        compute: Callable[[Any, Shares], tuple[Any, Any]],
+        compute: Callable[[Any, Shards], tuple[Any, Any]],
         replicas: Replicas,
         roles: Callable[[Any], Any] | None = None,
-        begin: Callable[[Shares], SplitStep] | None = None,
+        begin: Callable[[Shards], SplitStep] | None = None,
     ) -> None:
         self._compute = compute
         self._replicas = replicas
@@ -59,22 +57,18 @@ class Steps:
     def batch_step(self, state: State, data: Data) -> tuple[Any, Any]:
         """Computes the step for a batch that every device holds as a whole."""
         parts, weights = _cut(data, self._replicas.count)
-        return self._compute(state, Shares(parts, weights))
+        return self._compute(state, Shards(parts, weights))
 
     def replica_step(self) -> Step | None:
         """Returns the step for one replica's shard; `None` if there is only one replica."""
-        if self._replicas.count == 1:
-            return None
-        return self._shard_step
+        return None if self._replicas.count == 1 else lambda state, data: self._compute(state, self._one_shard(data))
 
     def split_step(self) -> tuple[Step, Update] | None:
-        """Returns the step up to averaged gradients and the update, for ZeRO-1; `None` without it.
-
-        The update is traced after each trace of the gradients, for the same state.
-        """
+        """Returns the step up to averaged gradients and the update, for ZeRO-1; `None` without it."""
         begin = self._begin
-        if begin is None or not self._replicas.divides_slots or self._replicas.count == 1:
+        if begin is None or not self._replicas.shards_optimizer_state or self._replicas.count == 1:
             return None
+        # The update is traced after each trace of the gradients, for the same state: these are its data's.
         shapes: list[Any] = []
 
         def gradients(state: State, data: Data) -> tuple[Any, Any]:
@@ -85,30 +79,36 @@ class Steps:
         def update(state: State, traced: PyTree) -> Any:
             # Runs outside of the replicas' shard_map, where their tracers are invalid: the model_fn is traced again for
             # its records (which rules, which variables), and the gradients' values come in as arguments.
-            step, pending = _trace_forward(begin, state, shapes[0])
+            traces: list[tuple[SplitStep, TracedLeaves]] = []
+
+            def trace(state: State, data: PyTree) -> tuple[()]:
+                step = begin(Shards([data], [1.0]))
+                traces.append((step, TracedLeaves(step.forward(state)[1])))
+                return ()
+
+            jax.eval_shape(trace, state, shapes[0])
+            step, pending = traces[0]
             return step.apply(state, pending.merge(traced))
 
         return gradients, update
 
-    def local_step(self) -> Local | None:
+    def local_step(self) -> LocalTraining | None:
         """Returns the step of local SGD; `None` without it."""
-        rounds = self._replicas.rounds
+        rounds, count = self._replicas.local_sgd, self._replicas.count
         if rounds is None or self._roles is None:
             return None
-        return Local(rounds, self._local_shard_step, self._roles, whole=self._local_batch_step)
 
-    def _local_shard_step(self, state: State, data: Data) -> tuple[Any, Any]:
-        return self._compute(state, OwnShares([data], [1.0], place=lax.axis_index(AXIS), part=1 / self._replicas.count))
+        def shard_step(state: State, data: Data) -> tuple[Any, Any]:
+            return self._compute(state, LocalShards([data], [1.0], place=lax.axis_index(AXIS), part=1 / count))
 
-    def _local_batch_step(self, state: State, data: Data) -> tuple[Any, Any]:
-        return self._compute(state, OwnShares(*_cut(data, self._replicas.count), place=lax.axis_index(AXIS)))
+        def batch_step(state: State, data: Data) -> tuple[Any, Any]:
+            return self._compute(state, LocalShards(*_cut(data, count), place=lax.axis_index(AXIS)))
 
-    def _shard_step(self, state: State, data: Data) -> tuple[Any, Any]:
-        return self._compute(state, self._one_shard(data))
+        return LocalTraining(rounds, shard_step, self._roles, whole=batch_step)
 
-    def _one_shard(self, data: Data) -> Shares:
+    def _one_shard(self, data: Data) -> Shards:
         count = self._replicas.count
-        return Shares([data], [1.0 / count], AXIS, count, self._replicas.reduction or Reduction())
+        return Shards([data], [1.0 / count], AXIS, count, self._replicas.reduction or Reduction())
 
 
 class SplitStep(Protocol):
@@ -124,11 +124,7 @@ class SplitStep(Protocol):
 
 
 class TracedLeaves:
-    """A PyTree split into traced leaves and the rest, which is static.
-
-    Attributes:
-        traced: The traced leaves.
-    """
+    """A PyTree split into its traced leaves (`traced`) and the rest, which is static."""
 
     def __init__(self, value: Tensor) -> None:
         leaves, self._structure = jax.tree.flatten(value)
@@ -141,29 +137,15 @@ class TracedLeaves:
         return jax.tree.unflatten(self._structure, [next(values) if r is None else r[0] for r in self._rest])
 
 
-def _trace_forward(begin: Callable[[Shares], SplitStep], state: State, data: PyTree) -> tuple[SplitStep, TracedLeaves]:
-    """Traces the first part of a split step for its records; its values are dead tracers."""
-    traces: list[tuple[SplitStep, TracedLeaves]] = []
-
-    def trace(state: State, data: PyTree) -> tuple[()]:
-        step = begin(Shares([data], [1.0]))
-        traces.append((step, TracedLeaves(step.forward(state)[1])))
-        return ()
-
-    jax.eval_shape(trace, state, data)
-    return traces[0]
-
-
 def train_step(function: ModelFunction, replicas: Replicas, selection: Selection) -> Steps:
-    """Returns the step that trains.
+    """Returns the step that trains; its state is the value of each variable by key, its outputs are the selection."""
 
-    Its state is the value of each variable by key; its outputs are the selection.
-    """
+    def begin(shares: Shards) -> _TrainStep:
+        # Keras' BatchNormalization takes the moments of the global batch, if the strategy says so.
+        over_replicas = shares.axis is not None and replicas.batch_statistics == "global"
+        return _TrainStep(function, shares, selection, over_replicas)
 
-    def begin(shares: Shares) -> _TrainStep:
-        return _TrainStep(function, shares, selection, _over_replicas(shares, replicas))
-
-    def compute(state: Values, shares: Shares) -> tuple[Any, Any]:
+    def compute(state: Values, shares: Shards) -> tuple[Any, Any]:
         step = begin(shares)
         outputs, pending = step.forward(state)
         return outputs, step.apply(state, pending)
@@ -175,6 +157,7 @@ def _role(function: ModelFunction, key: str) -> Role:
     """Returns a variable's role in local SGD; variables that the model_fn does not assign are optimizers'."""
     entry, first = function.variables.entries[key], function.first
     assert first is not None
+    # Parameters are averaged at the end of a round; counts and random states are common or a replica's own.
     if entry.trainable:
         return PARAMETER
     if key == GLOBAL_STEP or key in first.assigned:
@@ -182,14 +165,10 @@ def _role(function: ModelFunction, key: str) -> Role:
     return COMMON if entry.is_seed or entry.aggregation == "only_first_replica" else OWN
 
 
-def _over_replicas(shares: Shares, replicas: Replicas) -> bool:
-    return shares.axis is not None and replicas.batch_statistics == "global"
-
-
 class _TrainStep:
     """One training step, split before the update, while it is traced."""
 
-    def __init__(self, function: ModelFunction, shares: Shares, selection: Selection, over_replicas: bool) -> None:
+    def __init__(self, function: ModelFunction, shares: Shards, selection: Selection, over_replicas: bool) -> None:
         self._function = function
         self._shares = shares
         self._selection = selection
@@ -203,9 +182,14 @@ class _TrainStep:
             results = [self._forward(state, number, gradients) for number in range(len(self._shares.data))]
         call = self._calls[0]
         ops = group(call.spec.train_op)
-        changed = self._combine_values(state, [r["values"] for r in results])
+        entries, values = self._function.variables.entries, [r["values"] for r in results]
+        changed = _combine(self._shares, entries, state, {key: [v[key] for v in values] for key in values[0]})
         reduction = call.scope.loss_reduction
-        per_op = self._mean_gradients(ops, [r["gradients"] for r in results], reduction)
+        # Averaged before they are clipped or applied, as in TensorFlow. Gradients that the model_fn took as values are
+        # averages already, but it may have added something of its batch to them; averaging equal values changes
+        # nothing.
+        shares = [self._shares.of_loss(reduction) if op.loss is not None else self._shares for op in ops]
+        per_op = [s.mean_of_gradients([r["gradients"][number] for r in results]) for number, s in enumerate(shares)]
         # The first shard's, no mean: all have the same learning rate, unless the model_fn computes it from its batch.
         hyper = jax.tree.map(lambda v: self._shares.first([v]), results[0]["hyper"])
         return combine_outputs(self._shares, [r["outputs"] for r in results], reduction), (changed, per_op, hyper)
@@ -215,20 +199,20 @@ class _TrainStep:
         changed, per_op, hyper = pending
         call, values = self._calls[0], {**state, **changed}
         ops = group(call.spec.train_op)
-        after = self._function.resume(call, values, lambda: self._update(call, ops, per_op, hyper))
+
+        def update() -> dict[str, Any]:
+            for op, gradients, op_hyper in zip(ops, per_op, hyper, strict=True):
+                op.rule.update(call.scope, gradients, list(op.variables), op_hyper)
+            values = call.scope.values
+            values[GLOBAL_STEP] = values[GLOBAL_STEP] + increment(ops)
+            return values
+
+        after = self._function.resume(call, values, update)
         self._function.finish(call)
+        # Slots, which only an update changes: those that ZeRO-1 shards.
         updated = [key for key, value in after.items() if value is not values.get(key)]
         self._function.updated = frozenset(updated) - {GLOBAL_STEP, *self._function.variables.trainable_keys()}
         return after
-
-    def _mean_gradients(
-        self, ops: Sequence[TrainOp], gradients: list[list[Any]], reduction: str | None
-    ) -> list[list[Any]]:
-        """Averages the gradients of each operation over the shards."""
-        # Gradients that the model_fn took as values are averages already, but it may have added something of its batch
-        # to them; averaging equal values changes nothing.
-        shares = [self._shares.of_loss(reduction) if op.loss is not None else self._shares for op in ops]
-        return [s.mean_of_gradients([shard[number] for shard in gradients]) for number, s in enumerate(shares)]
 
     def _gradients_of_sites(self, state: Values) -> list[list[Any]] | None:
         """Computes the gradients that the model_fn asks for as values, one site after another."""
@@ -272,58 +256,48 @@ class _TrainStep:
             call = self._function({**own, **trainable}, data, gradients)
             self._calls.append(call)
             ops = group(call.spec.train_op)
+            before = {**own, **trainable}
             result = {
-                "values": _changes(call.scope.values, {**own, **trainable}),
+                "values": {key: v for key, v in call.scope.values.items() if v is not before.get(key)},
                 "hyper": [dict(op.rule.hyper) for op in ops],
                 "gradients": [list(op.gradients) for op in ops],
                 "outputs": self._selection.select(call),
             }
             return [jnp.sum(op.loss) for op in ops if op.loss is not None], result
 
-        primals, pull_back, result = jax.vjp(losses, self._trainable(state), has_aux=True)
-        self._add_gradients(pull_back, primals, result)
-        return result
-
-    def _add_gradients(
-        self, pull_back: Callable[[list[Array]], tuple[dict[str, Array]]], losses: list[Any], result: dict[str, Any]
-    ) -> None:
-        """Adds the gradients of each operation's loss, by one pull-back each."""
-        call = self._calls[-1]
-        number = 0
-        for op, gradients in zip(group(call.spec.train_op), result["gradients"], strict=True):
+        values, pull_back, result = jax.vjp(losses, self._trainable(state), has_aux=True)
+        call, number = self._calls[-1], 0
+        # One trace of the model for all operations, and one pull-back for each: a model_fn may minimize several losses,
+        # as DNNLinearCombined does, at the same values of the variables.
+        for op, op_gradients in zip(group(call.spec.train_op), result["gradients"], strict=True):
             if op.loss is None:
                 continue
-            direction = [jnp.ones_like(v) if i == number else jnp.zeros_like(v) for i, v in enumerate(losses)]
+            direction = [jnp.ones_like(v) if i == number else jnp.zeros_like(v) for i, v in enumerate(values)]
             (by_key,) = pull_back(direction)
-            gradients += [_gradient_of(by_key, call.scope.key_of(v), v) for v in op.variables]
+            for variable in op.variables:
+                gradient = by_key.get(call.scope.key_of(variable))
+                # Zero in the first call, which has no values to differentiate at.
+                op_gradients.append(jnp.zeros(variable.shape, variable.dtype) if gradient is None else gradient)
             number += 1
-
-    def _combine_values(self, state: Values, changed: list[dict[str, Any]]) -> dict[str, Any]:
-        entries = self._function.variables.entries
-        return _combine(self._shares, entries, state, {k: [c[k] for c in changed] for k in changed[0]})
-
-    def _update(self, call: ModelCall, ops: Sequence[TrainOp], gradients: PyTree, hyper: PyTree) -> dict[str, Any]:
-        """Runs the update rules in order and increments the global step."""
-        for op, op_gradients, op_hyper in zip(ops, gradients, hyper, strict=True):
-            op.rule.update(call.scope, op_gradients, list(op.variables), op_hyper)
-        values = call.scope.values
-        values[GLOBAL_STEP] = values[GLOBAL_STEP] + increment(ops)
-        return values
+        return result
 
 
 def increment(ops: Sequence[TrainOp]) -> int:
     """Returns the global step's increment: one per operation that was given it, and at least one."""
+    # In TensorFlow a train_op without the global step trains for ever; at least one lets `steps` end it.
     return sum(op.counts for op in ops) or 1
 
 
 def evaluate_step(function: ModelFunction, replicas: Replicas, selection: Selection) -> Steps:
     """Returns the step that evaluates; its output "metrics" holds the results over all batches so far."""
 
-    def compute(state: Values, shares: Shares) -> tuple[Any, Any]:
+    def compute(state: Values, shares: Shards) -> tuple[Any, Any]:
         entries = function.variables.entries
         calls: list[ModelCall] = []
         for number, data in enumerate(shares.data):
             calls.append(function(_with_own_seeds(function, shares, number, state), data))
+        # Metrics' counts are added up over shards before their results are computed: a mean of the shards' results
+        # would not be that of the batch.
         changed = [k for k, v in calls[0].scope.values.items() if v is not state.get(k)]
         after = {k: [c.scope.values[k] for c in calls] for k in changed}
         values = {**state, **_combine(shares, entries, state, after)}
@@ -340,6 +314,7 @@ def _results(call: ModelCall, loss: Tensor, is_one: bool) -> tuple[dict[str, Any
     """Returns the metrics over all batches so far, and the state."""
     # TensorFlow's evaluation loss is the plain mean over batches, whatever their sizes.
     metrics = {name: _result(name, metric, is_one) for name, metric in (call.spec.eval_metric_ops or {}).items()}
+    # LocalTraining: an evaluation starts anew, and no checkpoint holds them.
     total = call.scope.variable("loss/total", lambda: np.zeros(()), (), loss.dtype, local=True)
     count = call.scope.variable("loss/count", lambda: np.zeros(()), (), loss.dtype, local=True)
     total.assign(total.value + loss)
@@ -348,6 +323,7 @@ def _results(call: ModelCall, loss: Tensor, is_one: bool) -> tuple[dict[str, Any
 
 
 def _result(name: str, metric: Metric, is_one: bool) -> Any:
+    # The result over the whole shards: the op's own value was computed in the trace of one.
     if isinstance(metric, MetricOp):
         return metric.metric.result()
     if hasattr(metric, "result"):
@@ -364,7 +340,7 @@ def _result(name: str, metric: Metric, is_one: bool) -> Any:
 def predict_step(function: ModelFunction, replicas: Replicas, selection: Selection) -> Steps:
     """Returns the step that predicts; its output "predictions" is the spec's."""
 
-    def compute(state: Values, shares: Shares) -> tuple[Any, Any]:
+    def compute(state: Values, shares: Shards) -> tuple[Any, Any]:
         assert len(shares.data) == 1 and shares.axis is None, "predictions are made on one device"
         call = function(state, shares.data[0])
         function.finish(call)
@@ -375,6 +351,7 @@ def predict_step(function: ModelFunction, replicas: Replicas, selection: Selecti
 
 def _cut(data: Data, replicas: int) -> tuple[list[Data], list[float]]:
     """Cuts a batch into shards of about equal size; data without a common first axis stays one shard."""
+    # Without a common first axis nothing says which rows belong together.
     lengths = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(data)}
     rows = lengths.pop() if len(lengths) == 1 else None
     if replicas == 1 or not rows or rows == 1:
@@ -386,28 +363,21 @@ def _cut(data: Data, replicas: int) -> tuple[list[Data], list[float]]:
     return [jax.tree.map(lambda a: a[b:e], data) for b, e in bounds], [(e - b) / rows for b, e in bounds]  # noqa: B023
 
 
-def _with_own_seeds(function: ModelFunction, shares: Shares, number: int, values: Values) -> dict[str, Any]:
+def _with_own_seeds(function: ModelFunction, shares: Shards, number: int, values: Values) -> dict[str, Any]:
+    """Returns the values, with another random state for each shard: replicas must not drop the same units."""
     entries = function.variables.entries
     return {k: shares.own_seed(number, v) if entries[k].is_seed else v for k, v in values.items()}
 
 
 def _combine(
-    shares: Shares, entries: Mapping[str, Entry], state: Values, after: Mapping[str, Sequence[Any]]
+    shares: Shards, entries: Mapping[str, Entry], state: Values, after: Mapping[str, Sequence[Any]]
 ) -> dict[str, Any]:
     """Combines the shards' values of variables; a new variable starts at zero."""
 
     def before(key: str) -> Any:
         return state[key] if key in state else jnp.zeros(entries[key].shape, entries[key].dtype)
 
-    made = [Made(entries[k].is_seed, entries[k].aggregation, before(k), values) for k, values in after.items()]
+    made = [
+        VariableUpdate(entries[k].is_seed, entries[k].aggregation, before(k), values) for k, values in after.items()
+    ]
     return dict(zip(after, shares.combine(made), strict=True))
-
-
-def _changes(values: Values, before: Values) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not before.get(key)}
-
-
-def _gradient_of(gradients: Values, key: str, variable: Variable) -> Any:
-    """Returns the gradient of a variable; zero in the first call, which has no values to differentiate at."""
-    gradient = gradients.get(key)
-    return jnp.zeros(variable.shape, variable.dtype) if gradient is None else gradient

@@ -1,19 +1,32 @@
-"""Registry of a model_fn's variables: filled by its first call, compared with every later one."""
+"""Registry of a model_fn's variables: filled by its first call, compared with every later one.
+
+Keras refuses to create variables from values in a stateless scope, and reports neither those created from initializers
+nor the reductions of losses. So these methods are wrapped, once; outside of a model_fn the wrappers only call them.
+"""
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import jax
+import keras
 import numpy as np
+from keras.src.backend.common import KerasVariable, global_state
 
 from lockstep._engine.runtime import randomness
-from lockstep._types import Tensor, Variable
+from lockstep._engine.step.jaxprs import is_traced
+from lockstep._types import ArrayLike, DType, Variable
 from lockstep.errors import ArgumentError
 
+if TYPE_CHECKING:
+    from lockstep.estimator._model_fn.scope import ModelScope
+
 GLOBAL_STEP = "global_step"
+_are_wrapped = False
 
 
 @dataclass(frozen=True)
@@ -22,8 +35,6 @@ class Entry:
 
     Attributes:
         key: Name in checkpoints.
-        shape: Shape.
-        dtype: Name of the dtype.
         trainable: Whether optimizers update it.
         local: Whether it starts anew in each run and is in no checkpoint.
         aggregation: The replicas' aggregation, see `keras.Variable.aggregation`.
@@ -48,11 +59,7 @@ class Entry:
 
 
 class Variables:
-    """The registry of a model_fn's variables.
-
-    Args:
-        seed: The seed of random numbers in each call; `None` for one drawn from Python's generator.
-    """
+    """The registry of a model_fn's variables; `seed` is that of random numbers in each call."""
 
     def __init__(self, seed: int | None = None) -> None:
         self.entries: dict[str, Entry] = {}
@@ -74,6 +81,7 @@ class Variables:
         Raises:
             ArgumentError: If the first call did not register it, or with another shape or dtype.
         """
+        # Compared by dtype and shape, as printed: first values are functions, and new ones in each call.
         known = self.entries.get(entry.key)
         if known is None and self.is_complete:
             raise impurity_error(f"it made {entry.key} ({entry}), which the first call did not")
@@ -81,13 +89,11 @@ class Variables:
             raise impurity_error(f"{entry.key} was {known} in the first call, now it is {entry}")
         if known is None:
             self.entries[entry.key] = entry
+            # A layer that is kept outside of the model_fn has these variables in the next call, too.
             self._known[id(variable)] = (variable, entry.key)
 
     def complete(self, registered: Mapping[str, Any]) -> None:
         """Ends a call: the first one fixes the registry, later ones must have registered the same variables.
-
-        Args:
-            registered: The call's variables, by key.
 
         Raises:
             ArgumentError: If a later call lacks variables, or others are trainable.
@@ -98,6 +104,7 @@ class Variables:
                 {k: replace(self.entries[k], trainable=bool(v.trainable)) for k, v in registered.items()}
             )
             self.is_complete = True
+        # The global step is there from the start, and a model_fn need not ask for it.
         missing = [key for key in self.entries if key not in registered and key != GLOBAL_STEP]
         if missing:
             raise impurity_error(f"it left out {', '.join(missing[:5])}, which the first call made")
@@ -107,9 +114,16 @@ class Variables:
 
     def initial_values(self) -> dict[str, np.ndarray]:
         """Computes the first value of each variable, in order."""
+        # In order of creation: a slot's first value may depend on that of its variable.
         values: dict[str, Any] = {}
         for key, entry in self.entries.items():
-            values[key] = _check_first_value(entry, entry.initial(values))
+            array = np.asarray(entry.initial(values))
+            if array.shape != entry.shape:
+                raise ArgumentError(
+                    f"The initializer of {entry.key} must return the shape that the variable has, {entry.shape}. "
+                    f"Received: {array.shape}."
+                )
+            values[key] = array.astype(entry.dtype, copy=False)
         return values
 
     def zeros(self) -> dict[str, np.ndarray]:
@@ -125,16 +139,6 @@ class Variables:
         return [key for key, entry in self.entries.items() if entry.trainable]
 
 
-def _check_first_value(entry: Entry, value: Tensor) -> np.ndarray:
-    array = np.asarray(value)
-    if array.shape != entry.shape:
-        raise ArgumentError(
-            f"The initializer of {entry.key} must return the shape that the variable has, {entry.shape}. Received: "
-            f"{array.shape}."
-        )
-    return array.astype(entry.dtype, copy=False)
-
-
 def impurity_error(difference: str) -> ArgumentError:
     """Returns the error for a model_fn that differs from call to call."""
     return ArgumentError(
@@ -142,3 +146,70 @@ def impurity_error(difference: str) -> ArgumentError:
         f"each time. Received a call in which {difference}. Make it depend on features, labels, mode, params and "
         "config only, not on counters, random choices or objects that it changes."
     )
+
+
+def wrap_keras(current: Callable[[], ModelScope | None]) -> None:
+    """Wraps Keras' methods, once per process; `current` returns the scope of the current model_fn call."""
+    global _are_wrapped
+    if _are_wrapped:
+        return
+    _are_wrapped = True
+    keras_init: Any = KerasVariable.__init__
+    keras_call: Any = keras.losses.Loss.__call__
+
+    @functools.wraps(keras_init)
+    def init(
+        self: Any,
+        initializer: object,
+        shape: Sequence[int] | None = None,
+        dtype: DType | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        scope = current()
+        if scope is None:
+            keras_init(self, initializer, shape, dtype, *args, **kwargs)
+            return
+        if not (callable(initializer) or isinstance(initializer, str)):
+            initializer, shape, dtype = _from_value(initializer, dtype)
+        keras_init(self, initializer, shape, dtype, *args, **kwargs)
+        scope.register(self)
+
+    @functools.wraps(keras_call)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        scope = current()
+        if scope is not None:
+            # Decides whether replicas' losses are summed or averaged.
+            scope.loss_reduction = self.reduction
+        return keras_call(self, *args, **kwargs)
+
+    KerasVariable.__init__ = init
+    keras.losses.Loss.__call__ = call
+
+
+def belongs_to_metric() -> bool:
+    """Returns whether a metric of Keras is creating a variable."""
+    # A metric's variables start anew in each evaluation and are in no checkpoint; the open name scopes know their
+    # owner.
+    stack = global_state.get_global_attribute("name_scope_stack") or []
+    return any(isinstance(getattr(scope, "caller", None), keras.metrics.Metric) for scope in stack)
+
+
+def _from_value(value: ArrayLike, dtype: DType) -> tuple[Callable[..., Any], tuple[int, ...], Any]:
+    """Returns an initializer that returns `value`, and its shape and dtype."""
+    if isinstance(value, keras.Variable):
+        value = value.value
+    # A first value is computed once, before there is any batch.
+    if is_traced(value):
+        raise ArgumentError(
+            "The first value of a variable must not depend on features, labels or the global step. Received: a traced "
+            f"value of shape {value.shape}. For a learning rate that changes, use an optimizer of "
+            "lockstep.estimator.train, which takes one computed in the model_fn, or a "
+            "keras.optimizers.schedules.LearningRateSchedule."
+        )
+    array = np.asarray(value)
+    if not dtype:
+        # A number of Python has no dtype of its own: numpy's float64 is not meant.
+        is_python_float = not hasattr(value, "dtype") and array.dtype.kind == "f"
+        dtype = keras.config.floatx() if is_python_float else jax.dtypes.canonicalize_dtype(array.dtype).name
+    return lambda shape, dtype: array.astype(dtype), array.shape, dtype

@@ -37,6 +37,8 @@ class FeatureColumn(ABC):
 class VariableProvider(Protocol):
     """Provider of columns' variables."""
 
+    # Columns are immutable and shared between models, so variables belong to the layer or the model_fn's call.
+
     def get(
         self, column: FeatureColumn, name: str, shape: tuple[int, ...], initializer: Initializer, trainable: bool = True
     ) -> Any:
@@ -46,6 +48,8 @@ class VariableProvider(Protocol):
 
 class DenseColumn(FeatureColumn):
     """A dense column: numbers for each example."""
+
+    # DenseColumn of tf.feature_column: what input_layer and DenseFeatures take.
 
     @property
     @abstractmethod
@@ -67,12 +71,10 @@ class DenseColumn(FeatureColumn):
 
 @dataclass(frozen=True)
 class Ids:
-    """The categories of each example, padded to a dense array.
+    """The categories of each example, integers (batch, n) of at least 32 bits, padded to a dense array.
 
-    Attributes:
-        ids: Integers (batch, n), at least 32 bits; the dtype's minimum for padding, other negative ones for unknown
-            categories.
-        weights: float32 (batch, n), or `None` for 1 everywhere.
+    The dtype's minimum stands for padding, other negative numbers for unknown categories. Weights are float32
+    (batch, n), or `None` for 1 everywhere.
     """
 
     ids: jax.Array
@@ -93,6 +95,8 @@ def missing(dtype: DType) -> int:
 class CategoricalColumn(FeatureColumn):
     """A categorical column: categories for each example, numbered from 0."""
 
+    # TensorFlow's CategoricalColumn gives sparse tensors; steps have static shapes, so these are padded (`Ids`).
+
     @property
     @abstractmethod
     def num_buckets(self) -> int:
@@ -104,53 +108,34 @@ class CategoricalColumn(FeatureColumn):
 
 
 def sort_columns(feature_columns: Iterable[FeatureColumn] | FeatureColumn) -> list[FeatureColumn]:
-    """Sorts columns by name.
-
-    Raises:
-        ArgumentError: If the list is empty, an element is no column, or two have the same name.
-    """
-    columns = _to_list(feature_columns)
-    for column in columns:
+    """Sorts columns by name."""
+    columns: Any = [feature_columns] if isinstance(feature_columns, FeatureColumn) else feature_columns
+    if isinstance(columns, Mapping) or not isinstance(columns, Iterable):
+        raise ArgumentError(
+            f"feature_columns is a list of columns. Received: {type(feature_columns).__name__}. Pass its columns in a "
+            "list."
+        )
+    by_name: dict[str, FeatureColumn] = {}
+    for column in list[Any](columns):
         if not isinstance(column, FeatureColumn):
             raise ArgumentError(
                 f"feature_columns holds columns of lockstep.estimator.feature_column. Received: {column!r} "
                 f"({type(column).__name__}). Example: numeric_column('age')."
             )
-    if not columns:
-        raise ArgumentError("feature_columns must not be empty. Received: no column.")
-    _check_names(columns)
-    # TensorFlow's order: it decides where a column's numbers stand, so checkpoints depend on it.
-    return sorted(columns, key=lambda column: column.name)
-
-
-def _to_list(feature_columns: Any) -> list[Any]:
-    if isinstance(feature_columns, FeatureColumn):
-        return [feature_columns]
-    if isinstance(feature_columns, Mapping) or not isinstance(feature_columns, Iterable):
-        raise ArgumentError(
-            f"feature_columns is a list of columns. Received: {type(feature_columns).__name__}. Pass its columns in a "
-            "list."
-        )
-    return list(feature_columns)
-
-
-def _check_names(columns: list[FeatureColumn]) -> None:
-    seen: dict[str, FeatureColumn] = {}
-    for column in columns:
-        if column.name in seen:
+        if column.name in by_name:
             raise ArgumentError(
                 f"Each column of a model has its own name. Received two named {column.name!r}: {column} and "
-                f"{seen[column.name]}. Leave one out, or give the feature a second time under another name."
+                f"{by_name[column.name]}. Leave one out, or give the feature a second time under another name."
             )
-        seen[column.name] = column
+        by_name[column.name] = column
+    if not by_name:
+        raise ArgumentError("feature_columns must not be empty. Received: no column.")
+    # TensorFlow's order: it decides where a column's numbers stand, so checkpoints depend on it.
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def dense_columns(feature_columns: Iterable[FeatureColumn] | FeatureColumn) -> Iterator[DenseColumn]:
-    """Yields dense columns, sorted by name.
-
-    Raises:
-        ArgumentError: See `sort_columns`; also if a column is categorical.
-    """
+    """Yields dense columns, sorted by name."""
     for column in sort_columns(feature_columns):
         if not isinstance(column, DenseColumn):
             raise ArgumentError(
@@ -162,6 +147,7 @@ def dense_columns(feature_columns: Iterable[FeatureColumn] | FeatureColumn) -> I
 
 def scope_name(name: str) -> str:
     """Returns a column's name for use in variables' names."""
+    # TensorFlow's `_sanitize_column_name_for_variable_scope`: names in checkpoints depend on it.
     return re.sub(r"[^A-Za-z0-9_.\-]", "_", name)
 
 
@@ -171,11 +157,8 @@ def flatten(column: DenseColumn, values: jax.Array) -> jax.Array:
 
 
 def check_batches(columns: Iterable[FeatureColumn], values: Iterable[jax.Array]) -> None:
-    """Checks that all columns have the same batch size.
-
-    Raises:
-        ArgumentError: If not.
-    """
+    """Checks that all columns have the same batch size."""
+    # A feature of one row would broadcast to all others in a sum, and be refused in a concatenation only.
     sizes = {column.name: value.shape[0] for column, value in zip(columns, values, strict=True)}
     if len(set(sizes.values())) > 1:
         raise ArgumentError(f"All features of a batch have as many examples. Received for the columns: {sizes}.")
@@ -185,14 +168,11 @@ VariableFactory = Callable[[FeatureColumn, str, tuple[int, ...], Initializer, bo
 
 
 class ColumnVariables:
-    """Variables of columns, created on first use.
-
-    Args:
-        create: Creates a variable from its column, name, shape, initializer and trainability.
-    """
+    """Variables of columns, created on first use from column, name, shape, initializer and trainability."""
 
     def __init__(self, create: VariableFactory) -> None:
         self._create = create
+        # By equality of columns: two equal embedding columns of one model share a variable.
         self._variables: dict[tuple[FeatureColumn, str], Any] = {}
 
     def get(
@@ -206,3 +186,32 @@ class ColumnVariables:
     def of(self, column: FeatureColumn) -> list[Variable]:
         """Returns a column's variables so far."""
         return [variable for (owner, _), variable in self._variables.items() if owner == column]
+
+
+def make_parse_example_spec(feature_columns: Iterable[Any]) -> dict[str, Any]:
+    """Returns the tf.io.parse_example spec of all features that columns need.
+
+    Args:
+        feature_columns: The feature columns.
+
+    Returns:
+        A FixedLenFeature or VarLenFeature for each key.
+
+    Raises:
+        ArgumentError: If an element is no column, or two columns parse one feature differently.
+
+    Source: tf.feature_column.make_parse_example_spec.
+    """
+    spec: dict[str, Any] = {}
+    for column in feature_columns:
+        if not isinstance(column, FeatureColumn):
+            raise ArgumentError(
+                f"feature_columns holds columns of lockstep.estimator.feature_column. Received: {column!r}."
+            )
+        # Two columns may share a feature, such as a number and its buckets, if they parse it alike.
+        for key, value in column.parse_example_spec.items():
+            if spec.setdefault(key, value) != value:
+                raise ArgumentError(
+                    f"Columns of one feature must parse it in one way. Received for {key!r}: {spec[key]} and {value}."
+                )
+    return spec

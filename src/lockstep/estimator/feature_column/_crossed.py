@@ -12,16 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from lockstep.errors import ArgumentError
-from lockstep.estimator.feature_column import _farmhash, _kinds
+from lockstep.estimator.feature_column import _features, _fingerprints
+from lockstep.estimator.feature_column._categorical import (
+    HashedCategoricalColumn,
+    WeightedCategoricalColumn,
+    check_bucket_count,
+    variable_length,
+)
 from lockstep.estimator.feature_column._columns import CategoricalColumn, Ids, missing
-from lockstep.estimator.feature_column._features import Features, integer_feature
-from lockstep.estimator.feature_column._hashed import HashedCategoricalColumn, check_bucket_count, variable_length
+from lockstep.estimator.feature_column._features import Features
+from lockstep.estimator.feature_column._fingerprints import Wide
 from lockstep.estimator.feature_column._host import FingerprintHalf
-from lockstep.estimator.feature_column._weighted import WeightedCategoricalColumn
-from lockstep.estimator.feature_column._wide import Wide
-
-# TensorFlow's default key: buckets of saved models depend on it.
-_HASH_KEY = 0xDECAFCAFFE
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,14 @@ class CrossedColumn(CategoricalColumn):
 
     @property
     def name(self) -> str:
+        # Sorted, unlike the buckets: TensorFlow's name does not depend on the order of keys.
         return "_X_".join(sorted(leaf if isinstance(leaf, str) else leaf.name for leaf in self.leaves()))
 
     @property
     def parse_example_spec(self) -> dict[str, Any]:
         spec: dict[str, Any] = {}
         for key in self.keys:
-            spec |= variable_length(key, _kinds.TEXT) if isinstance(key, str) else key.parse_example_spec
+            spec |= variable_length(key, _features.TEXT) if isinstance(key, str) else key.parse_example_spec
         return spec
 
     @property
@@ -49,6 +51,7 @@ class CrossedColumn(CategoricalColumn):
 
     def leaves(self) -> list[str | CategoricalColumn]:
         """Returns the features and columns that are crossed; nested crossed columns are flattened."""
+        # TensorFlow flattens, too: a cross of a cross has the buckets of one cross of all.
         return [leaf for key in self.keys for leaf in (key.leaves() if isinstance(key, CrossedColumn) else [key])]
 
     def ids(self, features: Features) -> Ids:
@@ -57,11 +60,9 @@ class CrossedColumn(CategoricalColumn):
     def _cross(self, features: Features) -> Ids:
         # TensorFlow takes columns before features, whatever their order in `keys` is; buckets depend on it.
         leaves = sorted(self.leaves(), key=lambda leaf: isinstance(leaf, str))
-        parts = [
-            _feature_values(features, leaf) if isinstance(leaf, str) else _column_values(features, leaf)
-            for leaf in leaves
-        ]
-        key = _HASH_KEY if self.hash_key is None else self.hash_key
+        parts = [_input_of(features, leaf) for leaf in leaves]
+        # TensorFlow's default key: buckets of saved models depend on it. A negative key is taken as two's complement.
+        key = 0xDECAFCAFFE if self.hash_key is None else self.hash_key
         crossed = _combine(parts, Wide.of(key % 2**64))
         size = math.prod(part.is_present.shape[1] for part in parts)
         buckets, present = crossed.value % self.hash_bucket_size, crossed.is_present
@@ -70,33 +71,29 @@ class CrossedColumn(CategoricalColumn):
 
 @dataclass(frozen=True)
 class _CrossInput:
-    """The 64-bit values of one crossed feature or column.
-
-    Attributes:
-        value: (batch, n).
-        is_present: Whether each is a value, no padding: bool (batch, n).
-    """
+    """The 64-bit values (batch, n) of a crossed feature or column; `is_present` is False for padding."""
 
     value: Wide
     is_present: jax.Array
 
 
-def _feature_values(features: Features, key: str) -> _CrossInput:
-    """Returns a feature's own values; "" and -1 are values here, as in TensorFlow."""
-    if features.is_text(key):
-        value = Wide(*(features.codes(key, FingerprintHalf(is_upper), np.uint32) for is_upper in (True, False)))
+def _input_of(features: Features, leaf: str | CategoricalColumn) -> _CrossInput:
+    if not isinstance(leaf, str):
+        # The categories, not the feature: a bucketized column crosses its buckets.
+        categories = leaf.ids(features)
+        return _CrossInput(Wide.of_integers(categories.ids), categories.is_present)
+    if features.is_text(leaf):
+        # Two calls, since devices get 32 bits at a time.
+        value = Wide(*(features.codes(leaf, FingerprintHalf(is_upper), np.uint32) for is_upper in (True, False)))
     else:
-        value = Wide.of_integers(integer_feature(features, key))
+        value = Wide.of_integers(features.integers(leaf))
+    # "" and -1 are values of a feature of its own here, as in TensorFlow.
     return _CrossInput(value, jnp.ones(value.low.shape, bool))
-
-
-def _column_values(features: Features, column: CategoricalColumn) -> _CrossInput:
-    categories = column.ids(features)
-    return _CrossInput(Wide.of_integers(categories.ids), categories.is_present)
 
 
 def _combine(parts: Sequence[_CrossInput], value: Wide) -> _CrossInput:
     """Hashes all combinations of one value of each part."""
+    # (batch, before, 1) with (batch, 1, n): the last part varies fastest, in TensorFlow's order of combinations.
     batch = parts[0].is_present.shape[0]
     present = jnp.ones((batch, 1), bool)
     # The hash key is the first operand of the chain of FingerprintCat64.
@@ -104,7 +101,7 @@ def _combine(parts: Sequence[_CrossInput], value: Wide) -> _CrossInput:
     for part in parts:
         before = Wide(value.high[:, :, None], value.low[:, :, None])
         added = Wide(part.value.high[:, None], part.value.low[:, None])
-        hashed = _farmhash.concatenate(before, added)
+        hashed = _fingerprints.concatenate(before, added)
         value = Wide(hashed.high.reshape(batch, -1), hashed.low.reshape(batch, -1))
         present = (present[:, :, None] & part.is_present[:, None]).reshape(batch, -1)
     return _CrossInput(value, present)
@@ -131,8 +128,16 @@ def crossed_column(
     leaves = () if isinstance(keys, str) else tuple(keys or ())
     if len(leaves) < 2:
         raise ArgumentError(f"crossed_column combines at least two features. Received: keys={keys!r}.")
-    for key in leaves:
-        _check_leaf(key)
+    for key in list[Any](leaves):
+        if isinstance(key, HashedCategoricalColumn):
+            raise ArgumentError(
+                f"A crossed column hashes by itself. Received: {key.name!r} as a column in buckets by a hash function, "
+                f"which would collide more often. Give the name of the feature instead: {key.key!r}."
+            )
+        if isinstance(key, WeightedCategoricalColumn) or not isinstance(key, (str, CategoricalColumn)):
+            raise ArgumentError(
+                f"keys holds names of features and columns of categories without weights. Received: {key!r}."
+            )
     return CrossedColumn(leaves, count, _check_hash_key(hash_key))
 
 
@@ -142,15 +147,3 @@ def _check_hash_key(hash_key: object) -> int | None:
     if not isinstance(hash_key, (int, np.integer)) or isinstance(hash_key, bool):
         raise ArgumentError(f"hash_key must be an integer. Received: {hash_key!r}.")
     return int(hash_key)
-
-
-def _check_leaf(key: object) -> None:
-    if isinstance(key, HashedCategoricalColumn):
-        raise ArgumentError(
-            f"A crossed column hashes by itself. Received: {key.name!r} as a column in buckets by a hash function, "
-            f"which would collide more often. Give the name of the feature instead: {key.key!r}."
-        )
-    if isinstance(key, WeightedCategoricalColumn) or not isinstance(key, (str, CategoricalColumn)):
-        raise ArgumentError(
-            f"keys holds names of features and columns of categories without weights. Received: {key!r}."
-        )

@@ -56,7 +56,8 @@ class DenseFeatures(keras.layers.Layer):
         # Features may be text or integers: Keras must not convert them to its floating dtype.
         self._allow_non_tensor_positional_args = True
         self._convert_input_args = False
-        self._tracked: list[Variable] = []  # Keras finds a layer's variables in its attributes' lists.
+        # Keras finds a layer's variables in its attributes' lists; those of `_column_variables` it would not.
+        self._tracked: list[Variable] = []
         self._column_variables = ColumnVariables(self._create)
 
     def __call__(self, features: PyTree, *args: Any, **kwargs: Any) -> Any:
@@ -126,6 +127,7 @@ def input_layer(
     """
     refuse_collections(weight_collections)
     columns = tuple(dense_columns(feature_columns))
+    # TensorFlow's names: input_layer, input_layer_1, which checkpoints have.
     with keras.name_scope(uniquify("input_layer")):
         weights = ColumnVariables(variable_factory(trainable))
         values = _concatenate(columns, Features(features), weights, cols_to_output_tensors)
@@ -140,6 +142,7 @@ def _concatenate(
     weights: VariableProvider,
     outputs: dict[FeatureColumn, Any] | None,
 ) -> jax.Array:
+    # By name, the order of `columns`: the rows of the next layer's weights depend on it.
     values = [flatten(column, column.dense(features, weights)) for column in columns]
     check_batches(columns, values)
     if outputs is not None:
@@ -153,6 +156,7 @@ def variable_factory(all_trainable: bool) -> VariableFactory:
     def create(
         column: FeatureColumn, name: str, shape: tuple[int, ...], initializer: Initializer, trainable: bool
     ) -> Any:
+        # float32 whatever Keras' floatx is, as TensorFlow's columns; both the layer and the column may freeze it.
         with keras.name_scope(scope_name(column.name)):
             return keras.Variable(
                 initializer, shape=shape, dtype="float32", trainable=all_trainable and trainable, name=name
@@ -162,11 +166,7 @@ def variable_factory(all_trainable: bool) -> VariableFactory:
 
 
 def refuse_collections(collections: object) -> None:
-    """Refuses collections of variables, a feature of TensorFlow 1's graphs.
-
-    Raises:
-        UnsupportedError: For collections.
-    """
+    """Refuses collections of variables, a feature of TensorFlow 1's graphs."""
     if collections:
         raise UnsupportedError(
             f"There are no collections of variables. Received: weight_collections={collections!r}. Use cols_to_vars."

@@ -8,18 +8,14 @@ from typing import Any
 import numpy as np
 
 from lockstep.estimator.feature_column._columns import missing
-from lockstep.estimator.feature_column._farmhash import fingerprints
+from lockstep.estimator.feature_column._fingerprints import fingerprints
 
 # Devices get int32: JAX has no 64 bits unless it is told to.
 _MISSING = missing(np.int32)
 
 
 class TextBuckets:
-    """The buckets of text by its fingerprint; "" is nothing.
-
-    Args:
-        count: Number of buckets.
-    """
+    """The buckets of text by its fingerprint; "" is nothing."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -39,11 +35,7 @@ class TextBuckets:
 
 
 class FingerprintHalf:
-    """The upper or lower 32 bits of texts' fingerprints.
-
-    Args:
-        is_upper: Whether the upper 32 bits, or the lower.
-    """
+    """The upper or lower 32 bits of texts' fingerprints."""
 
     def __init__(self, is_upper: bool) -> None:
         self._is_upper = is_upper
@@ -66,10 +58,7 @@ class FingerprintHalf:
 class VocabularyLookup:
     """Categories of words by a vocabulary; "" marks a missing value.
 
-    Args:
-        words: The vocabulary.
-        default_value: The category of other words.
-        num_oov_buckets: Number of buckets for other words, after the vocabulary; 0 for `default_value`.
+    Other words get a bucket after the vocabulary, or `default_value` if there are none.
     """
 
     def __init__(self, words: Sequence[bytes], default_value: int, num_oov_buckets: int) -> None:
@@ -82,14 +71,15 @@ class VocabularyLookup:
         numbers = np.fromiter((self._numbers.get(text, -1) for text in texts.ravel()), np.int64, texts.size)
         numbers = numbers.reshape(texts.shape)
         others = numbers < 0
-        numbers[others] = self._out_of_vocabulary(texts[others]) if self._num_oov_buckets else self._default_value
+        if self._num_oov_buckets:
+            numbers[others] = _buckets(texts[others], self._num_oov_buckets) + len(self._numbers)
+        else:
+            numbers[others] = self._default_value
         return np.where(texts == b"", _MISSING, numbers)
-
-    def _out_of_vocabulary(self, texts: np.ndarray) -> np.ndarray:
-        return _buckets(texts, self._num_oov_buckets) + len(self._numbers)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the arguments for `from_json`."""
+        # surrogateescape: JSON has text only, and words of a file need not be UTF-8.
         words = [word.decode("utf-8", "surrogateescape") for word in self._numbers]
         others = {"default_value": self._default_value, "num_oov_buckets": self._num_oov_buckets}
         return {"kind": "column_vocabulary", "words": words, **others}
@@ -101,11 +91,12 @@ class VocabularyLookup:
         return cls(words, int(document["default_value"]), int(document["num_oov_buckets"]))
 
 
+# The remainder of all 64 bits, as TensorFlow's StringToHashBucketFast: the buckets of saved models depend on it.
 def _buckets(texts: np.ndarray, count: int) -> np.ndarray:
     return (fingerprints(texts) % np.uint64(count)).astype(np.int64)
 
 
-# By the "kind" in JSON.
+# By the "kind" in JSON; lockstep.saved_model finds this module by it, so that an export runs without a model_fn.
 from_json = {
     "column_buckets": TextBuckets.from_json,
     "column_fingerprint": FingerprintHalf.from_json,

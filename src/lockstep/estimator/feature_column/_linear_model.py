@@ -27,13 +27,7 @@ from lockstep.estimator.feature_column._lookup import check_combiner, combine_ro
 
 @dataclass(frozen=True)
 class LinearOutput:
-    """The output and variables of a linear model.
-
-    Attributes:
-        predictions: float32 (batch, units).
-        bias: The bias variable (units,).
-        weights: The variables of each column.
-    """
+    """The predictions of a linear model, float32 (batch, units), its bias, and the variables of each column."""
 
     predictions: jax.Array
     bias: Any
@@ -42,7 +36,7 @@ class LinearOutput:
     @property
     def variables(self) -> list[Any]:
         """Returns all variables, the bias last."""
-        return [variable for made in self.weights.values() for variable in made] + [self.bias]
+        return [*(variable for variables in self.weights.values() for variable in variables), self.bias]
 
 
 def linear_output(
@@ -56,12 +50,10 @@ def linear_output(
     check_combiner("sparse_combiner", sparse_combiner)
     if units < 1:
         raise ArgumentError(f"units must be at least 1. Received: {units!r}.")
-    columns, weights, seen = (
-        sort_columns(feature_columns),
-        ColumnVariables(variable_factory(trainable)),
-        Features(features),
-    )
-    sums = [_weighted_sum(column, seen, weights, units, sparse_combiner) for column in columns]
+    columns, weights = sort_columns(feature_columns), ColumnVariables(variable_factory(trainable))
+    values = Features(features)
+    sums = [_weighted_sum(column, values, weights, units, sparse_combiner) for column in columns]
+    # A sum of (batch, units) and (1, units) would broadcast.
     check_batches(columns, sums)
     # TensorFlow's name of the variable in checkpoints.
     bias = keras.Variable("zeros", shape=(units,), dtype="float32", trainable=trainable, name="bias_weights")
@@ -72,7 +64,9 @@ def linear_output(
 def _weighted_sum(
     column: FeatureColumn, features: Features, weights: ColumnVariables, units: int, combiner: str
 ) -> jax.Array:
+    # First: a bucketized column is dense, too, and a lookup of its weight does without the one-hot array.
     if isinstance(column, CategoricalColumn):
+        # Zeros, as TensorFlow: a linear model needs no symmetry broken, and unseen categories then weigh nothing.
         table = weights.get(column, "weights", (column.num_buckets, units), "zeros")
         return combine_rows(table.value, column.ids(features), combiner)
     if not isinstance(column, DenseColumn):
@@ -111,6 +105,7 @@ def linear_model(
     Source: tf.compat.v1.feature_column.linear_model.
     """
     refuse_collections(weight_collections)
+    # TensorFlow's names: linear_model, linear_model_1, which checkpoints have.
     with keras.name_scope(uniquify("linear_model")):
         output = linear_output(features, feature_columns, units, sparse_combiner, trainable)
     if cols_to_vars is not None:

@@ -7,21 +7,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import keras
 
 from lockstep._types import Array, DType
 from lockstep.errors import ArgumentError
-from lockstep.estimator.feature_column._columns import Ids, Initializer
+from lockstep.estimator.feature_column._columns import Ids
 
 COMBINERS = ("mean", "sqrtn", "sum")
 
 
 def check_combiner(name: str, combiner: object) -> None:
-    """Checks a combiner.
-
-    Raises:
-        ArgumentError: If it is none of `COMBINERS`.
-    """
+    """Checks a combiner."""
     if combiner not in COMBINERS:
         raise ArgumentError(f"{name} must be one of {', '.join(COMBINERS)}. Received: {combiner!r}.")
 
@@ -32,42 +27,26 @@ def combine_rows(table: Array, ids: Ids, combiner: str, max_norm: float | None =
     Unknown (negative) categories are ignored; with "mean" and "sqrtn" also those with a weight of at most 0. Without
     any category, the result is 0. A category beyond the table gives NaN.
 
-    Args:
-        table: float32 (categories, columns).
-        ids: The categories.
-        combiner: "sum", "mean" (divided by the sum of weights) or "sqrtn" (by the root of the sum of their squares).
-        max_norm: The maximum L2 norm of rows, to which longer ones are clipped first.
-
-    Returns:
-        float32 (batch, columns).
+    `table` is float32 (categories, columns), the result (batch, columns): the sum, with "mean" divided by the sum of
+    weights, with "sqrtn" by the root of the sum of their squares. Rows longer than `max_norm` are clipped first.
     """
     values = jnp.asarray(table)
     weights = jnp.ones(ids.ids.shape, values.dtype) if ids.weights is None else ids.weights
+    # tf.nn.safe_embedding_lookup_sparse prunes them so: a mean by negative weights could divide by 0.
     counts = (ids.ids >= 0) if combiner == "sum" else (ids.ids >= 0) & (weights > 0)
     # Padding reads row 0 and is masked below: a negative index would read from the end, also into the gradient.
     rows = jnp.take(values, jnp.where(counts, ids.ids, 0), axis=0, mode="fill", fill_value=jnp.nan)
     if max_norm is not None:
-        rows = _clip_norms(rows, max_norm)
+        squares = jnp.sum(rows**2, axis=-1, keepdims=True)
+        norms = jnp.sqrt(jnp.where(squares > 0, squares, 1))
+        rows = rows * max_norm / jnp.maximum(norms, max_norm)
     weights = jnp.where(counts, weights, 0)
     total = jnp.sum(weights[..., None] * rows, axis=1)
-    return total if combiner == "sum" else total / _divisor(weights, combiner)[:, None]
-
-
-def _divisor(weights: jax.Array, combiner: str) -> jax.Array:
+    if combiner == "sum":
+        return total
     size = jnp.sum(weights if combiner == "mean" else weights**2, axis=1)
     size = jnp.where(size > 0, size, 1)  # Before the root, whose gradient at 0 is infinite.
-    return size if combiner == "mean" else jnp.sqrt(size)
-
-
-def _clip_norms(rows: jax.Array, max_norm: float) -> jax.Array:
-    squares = jnp.sum(rows**2, axis=-1, keepdims=True)
-    norms = jnp.sqrt(jnp.where(squares > 0, squares, 1))
-    return rows * max_norm / jnp.maximum(norms, max_norm)
-
-
-def default_initializer(initializer: Initializer | None, dimension: int) -> Initializer:
-    """Returns the initializer of embeddings; TensorFlow's truncated normal distribution for `None`."""
-    return initializer if initializer is not None else keras.initializers.TruncatedNormal(0.0, dimension**-0.5)
+    return total / (size if combiner == "mean" else jnp.sqrt(size))[:, None]
 
 
 def from_checkpoint(path: str, name: str) -> Callable[..., Any]:
@@ -76,6 +55,8 @@ def from_checkpoint(path: str, name: str) -> Callable[..., Any]:
     def read(shape: Sequence[int], dtype: DType | None = None) -> Any:
         from lockstep import checkpoint
 
+        # A directory has a latest checkpoint; anything else is a checkpoint itself. Read now, not when the column is
+        # described: a program may describe columns before another has written the checkpoint.
         prefix = checkpoint.latest_checkpoint(path) or path
         arrays = checkpoint.load(prefix).arrays
         if name not in arrays:

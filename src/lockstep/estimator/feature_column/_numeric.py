@@ -13,7 +13,7 @@ import numpy as np
 
 from lockstep._types import ArrayLike, DType, PyTree
 from lockstep.errors import ArgumentError
-from lockstep.estimator.feature_column import _kinds
+from lockstep.estimator.feature_column import _features
 from lockstep.estimator.feature_column._columns import CategoricalColumn, DenseColumn, Ids, VariableProvider
 from lockstep.estimator.feature_column._features import Features
 
@@ -34,6 +34,7 @@ class NumericColumn(DenseColumn):
 
     @property
     def parse_example_spec(self) -> dict[str, Any]:
+        # Imported late: columns work without the input pipeline.
         from lockstep.data.internal import FixedLenFeature
 
         return {self.key: FixedLenFeature(self.shape, self.dtype, self.default_value)}
@@ -50,7 +51,9 @@ class NumericColumn(DenseColumn):
         return features.cached(self, lambda: self._normalize(features.numbers(self.key)))
 
     def _normalize(self, values: jax.Array) -> jax.Array:
+        # On the feature as it is: TensorFlow casts to float32 after the function, too, so integers may be divided.
         numbers = values if self.normalizer_fn is None else jnp.asarray(self.normalizer_fn(values))
+        # By number of elements rather than shape: TensorFlow reshapes, so that (batch,) fits a column of shape (1,).
         if numbers.size != numbers.shape[0] * self.width:
             raise ArgumentError(
                 f"numeric_column({self.key!r}, shape={self.shape}) takes {self.width} numbers for each example. "
@@ -81,12 +84,25 @@ def numeric_column(
 
     Source: tf.feature_column.numeric_column.
     """
-    key, sizes, numpy_dtype = _kinds.check_key(key), _check_shape(shape, key), _kinds.to_dtype(dtype, key)
-    if not _kinds.is_number(numpy_dtype):
+    key, numpy_dtype = _features.check_key(key), _features.to_dtype(dtype, key)
+    sizes = _check_shape(shape, key)
+    if not _features.is_number(numpy_dtype):
         raise ArgumentError(f"dtype of a numeric column is one of numbers. Received for {key!r}: {numpy_dtype.name}.")
     if normalizer_fn is not None and not callable(normalizer_fn):
         raise ArgumentError(f"normalizer_fn must be a function. Received for {key!r}: {normalizer_fn!r}.")
-    return NumericColumn(key, sizes, _check_default(default_value, sizes, numpy_dtype, key), numpy_dtype, normalizer_fn)
+    default = default_value
+    if default_value is not None:
+        array = np.asarray(default_value)
+        # TensorFlow's rule: an integer column takes no default of floats, which it would truncate.
+        fits = array.dtype.kind in ("iu" if _features.is_integer(numpy_dtype) else "iuf")
+        if not fits or array.shape not in ((), sizes):
+            raise ArgumentError(
+                f"default_value is a number, or numbers of the column's shape and type. Received for {key!r}, of shape "
+                f"{sizes} and type {numpy_dtype.name}: {default_value!r}."
+            )
+        # Tuples: columns are hashed and compared.
+        default = _to_tuples(np.broadcast_to(array.astype(numpy_dtype), sizes).tolist())
+    return NumericColumn(key, sizes, default, numpy_dtype, normalizer_fn)
 
 
 def _check_shape(shape: Any, key: str) -> tuple[int, ...]:
@@ -96,19 +112,6 @@ def _check_shape(shape: Any, key: str) -> tuple[int, ...]:
     return tuple(int(size) for size in sizes)
 
 
-def _check_default(value: PyTree, shape: tuple[int, ...], dtype: np.dtype[Any], key: str) -> Any:
-    if value is None:
-        return None
-    array = np.asarray(value)
-    fits = array.dtype.kind in ("iu" if _kinds.is_integer(dtype) else "iuf")
-    if not fits or array.shape not in ((), shape):
-        raise ArgumentError(
-            f"default_value is a number, or numbers of the column's shape and type. Received for {key!r}, of shape "
-            f"{shape} and type {dtype.name}: {value!r}."
-        )
-    return _to_tuples(np.broadcast_to(array.astype(dtype), shape).tolist())
-
-
 def _to_tuples(value: PyTree) -> PyTree:
     return tuple(map(_to_tuples, value)) if isinstance(value, list) else value
 
@@ -116,6 +119,8 @@ def _to_tuples(value: PyTree) -> PyTree:
 @dataclass(frozen=True)
 class BucketizedColumn(DenseColumn, CategoricalColumn):
     """Column of `bucketized_column`."""
+
+    # Both kinds, as in TensorFlow: one-hot in a dense layer, categories in a linear model or a cross.
 
     source_column: NumericColumn
     boundaries: tuple[float, ...]
@@ -145,11 +150,13 @@ class BucketizedColumn(DenseColumn, CategoricalColumn):
 
     def ids(self, features: Features) -> Ids:
         buckets = self._buckets(features)
+        # Each number of a column has buckets of its own, so that a linear model has a weight for each.
         offsets = jnp.arange(self.source_column.width, dtype=jnp.int32) * self._per_number
         return Ids(buckets.reshape(-1, self.source_column.width) + offsets)
 
     def _buckets(self, features: Features) -> jax.Array:
         """Counts the boundaries that each number has reached: int32 (batch, *shape)."""
+        # All are compared: boundaries are few, and a search would branch on the device. float32, as the numbers are.
         edges = np.asarray(self.boundaries, np.float32)
         numbers = self.source_column.numbers(features)
         return features.cached(self, lambda: jnp.sum(numbers[..., None] >= edges, axis=-1, dtype=jnp.int32))
@@ -175,6 +182,7 @@ def bucketized_column(source_column: object, boundaries: Sequence[float]) -> Buc
             "bucketized_column(numeric_column('age'), [18, 65])."
         )
     edges = tuple(boundaries) if isinstance(boundaries, (list, tuple)) else ()
+    # Strictly, as TensorFlow demands: nothing falls into a bucket between two equal boundaries.
     if not edges or any(one >= other for one, other in itertools.pairwise(edges)):
         raise ArgumentError(f"boundaries is a list of ascending numbers. Received: {boundaries!r}.")
     return BucketizedColumn(source_column, edges)

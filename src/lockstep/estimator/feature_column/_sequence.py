@@ -26,6 +26,7 @@ def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:
     return refuse
 
 
+# Refused by name rather than absent: a program that imports them learns what to use instead.
 _EMBED = "Use keras.layers.Embedding and a recurrent layer of Keras on integers of shape (batch, steps)."
 
 sequence_categorical_column_with_hash_bucket = _refusal("sequence_categorical_column_with_hash_bucket", _EMBED)

@@ -8,44 +8,13 @@ from __future__ import annotations
 import os
 
 from lockstep._types import DType
-from lockstep.estimator.feature_column import _shared_embedding, _vocabulary_file
-from lockstep.estimator.feature_column._crossed import crossed_column as crossed_column
-from lockstep.estimator.feature_column._dense_features import input_layer as input_layer
-from lockstep.estimator.feature_column._embedding import embedding_column as embedding_column
-from lockstep.estimator.feature_column._hashed import (
-    categorical_column_with_hash_bucket as categorical_column_with_hash_bucket,
-)
-from lockstep.estimator.feature_column._identity import (
-    categorical_column_with_identity as categorical_column_with_identity,
-)
-from lockstep.estimator.feature_column._indicator import indicator_column as indicator_column
-from lockstep.estimator.feature_column._linear_model import linear_model as linear_model
-from lockstep.estimator.feature_column._numeric import bucketized_column as bucketized_column
-from lockstep.estimator.feature_column._numeric import numeric_column as numeric_column
-from lockstep.estimator.feature_column._parse_spec import make_parse_example_spec as make_parse_example_spec
-from lockstep.estimator.feature_column._vocabulary import (
-    categorical_column_with_vocabulary_list as categorical_column_with_vocabulary_list,
-)
-from lockstep.estimator.feature_column._weighted import weighted_categorical_column as weighted_categorical_column
+from lockstep.estimator.feature_column import _embedding, _vocabulary
+from lockstep.estimator.feature_column._vocabulary import VocabularyFileCategoricalColumn
 
-__all__ = [
-    "bucketized_column",
-    "categorical_column_with_hash_bucket",
-    "categorical_column_with_identity",
-    "categorical_column_with_vocabulary_file",
-    "categorical_column_with_vocabulary_list",
-    "crossed_column",
-    "embedding_column",
-    "indicator_column",
-    "input_layer",
-    "linear_model",
-    "make_parse_example_spec",
-    "numeric_column",
-    "shared_embedding_columns",
-    "weighted_categorical_column",
-]
+# Only what differs: compat looks here first, and in lockstep.estimator.feature_column for all other names.
+__all__ = ["categorical_column_with_vocabulary_file", "shared_embedding_columns"]
 
-shared_embedding_columns = _shared_embedding.shared_embeddings
+shared_embedding_columns = _embedding.shared_embeddings
 
 
 def categorical_column_with_vocabulary_file(
@@ -55,7 +24,7 @@ def categorical_column_with_vocabulary_file(
     num_oov_buckets: int = 0,
     default_value: int | None = None,
     dtype: DType = "string",
-) -> _vocabulary_file.VocabularyFileCategoricalColumn:
+) -> VocabularyFileCategoricalColumn:
     """Describes a feature of words from a file; TensorFlow 1's order of arguments.
 
     Args:
@@ -71,6 +40,6 @@ def categorical_column_with_vocabulary_file(
 
     Source: tf.compat.v1.feature_column.categorical_column_with_vocabulary_file.
     """
-    return _vocabulary_file.categorical_column_with_vocabulary_file(
+    return _vocabulary.categorical_column_with_vocabulary_file(
         key, vocabulary_file, vocabulary_size, dtype, default_value, num_oov_buckets
     )

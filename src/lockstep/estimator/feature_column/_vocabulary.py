@@ -1,9 +1,14 @@
-"""Categorical columns of text or integers in a vocabulary list."""
+"""Categorical columns of text or integers in a vocabulary: a list, or a file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+import logging
+import os
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,67 +17,52 @@ import numpy as np
 
 from lockstep._types import DType
 from lockstep.errors import ArgumentError
-from lockstep.estimator.feature_column import _decimal, _kinds
-from lockstep.estimator.feature_column._columns import CategoricalColumn, Ids, missing
-from lockstep.estimator.feature_column._features import Features, integer_feature
-from lockstep.estimator.feature_column._hashed import check_kind, is_missing, variable_length
+from lockstep.estimator.feature_column import _features
+from lockstep.estimator.feature_column._categorical import FeatureCategories, check_bucket_count
+from lockstep.estimator.feature_column._features import Features
+from lockstep.estimator.feature_column._fingerprints import decimal_fingerprints
 from lockstep.estimator.feature_column._host import VocabularyLookup
 
-_MISSING = missing(np.int32)
+_logger = logging.getLogger("lockstep")
+_GZIP_RECORDS = "tfrecord_gzip"
 
 
-@dataclass(frozen=True)
-class Vocabulary:
-    """A vocabulary of words or integers, and the categories of others.
+class VocabularyColumn(FeatureCategories):
+    """Base of columns of words; others get `default_value`, or one of `num_oov_buckets` after the vocabulary."""
 
-    Attributes:
-        words: bytes or int, in the order of their categories.
-        default_value: The category of others.
-        num_oov_buckets: Number of buckets for other words, after the vocabulary; 0 for `default_value`.
-    """
-
-    words: tuple[Any, ...]
     default_value: int
     num_oov_buckets: int
 
-    def text_lookup(self) -> VocabularyLookup:
-        """Returns the lookup of text, for the host."""
-        return VocabularyLookup(self.words, self.default_value, self.num_oov_buckets)
+    @abstractmethod
+    def _words(self) -> tuple[Any, ...]:
+        """Returns the words, bytes or int, in the order of their categories."""
 
-    def of_integers(self, values: jax.Array, key: str) -> jax.Array:
-        """Looks integers up, on the device."""
-        words = np.asarray(self.words, np.int64)
+    def _compute(self, features: Features) -> jax.Array:
+        if self.dtype == _features.TEXT:
+            lookup = VocabularyLookup(self._words(), self.default_value, self.num_oov_buckets)
+            return features.codes(self.key, lookup)
+        return super()._compute(features)
+
+    def _integer_ids(self, values: jax.Array) -> jax.Array:
+        words = np.asarray(self._words(), np.int64)
+        if self.num_oov_buckets:
+            others = decimal_fingerprints(values) % self.num_oov_buckets + len(words)
+        else:
+            others = jnp.full(values.shape, self.default_value, jnp.int32)
         limits = jnp.iinfo(values.dtype)
         order = np.argsort(words)
         # Words beyond the feature's dtype would wrap around in it and match others.
-        inside = order[(words[order] >= limits.min) & (words[order] <= limits.max)]
-        return jnp.where(is_missing(values), _MISSING, self._look_up(values, words[inside], inside))
-
-    def _look_up(self, values: jax.Array, words: np.ndarray, numbers: np.ndarray) -> jax.Array:
-        others = self._out_of_vocabulary(values)
-        if not len(words):
+        numbers = order[(words[order] >= limits.min) & (words[order] <= limits.max)]
+        if not len(numbers):
             return others
         # Binary search on the device: a hash table would need the host in each step.
-        sorted_words = jnp.asarray(words.astype(values.dtype))
-        index = jnp.clip(jnp.searchsorted(sorted_words, values), 0, len(words) - 1)
+        sorted_words = jnp.asarray(words[numbers].astype(values.dtype))
+        index = jnp.clip(jnp.searchsorted(sorted_words, values), 0, len(numbers) - 1)
         return jnp.where(sorted_words[index] == values, jnp.asarray(numbers.astype(np.int32))[index], others)
-
-    def _out_of_vocabulary(self, values: jax.Array) -> jax.Array:
-        if not self.num_oov_buckets:
-            return jnp.full(values.shape, self.default_value, jnp.int32)
-        return _decimal.fingerprints(values) % self.num_oov_buckets + len(self.words)
-
-
-def categories_of(features: Features, key: str, dtype: np.dtype[Any], vocabulary: Callable[[], Vocabulary]) -> Ids:
-    """Returns the categories of a feature."""
-    check_kind(features, key, dtype)
-    if dtype == _kinds.TEXT:
-        return Ids(features.codes(key, vocabulary().text_lookup()))
-    return Ids(vocabulary().of_integers(integer_feature(features, key), key))
 
 
 @dataclass(frozen=True)
-class VocabularyListCategoricalColumn(CategoricalColumn):
+class VocabularyListCategoricalColumn(VocabularyColumn):
     """Column of `categorical_column_with_vocabulary_list`."""
 
     key: str
@@ -82,22 +72,11 @@ class VocabularyListCategoricalColumn(CategoricalColumn):
     num_oov_buckets: int
 
     @property
-    def name(self) -> str:
-        return self.key
-
-    @property
-    def parse_example_spec(self) -> dict[str, Any]:
-        return variable_length(self.key, self.dtype)
-
-    @property
     def num_buckets(self) -> int:
         return len(self.vocabulary_list) + self.num_oov_buckets
 
-    def ids(self, features: Features) -> Ids:
-        return features.cached(self, lambda: categories_of(features, self.key, self.dtype, self._vocabulary))
-
-    def _vocabulary(self) -> Vocabulary:
-        return Vocabulary(_words(self.vocabulary_list), self.default_value, self.num_oov_buckets)
+    def _words(self) -> tuple[Any, ...]:
+        return _to_bytes(self.vocabulary_list)
 
 
 def categorical_column_with_vocabulary_list(
@@ -121,39 +100,132 @@ def categorical_column_with_vocabulary_list(
 
     Source: tf.feature_column.categorical_column_with_vocabulary_list.
     """
-    words = _check_list(vocabulary_list, _kinds.check_key(key))
-    kind = _kinds.to_categorical_dtype(np.asarray(words).dtype, key)
-    numpy_dtype = kind if dtype is None else _kinds.to_categorical_dtype(dtype, key)
-    if _kinds.is_integer(numpy_dtype) != _kinds.is_integer(kind):
+    key = _features.check_key(key)
+    words = _check_list(vocabulary_list, key)
+    kind = _features.to_categorical_dtype(np.asarray(words).dtype, key)
+    numpy_dtype = kind if dtype is None else _features.to_categorical_dtype(dtype, key)
+    if _features.is_integer(numpy_dtype) != _features.is_integer(kind):
         raise ArgumentError(
-            f"dtype and the words of vocabulary_list agree. Received for {key!r}: {_kinds.dtype_name(numpy_dtype)} and "
-            f"{_kinds.dtype_name(kind)}. Leave the dtype out."
+            "dtype and the words of vocabulary_list agree. Received for "
+            f"{key!r}: {_features.dtype_name(numpy_dtype)} and {_features.dtype_name(kind)}. Leave the dtype out."
         )
-    check_out_of_vocabulary(key, default_value if default_value != -1 else None, num_oov_buckets)
+    # -1 is the default and stands for none, so it does not contradict buckets.
+    _check_out_of_vocabulary(key, default_value if default_value != -1 else None, num_oov_buckets)
     return VocabularyListCategoricalColumn(key, words, numpy_dtype, default_value, num_oov_buckets)
 
 
-def _check_list(vocabulary_list: Iterable[str | bytes | int] | None, key: str) -> tuple[Any, ...]:
-    words = (
-        () if vocabulary_list is None else tuple(w.item() if isinstance(w, np.generic) else w for w in vocabulary_list)
+@dataclass(frozen=True)
+class VocabularyFileCategoricalColumn(VocabularyColumn):
+    """Column of `categorical_column_with_vocabulary_file`."""
+
+    key: str
+    vocabulary_file: str
+    vocabulary_size: int
+    num_oov_buckets: int
+    dtype: np.dtype[Any]
+    default_value: int
+    file_format: str | None
+
+    @property
+    def num_buckets(self) -> int:
+        return self.vocabulary_size + self.num_oov_buckets
+
+    def _words(self) -> tuple[Any, ...]:
+        words: tuple[Any, ...] = _read(self.vocabulary_file, self.file_format, self.key)[: self.vocabulary_size]
+        if len(words) < self.vocabulary_size:
+            raise ArgumentError(
+                f"vocabulary_size must not exceed the number of words in {self.vocabulary_file}. Received for "
+                f"{self.key!r}: {self.vocabulary_size}, and {len(words)} words. Leave it out to take all."
+            )
+        if self.dtype != _features.TEXT:
+            try:
+                words = tuple(map(int, words))
+            except ValueError as error:
+                raise ArgumentError(
+                    f"A vocabulary of integers has one in each line. Received, in {self.vocabulary_file}: {error}."
+                ) from error
+        lines: dict[Any, int] = {}
+        for line, word in enumerate(words, 1):
+            if lines.setdefault(word, line) != line:
+                raise ArgumentError(
+                    f"A vocabulary holds each word once. Received, in {self.vocabulary_file}: {word!r} in lines "
+                    f"{lines[word]} and {line}."
+                )
+        return words
+
+
+def categorical_column_with_vocabulary_file(
+    key: str,
+    vocabulary_file: str | os.PathLike[str],
+    vocabulary_size: int | None = None,
+    dtype: DType = "string",
+    default_value: int | None = None,
+    num_oov_buckets: int = 0,
+    file_format: str | None = None,
+) -> VocabularyFileCategoricalColumn:
+    """Describes a feature of words, or integers, in a file with one per line; "" and -1 mark missing values.
+
+    Args:
+        key: The feature's name.
+        vocabulary_file: Path of the file, or of a compressed TFRecord file.
+        vocabulary_size: Number of words to use, from the first; `None` for all.
+        dtype: Text or an integer dtype.
+        default_value: The category of a word that is not in the file; `None` and -1 for no category.
+        num_oov_buckets: Number of buckets for such words instead, by TensorFlow's hash function.
+        file_format: "tfrecord_gzip" for a compressed TFRecord file, `None` for text; by the name for "*tfrecord.gz".
+
+    Raises:
+        ArgumentError: If an argument is invalid, or there is no such file.
+
+    Source: tf.feature_column.categorical_column_with_vocabulary_file.
+    """
+    key, path = _features.check_key(key), os.fspath(vocabulary_file) if vocabulary_file else ""
+    if not path:
+        raise ArgumentError(f"vocabulary_file is the path of a file. Received for {key!r}: {vocabulary_file!r}.")
+    _check_out_of_vocabulary(key, default_value, num_oov_buckets)
+    if file_format is None:
+        # TensorFlow's rule of names, too.
+        file_format = _GZIP_RECORDS if path.endswith("tfrecord.gz") else None
+    elif file_format != _GZIP_RECORDS:
+        raise ArgumentError(f"file_format is 'tfrecord_gzip', or None for text. Received for {key!r}: {file_format!r}.")
+    if vocabulary_size is None:
+        # Counted now: the sizes of variables are known before a model_fn reads the words. The message is TensorFlow's.
+        vocabulary_size = len(_read(path, file_format, key))
+        _logger.info(
+            "vocabulary_size = %d in %s is inferred from the number of elements in the vocabulary_file %s.",
+            vocabulary_size,
+            key,
+            path,
+        )
+    return VocabularyFileCategoricalColumn(
+        key,
+        path,
+        check_bucket_count("vocabulary_size", vocabulary_size, key),
+        num_oov_buckets or 0,
+        _features.to_categorical_dtype(dtype, key),
+        -1 if default_value is None else default_value,
+        file_format,
     )
+
+
+def _check_list(vocabulary_list: Iterable[Any] | None, key: str) -> tuple[Any, ...]:
+    # numpy's scalars are compared and hashed as Python's, so that a column equals itself made from a list.
+    elements = () if vocabulary_list is None else vocabulary_list
+    words = tuple(element.item() if isinstance(element, np.generic) else element for element in elements)
     if not words:
         raise ArgumentError(f"vocabulary_list holds at least one word. Received for {key!r}: {vocabulary_list!r}.")
-    if len(set(_words(words))) != len(words):
+    if len(set(_to_bytes(words))) != len(words):
         raise ArgumentError(f"vocabulary_list holds each word once. Received for {key!r}: {vocabulary_list!r}.")
     return words
 
 
-def _words(words: Sequence[Any]) -> tuple[Any, ...]:
+def _to_bytes(words: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(word.encode() if isinstance(word, str) else word for word in words)
 
 
-def check_out_of_vocabulary(key: str, default_value: int | None, num_oov_buckets: int | None) -> None:
-    """Checks the arguments for out-of-vocabulary words.
-
-    Raises:
-        ArgumentError: If an argument is invalid, or both are given.
-    """
+def _check_out_of_vocabulary(key: str, default_value: int | None, num_oov_buckets: int | None) -> None:
+    """Checks that the arguments for words outside of the vocabulary do not contradict each other."""
+    # TensorFlow's rule: with buckets no word would ever get the default.
     if num_oov_buckets and default_value is not None:
         raise ArgumentError(
             "Words that are not in the vocabulary are either put into num_oov_buckets or get the default_value. "
@@ -161,3 +233,23 @@ def check_out_of_vocabulary(key: str, default_value: int | None, num_oov_buckets
         )
     if num_oov_buckets and num_oov_buckets < 0:
         raise ArgumentError(f"num_oov_buckets must not be negative. Received for {key!r}: {num_oov_buckets!r}.")
+
+
+def _read(path: str, file_format: str | None, key: str) -> tuple[bytes, ...]:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise ArgumentError(f"vocabulary_file must exist. Received for {key!r}: {path} ({error.strerror}).") from error
+    return _read_words(path, file_format, status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=8)
+def _read_words(path: str, file_format: str | None, changed: int, size: int) -> tuple[bytes, ...]:
+    # Cached, since a model_fn is traced several times; by time and size, since a program may write the file anew.
+    if file_format == _GZIP_RECORDS:
+        from lockstep.data import TFRecordDataset
+
+        return tuple(bytes(record) for record in TFRecordDataset(path, compression_type="GZIP").as_numpy_iterator())
+    # As TensorFlow reads lines: carriage returns go, and a last line without a newline counts.
+    lines = Path(path).read_bytes().replace(b"\r", b"").split(b"\n")
+    return tuple(lines[:-1] if not lines[-1] else lines)

@@ -9,11 +9,6 @@ from lockstep.estimator.losses._classification import hinge_loss as hinge_loss
 from lockstep.estimator.losses._classification import sigmoid_cross_entropy as sigmoid_cross_entropy
 from lockstep.estimator.losses._classification import softmax_cross_entropy as softmax_cross_entropy
 from lockstep.estimator.losses._classification import sparse_softmax_cross_entropy as sparse_softmax_cross_entropy
-from lockstep.estimator.losses._collection import add_loss as add_loss
-from lockstep.estimator.losses._collection import get_losses as get_losses
-from lockstep.estimator.losses._collection import get_regularization_loss as get_regularization_loss
-from lockstep.estimator.losses._collection import get_regularization_losses as get_regularization_losses
-from lockstep.estimator.losses._collection import get_total_loss as get_total_loss
 from lockstep.estimator.losses._regression import absolute_difference as absolute_difference
 from lockstep.estimator.losses._regression import cosine_distance as cosine_distance
 from lockstep.estimator.losses._regression import huber_loss as huber_loss
@@ -21,7 +16,12 @@ from lockstep.estimator.losses._regression import log_loss as log_loss
 from lockstep.estimator.losses._regression import mean_pairwise_squared_error as mean_pairwise_squared_error
 from lockstep.estimator.losses._regression import mean_squared_error as mean_squared_error
 from lockstep.estimator.losses._weighted import Reduction as Reduction
+from lockstep.estimator.losses._weighted import add_loss as add_loss
 from lockstep.estimator.losses._weighted import compute_weighted_loss as compute_weighted_loss
+from lockstep.estimator.losses._weighted import get_losses as get_losses
+from lockstep.estimator.losses._weighted import get_regularization_loss as get_regularization_loss
+from lockstep.estimator.losses._weighted import get_regularization_losses as get_regularization_losses
+from lockstep.estimator.losses._weighted import get_total_loss as get_total_loss
 
 __all__ = [
     "Reduction",

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 
 from lockstep._types import Tensor
 from lockstep.errors import ArgumentError
-from lockstep.estimator.losses._collection import LOSSES
 from lockstep.estimator.losses._regression import check_same_shape, to_floats
-from lockstep.estimator.losses._weighted import Reduction, compute_weighted_loss, to_array
+from lockstep.estimator.losses._weighted import LOSSES, Reduction, compute_weighted_loss, to_array
 
 _DEFAULT = Reduction.SUM_BY_NONZERO_WEIGHTS
 
@@ -77,6 +76,7 @@ def sigmoid_cross_entropy(
     scores = to_array(logits, "logits")
     truth = to_array(multi_class_labels, "multi_class_labels").astype(scores.dtype)
     check_same_shape(truth, scores)
+    # The targets of a label of 0 and 1 move towards 1/2, those of a softmax towards 1 / classes.
     if label_smoothing > 0:
         truth = truth * (1 - label_smoothing) + 0.5 * label_smoothing
     # log(1 + exp(x)) - x * z, in a form that overflows for no logit.
@@ -112,6 +112,7 @@ def softmax_cross_entropy(
 
     Source: tf.compat.v1.losses.softmax_cross_entropy.
     """
+    # Losses have the type of the logits, as TensorFlow's ops; labels follow.
     scores = to_array(logits, "logits")
     truth = to_array(onehot_labels, "onehot_labels").astype(scores.dtype)
     check_same_shape(truth, scores)
@@ -150,17 +151,6 @@ def sparse_softmax_cross_entropy(
     Source: tf.compat.v1.losses.sparse_softmax_cross_entropy.
     """
     scores = to_array(logits, "logits")
-    classes = _to_classes(labels, scores)
-    logs = jax.nn.log_softmax(_at_least_float32(scores))
-    # TensorFlow stops at an unknown class on a CPU and gives NaN on a GPU; a compiled step can do the second only.
-    is_class = (classes >= 0) & (classes < scores.shape[-1])
-    chosen = jnp.take_along_axis(logs, jnp.where(is_class, classes, 0)[..., None], axis=-1)[..., 0]
-    losses = jnp.where(is_class, -chosen, jnp.nan).astype(scores.dtype)
-    return compute_weighted_loss(losses, _squeeze_last(weights, losses), scope, loss_collection, reduction)
-
-
-def _to_classes(labels: Tensor, scores: jax.Array) -> jax.Array:
-    """Brings labels to the shape of the logits without their last dimension."""
     classes = to_array(labels, "labels")
     if classes.ndim == scores.ndim and classes.shape[-1] == 1:
         classes = classes[..., 0]
@@ -171,14 +161,17 @@ def _to_classes(labels: Tensor, scores: jax.Array) -> jax.Array:
         )
     if not jnp.issubdtype(classes.dtype, jnp.integer):
         raise ArgumentError(f"Labels are classes, integers. Received: {classes.dtype}. Cast them to int32.")
-    return classes
-
-
-def _squeeze_last(weights: Tensor, losses: jax.Array) -> jax.Array:
-    array = to_array(weights, "weights")
-    return array[..., 0] if array.ndim == losses.ndim + 1 and array.shape[-1] == 1 else array
+    logs = jax.nn.log_softmax(_at_least_float32(scores))
+    # TensorFlow stops at an unknown class on a CPU and gives NaN on a GPU; a compiled step can do the second only.
+    is_class = (classes >= 0) & (classes < scores.shape[-1])
+    chosen = jnp.take_along_axis(logs, jnp.where(is_class, classes, 0)[..., None], axis=-1)[..., 0]
+    losses = jnp.where(is_class, -chosen, jnp.nan).astype(scores.dtype)
+    # TensorFlow's `_remove_squeezable_dimensions` treats weights as labels: (batch, 1) fits losses of (batch,).
+    factors = to_array(weights, "weights")
+    factors = factors[..., 0] if factors.ndim == losses.ndim + 1 and factors.shape[-1] == 1 else factors
+    return compute_weighted_loss(losses, factors, scope, loss_collection, reduction)
 
 
 def _at_least_float32(scores: jax.Array) -> jax.Array:
-    """Widens logits of half precision: a sum of 16-bit exponentials loses most of its digits."""
+    # Logits of half precision are widened: a sum of 16-bit exponentials loses most of its digits.
     return scores.astype(jnp.promote_types(scores.dtype, jnp.float32))

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 
 from lockstep._types import Tensor
 from lockstep.errors import ArgumentError
-from lockstep.estimator.losses._collection import LOSSES, add_loss
 from lockstep.estimator.losses._weighted import (
+    LOSSES,
     Reduction,
+    add_loss,
     check_weights,
     compute_weighted_loss,
     count_nonzero,
@@ -71,6 +72,7 @@ def mean_squared_error(
     Source: tf.compat.v1.losses.mean_squared_error.
     """
     truth, guesses = to_floats(labels, predictions)
+    # Without a factor of 1/2, as tf.compat.v1.losses, unlike tf.nn.l2_loss.
     return compute_weighted_loss(jnp.square(guesses - truth), weights, scope, loss_collection, reduction)
 
 
@@ -162,8 +164,8 @@ def cosine_distance(
     if (axis is None) == (dim is None):
         raise ArgumentError(f"Exactly one of axis and dim, its old name, is given. Received: axis={axis}, dim={dim}.")
     truth, guesses = to_floats(labels, predictions)
-    along = dim if axis is None else axis
-    losses = 1 - jnp.sum(truth * guesses, axis=along, keepdims=True)
+    # TensorFlow does not normalize: vectors of other lengths give no cosines.
+    losses = 1 - jnp.sum(truth * guesses, axis=dim if axis is None else axis, keepdims=True)
     return compute_weighted_loss(losses, weights, scope, loss_collection, reduction)
 
 
@@ -194,6 +196,7 @@ def mean_pairwise_squared_error(
     errors = guesses - truth
     factors = check_weights(weights, truth)
     axes = tuple(range(1, errors.ndim))
+    # The number n of elements that count; each example is compared within itself only.
     count = count_nonzero(jnp.broadcast_to(factors, errors.shape), axes, True)
     # TensorFlow's two terms: the sum over pairs (i, j) of (e_i - e_j)^2 is 2 n sum(e^2) - 2 (sum e)^2.
     squares = divide(jnp.sum(errors * errors, axes, keepdims=True), jnp.maximum(count - 1, 0))
@@ -204,11 +207,8 @@ def mean_pairwise_squared_error(
 
 
 def to_floats(labels: Tensor, predictions: Tensor) -> tuple[jax.Array, jax.Array]:
-    """Converts labels and predictions to float32.
-
-    Raises:
-        ArgumentError: If shapes differ.
-    """
+    """Converts labels and predictions of one shape to float32."""
+    # tf.compat.v1.losses casts both, integers and half precision alike.
     truth = to_array(labels, "labels").astype(jnp.float32)
     guesses = to_array(predictions, "predictions").astype(jnp.float32)
     check_same_shape(truth, guesses)
@@ -216,11 +216,8 @@ def to_floats(labels: Tensor, predictions: Tensor) -> tuple[jax.Array, jax.Array
 
 
 def check_same_shape(labels: jax.Array, predictions: jax.Array) -> None:
-    """Checks that labels and predictions have the same shape.
-
-    Raises:
-        ArgumentError: If they differ.
-    """
+    """Checks that labels and predictions have the same shape."""
+    # (batch, 1) against (batch,) would broadcast to (batch, batch), and train on a loss that looks plausible.
     if labels.shape != predictions.shape:
         raise ArgumentError(
             f"Labels and predictions have the same shape. Received: labels of shape {labels.shape}, predictions of "

@@ -9,8 +9,6 @@ Invalid input, such as a prediction outside of 0 to 1 or an unknown class, makes
 
 from __future__ import annotations
 
-from lockstep.estimator.metrics._classes import mean_iou as mean_iou
-from lockstep.estimator.metrics._classes import mean_per_class_accuracy as mean_per_class_accuracy
 from lockstep.estimator.metrics._confusion import false_negatives as false_negatives
 from lockstep.estimator.metrics._confusion import false_negatives_at_thresholds as false_negatives_at_thresholds
 from lockstep.estimator.metrics._confusion import false_positives as false_positives
@@ -30,6 +28,8 @@ from lockstep.estimator.metrics._means import accuracy as accuracy
 from lockstep.estimator.metrics._means import mean as mean
 from lockstep.estimator.metrics._means import mean_absolute_error as mean_absolute_error
 from lockstep.estimator.metrics._means import mean_cosine_distance as mean_cosine_distance
+from lockstep.estimator.metrics._means import mean_iou as mean_iou
+from lockstep.estimator.metrics._means import mean_per_class_accuracy as mean_per_class_accuracy
 from lockstep.estimator.metrics._means import mean_relative_error as mean_relative_error
 from lockstep.estimator.metrics._means import mean_squared_error as mean_squared_error
 from lockstep.estimator.metrics._means import mean_tensor as mean_tensor

@@ -11,28 +11,22 @@ import jax.numpy as jnp
 from lockstep._types import Tensor
 from lockstep.errors import ArgumentError
 from lockstep.estimator._model_fn.records import MetricOp
-from lockstep.estimator.metrics._shapes import align, broadcast_weights, nan_unless, to_array
-from lockstep.estimator.metrics._streaming import Collections, streaming_metric
+from lockstep.estimator.metrics._streaming import (
+    Collections,
+    PairMetric,
+    align,
+    broadcast_weights,
+    nan_unless,
+    ratio,
+    streaming_metric,
+    to_array,
+)
 
+# In the order of TensorFlow's `_confusion_matrix_at_thresholds`.
 CASES = ("true_positives", "false_negatives", "true_negatives", "false_positives")
+# Hits first: `_ratio` takes the other one, whatever its name.
 _PRECISION = ("true_positives", "false_positives")
 _RECALL = ("true_positives", "false_negatives")
-# TensorFlow's `_EPSILON` of the metrics at thresholds. Those without thresholds have none, and test for 0 instead.
-_EPSILON = 1e-7
-
-
-class _BinaryMetric(Protocol):
-    """The signature of metrics of binary predictions."""
-
-    def __call__(
-        self,
-        labels: Tensor,
-        predictions: Tensor,
-        weights: Tensor | None = None,
-        metrics_collections: Collections = None,
-        updates_collections: Collections = None,
-        name: str | None = None,
-    ) -> MetricOp: ...
 
 
 class _ThresholdMetric(Protocol):
@@ -54,6 +48,7 @@ def _confusion(
     labels: Tensor, predictions: Tensor, weights: Tensor | None, cases: Sequence[str]
 ) -> dict[str, jax.Array]:
     """Returns a batch's sums of weights, for each case."""
+    # tf.compat.v1.metrics casts both to bool: a probability of 0.1 counts as true. Metrics at thresholds do not.
     truth, guesses, factors = align(
         to_array(labels, "labels").astype(bool), to_array(predictions, "predictions").astype(bool), weights
     )
@@ -90,18 +85,7 @@ def confusion_at(
     weights: Tensor | None,
     cases: Sequence[str] = CASES,
 ) -> dict[str, jax.Array]:
-    """Returns a batch's confusion counts at each threshold.
-
-    Args:
-        labels: Zero for false, of any shape.
-        predictions: From 0 to 1, of the same shape; above a threshold they mean true.
-        thresholds: Any number of them.
-        weights: The weight of each example, see `mean`.
-        cases: Names of counts, of `CASES`.
-
-    Returns:
-        Sums of weights, a float32 for each threshold; NaN if a prediction is not from 0 to 1.
-    """
+    """Returns a batch's sums of weights by case, a float32 for each threshold; NaN for predictions beyond 0 to 1."""
     truth, scores, factors = align(
         to_array(labels, "labels").astype(bool), to_array(predictions, "predictions").astype(jnp.float32), weights
     )
@@ -110,6 +94,7 @@ def confusion_at(
     in_range = jnp.all((scores >= 0) & (scores <= 1))
     truth, scores, factors = truth.reshape(-1), scores.reshape(-1), factors.reshape(-1)
     # (thresholds, examples): one comparison for all thresholds.
+    # `>`, as TensorFlow: a prediction equal to the threshold means false.
     guesses = scores[None, :] > jnp.asarray(thresholds, jnp.float32)[:, None]
     return {
         case: nan_unless(in_range, jnp.sum(jnp.where(_in_case(case, truth, guesses), factors, 0), axis=1))
@@ -124,18 +109,18 @@ def _only_sum(**sums: jax.Array) -> jax.Array:
 
 def _ratio(true_positives: jax.Array, **others: jax.Array) -> jax.Array:
     (other,) = others.values()
-    whole = true_positives + other
-    return jnp.where(whole > 0, true_positives / jnp.where(whole > 0, whole, 1), 0)
+    return ratio(true_positives, true_positives + other)
 
 
 def _ratio_at(true_positives: jax.Array, **others: jax.Array) -> jax.Array:
+    # TensorFlow's `_EPSILON` of the metrics at thresholds. Those without thresholds have none, and test for 0 instead.
     (other,) = others.values()
-    return true_positives / (_EPSILON + true_positives + other)
+    return true_positives / (1e-7 + true_positives + other)
 
 
 def _binary_metric(
     function: str, summary: str, cases: Sequence[str], compute: Callable[..., jax.Array] = _only_sum
-) -> _BinaryMetric:
+) -> PairMetric:
     """Returns the public function of one metric of binary predictions."""
 
     def metric(
@@ -215,29 +200,24 @@ _SUMMARIES = {
 }
 
 
-def _count(case: str) -> _BinaryMetric:
-    return _binary_metric(case, _SUMMARIES[case], [case])
-
-
-def _count_at(case: str) -> _ThresholdMetric:
-    # TensorFlow names these metrics without the suffix, but the two ratios with it.
-    return _threshold_metric(f"{case}_at_thresholds", case, _SUMMARIES[case], [case])
-
-
-true_positives = _count("true_positives")
-false_positives = _count("false_positives")
-true_negatives = _count("true_negatives")
-false_negatives = _count("false_negatives")
+true_positives, false_positives, true_negatives, false_negatives = (
+    _binary_metric(case, _SUMMARIES[case], [case])
+    for case in ("true_positives", "false_positives", "true_negatives", "false_negatives")
+)
 precision = _binary_metric("precision", _SUMMARIES["precision"], _PRECISION, _ratio)
 recall = _binary_metric("recall", _SUMMARIES["recall"], _RECALL, _ratio)
 
-true_positives_at_thresholds = _count_at("true_positives")
-false_positives_at_thresholds = _count_at("false_positives")
-true_negatives_at_thresholds = _count_at("true_negatives")
-false_negatives_at_thresholds = _count_at("false_negatives")
-precision_at_thresholds = _threshold_metric(
-    "precision_at_thresholds", "precision_at_thresholds", _SUMMARIES["precision"], _PRECISION, _ratio_at
+# TensorFlow names these metrics without the suffix, but the two ratios with it.
+(
+    true_positives_at_thresholds,
+    false_positives_at_thresholds,
+    true_negatives_at_thresholds,
+    false_negatives_at_thresholds,
+) = (
+    _threshold_metric(f"{case}_at_thresholds", case, _SUMMARIES[case], [case])
+    for case in ("true_positives", "false_positives", "true_negatives", "false_negatives")
 )
-recall_at_thresholds = _threshold_metric(
-    "recall_at_thresholds", "recall_at_thresholds", _SUMMARIES["recall"], _RECALL, _ratio_at
+precision_at_thresholds, recall_at_thresholds = (
+    _threshold_metric(f"{name}_at_thresholds", f"{name}_at_thresholds", _SUMMARIES[name], cases, _ratio_at)
+    for name, cases in (("precision", _PRECISION), ("recall", _RECALL))
 )

@@ -74,13 +74,14 @@ def auc(
     inner = _even_thresholds(num_thresholds) if thresholds is None else sorted(thresholds)
     points = [-_BEYOND, *inner, 1 + _BEYOND]
     sums = confusion_at(labels, predictions, points, weights)
-    compute = _area(curve, summation_method)
+    is_interpolated = curve == "PR" and summation_method == "careful_interpolation"
+    compute = _interpolated if is_interpolated else _area(curve, summation_method)
     return streaming_metric("auc", name or "auc", sums, compute, metrics_collections, updates_collections)
 
 
 @functools.cache
 def _warn_about_trapezoids() -> None:
-    """Warns once per process, since a model_fn is called once per mode and per tracing."""
+    # Once per process, since a model_fn is called once per mode and per tracing. The words are TensorFlow's.
     _log.warning(
         'Trapezoidal rule is known to produce incorrect PR-AUCs; please switch to "careful_interpolation" instead.'
     )
@@ -93,19 +94,19 @@ def _even_thresholds(count: int) -> list[float]:
 
 
 def _area(curve: str, method: str) -> Callable[..., jax.Array]:
-    if curve == "PR" and method == "careful_interpolation":
-        return _interpolated
-    height = _HEIGHTS[method]
+    """Returns the area by strips between neighbouring thresholds, from the counts at thresholds."""
 
     def area(
         true_positives: jax.Array, false_negatives: jax.Array, true_negatives: jax.Array, false_positives: jax.Array
     ) -> jax.Array:
+        # TensorFlow's epsilon in the numerators, too: without any true example recall is 1, and so is precision.
         recall = (true_positives + _EPSILON) / (true_positives + false_negatives + _EPSILON)
         if curve == "ROC":
             x, y = false_positives / (false_positives + true_negatives + _EPSILON), recall
         else:
             x, y = recall, (true_positives + _EPSILON) / (true_positives + false_positives + _EPSILON)
-        return jnp.sum((x[:-1] - x[1:]) * height(y[:-1], y[1:]))
+        # Thresholds ascend, so x descends.
+        return jnp.sum((x[:-1] - x[1:]) * _HEIGHTS[method](y[:-1], y[1:]))
 
     return area
 
@@ -118,6 +119,9 @@ def _interpolated(
     Between points A and B let TP be a straight line in P = TP + FP, with slope s and intercept i. Then the integral of
     precision TP / P over TP is s * (TP_B - TP_A + i * log(P_B / P_A)).
     """
+    # TensorFlow's `interpolate_pr_auc`, after Davis and Goadrich, 2006: a straight line between points of precision
+    # over recall, which the trapezoidal rule draws, is too high.
+    # Counts fall along the thresholds, so a point's left neighbour has more; differences below 0 are rounding errors.
     tp, positives = true_positives, true_positives + false_positives
     gained = tp[:-1] - tp[1:]
     slope = _divide(gained, jnp.maximum(positives[:-1] - positives[1:], 0))
@@ -162,17 +166,8 @@ def sensitivity_at_specificity(
 
     Source: tf.compat.v1.metrics.sensitivity_at_specificity.
     """
-    _check_fraction("specificity", specificity)
-    points = [-_BEYOND, *_even_thresholds(num_thresholds), 1 + _BEYOND]
-
-    def compute(
-        true_positives: jax.Array, false_negatives: jax.Array, true_negatives: jax.Array, false_positives: jax.Array
-    ) -> jax.Array:
-        distance = jnp.abs(true_negatives / (true_negatives + false_positives + _BEYOND) - specificity)
-        nearest = jnp.argmin(distance)
-        return true_positives[nearest] / (true_positives[nearest] + false_negatives[nearest] + _BEYOND)
-
-    sums = confusion_at(labels, predictions, points, weights)
+    compute = _at_nearest("specificity", specificity)
+    sums = confusion_at(labels, predictions, [-_BEYOND, *_even_thresholds(num_thresholds), 1 + _BEYOND], weights)
     name = name or "sensitivity_at_specificity"
     return streaming_metric("sensitivity_at_specificity", name, sums, compute, metrics_collections, updates_collections)
 
@@ -207,23 +202,27 @@ def specificity_at_sensitivity(
 
     Source: tf.compat.v1.metrics.specificity_at_sensitivity.
     """
-    _check_fraction("sensitivity", sensitivity)
+    compute = _at_nearest("sensitivity", sensitivity)
     # The last threshold is below 1, unlike in `auc`, as in TensorFlow.
-    points = [-_BEYOND, *_even_thresholds(num_thresholds), 1 - _BEYOND]
-
-    def compute(
-        true_positives: jax.Array, false_negatives: jax.Array, true_negatives: jax.Array, false_positives: jax.Array
-    ) -> jax.Array:
-        distance = jnp.abs(true_positives / (true_positives + false_negatives + _BEYOND) - sensitivity)
-        # argmin takes the first of equal distances; TensorFlow takes the last here.
-        nearest = len(points) - 1 - jnp.argmin(distance[::-1])
-        return true_negatives[nearest] / (true_negatives[nearest] + false_positives[nearest] + _BEYOND)
-
-    sums = confusion_at(labels, predictions, points, weights)
+    sums = confusion_at(labels, predictions, [-_BEYOND, *_even_thresholds(num_thresholds), 1 - _BEYOND], weights)
     name = name or "specificity_at_sensitivity"
     return streaming_metric("specificity_at_sensitivity", name, sums, compute, metrics_collections, updates_collections)
 
 
-def _check_fraction(argument: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ArgumentError(f"{argument} must be from 0 to 1. Received: {value}.")
+def _at_nearest(argument: str, wanted: float) -> Callable[..., jax.Array]:
+    """Returns the other of sensitivity and specificity at the threshold where `argument` is nearest to `wanted`."""
+    if not 0 <= wanted <= 1:
+        raise ArgumentError(f"{argument} must be from 0 to 1. Received: {wanted}.")
+
+    def compute(
+        true_positives: jax.Array, false_negatives: jax.Array, true_negatives: jax.Array, false_positives: jax.Array
+    ) -> jax.Array:
+        sensitivity = true_positives / (true_positives + false_negatives + _BEYOND)
+        specificity = true_negatives / (true_negatives + false_positives + _BEYOND)
+        if argument == "specificity":
+            return sensitivity[jnp.argmin(jnp.abs(specificity - wanted))]
+        # argmin takes the first of equal distances; TensorFlow takes the last here.
+        distance = jnp.abs(sensitivity - wanted)
+        return specificity[len(distance) - 1 - jnp.argmin(distance[::-1])]
+
+    return compute

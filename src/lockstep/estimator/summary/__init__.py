@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from lockstep.estimator.summary._file_writer import FileWriter as FileWriter
 from lockstep.estimator.summary._file_writer import FileWriterCache as FileWriterCache
+from lockstep.estimator.summary._file_writer import as_summary as as_summary
+from lockstep.estimator.summary._file_writer import write as write
 from lockstep.estimator.summary._ops import audio as audio
 from lockstep.estimator.summary._ops import histogram as histogram
 from lockstep.estimator.summary._ops import image as image
@@ -14,8 +16,6 @@ from lockstep.estimator.summary._ops import merge as merge
 from lockstep.estimator.summary._ops import merge_all as merge_all
 from lockstep.estimator.summary._ops import scalar as scalar
 from lockstep.estimator.summary._ops import text as text
-from lockstep.estimator.summary._write import as_summary as as_summary
-from lockstep.estimator.summary._write import write as write
 
 __all__ = [
     "FileWriter",

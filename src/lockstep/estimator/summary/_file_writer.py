@@ -1,17 +1,20 @@
-"""Writers of event files, one for each directory of a process."""
+"""Writers of event files, one for each directory of a process, and summaries as protocol buffers."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, ClassVar
 
+import numpy as np
+
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator._model_fn.records import SummaryOp
-from lockstep.estimator.summary._write import as_summary
-from lockstep.summary.internal import EventFile, messages
+from lockstep.summary.internal import EventFile, as_bytes, messages
+from lockstep.summary.internal import protos as _protos
 
 
 class FileWriter:
@@ -47,7 +50,7 @@ class FileWriter:
     ) -> None:
         for name, given in (("graph", graph), ("graph_def", graph_def), ("session", session)):
             if given is not None:
-                raise _no_graph(f"FileWriter({name}={given!r})")
+                raise _no_graph_error(f"FileWriter({name}={given!r})")
         if max_queue < 1 or flush_secs < 0:
             raise ArgumentError(
                 "max_queue is at least 1 and flush_secs at least 0: received "
@@ -71,7 +74,7 @@ class FileWriter:
             ArgumentError: If `summary` is something else.
         """
         for message in _messages_in(summary):
-            self._file.add_summary(message, _step(global_step))
+            self._file.add_summary(message, int(global_step or 0))
 
     def add_event(self, event: Any) -> None:
         """Writes an `Event`."""
@@ -79,7 +82,7 @@ class FileWriter:
 
     def add_session_log(self, session_log: Any, global_step: Any = None) -> None:
         """Writes a `SessionLog`: after a `START`, TensorBoard drops what earlier files have of this step and later."""
-        event = messages("event").Event(wall_time=time.time(), step=_step(global_step), session_log=session_log)
+        event = messages("event").Event(wall_time=time.time(), step=int(global_step or 0), session_log=session_log)
         self._file.add_event(event)
 
     def add_graph(self, graph: Any, *args: Any, **kwargs: Any) -> None:
@@ -88,7 +91,7 @@ class FileWriter:
         Raises:
             UnsupportedError: Always.
         """
-        raise _no_graph("FileWriter.add_graph")
+        raise _no_graph_error("FileWriter.add_graph")
 
     def flush(self) -> None:
         """Makes what was written visible to readers."""
@@ -118,6 +121,7 @@ class FileWriterCache:
     Source: tf.compat.v1.summary.FileWriterCache.
     """
 
+    # Hooks of one directory share an event file: once there is a newer one, TensorBoard reads no more of the older.
     _writers: ClassVar[dict[str, FileWriter]] = {}
     _lock = threading.Lock()
 
@@ -155,12 +159,32 @@ def _messages_in(summary: Any) -> list[Any]:
     )
 
 
-def _step(global_step: Any) -> int:
-    return 0 if global_step is None else int(global_step)
-
-
-def _no_graph(what: str) -> UnsupportedError:
+def _no_graph_error(argument: str) -> UnsupportedError:
     return UnsupportedError(
-        f"There is no graph of TensorFlow to write, what runs is compiled by XLA: received {what}. Leave it out; "
+        f"There is no graph of TensorFlow to write, what runs is compiled by XLA: received {argument}. Leave it out; "
         "ProfilerHook shows what runs."
     )
+
+
+def write(event_file: EventFile, summary_op: SummaryOp, value: Any, step: int) -> None:
+    """Writes a summary with a computed value: an array, or the words of a text; that of `summary_op` is not used."""
+    event_file.add_summary(as_summary(replace(summary_op, value=value)), step)
+
+
+def as_summary(op: SummaryOp) -> Any:
+    """Returns a summary with a computed value as the protocol buffer `Summary`."""
+    if op.kind == "text":
+        texts = np.asarray(op.value.on_host() if hasattr(op.value, "on_host") else op.value, object)
+        encoded = [text.encode() if isinstance(text, str) else bytes(text) for text in texts.flat]
+        return _protos.text_value(op.tag, encoded, "text", texts.shape)
+    value = np.asarray(op.value)
+    if op.kind == "scalar":
+        return _protos.scalar_value(op.tag, value)
+    if op.kind == "histogram":
+        return _protos.histogram_value(op.tag, value)
+    merged = messages("summary").Summary()
+    for number, image in enumerate(as_bytes(value[: op.max_outputs])):
+        # TensorFlow's tags: a number only where there may be several.
+        tag = f"{op.tag}/image/{number}" if op.max_outputs > 1 else f"{op.tag}/image"
+        merged.MergeFrom(_protos.image_value(tag, image))
+    return merged

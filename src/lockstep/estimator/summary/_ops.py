@@ -1,7 +1,9 @@
-"""Values for TensorBoard, as a model_fn gives them."""
+"""Summaries of a model_fn for TensorBoard, and their tags."""
 
 from __future__ import annotations
 
+import itertools
+import logging
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -10,14 +12,16 @@ import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
+from keras.src.backend.common.name_scope import current_path
 
 from lockstep._text import Text, Words, is_text, words
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator._model_fn import scope as scopes
 from lockstep.estimator._model_fn.records import SummaryKind, SummaryOp
-from lockstep.estimator.summary._tags import tag_of
 
+_log = logging.getLogger("lockstep")
 _SUMMARIES = "summaries"
+_NOT_IN_TAGS = re.compile(r"[^-/\w.]")
 _CHANNELS = (1, 3, 4)
 
 
@@ -36,13 +40,13 @@ def scalar(name: str, tensor: Any, collections: Sequence[str] | None = None, fam
         StartupOrderError: Outside of a model_fn.
         ArgumentError: If `tensor` is something else.
     """
-    value = _numbers("scalar", tensor)
+    value = _check_numbers("scalar", tensor)
     if value.ndim:
         raise ArgumentError(
             f"summary.scalar shows one number: received {name!r} of shape {value.shape}. Reduce it, for example by "
             "keras.ops.mean, or use summary.histogram."
         )
-    return _collected("scalar", name, value, collections, family)
+    return _add("scalar", name, value, collections, family)
 
 
 def histogram(name: str, values: Any, collections: Sequence[str] | None = None, family: str | None = None) -> SummaryOp:
@@ -60,7 +64,7 @@ def histogram(name: str, values: Any, collections: Sequence[str] | None = None, 
         StartupOrderError: Outside of a model_fn.
         ArgumentError: If `values` are something else.
     """
-    return _collected("histogram", name, _numbers("histogram", values), collections, family)
+    return _add("histogram", name, _check_numbers("histogram", values), collections, family)
 
 
 def image(
@@ -88,13 +92,14 @@ def image(
     """
     if isinstance(max_outputs, bool) or not isinstance(max_outputs, int) or max_outputs < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(f"max_outputs is a whole number, at least 1: received {max_outputs!r}.")
-    images = _numbers("image", tensor)
-    if images.ndim != 4 or images.shape[-1] not in _CHANNELS or not _is_of_images(images.dtype):
+    images = _check_numbers("image", tensor)
+    is_image_dtype = images.dtype == jnp.uint8 or jnp.issubdtype(images.dtype, jnp.floating)
+    if images.ndim != 4 or images.shape[-1] not in _CHANNELS or not is_image_dtype:
         raise ArgumentError(
             "summary.image shows uint8 or floats of shape (batch, height, width, channels) with 1, 3 or 4 channels: "
             f"received {name!r}, {images.dtype} of shape {images.shape}. Convert it by keras.ops.cast or reshape it."
         )
-    return _collected("image", name, images[:max_outputs], collections, family, max_outputs)
+    return _add("image", name, images[:max_outputs], collections, family, max_outputs)
 
 
 def text(name: str, tensor: Any, collections: Sequence[str] | None = None) -> SummaryOp:
@@ -111,7 +116,19 @@ def text(name: str, tensor: Any, collections: Sequence[str] | None = None) -> Su
         StartupOrderError: Outside of a model_fn.
         ArgumentError: If `tensor` is something else.
     """
-    return _collected("text", name, tensor if isinstance(tensor, Words) else _words(tensor), collections, None)
+    if isinstance(tensor, Words):
+        return _add("text", name, tensor, collections, None)
+    if isinstance(tensor, Text):
+        raise ArgumentError(
+            "summary.text shows text that is fixed when the model_fn is traced: received text of the features, which "
+            "never reaches the step. Show numbers computed from it."
+        )
+    texts = np.asarray(tensor, object)
+    if not all(isinstance(value, (str, bytes)) for value in texts.flat):
+        raise ArgumentError(f"summary.text shows str or bytes, or lists of them: received {tensor!r}.")
+    # Integers in the step, and the vocabulary beside it: XLA has no strings.
+    ids = words(jnp.arange(texts.size).reshape(texts.shape), list(texts.flat))
+    return _add("text", name, ids, collections, None)
 
 
 def audio(name: str, *args: Any, **kwargs: Any) -> SummaryOp:
@@ -137,7 +154,7 @@ def merge(inputs: Any, collections: Sequence[str] | None = None) -> list[Summary
     Raises:
         ArgumentError: If something else is among them.
     """
-    merged = _flat(inputs)
+    merged = _flatten(inputs)
     for op in merged if collections else []:
         _collect(op, collections or [])
     return merged
@@ -160,7 +177,7 @@ def merge_all(key: str = _SUMMARIES, scope: str | None = None) -> list[SummaryOp
     return [op for op in collected if scope is None or re.match(scope, op.tag)] or None
 
 
-def _collected(
+def _add(
     kind: SummaryKind,
     name: str,
     value: Any,
@@ -169,7 +186,7 @@ def _collected(
     max_outputs: int = 3,
 ) -> SummaryOp:
     scope = scopes.demand(f"summary.{kind}({name!r})")
-    op = SummaryOp(kind, tag_of(scope, name, family), value, max_outputs)
+    op = SummaryOp(kind, _tag_of(scope, name, family), value, max_outputs)
     _collect(op, [_SUMMARIES] if collections is None else collections)
     return op
 
@@ -183,17 +200,17 @@ def _collect(op: SummaryOp, collections: Sequence[str]) -> None:
             scope.collections.setdefault(key, []).append(op)
 
 
-def _flat(given: Any) -> list[SummaryOp]:
+def _flatten(given: Any) -> list[SummaryOp]:
     if isinstance(given, SummaryOp):
         return [given]
     if isinstance(given, (list, tuple)):
-        return [op for one in given for op in _flat(one)]
+        return [op for element in given for op in _flatten(element)]
     raise ArgumentError(
         f"summary.merge takes what summary.scalar and its like return, or lists of it: received {given!r}."
     )
 
 
-def _numbers(kind: str, given: Any) -> Any:
+def _check_numbers(kind: str, given: Any) -> Any:
     if any(isinstance(leaf, (str, bytes)) or is_text(leaf) for leaf in jax.tree.leaves(given)):
         raise ArgumentError(f"summary.{kind} shows numbers: received {given!r}. For text, use summary.text.")
     value: Any = keras.ops.convert_to_tensor(given)
@@ -205,17 +222,23 @@ def _numbers(kind: str, given: Any) -> Any:
     return value
 
 
-def _is_of_images(dtype: Any) -> bool:
-    return dtype == jnp.uint8 or jnp.issubdtype(dtype, jnp.floating)
+def _tag_of(scope: scopes.ModelScope, name: str, family: str | None) -> str:
+    """Returns the tag of a new summary: in Keras' name scope, and unlike those that the call has made."""
+    name, family = _clean_name(name), _clean_name(family) if family is not None else None
+    # TensorFlow has the family twice: before the tag, for the tab of TensorBoard, and before the name in its scope.
+    tag = unique = "/".join(part for part in (family, current_path(), family, name) if part)
+    collected: Any = itertools.chain(scope.recorded.summaries, *scope.collections.values())
+    taken, number = {op.tag.lower() for op in collected if isinstance(op, SummaryOp)}, 0
+    # As in TensorFlow, names that differ in case alone are the same.
+    while unique.lower() in taken:
+        number += 1
+        unique = f"{tag}_{number}"
+    return unique
 
 
-def _words(given: Any) -> Words:
-    if isinstance(given, Text):
-        raise ArgumentError(
-            "summary.text shows text that is fixed when the model_fn is traced: received text of the features, which "
-            "never reaches the step. Show numbers computed from it."
-        )
-    texts = np.asarray(given, object)
-    if not all(isinstance(one, (str, bytes)) for one in texts.flat):
-        raise ArgumentError(f"summary.text shows str or bytes, or lists of them: received {given!r}.")
-    return words(jnp.arange(texts.size).reshape(texts.shape), list(texts.flat))
+def _clean_name(name: str) -> str:
+    """Replaces characters that TensorFlow's names may not have."""
+    cleaned = _NOT_IN_TAGS.sub("_", name).lstrip("/")
+    if cleaned != name:
+        _log.info("Summary name %s is illegal; using %s instead.", name, cleaned)
+    return cleaned

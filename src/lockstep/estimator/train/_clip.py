@@ -26,6 +26,7 @@ def clip_by_value(
     Source: tf.clip_by_value.
     """
     array = jnp.asarray(t)
+    # The maximum last: where limits are crossed, the minimum wins, as in tf.clip_by_value.
     clipped = jnp.maximum(jnp.minimum(array, clip_value_max), clip_value_min)
     if clipped.shape != array.shape:
         raise ArgumentError(
@@ -94,6 +95,7 @@ def clip_by_global_norm(
     Source: tf.clip_by_global_norm.
     """
     arrays = _to_list(t_list)
+    # `use_norm` also serves gradients that a program has clipped in parts: TensorFlow does not check it.
     norm = global_norm(arrays) if use_norm is None else jnp.asarray(use_norm)
     # `norm - norm` is NaN for an infinite norm, where the minimum alone would give 0 and hide it.
     scale = clip_norm * jnp.minimum(1 / norm, jnp.ones((), norm.dtype) / clip_norm) + (norm - norm)

@@ -101,18 +101,14 @@ def assert_global_step(global_step_tensor: Tensor) -> None:
 def with_counter(rule: Rule, step: Tensor | Variable | None) -> tuple[Rule, bool]:
     """Adds a counter to an update rule; also returns whether the step program increments the global step.
 
-    Args:
-        rule: The update rule.
-        step: `None`, the global step, or a variable to increment.
-
-    Raises:
-        ArgumentError: If it cannot be incremented.
+    `step` is `None`, the global step, or a variable to increment.
     """
     if step is None:
         return rule, False
     if isinstance(step, keras.Variable):
         return _CountingRule(rule, step), False
     scope = current()
+    # By identity: `get_global_step() + 1` is a computed value, which nothing can increment.
     if isinstance(step, GlobalStep) or (scope is not None and step is scope.global_step):
         return rule, True
     description = f"a computed value of type {step.dtype}" if isinstance(step, jax.Array) else repr(step)
@@ -134,5 +130,6 @@ class _CountingRule:
         self, scope: object, gradients: list[Array], variables: list[Variable], hyper: dict[str, PyTree]
     ) -> None:
         """Updates the variables, then increments the counter."""
+        # tf.compat.v1.train.Optimizer.apply_gradients increments after `_finish`, so an update reads the old count.
         self._rule.update(scope, gradients, variables, hyper)
         self._variable.assign(self._variable.value + 1)

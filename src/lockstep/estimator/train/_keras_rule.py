@@ -18,11 +18,7 @@ _COPIES = "lockstep.estimator.train/keras"
 
 
 class ComputedRate(keras.optimizers.schedules.LearningRateSchedule):
-    """A schedule that returns a learning rate computed in a model_fn; Keras takes numbers and schedules only.
-
-    Args:
-        value: An array of no dimensions.
-    """
+    """A schedule that returns a learning rate computed in a model_fn; Keras takes numbers and schedules only."""
 
     def __init__(self, value: Array) -> None:
         super().__init__()
@@ -38,11 +34,7 @@ class ComputedRate(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class KerasRule:
-    """The update rule of a Keras optimizer.
-
-    Args:
-        optimizer: An optimizer made in this call of the model_fn.
-        variables: The variables that it trains.
+    """The update rule of a Keras optimizer that was made in this call of the model_fn.
 
     Attributes:
         hyper: The learning rate, if it is computed in the model_fn.
@@ -50,8 +42,10 @@ class KerasRule:
 
     def __init__(self, optimizer: Optimizer, variables: list[Variable]) -> None:
         self._optimizer = optimizer
-        self._rate = _rate(optimizer)
+        self._rate = _learning_rate(optimizer)
         self.hyper: dict[str, PyTree] = {"rate": self._rate.value} if isinstance(self._rate, ComputedRate) else {}
+        # Before the step: its variables are part of the program's state. The scope is that of Keras' own `apply`, so
+        # that checkpoints have the same names.
         if not optimizer.built:
             with keras.name_scope(optimizer.name, caller=optimizer):
                 optimizer.build(variables)
@@ -60,23 +54,39 @@ class KerasRule:
         self, scope: object, gradients: list[Array], variables: list[Variable], hyper: dict[str, PyTree]
     ) -> None:
         """Updates the variables by Keras' `apply`."""
+        # The tracer of the model_fn is dead by now; this is the step program's.
         if isinstance(self._rate, ComputedRate):
             self._rate.value = hyper["rate"]
-        if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
-            _apply_scaled(self._optimizer, gradients, variables)
-        else:
+        if not isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
             self._optimizer.apply(gradients, variables)
+            return
+        # Not `apply` for a scaled loss: it assigns variables inside of a `cond` (skip a step with infinite gradients),
+        # and tracers would leak.
+        apply: Callable[..., Any] = self._optimizer.stateless_apply
+        state: list[Variable] = self._optimizer.variables
+        trained, after = apply([v.value for v in state], gradients, [v.value for v in variables])
+        for variable, value in zip([*variables, *state], [*trained, *after], strict=True):
+            variable.assign(value)
 
 
 def optimizer_in(scope: ModelScope, optimizer: Optimizer) -> Any:
-    """Returns the optimizer itself if it was made in this call of the model_fn, else this call's copy of it.
-
-    Raises:
-        ArgumentError: If it cannot be copied, or its learning rate was computed in the model_fn.
-    """
-    _refuse_traced(optimizer)
-    if _is_made_in(scope, optimizer):
+    """Returns the optimizer itself if it was made in this call of the model_fn, else this call's copy of it."""
+    if _closes_over_traced(_learning_rate(optimizer)):
+        raise ArgumentError(
+            "Keras computes the learning rate of an optimizer from its own count of steps. Received: "
+            f"{optimizer.name} with a function that uses a value computed in the model_fn. Use a "
+            "keras.optimizers.schedules.LearningRateSchedule, or an optimizer of lockstep.estimator.train."
+        )
+    counter = optimizer.variables[0]
+    # Variables of a model_fn hold no value of their own: the step program passes their values in.
+    if counter._value is None:
+        if not any(variable is counter for variable in scope.variables.values()):
+            raise ArgumentError(
+                f"An optimizer is made in the model_fn that uses it, or outside of any. Received: {optimizer.name}, "
+                "made in another call of a model_fn and kept. Make it anew in each call."
+            )
         return optimizer
+    # One copy for each call: minimize and apply_gradients of the same optimizer share its slots.
     copies = scope.collections.setdefault(_COPIES, [])
     for original, duplicate in copies:
         if original is optimizer:
@@ -86,22 +96,29 @@ def optimizer_in(scope: ModelScope, optimizer: Optimizer) -> Any:
     return duplicate
 
 
-def _is_made_in(scope: ModelScope, optimizer: Optimizer) -> bool:
-    counter = optimizer.variables[0]
-    # Variables of a model_fn hold no value of their own: the step program passes their values in.
-    if counter._value is not None:
+def _closes_over_traced(function: object) -> bool:
+    # A schedule is a function of the step alone; ComputedRate passes its traced value on by `hyper`.
+    if not isinstance(function, Callable) or isinstance(function, keras.optimizers.schedules.LearningRateSchedule):
         return False
-    if not any(variable is counter for variable in scope.variables.values()):
-        raise ArgumentError(
-            f"An optimizer is made in the model_fn that uses it, or outside of any. Received: {optimizer.name}, made "
-            "in another call of a model_fn and kept. Make it anew in each call."
-        )
-    return True
+    # Functions hide values in closures and defaults, functools.partial in `args` and `keywords`.
+    cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    leaves = [cells, *(getattr(function, name, None) for name in ("__defaults__", "args", "keywords"))]
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(leaves))
+
+
+def _learning_rate(optimizer: Optimizer) -> Any:
+    # LossScaleOptimizer wraps the optimizer that has the rate. The property `learning_rate` calls functions and
+    # schedules, and would hide them.
+    return getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
 
 
 def _copy(optimizer: Optimizer) -> Any:
     try:
-        duplicate = type(optimizer).from_config(_config(optimizer))
+        # The values that variables have outside of the model_fn: a rate that a callback has set is kept.
+        with keras.StatelessScope([(v, v._value) for v in optimizer.variables]):
+            config = dict(optimizer.get_config())
+        _drop_automatic_name(type(optimizer).__name__, config)
+        duplicate = type(optimizer).from_config(config)
     except (TypeError, ValueError, AttributeError) as error:
         raise ArgumentError(
             "An optimizer from outside of the model_fn is copied by get_config and from_config, so that each call has "
@@ -114,14 +131,6 @@ def _copy(optimizer: Optimizer) -> Any:
     return duplicate
 
 
-def _config(optimizer: Optimizer) -> Any:
-    """Returns the config, with the values that variables have outside of the model_fn."""
-    with keras.StatelessScope([(v, v._value) for v in optimizer.variables]):
-        config = dict(optimizer.get_config())
-    _drop_automatic_name(type(optimizer).__name__, config)
-    return config
-
-
 def _drop_automatic_name(kind: str, config: dict[str, PyTree]) -> None:
     """Drops an automatic name such as "adam_3"."""
     # Keras numbers optimizers over the process, so names in checkpoints would depend on what else the program has made.
@@ -131,35 +140,3 @@ def _drop_automatic_name(kind: str, config: dict[str, PyTree]) -> None:
     inner = config.get("inner_optimizer")
     if isinstance(inner, dict):
         _drop_automatic_name(inner["class_name"], inner["config"])
-
-
-def _rate(optimizer: Optimizer) -> Any:
-    return getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
-
-
-def _refuse_traced(optimizer: Optimizer) -> None:
-    rate = _rate(optimizer)
-    if _closes_over_traced(rate):
-        raise ArgumentError(
-            "Keras computes the learning rate of an optimizer from its own count of steps. Received: "
-            f"{optimizer.name} with a function that uses a value computed in the model_fn. Use a "
-            "keras.optimizers.schedules.LearningRateSchedule, or an optimizer of lockstep.estimator.train."
-        )
-
-
-def _closes_over_traced(function: object) -> bool:
-    if not isinstance(function, Callable) or isinstance(function, keras.optimizers.schedules.LearningRateSchedule):
-        return False
-    cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
-    leaves = [cells, *(getattr(function, name, None) for name in ("__defaults__", "args", "keywords"))]
-    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(leaves))
-
-
-def _apply_scaled(optimizer: Optimizer, gradients: list[Array], variables: list[Variable]) -> None:
-    """Applies gradients of a scaled loss."""
-    # Not `apply`: it assigns variables inside of a `cond` (skip a step with infinite gradients), and tracers would
-    # leak.
-    state = optimizer.variables
-    trained, after = optimizer.stateless_apply([v.value for v in state], gradients, [v.value for v in variables])
-    for variable, value in zip([*variables, *state], [*trained, *after], strict=True):
-        variable.assign(value)

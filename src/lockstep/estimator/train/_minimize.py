@@ -11,11 +11,11 @@ from lockstep._types import PyTree, Tensor, Variable
 from lockstep.errors import ArgumentError
 from lockstep.estimator._model_fn.records import TrainOp
 from lockstep.estimator._model_fn.scope import ModelScope, demand
+from lockstep.estimator.train._arguments import Pair, check_pairs, scalar_loss, trained_variables
 from lockstep.estimator.train._global_step import with_counter
 from lockstep.estimator.train._keras_rule import KerasRule, optimizer_in
 from lockstep.estimator.train._optax_rule import OptaxRule
 from lockstep.estimator.train._optimizer import Optimizer
-from lockstep.estimator.train._pairs import Pair, check_pairs, scalar_loss, trained_variables
 
 
 def minimize(
@@ -59,6 +59,7 @@ def minimize(
         value = own.scale_loss(value)
     else:
         rule = _optax_rule(scope, optimizer, variables, value)
+    # Keras and optax know no global step, so their programs pass none; TensorFlow 1's programs say which step counts.
     rule, increments = with_counter(rule, scope.global_step if global_step is None else global_step)
     return TrainOp.deferred(rule, value, variables, increments)
 

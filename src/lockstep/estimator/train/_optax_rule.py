@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from lockstep._types import Array, Optimizer, PyTree, State, Tensor, Variable
 from lockstep.errors import UnsupportedError
 from lockstep.estimator._model_fn.scope import ModelScope
-from lockstep.estimator.train._closed import ClosureConverted
 
-_NAME = "optax"
+_TRACED = object()
 # The extra argument of optax' line searches and Polyak steps.
 _VALUE = "value"
 
@@ -25,17 +27,8 @@ class OptaxRule:
     Its parameters are a dictionary of the variables' values by their names in checkpoints. Each array of its state is a
     variable, named by its path in the state, such as "optax/0/mu/dense/kernel".
 
-    Args:
-        scope: The current model_fn call.
-        transformation: An object with `init(params)` and `update(gradients, state, params)`.
-        variables: The variables that it trains.
-        loss: The `value` for an `update` that takes one; `None` if there is none.
-
     Attributes:
-        hyper: The traced values that the transformation closes over, and the loss.
-
-    Raises:
-        UnsupportedError: If its state cannot be kept in checkpoints.
+        hyper: The traced values that the transformation closes over, and the loss for an `update` that takes it.
     """
 
     def __init__(self, scope: ModelScope, transformation: Optimizer, variables: list[Variable], loss: Tensor) -> None:
@@ -44,13 +37,16 @@ class OptaxRule:
         state = jax.eval_shape(transformation.init, params)
         self._treedef = jax.tree.structure(state)
         self._state = _state_variables(scope, transformation, state, self._keys)
-        extra = [] if loss is None or not _takes_value(transformation) else [loss]
+        # optax' `chain` takes any keyword and passes it on to those of its parts that know it.
+        arguments = inspect.signature(transformation.update).parameters
+        takes_value = _VALUE in arguments or any(p.kind is p.VAR_KEYWORD for p in arguments.values())
+        extra = [loss] if takes_value and loss is not None else []
 
         def update(gradients: PyTree, state: State, params: PyTree, *value: Array) -> tuple[Any, Any]:
             return transformation.update(gradients, state, params, **({_VALUE: value[0]} if value else {}))
 
         examples = (params, state, params, *(jax.ShapeDtypeStruct(e.shape, e.dtype) for e in extra))
-        self._update = ClosureConverted(update, *examples)
+        self._update = _ClosureConverted(update, *examples)
         self.hyper: dict[str, PyTree] = {"captured": self._update.captured, _VALUE: extra}
 
     def update(
@@ -75,48 +71,51 @@ class OptaxRule:
 
 def _state_variables(scope: ModelScope, transformation: Optimizer, state: State, keys: list[str]) -> list[Any]:
     """Creates a variable for each array of a state."""
-    first = _FirstState(transformation, keys)
-    start = _unique_prefix(scope)
-    leaves = jax.tree_util.tree_flatten_with_path(state)[0]
-    return [_variable(scope, start, path, leaf, number, first) for number, (path, leaf) in enumerate(leaves)]
+    # Popped as arrays are read, so that no copy of the model is kept.
+    unread: dict[int, Any] = {}
+
+    def first_value(number: int, values: Mapping[str, Any]) -> Any:
+        if number not in unread:
+            first = transformation.init({key: jnp.asarray(values[key]) for key in keys})
+            unread.update(enumerate(jax.tree.leaves(first)))
+        return unread.pop(number)
+
+    # A prefix that no other transformation of this model_fn has.
+    prefixes = scope.collections.setdefault("lockstep.estimator.train/optax", [])
+    prefixes.append(f"optax_{len(prefixes)}" if prefixes else "optax")
+    variables: list[Any] = []
+    for number, (path, leaf) in enumerate(jax.tree_util.tree_flatten_with_path(state)[0]):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
+            raise UnsupportedError(
+                f"The state of a transformation is kept in checkpoints, as plain arrays. Received: {leaf.dtype} at "
+                f"{name}. Use a transformation without such state, or a raw key: jax.random.PRNGKey."
+            )
+        key = "/".join(part for part in (prefixes[-1], name) if part)
+        first = functools.partial(first_value, number)
+        variables.append(scope.derived_variable(key, first, leaf.shape, leaf.dtype))
+    return variables
 
 
-def _variable(
-    scope: ModelScope, start: str, path: tuple[Any, ...], leaf: Array, number: int, first: _FirstState
-) -> Any:
-    name = jax.tree_util.keystr(path, simple=True, separator="/")
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
-        raise UnsupportedError(
-            f"The state of a transformation is kept in checkpoints, as plain arrays. Received: {leaf.dtype} at {name}. "
-            "Use a transformation without such state, or a raw key: jax.random.PRNGKey."
-        )
-    key = "/".join(part for part in (start, name) if part)
-    return scope.derived_variable(key, lambda values: first(number, values), leaf.shape, leaf.dtype)
+class _ClosureConverted:
+    """A function that can be called after the trace it was made in has ended.
 
+    `examples` have the shapes and dtypes of later calls' arguments. `captured` are the traced values that the function
+    uses besides its arguments.
+    """
 
-class _FirstState:
-    """Computes the first state from the variables' first values, and hands out one array at a time."""
+    def __init__(self, function: Callable[..., Any], *examples: PyTree) -> None:
+        # jax.closure_convert does this too, but hoists floats only; optax' state has integers.
+        program, shape = jax.make_jaxpr(function, return_shape=True)(*examples)
+        self._jaxpr = program.jaxpr
+        self._treedef = jax.tree.structure(shape)
+        self.captured = [c for c in program.consts if isinstance(c, Tracer)]
+        # Only the places of tracers are kept: they would outlive their trace here.
+        self._constants = [_TRACED if isinstance(c, Tracer) else c for c in program.consts]
 
-    def __init__(self, transformation: Optimizer, keys: list[str]) -> None:
-        self._init = transformation.init
-        self._keys = keys
-        # Popped as arrays are read, so that no copy of the model is kept.
-        self._left: dict[int, Any] = {}
-
-    def __call__(self, number: int, values: Mapping[str, Any]) -> Any:
-        if number not in self._left:
-            state = self._init({key: jnp.asarray(values[key]) for key in self._keys})
-            self._left = dict(enumerate(jax.tree.leaves(state)))
-        return self._left.pop(number)
-
-
-def _unique_prefix(scope: ModelScope) -> str:
-    """Returns a prefix of names that no other transformation of this model_fn has."""
-    count = scope.collections.setdefault("lockstep.estimator.train/optax", [])
-    count.append(None)
-    return _NAME if len(count) == 1 else f"{_NAME}_{len(count) - 1}"
-
-
-def _takes_value(transformation: Optimizer) -> bool:
-    parameters = inspect.signature(transformation.update).parameters
-    return _VALUE in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    def __call__(self, captured: list[Array], *arguments: PyTree) -> PyTree:
+        """Calls the function with other values in place of the captured ones."""
+        values = iter(captured)
+        constants = [next(values) if c is _TRACED else c for c in self._constants]
+        leaves = jaxpr_as_fun(ClosedJaxpr(self._jaxpr, constants))(*jax.tree.leaves(arguments))
+        return jax.tree.unflatten(self._treedef, leaves)

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
 from lockstep._types import Array, ArrayLike, DType, PyTree, Tensor, Variable
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator._model_fn.records import TrainOp
+from lockstep.estimator._model_fn.scope import ModelScope, demand
+from lockstep.estimator.train._arguments import (
+    Hyperparameter,
+    Pair,
+    check_pairs,
+    no_gradient,
+    scalar_loss,
+    trained_variables,
+)
 from lockstep.estimator.train._global_step import with_counter
-from lockstep.estimator.train._pairs import Pair, check_pairs, scalar_loss, trained_variables
-from lockstep.estimator.train._rule import OptimizerRule
-from lockstep.estimator.train._slots import OptimizerState
-from lockstep.estimator.train._values import Hyperparameter
 
 
 class Optimizer:
@@ -57,7 +64,7 @@ class Optimizer:
             raise ArgumentError(f"An optimizer must have a name. Received: {name!r}.")
         self._use_locking = use_locking
         self._name = name
-        self._state = OptimizerState()
+        self._state = _OptimizerState()
 
     def get_name(self) -> str:
         """Returns the optimizer's name."""
@@ -94,7 +101,8 @@ class Optimizer:
         """
         # A subclass that clips or logs gradients, as programs do, must see values. Otherwise gradients stay inside of
         # the step program, which averages them where it wants (ZeRO-1, local SGD, compression).
-        if self._overrides_gradients():
+        own = (Optimizer.compute_gradients, Optimizer.apply_gradients)
+        if (type(self).compute_gradients, type(self).apply_gradients) != own:
             pairs = self.compute_gradients(
                 loss,
                 var_list=var_list,
@@ -159,6 +167,7 @@ class Optimizer:
 
     def get_slot(self, var: Variable, name: str) -> Any:
         """Returns the slot `name` of a variable, such as its "momentum"; `None` if there is none."""
+        # By id: keras.Variable's == compares values, which are tracers here.
         return self._state.slots.get(name, {}).get(id(var))
 
     def get_slot_names(self) -> list[str]:
@@ -167,7 +176,9 @@ class Optimizer:
 
     def variables(self) -> list[Any]:
         """Returns the optimizer's variables in this call of the model_fn, sorted by name in checkpoints."""
-        return self._state.all()
+        scope = self._state.enter("Optimizer.variables")
+        slots = [variable for by_id in self._state.slots.values() for variable in by_id.values()]
+        return sorted([*slots, *self._state.others.values()], key=scope.key_of)
 
     def _create_slots(self, var_list: Sequence[Variable]) -> None:
         """Creates the variables that updates of `var_list` need."""
@@ -237,11 +248,6 @@ class Optimizer:
         """Calls a function; returns any other value as it is."""
         return param() if callable(param) else param
 
-    def _overrides_gradients(self) -> bool:
-        """Returns whether a subclass overrides `compute_gradients` or `apply_gradients`."""
-        base = (Optimizer.compute_gradients, Optimizer.apply_gradients)
-        return (type(self).compute_gradients, type(self).apply_gradients) != base
-
     def _objective(
         self, loss: Tensor, var_list: PyTree, gate: int, aggregation: None, colocate: bool, grad_loss: Tensor
     ) -> tuple[Any, list[Any]]:
@@ -255,25 +261,132 @@ class Optimizer:
                 f"Received: {aggregation!r} and {colocate!r}. Leave them out: XLA decides."
             )
         scope = self._state.enter("Optimizer.minimize")
+        # A loss that is a function makes its layers now, so it is called before all variables are listed.
         value = scalar_loss(loss, grad_loss)
         return value, trained_variables(scope, var_list)
 
-    def _rule(self, variables: list[Variable]) -> OptimizerRule:
+    def _rule(self, variables: list[Variable]) -> _OptimizerRule:
         """Creates slots and returns the update rule of some variables."""
+        # TensorFlow's order in apply_gradients; a subclass' `_prepare` may read slots.
         self._create_slots(variables)
         prepared = copy.copy(self)
         # The optimizer may be used in another call of the model_fn before this rule's update runs.
         prepared._state = copy.copy(self._state)
         prepared._prepare()
-        return OptimizerRule(prepared, Optimizer._apply_all)
+        return _OptimizerRule(prepared, Optimizer._apply_all)
 
     def _apply_all(self, gradients: list[Array], variables: list[Variable]) -> None:
         """Updates the variables that have gradients."""
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
         if not pairs:
-            raise ArgumentError(
-                "At least one variable must have a gradient. Received: None for each of "
-                f"{', '.join(v.path for v in variables)}. Check that the loss depends on them."
-            )
+            raise no_gradient(variables)
         updates = [self._resource_apply_dense(gradient.astype(v.dtype), v) for gradient, v in pairs]
         self._finish(updates, self._name)
+
+
+class _OptimizerState:
+    """The variables of an optimizer in one call of a model_fn.
+
+    Names are TensorFlow's: slots are named after the optimizer, "dense/kernel/Adam", and when that is taken
+    "dense/kernel/Adam_1".
+
+    Attributes:
+        slots: Slots, by name, then by the trained variable's id.
+        others: Other variables, by name.
+    """
+
+    def __init__(self) -> None:
+        self.slots: dict[str, dict[int, Any]] = {}
+        self.others: dict[str, PyTree] = {}
+        # Weak: an optimizer that a program keeps must not keep the traced values of a model_fn's call.
+        self._scope: Callable[[], ModelScope | None] = lambda: None
+
+    def enter(self, caller: str) -> ModelScope:
+        """Returns the current model_fn call; starts anew in a new one. `caller` is named if there is none."""
+        scope = demand(caller)
+        if self._scope() is not scope:
+            self.slots, self.others = {}, {}
+            self._scope = weakref.ref(scope)
+        return scope
+
+    def slot(self, variable: Variable, slot_name: str, op_name: str, initial: Callable[[Array], Array]) -> Variable:
+        """Returns the slot `slot_name`, created on first use.
+
+        Its name in checkpoints is `op_name` after the variable's. `initial` computes its first value from that of
+        `variable`.
+        """
+        scope = self.enter("A slot of an optimizer")
+        slots = self.slots.setdefault(slot_name, {})
+        if id(variable) not in slots:
+            start = f"{scope.key_of(variable)}/"
+            key = _unique_key(scope, start + op_name)
+            slots[id(variable)] = scope.slot(variable, key.removeprefix(start), initial)
+        return slots[id(variable)]
+
+    def other(self, name: str, initial: Callable[[], ArrayLike], dtype: DType) -> Any:
+        """Returns a scalar variable that belongs to no trained variable, created on first use."""
+        scope = self.enter("A variable of an optimizer")
+        if name not in self.others:
+            self.others[name] = scope.variable(_unique_key(scope, name), initial, (), dtype)
+        return self.others[name]
+
+
+def _unique_key(scope: ModelScope, name: str) -> str:
+    # Two optimizers of one model_fn share names, such as a GAN's two Adams; TensorFlow numbers them from the second on.
+    key, number = name, 0
+    while key in scope.variables:
+        number += 1
+        key = f"{name}_{number}"
+    return key
+
+
+class _OptimizerRule:
+    """The update rule of an optimizer, with its attributes as they are now.
+
+    Attributes:
+        hyper: The traced values in the optimizer, by attribute.
+    """
+
+    def __init__(self, optimizer: Optimizer, apply: Callable[[Any, list[Array], list[Variable]], None]) -> None:
+        self._optimizer = optimizer
+        self._apply = apply
+        # Tracers of the model_fn must not outlive its trace, and the update is traced again, per replica. So traced
+        # values leave the attributes for `hyper`, an input of the step program, and come back as that program's
+        # tracers.
+        self._split = {name: _SplitTree(value) for name, value in vars(optimizer).items() if _is_traced(value)}
+        self.hyper: dict[str, PyTree] = {name: split.traced for name, split in self._split.items()}
+        for name in self._split:
+            setattr(optimizer, name, None)
+
+    def update(
+        self, scope: object, gradients: list[Array], variables: list[Variable], hyper: dict[str, PyTree]
+    ) -> None:
+        """Updates the variables, on a copy of the optimizer, whose attributes hold no tracers afterwards."""
+        optimizer = copy.copy(self._optimizer)
+        for name, split in self._split.items():
+            setattr(optimizer, name, split.merge(hyper[name]))
+        self._apply(optimizer, gradients, variables)
+
+
+class _SplitTree:
+    """A PyTree, split into `traced` leaves and the rest."""
+
+    def __init__(self, value: PyTree) -> None:
+        leaves, self._treedef = jax.tree.flatten(value)
+        self.traced = [leaf for leaf in leaves if isinstance(leaf, Tracer)]
+        # Tuples of one: None marks the place of a traced leaf, and is a value of others.
+        self._rest = [None if isinstance(leaf, Tracer) else (leaf,) for leaf in leaves]
+
+    def merge(self, traced: list[Array]) -> PyTree:
+        """Returns the PyTree with other values in the places of the traced leaves."""
+        values = iter(traced)
+        return jax.tree.unflatten(self._treedef, [next(values) if r is None else r[0] for r in self._rest])
+
+
+def _is_traced(value: PyTree) -> bool:
+    # Not by jax.tree.leaves, which sorts the keys of dictionaries, and fails for keys of several types.
+    if isinstance(value, Tracer):
+        return True
+    if isinstance(value, dict):
+        return any(_is_traced(v) for v in value.values())
+    return isinstance(value, (list, tuple)) and any(_is_traced(v) for v in value)

@@ -9,8 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from lockstep._types import Array, Variable
+from lockstep.estimator.train._arguments import Hyperparameter, check_at_least, plain_number, to_number
 from lockstep.estimator.train._optimizer import Optimizer
-from lockstep.estimator.train._values import Hyperparameter, cast_like, check_at_least, plain_number, to_number
+
+
+def tensor_attributes(*arguments: str) -> dict[str, str]:
+    """Returns the attributes of `FormulaOptimizer.NUMBERS`, named as most optimizers of TensorFlow name them."""
+    return {argument: f"_{argument}_tensor" for argument in arguments}
 
 
 class FormulaOptimizer(Optimizer):
@@ -19,7 +24,7 @@ class FormulaOptimizer(Optimizer):
     Attributes:
         NUMBERS: The attribute that gets this step's value, by argument. Without its suffix it is the attribute of the
             argument itself. Both names are TensorFlow's, because subclasses in user programs read them.
-        SLOTS: Names of the slots that start with zeros.
+        SLOTS: Names of the slots that start with zeros, as TensorFlow's checkpoints and `get_slot` know them.
     """
 
     NUMBERS: ClassVar[Mapping[str, str]] = {}
@@ -28,7 +33,7 @@ class FormulaOptimizer(Optimizer):
     def __init__(self, use_locking: bool, name: str, **hyperparameters: Hyperparameter) -> None:
         super().__init__(use_locking, name)
         for argument, value in hyperparameters.items():
-            setattr(self, _argument_attribute(self.NUMBERS[argument]), value)
+            setattr(self, _without_suffix(self.NUMBERS[argument]), value)
 
     def _create_slots(self, var_list: Sequence[Variable]) -> None:
         for variable in var_list:
@@ -38,7 +43,17 @@ class FormulaOptimizer(Optimizer):
     def _prepare(self) -> None:
         # Each becomes an attribute of its own, since the step program finds traced values in attributes.
         for argument, attribute in self.NUMBERS.items():
-            setattr(self, attribute, to_number(getattr(self, _argument_attribute(attribute)), argument))
+            setattr(self, attribute, to_number(getattr(self, _without_suffix(attribute)), argument))
+
+    def _number(self, argument: str, like: Variable) -> Array:
+        """Returns a hyperparameter's value in this step, in the dtype of a variable."""
+        # TensorFlow's kernels take all scalars in the variable's dtype: a float32 rate would widen float16 weights.
+        return jnp.asarray(getattr(self, self.NUMBERS[argument])).astype(like.dtype)
+
+
+def _without_suffix(attribute: str) -> str:
+    # tf.compat.v1.train.AdamOptimizer keeps `learning_rate` in `_lr` and its tensor in `_lr_t`.
+    return attribute.removesuffix("_tensor").removesuffix("_t")
 
 
 class GradientDescentOptimizer(FormulaOptimizer):
@@ -52,14 +67,13 @@ class GradientDescentOptimizer(FormulaOptimizer):
     Source: tf.compat.v1.train.GradientDescentOptimizer.
     """
 
-    NUMBERS: ClassVar[Mapping[str, str]] = {"learning_rate": "_learning_rate_tensor"}
-    _learning_rate_tensor: Array
+    NUMBERS = tensor_attributes("learning_rate")
 
     def __init__(self, learning_rate: Hyperparameter, use_locking: bool = False, name: str = "GradientDescent") -> None:
         super().__init__(use_locking, name, learning_rate=learning_rate)
 
     def _apply_dense(self, grad: Array, var: Variable) -> Array:
-        return var.assign(var.value - cast_like(self._learning_rate_tensor, var) * grad)
+        return var.assign(var.value - self._number("learning_rate", var) * grad)
 
 
 class MomentumOptimizer(FormulaOptimizer):
@@ -77,10 +91,8 @@ class MomentumOptimizer(FormulaOptimizer):
     Source: tf.compat.v1.train.MomentumOptimizer.
     """
 
-    NUMBERS: ClassVar[Mapping[str, str]] = {"learning_rate": "_learning_rate_tensor", "momentum": "_momentum_tensor"}
+    NUMBERS = tensor_attributes("learning_rate", "momentum")
     SLOTS = ("momentum",)
-    _learning_rate_tensor: Array
-    _momentum_tensor: Array
 
     def __init__(
         self,
@@ -94,8 +106,10 @@ class MomentumOptimizer(FormulaOptimizer):
         self._use_nesterov = use_nesterov
 
     def _apply_dense(self, grad: Array, var: Variable) -> Array:
-        rate, momentum = cast_like(self._learning_rate_tensor, var), cast_like(self._momentum_tensor, var)
+        rate, momentum = self._number("learning_rate", var), self._number("momentum", var)
         accumulator = self.get_slot(var, "momentum")
+        # Without the rate, as the kernel ApplyMomentum: a decayed rate slows old gradients too. keras.optimizers.SGD
+        # keeps `momentum * old - rate * gradient`, where they move on at the rate of their own step.
         accumulator.assign(accumulator.value * momentum + grad)
         if self._use_nesterov:
             # TensorFlow's kernel rounds in this order; one factor `rate` outside gives other last digits.
@@ -118,8 +132,7 @@ class AdagradOptimizer(FormulaOptimizer):
     Source: tf.compat.v1.train.AdagradOptimizer.
     """
 
-    NUMBERS: ClassVar[Mapping[str, str]] = {"learning_rate": "_learning_rate_tensor"}
-    _learning_rate_tensor: Array
+    NUMBERS = tensor_attributes("learning_rate")
 
     def __init__(
         self,
@@ -138,7 +151,8 @@ class AdagradOptimizer(FormulaOptimizer):
     def _apply_dense(self, grad: Array, var: Variable) -> Array:
         squares = self.get_slot(var, "accumulator")
         squares.assign(squares.value + grad * grad)
-        return var.assign(var.value - grad * cast_like(self._learning_rate_tensor, var) * jax.lax.rsqrt(squares.value))
+        # No epsilon, as the kernel ApplyAdagrad: sums start above 0. keras.optimizers.Adagrad adds 1e-7 to the sums.
+        return var.assign(var.value - grad * self._number("learning_rate", var) * jax.lax.rsqrt(squares.value))
 
 
 class AdadeltaOptimizer(FormulaOptimizer):
@@ -161,9 +175,6 @@ class AdadeltaOptimizer(FormulaOptimizer):
 
     NUMBERS: ClassVar[Mapping[str, str]] = {"learning_rate": "_lr_t", "rho": "_rho_t", "epsilon": "_epsilon_t"}
     SLOTS = ("accum", "accum_update")
-    _lr_t: Array
-    _rho_t: Array
-    _epsilon_t: Array
 
     def __init__(
         self,
@@ -176,12 +187,13 @@ class AdadeltaOptimizer(FormulaOptimizer):
         super().__init__(use_locking, name, learning_rate=learning_rate, rho=rho, epsilon=epsilon)
 
     def _apply_dense(self, grad: Array, var: Variable) -> Array:
-        rho, epsilon = cast_like(self._rho_t, var), cast_like(self._epsilon_t, var)
+        rho, epsilon = self._number("rho", var), self._number("epsilon", var)
         squares, steps = self.get_slot(var, "accum"), self.get_slot(var, "accum_update")
+        # In the kernel ApplyAdadelta's order: a step reads this step's squares, but the steps before itself.
         squares.assign(squares.value * rho + grad * grad * (1 - rho))
         step = jnp.sqrt(steps.value + epsilon) * jax.lax.rsqrt(squares.value + epsilon) * grad
         steps.assign(steps.value * rho + step * step * (1 - rho))
-        return var.assign(var.value - step * cast_like(self._lr_t, var))
+        return var.assign(var.value - step * self._number("learning_rate", var))
 
 
 class RMSPropOptimizer(FormulaOptimizer):
@@ -205,16 +217,7 @@ class RMSPropOptimizer(FormulaOptimizer):
     Source: tf.compat.v1.train.RMSPropOptimizer.
     """
 
-    NUMBERS: ClassVar[Mapping[str, str]] = {
-        "learning_rate": "_learning_rate_tensor",
-        "decay": "_decay_tensor",
-        "momentum": "_momentum_tensor",
-        "epsilon": "_epsilon_tensor",
-    }
-    _learning_rate_tensor: Array
-    _decay_tensor: Array
-    _momentum_tensor: Array
-    _epsilon_tensor: Array
+    NUMBERS = tensor_attributes("learning_rate", "decay", "momentum", "epsilon")
 
     def __init__(
         self,
@@ -233,28 +236,25 @@ class RMSPropOptimizer(FormulaOptimizer):
 
     def _create_slots(self, var_list: Sequence[Variable]) -> None:
         for variable in var_list:
-            # Ones, where Keras has zeros: the first steps are smaller.
+            # Ones, as tf.compat.v1.train.RMSPropOptimizer, where Keras has zeros: the first steps are smaller.
             self._filled_slot(variable, 1.0, "rms", self._name)
             if self._centered:
                 self._zeros_slot(variable, "mg", self._name)
             self._zeros_slot(variable, "momentum", self._name)
 
     def _apply_dense(self, grad: Array, var: Variable) -> Array:
-        decay, momentum = cast_like(self._decay_tensor, var), cast_like(self._momentum_tensor, var)
+        rate, decay = self._number("learning_rate", var), self._number("decay", var)
         squares, moving = self.get_slot(var, "rms"), self.get_slot(var, "momentum")
+        # `x + (new - x) * (1 - decay)`, not `x * decay + new * (1 - decay)`: the kernel ApplyRMSProp rounds so.
         squares.assign(squares.value + (grad * grad - squares.value) * (1 - decay))
-        divisor = squares.value - self._squared_mean(grad, var, decay) + cast_like(self._epsilon_tensor, var)
-        rate = cast_like(self._learning_rate_tensor, var)
-        moving.assign(moving.value * momentum + rate * grad * jax.lax.rsqrt(divisor))
+        variance = squares.value
+        if self._centered:
+            mean = self.get_slot(var, "mg")
+            mean.assign(mean.value + (grad - mean.value) * (1 - decay))
+            variance = variance - mean.value * mean.value
+        divisor = variance + self._number("epsilon", var)
+        moving.assign(moving.value * self._number("momentum", var) + rate * grad * jax.lax.rsqrt(divisor))
         return var.assign(var.value - moving.value)
-
-    def _squared_mean(self, grad: Array, var: Variable, decay: Array) -> Array:
-        """Updates the mean of the gradients and returns its square; zero unless centered."""
-        if not self._centered:
-            return jnp.zeros((), var.dtype)
-        mean = self.get_slot(var, "mg")
-        mean.assign(mean.value + (grad - mean.value) * (1 - decay))
-        return mean.value * mean.value
 
 
 class AdamOptimizer(FormulaOptimizer):
@@ -285,10 +285,6 @@ class AdamOptimizer(FormulaOptimizer):
     SLOTS = ("m", "v")
     _beta1: Hyperparameter
     _beta2: Hyperparameter
-    _lr_t: Array
-    _beta1_t: Array
-    _beta2_t: Array
-    _epsilon_t: Array
 
     def __init__(
         self,
@@ -312,22 +308,19 @@ class AdamOptimizer(FormulaOptimizer):
         super()._create_slots(var_list)
 
     def _apply_dense(self, grad: Array, var: Variable) -> Array:
-        beta1, beta2, rate = (cast_like(n, var) for n in (self._beta1_t, self._beta2_t, self._lr_t))
-        power1, power2 = (cast_like(p.value, var) for p in self._get_beta_accumulators())
+        beta1, beta2, epsilon = (self._number(argument, var) for argument in ("beta1", "beta2", "epsilon"))
+        power1, power2 = (power.value.astype(var.dtype) for power in self._get_beta_accumulators())
         m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
         m.assign(m.value + (grad - m.value) * (1 - beta1))
         v.assign(v.value + (grad * grad - v.value) * (1 - beta2))
-        corrected = rate * jnp.sqrt(1 - power2) / (1 - power1)
-        return var.assign(var.value - m.value * corrected / (jnp.sqrt(v.value) + cast_like(self._epsilon_t, var)))
+        # The paper's "epsilon hat": TensorFlow corrects the rate, so epsilon is not divided by sqrt(1 - power2).
+        corrected = self._number("learning_rate", var) * jnp.sqrt(1 - power2) / (1 - power1)
+        return var.assign(var.value - m.value * corrected / (jnp.sqrt(v.value) + epsilon))
 
     def _finish(self, update_ops: list[Array], name_scope: str) -> None:
         # After all variables: each of their updates reads the powers of this step.
-        for power, beta in zip(self._get_beta_accumulators(), (self._beta1_t, self._beta2_t), strict=True):
-            power.assign(power.value * cast_like(beta, power))
-
-
-def _argument_attribute(attribute: str) -> str:
-    return attribute.removesuffix("_tensor").removesuffix("_t")
+        for power, beta in zip(self._get_beta_accumulators(), ("beta1", "beta2"), strict=True):
+            power.assign(power.value * self._number(beta, power))
 
 
 def check_first_accumulator(value: float) -> float:

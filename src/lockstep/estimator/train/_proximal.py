@@ -9,24 +9,14 @@ import jax
 import jax.numpy as jnp
 
 from lockstep._types import Array, Variable
-from lockstep.estimator.train._optimizers import FormulaOptimizer, check_first_accumulator
-from lockstep.estimator.train._values import Hyperparameter, cast_like, check_at_least, plain_number, to_number
-
-_PENALTIES = {
-    "l1_regularization_strength": "_l1_regularization_strength_tensor",
-    "l2_regularization_strength": "_l2_regularization_strength_tensor",
-}
-# TensorFlow's, so that a learning rate of zero does not divide by zero.
-_MINIMUM_RATE = 1e-36
+from lockstep.estimator.train._arguments import Hyperparameter, check_at_least, plain_number, to_number
+from lockstep.estimator.train._optimizers import FormulaOptimizer, check_first_accumulator, tensor_attributes
 
 
 class ProximalOptimizer(FormulaOptimizer):
     """Base of optimizers with an L1 and an L2 penalty on the weights."""
 
-    NUMBERS: ClassVar[Mapping[str, str]] = {"learning_rate": "_learning_rate_tensor", **_PENALTIES}
-    _learning_rate_tensor: Array
-    _l1_regularization_strength_tensor: Array
-    _l2_regularization_strength_tensor: Array
+    NUMBERS = tensor_attributes("learning_rate", "l1_regularization_strength", "l2_regularization_strength")
 
     def __init__(self, use_locking: bool, name: str, **hyperparameters: Hyperparameter) -> None:
         super().__init__(use_locking, name, **hyperparameters)
@@ -36,8 +26,9 @@ class ProximalOptimizer(FormulaOptimizer):
 
     def _shrink(self, var: Variable, stepped: Array, rate: Array) -> Array:
         """Moves weights towards zero by `rate * l1`, never beyond it, and scales them by the L2 penalty."""
-        l1 = cast_like(self._l1_regularization_strength_tensor, var)
-        l2 = cast_like(self._l2_regularization_strength_tensor, var)
+        l1, l2 = self._number("l1_regularization_strength", var), self._number("l2_regularization_strength", var)
+        # The proximal operator of both penalties, in closed form, after the step (Duchi and Singer's FOBOS): the
+        # kernels ApplyProximalGradientDescent and ApplyProximalAdagrad. A penalty in the loss leaves no exact zeros.
         return jnp.sign(stepped) * jnp.maximum(jnp.abs(stepped) - rate * l1, 0) / (1 + rate * l2)
 
 
@@ -74,7 +65,7 @@ class ProximalGradientDescentOptimizer(ProximalOptimizer):
         )
 
     def _apply_dense(self, grad: Array, var: Variable) -> Array:
-        rate = cast_like(self._learning_rate_tensor, var)
+        rate = self._number("learning_rate", var)
         return var.assign(self._shrink(var, var.value - rate * grad, rate))
 
 
@@ -120,7 +111,8 @@ class ProximalAdagradOptimizer(ProximalOptimizer):
     def _apply_dense(self, grad: Array, var: Variable) -> Array:
         squares = self.get_slot(var, "accumulator")
         squares.assign(squares.value + grad * grad)
-        rate = cast_like(self._learning_rate_tensor, var) * jax.lax.rsqrt(squares.value)
+        # The penalties, too, act at Adagrad's rate of each weight, as in the kernel.
+        rate = self._number("learning_rate", var) * jax.lax.rsqrt(squares.value)
         return var.assign(self._shrink(var, var.value - grad * rate, rate))
 
 
@@ -154,12 +146,11 @@ class FtrlOptimizer(ProximalOptimizer):
 
     NUMBERS: ClassVar[Mapping[str, str]] = {
         **ProximalOptimizer.NUMBERS,
-        "learning_rate_power": "_learning_rate_power_tensor",
-        "l2_shrinkage_regularization_strength": "_l2_shrinkage_regularization_strength_tensor",
+        **tensor_attributes("learning_rate_power", "l2_shrinkage_regularization_strength"),
     }
     _learning_rate_power: float
-    _learning_rate_power_tensor: Array
-    _l2_shrinkage_regularization_strength_tensor: Array
+    _learning_rate_tensor: Array
+    _l2_regularization_strength_tensor: Array
     _adjusted_l2_regularization_strength_tensor: Array
 
     def __init__(
@@ -176,6 +167,7 @@ class FtrlOptimizer(ProximalOptimizer):
         l2_shrinkage_regularization_strength: Hyperparameter = 0.0,
         beta: Hyperparameter | None = None,
     ) -> None:
+        # Known before training: `_power` chooses its formula by it, outside of the step.
         power = plain_number(learning_rate_power, "learning_rate_power")
         check_at_least(-power, 0.0, "-learning_rate_power")
         super().__init__(
@@ -189,30 +181,32 @@ class FtrlOptimizer(ProximalOptimizer):
         )
         self._initial_accumulator_value = plain_number(initial_accumulator_value, "initial_accumulator_value")
         check_at_least(self._initial_accumulator_value, 0.0, "initial_accumulator_value")
+        # Not its value yet: it may be a function, which `_prepare` calls in each step.
         self._beta = 0.0 if beta is None else beta
         self._accum_name = accum_name
         self._linear_name = linear_name
 
     def _create_slots(self, var_list: Sequence[Variable]) -> None:
         for variable in var_list:
-            name = self._accum_name or self._name
-            self._filled_slot(variable, self._initial_accumulator_value, "accum", name)
-            self._zeros_slot(variable, "linear", self._linear_name or self._name)
+            accum_name, linear_name = self._accum_name or self._name, self._linear_name or self._name
+            self._filled_slot(variable, self._initial_accumulator_value, "accum", accum_name)
+            self._zeros_slot(variable, "linear", linear_name)
 
     def _prepare(self) -> None:
         super()._prepare()
-        # The paper's beta adds to the divisor of the learning rate, which is the same as more L2.
-        doubled_rate = 2 * jnp.maximum(self._learning_rate_tensor, _MINIMUM_RATE)
+        # The paper's beta adds to the divisor of the learning rate, which is the same as more L2. The minimum is
+        # TensorFlow's, so that a learning rate of zero does not divide by zero.
+        doubled_rate = 2 * jnp.maximum(self._learning_rate_tensor, 1e-36)
         beta = to_number(self._beta, "beta")
         self._adjusted_l2_regularization_strength_tensor = self._l2_regularization_strength_tensor + beta / doubled_rate
 
     def _apply_dense(self, grad: Array, var: Variable) -> Array:
-        rate = cast_like(self._learning_rate_tensor, var)
-        l1 = cast_like(self._l1_regularization_strength_tensor, var)
-        l2 = cast_like(self._adjusted_l2_regularization_strength_tensor, var)
-        shrinkage = cast_like(self._l2_shrinkage_regularization_strength_tensor, var)
+        rate, l1 = self._number("learning_rate", var), self._number("l1_regularization_strength", var)
+        l2 = jnp.asarray(self._adjusted_l2_regularization_strength_tensor).astype(var.dtype)
+        shrinkage = self._number("l2_shrinkage_regularization_strength", var)
         squares, linear = self.get_slot(var, "accum"), self.get_slot(var, "linear")
         before, after = self._power(squares.value), self._power(squares.value + grad * grad)
+        # Shrinkage enters the linear term only, not the squares, as in the kernel ApplyFtrlV2: it slows no rate.
         linear.assign(linear.value + grad + 2 * shrinkage * var.value - (after - before) / rate * var.value)
         squares.assign(squares.value + grad * grad)
         minimum = (l1 * jnp.sign(linear.value) - linear.value) / (after / rate + 2 * l2)
@@ -222,4 +216,4 @@ class FtrlOptimizer(ProximalOptimizer):
         # TensorFlow's kernel takes a root for the default, which rounds better than the power.
         if self._learning_rate_power == -0.5:
             return jnp.sqrt(squares)
-        return squares ** -cast_like(self._learning_rate_power_tensor, squares)
+        return squares ** -self._number("learning_rate_power", squares)

@@ -62,13 +62,27 @@ class BackupAndRestore(keras.callbacks.Callback):
         on_save_error: Literal["raise", "warn"] = "raise",
     ) -> None:
         super().__init__()
-        self.backup_dir = _checked_directory(backup_dir)
-        self.save_freq = _checked_frequency(save_freq)
+        if not backup_dir:
+            raise ArgumentError(f"backup_dir is the path of a directory: received {backup_dir!r}.")
+        is_count = type(save_freq) is int and save_freq > 0
+        if save_freq != "epoch" and save_freq is not False and not is_count:
+            raise ArgumentError(
+                "save_freq is 'epoch', a number of batches, or False to save only when the job is asked to end: "
+                f"received {save_freq!r}."
+            )
+        least = 2 if double_checkpoint else 1
+        if isinstance(keep, bool) or not isinstance(keep, int) or keep < least:  # pyright: ignore[reportUnnecessaryIsInstance]
+            why = ", with double_checkpoint" if double_checkpoint else ""
+            raise ArgumentError(f"keep is a number of backups, at least {least}{why}: received {keep!r}.")
+        if on_save_error not in ("raise", "warn"):
+            raise ArgumentError(f"on_save_error is 'raise' or 'warn': received {on_save_error!r}.")
+        self.backup_dir = os.fspath(backup_dir)
+        self.save_freq: Any = save_freq
         self.double_checkpoint = double_checkpoint
         self.delete_checkpoint = delete_checkpoint
-        self.keep = _checked_keep(keep, double_checkpoint)
+        self.keep = keep
         self.strict = strict
-        self.on_save_error = _checked_policy(on_save_error)
+        self.on_save_error = on_save_error
         self._run: Any = None
         self._store: CheckpointStore | None = None
         # The step of the last backup, and whether the epoch had ended then.
@@ -83,15 +97,15 @@ class BackupAndRestore(keras.callbacks.Callback):
                 "lockstep.distribute.MirroredStrategy().scope(): ..."
             )
 
-    # What `fit` calls.
+    # ---- Called by `lockstep._engine.keras.recovery.Recovery` ----
 
     def attach_run(self, run: Any) -> None:
-        """Takes the training that is about to begin."""
+        """Begins a training."""
         self._run, self._saved = run, None
         self._store = CheckpointStore(self.backup_dir, self.basename, self.keep) if run.is_chief else None
 
     def facts(self) -> Any:
-        """Returns what must be equal on all tasks."""
+        """Returns the settings that must be equal on all workers."""
         return {"save_freq": self.save_freq, "on_save_error": self.on_save_error}
 
     def load(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
@@ -102,7 +116,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         _log.info("Restoring the backup %s.", found.prefix)
         return found.arrays, found.extra
 
-    def room(self, batches: int) -> int | None:
+    def max_batches(self, batches: int) -> int | None:
         """Returns after how many more batches the next backup is due."""
         return self.save_freq - batches % self.save_freq if self._counts_batches else None
 
@@ -118,9 +132,10 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def on_preempted(self) -> None:
         """Saves what there is not yet a backup of, and waits until it is on the disk."""
+        # A backup that is restored by half is still the newest one.
         if self._run.is_restored and self._saved != self._now():
             self._save()
-        self._demand_last()
+        self._require_last()
 
     def check(self) -> None:
         """Raises what a save has failed with, or warns of it."""
@@ -131,9 +146,17 @@ class BackupAndRestore(keras.callbacks.Callback):
         """Waits for what is being written; when training has ended well, removes the backups if it is to."""
         try:
             if is_done:
-                self._demand_last()
+                self._require_last()
         finally:
-            self._close(is_done)
+            store, self._store, self._run = self._store, None, None
+            if store is not None:
+                try:
+                    store.close()
+                    if is_done and self.delete_checkpoint:
+                        remove_all(self.backup_dir, self.basename)
+                except (CheckpointError, OSError) as error:
+                    # The error that ended the training is the root cause; and one that ended well has lost nothing.
+                    _log.error("%s", error)
 
     @property
     def _counts_batches(self) -> bool:
@@ -144,72 +167,32 @@ class BackupAndRestore(keras.callbacks.Callback):
         return progress.total, progress.begun
 
     def _save(self) -> None:
-        """Copies all there is, and has it written in the background; all tasks take part."""
-        self._demand_last()
+        """Copies the state of training, and writes it in the background; a collective call."""
+        # Before the next copy is made: there is memory for one.
+        self._require_last()
         if not self._run.is_sound():
             return
+        # On all workers: gathering sharded state and positions is collective.
         step, arrays, extra = self._run.snapshot()
         self._saved = self._now()
         if self._store is not None:
             self._store.save(step, arrays, extra)
 
-    def _demand_last(self) -> None:
-        """The chief waits for what it is writing; all tasks hear of it if that has failed."""
+    def _require_last(self) -> None:
+        """Waits for the backup that the chief is writing; raises its error on all workers."""
         error: CheckpointError | None = None
         try:
             if self._store is not None:
                 self._heed(self._store.wait)
         except CheckpointError as failure:
             error = failure
-        self._run.demand_saved(error)
+        self._run.require_saved(error)
 
     def _heed(self, work: Any) -> None:
-        """Does what may raise the error of a save; whether it is one, `on_save_error` says."""
+        """Does work that may raise the error of a save, which `on_save_error` may make a warning."""
         try:
             work()
         except CheckpointError as error:
             if self.on_save_error == "raise":
                 raise
             _log.warning("Training goes on without a new backup. %s", error)
-
-    def _close(self, is_done: bool) -> None:
-        store, self._store, self._run = self._store, None, None
-        if store is None:
-            return
-        try:
-            store.close()
-            if is_done and self.delete_checkpoint:
-                remove_all(self.backup_dir, self.basename)
-        except (CheckpointError, OSError) as error:
-            # What ended the training is the first cause; and one that has ended well has lost nothing.
-            _log.error("%s", error)
-
-
-def _checked_directory(given: Any) -> str:
-    if not given:
-        raise ArgumentError(f"backup_dir is the path of a directory: received {given!r}.")
-    return os.fspath(given)
-
-
-def _checked_frequency(given: Any) -> Any:
-    is_count = isinstance(given, int) and (given is False or (given is not True and given > 0))
-    if given != "epoch" and not is_count:
-        raise ArgumentError(
-            "save_freq is 'epoch', a number of batches, or False to save only when the job is asked to end: received "
-            f"{given!r}."
-        )
-    return given
-
-
-def _checked_keep(keep: Any, at_least_two: bool) -> int:
-    least = 2 if at_least_two else 1
-    if isinstance(keep, bool) or not isinstance(keep, int) or keep < least:
-        why = ", with double_checkpoint" if at_least_two else ""
-        raise ArgumentError(f"keep is a number of backups, at least {least}{why}: received {keep!r}.")
-    return keep
-
-
-def _checked_policy(given: Any) -> Any:
-    if given not in ("raise", "warn"):
-        raise ArgumentError(f"on_save_error is 'raise' or 'warn': received {given!r}.")
-    return given

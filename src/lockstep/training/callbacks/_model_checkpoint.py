@@ -1,4 +1,4 @@
-"""Files of a model while it is trained, which are whole at any time."""
+"""`ModelCheckpoint` with files that are whole at any time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
         initial_value_threshold: float | None = None,
     ) -> None:
         path = os.fspath(filepath)
-        _check_ending(path, save_weights_only)
+        ending = ".weights.h5" if save_weights_only else ".keras"
+        if not path.endswith(ending) and (save_weights_only or not path.endswith(".h5")):
+            what = "weights" if save_weights_only else "a whole model"
+            raise ArgumentError(f"A file of {what} ends with {ending}: received filepath={path!r}. Change its ending.")
         if save_freq != "epoch" and (isinstance(save_freq, bool) or not isinstance(save_freq, int) or save_freq < 1):
             raise ArgumentError(f"save_freq is 'epoch' or a number of batches, at least 1: received {save_freq!r}.")
         frequency: Any = save_freq
@@ -60,14 +63,14 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
 
     @property
     def looks_at_batches(self) -> bool:
-        """Whether it must be told of each batch; otherwise several may run at once in between."""
+        """Returns whether it must be called after each batch; otherwise one dispatch may run several."""
         return self.save_freq != "epoch"
 
     def _save_model(self, epoch: int, batch: int | None, logs: Any) -> None:
         """Saves, if this model is to be; what goes wrong leaves the best value and the file as they were."""
         # Asking for the model brings its variables up to date.
         model, best = self.model, self.best
-        self.set_model(_SavedWhole(model))
+        self.set_model(_AtomicSaver(model))
         try:
             super()._save_model(epoch, batch, logs or {})
         except CheckpointError:
@@ -87,8 +90,8 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
             ) from error
 
 
-class _SavedWhole:
-    """A model whose files appear whole or not at all."""
+class _AtomicSaver:
+    """Saves a model to files that appear whole or not at all."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -104,6 +107,7 @@ class _SavedWhole:
             if os.path.isdir(path):
                 raise IsADirectoryError("it is a directory; give the name of a file")
             ending = next(e for e in _ENDINGS if path.endswith(e))
+            # Of a process that was killed while it wrote: only this one writes here.
             _atomic.remove_leftovers(os.path.dirname(path) or ".", ending)
             with _atomic.replaced(path, ending) as temporary:
                 write(temporary, overwrite=overwrite)
@@ -112,10 +116,3 @@ class _SavedWhole:
                 f"{path} could not be written: {error}. What was saved before is intact. Free space, or give a file in "
                 "a directory that can be written to."
             ) from error
-
-
-def _check_ending(path: str, save_weights_only: bool) -> None:
-    wanted = ".weights.h5" if save_weights_only else ".keras"
-    if not path.endswith(wanted) and (save_weights_only or not path.endswith(".h5")):
-        what = "weights" if save_weights_only else "a whole model"
-        raise ArgumentError(f"A file of {what} ends with {wanted}: received filepath={path!r}. Change its ending.")

@@ -1,4 +1,4 @@
-"""What happens when the loss of a step is not finite."""
+"""A callback for steps whose loss is not finite."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class NonFinite(keras.callbacks.Callback):
 
     @property
     def undone(self) -> int:
-        """How many steps of the last training were undone, as far as is known; at its end, all."""
+        """Returns how many steps of the last training were undone, as far as is known; at its end, all."""
         reports = getattr(self._program(), "reports", None)
         return 0 if reports is None else reports.undone
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Has the steps of this training watched."""
+        """Watches the steps of this training."""
         program = self._program()
         if not hasattr(program, "watch"):
             raise UnsupportedError(
@@ -64,7 +64,7 @@ class NonFinite(keras.callbacks.Callback):
                 "use keras.callbacks.TerminateOnNaN."
             )
         self._epochs = []
-        program.watch(self.most_in_a_row if self.policy == "skip" else 1, self._named)
+        program.watch(self.most_in_a_row if self.policy == "skip" else 1, self._describe)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Notes which step begins an epoch."""
@@ -72,14 +72,8 @@ class NonFinite(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Ends the training, if a step of the epoch was not finite."""
-        self._reports.settle()
-        self._end_if(self._reports.ended)
-
-    def on_train_end(self, logs: Any = None) -> None:
-        """Looks at the last steps."""
-        self._reports.settle()
-
-    def _end_if(self, ended: Any) -> None:
+        self._reports.flush()
+        ended = self._reports.ended
         if ended is None or self.model is None or self.model.stop_training:
             return
         if self.policy != "stop":
@@ -87,8 +81,12 @@ class NonFinite(keras.callbacks.Callback):
         _log.error("%s", ended.error)
         self.model.stop_training = True
 
-    def _named(self, step: int) -> str:
-        """Names a step by epoch and batch, from 1 on as Keras shows them; batches since a restart in mid-epoch."""
+    def on_train_end(self, logs: Any = None) -> None:
+        """Reads the counters of the last steps."""
+        self._reports.flush()
+
+    def _describe(self, step: int) -> str:
+        """Describes a step by epoch and batch, from 1 on as Keras shows them; batches since a restart in mid-epoch."""
         epoch, first = next((e for e in reversed(self._epochs) if e[1] <= step), (0, 0))
         return f"batch {step - first + 1} of epoch {epoch + 1}"
 

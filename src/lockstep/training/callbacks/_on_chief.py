@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -48,7 +50,8 @@ class OnChief(keras.callbacks.Callback):
             )
         self.callback_on_chief = callback
 
-    # The rest is for models of plain Keras: `fit` of a strategy's model takes the callback out, on the chief.
+    # For models of plain Keras. `fit` of a strategy's model takes the callback out on the chief, and leaves it out on
+    # the other workers.
 
     def set_params(self, params: Any) -> None:
         """Hands the parameters on."""
@@ -58,64 +61,25 @@ class OnChief(keras.callbacks.Callback):
     def set_model(self, model: Any) -> None:
         """Hands the model on; on the chief, where a callback may write already now."""
         super().set_model(model)
-        self._call("set_model", model)
-
-    def _call(self, name: str, *args: Any) -> None:
         if jax.process_index() == 0:
-            getattr(self.callback_on_chief, name)(*args)
+            self.callback_on_chief.set_model(model)
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Hands the call on."""
-        self._call("on_epoch_begin", epoch, logs)
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Hands the call on."""
-        self._call("on_epoch_end", epoch, logs)
+def _forward(name: str) -> Callable[..., None]:
+    """Returns a method of `OnChief` that calls the callback's, on the chief."""
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Hands the call on."""
-        self._call("on_train_batch_begin", batch, logs)
+    @functools.wraps(getattr(keras.callbacks.Callback, name))
+    def method(self: OnChief, *args: Any, **kwargs: Any) -> None:
+        if jax.process_index() == 0:
+            getattr(self.callback_on_chief, name)(*args, **kwargs)
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Hands the call on."""
-        self._call("on_train_batch_end", batch, logs)
+    method.__doc__ = "Hands the call on."
+    return method
 
-    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Hands the call on."""
-        self._call("on_test_batch_begin", batch, logs)
 
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Hands the call on."""
-        self._call("on_test_batch_end", batch, logs)
-
-    def on_predict_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Hands the call on."""
-        self._call("on_predict_batch_begin", batch, logs)
-
-    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Hands the call on."""
-        self._call("on_predict_batch_end", batch, logs)
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        """Hands the call on."""
-        self._call("on_train_begin", logs)
-
-    def on_train_end(self, logs: Any = None) -> None:
-        """Hands the call on."""
-        self._call("on_train_end", logs)
-
-    def on_test_begin(self, logs: Any = None) -> None:
-        """Hands the call on."""
-        self._call("on_test_begin", logs)
-
-    def on_test_end(self, logs: Any = None) -> None:
-        """Hands the call on."""
-        self._call("on_test_end", logs)
-
-    def on_predict_begin(self, logs: Any = None) -> None:
-        """Hands the call on."""
-        self._call("on_predict_begin", logs)
-
-    def on_predict_end(self, logs: Any = None) -> None:
-        """Hands the call on."""
-        self._call("on_predict_end", logs)
+for _name in (
+    *(f"on_epoch_{end}" for end in ("begin", "end")),
+    *(f"on_{kind}_batch_{end}" for kind in ("train", "test", "predict") for end in ("begin", "end")),
+    *(f"on_{kind}_{end}" for kind in ("train", "test", "predict") for end in ("begin", "end")),
+):
+    setattr(OnChief, _name, _forward(_name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -13,9 +14,7 @@ import numpy as np
 
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.summary import EventFile
-from lockstep.summary.internal import unwritten as _unwritten
-from lockstep.training.callbacks._batch_range import batch_range
-from lockstep.training.callbacks._weight_images import pictures
+from lockstep.summary.internal import goes_on_without
 
 
 class TensorBoard(keras.callbacks.TensorBoard):
@@ -72,17 +71,18 @@ class TensorBoard(keras.callbacks.TensorBoard):
         self.update_freq: Any = update_freq
         if update_freq != "epoch":
             self.update_freq = 1 if update_freq == "batch" else _frequency("update_freq", update_freq, least=1)
-        self._profiled = batch_range(profile_batch)
+        self._profiled = _batch_range(profile_batch)
         self._traces = os.path.join(self.log_dir, "train")
         self._train = EventFile(os.path.join(self.log_dir, "train"), ".v2")
         self._validation = EventFile(os.path.join(self.log_dir, "validation"), ".v2")
+        # Of this fit, as Keras counts them; `set_state` sets those of an interrupted one.
         self._steps = self._steps_before_epoch = 0
         self._batch_start = self._epoch_start = time.perf_counter()
         self._is_tracing = self._is_training = False
 
     @property
     def looks_at_batches(self) -> bool:
-        """Whether it must be told of each batch; otherwise several may run at once in between."""
+        """Returns whether it must be called after each batch; otherwise one dispatch may run several."""
         return self.update_freq != "epoch" or self._profiled is not None
 
     def get_state(self) -> dict[str, int]:
@@ -98,7 +98,12 @@ class TensorBoard(keras.callbacks.TensorBoard):
         keras.callbacks.Callback.set_model(self, model)
         self._close()
         if self.write_graph and type(model).__name__ in ("Functional", "Sequential"):
-            self._write_configuration(model)
+            try:
+                configuration = model.to_json()
+            except Exception as error:
+                warnings.warn(f"TensorBoard gets no graph: the model cannot be put into JSON ({error}).", stacklevel=2)
+                return
+            self._train.text_of_plugin("keras", "graph_keras_model", configuration, 0)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Counts batches from the start."""
@@ -120,7 +125,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
         """Starts the profile, if this is its first batch."""
         self._batch_start = time.perf_counter()
         if self._profiled and not self._is_tracing and self._number(batch) == self._profiled[0]:
-            with _unwritten.goes_on_without(self._traces):
+            with goes_on_without(self._traces):
                 jax.profiler.start_trace(self._traces)
                 self._is_tracing = True
 
@@ -135,7 +140,8 @@ class TensorBoard(keras.callbacks.TensorBoard):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Writes the metrics of the epoch, the learning rate, and what else was asked for."""
         logs = dict(logs or {})
-        _write_all(self._validation, {f"epoch_{name[4:]}": logs.pop(name) for name in _of_validation(logs)}, epoch)
+        names = [name for name in logs if name.startswith("val_")]
+        _write_all(self._validation, {f"epoch_{name[4:]}": logs.pop(name) for name in names}, epoch)
         if logs:
             logs.update(_learning_rates(self._trained.optimizer))
             if self.write_steps_per_second:
@@ -173,41 +179,27 @@ class TensorBoard(keras.callbacks.TensorBoard):
             logs["steps_per_second"] = steps / max(time.perf_counter() - self._batch_start, 1e-9)
         _write_all(self._train, {f"batch_{name}": value for name, value in logs.items()}, self._steps)
 
-    def _write_configuration(self, model: Any) -> None:
-        try:
-            configuration = model.to_json()
-        except Exception as error:
-            warnings.warn(f"TensorBoard gets no graph: the model cannot be put into JSON ({error}).", stacklevel=2)
-            return
-        self._train.text_of_plugin("keras", "graph_keras_model", configuration, 0)
-
     def _write_weights(self, epoch: int) -> None:
         channels_last = keras.config.image_data_format() == "channels_last"
         for weight in (weight for layer in self._trained.layers for weight in layer.weights):
             value = np.asarray(keras.ops.convert_to_numpy(weight))
             self._train.histogram(f"{weight.path}/histogram", value.astype("float32"), epoch)
             if self.write_images:
-                self._write_pictures(weight.path, list(pictures(value, channels_last)), epoch)
+                images, tag = list(_images(value, channels_last)), f"{weight.path}/image"
+                # Keras shows three, as many as it asks TensorBoard for.
+                for number, image in enumerate(images[:3]):
+                    self._train.image(tag if len(images) == 1 else f"{tag}/{number}", image, epoch)
         self._train.flush()
-
-    def _write_pictures(self, path: str, shown: list[np.ndarray], epoch: int) -> None:
-        # Keras shows three, as many as it asks TensorBoard for.
-        for number, picture in enumerate(shown[:3]):
-            self._train.image(f"{path}/image" if len(shown) == 1 else f"{path}/image/{number}", picture, epoch)
 
     def _end_trace(self) -> None:
         if self._is_tracing:
             self._is_tracing = False
-            with _unwritten.goes_on_without(self._traces):
+            with goes_on_without(self._traces):
                 jax.profiler.stop_trace()
 
     def _close(self) -> None:
         self._train.close()
         self._validation.close()
-
-
-def _of_validation(logs: dict[str, Any]) -> list[str]:
-    return [name for name in logs if name.startswith("val_")]
 
 
 def _write_all(file: EventFile, values: dict[str, Any], step: int) -> None:
@@ -229,3 +221,51 @@ def _frequency(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ArgumentError(f"{name} is a whole number, at least {least}: received {value!r}.")
     return value
+
+
+def _batch_range(profile_batch: Any) -> tuple[int, int] | None:
+    """Returns the first and the last batch to profile, counted from 1, or `None` for none.
+
+    Args:
+        profile_batch: A number, a pair of numbers, or a text `"first,last"`; 0 for none.
+
+    Raises:
+        ArgumentError: If it is something else.
+    """
+    parts = profile_batch.split(",") if isinstance(profile_batch, str) else profile_batch
+    parts = [parts, parts] if isinstance(parts, int) else list(parts) if isinstance(parts, (list, tuple)) else []
+    if len(parts) == 1:
+        parts *= 2
+    try:
+        first, last = (int(part) for part in parts)
+    except (TypeError, ValueError):
+        first, last = -1, -1
+    if (first, last) == (0, 0):
+        return None
+    if not 0 < first <= last:
+        raise ArgumentError(
+            "profile_batch is 0, the number of a batch from 1 on, or a pair of first and last batch: received "
+            f"{profile_batch!r}. Leave it out to profile nothing."
+        )
+    return first, last
+
+
+def _images(weight: np.ndarray, channels_last: bool) -> Iterator[np.ndarray]:
+    """Yields images (height, width, 1) in 0..255 of a bias, a matrix or the kernels of a convolution; of others none.
+
+    Args:
+        weight: A bias (one row), a matrix (the longer side across), or a stack of kernels of a convolution.
+        channels_last: Whether the kernels of a stack are along its last axis.
+    """
+    weight = np.squeeze(weight)
+    images: list[np.ndarray] = []
+    if weight.ndim == 1:
+        images = [weight[None, :]]
+    elif weight.ndim == 2:
+        images = [weight.T if weight.shape[0] > weight.shape[1] else weight]
+    elif weight.ndim == 3:
+        images = list(np.moveaxis(weight, -1, 0) if channels_last else weight)
+    for image in images:
+        values = np.nan_to_num(image[:, :, None].astype("float32"))
+        low, high = float(values.min()), float(values.max())
+        yield (values - low) * (255.0 / (high - low) if high > low else 0.0)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lockstep._engine.step import in_turn
+from lockstep._engine.step import sequential_emulation
 from lockstep.distribute import get_replica_context
 from lockstep.errors import ArgumentError
 
@@ -49,7 +49,7 @@ def for_batch(draw: Callable[..., Any], key: Any, shape: tuple[int, ...], *args:
     """
     if not shape:
         raise ArgumentError("What is drawn for a batch has an axis of rows. Received: shape (). Draw with key itself.")
-    total, start = _place(shape[0])
+    total, start = _locate(shape[0])
     drawn = draw(key, (total, *shape[1:]), *args, **kwargs)
     return drawn if total == shape[0] else lax.dynamic_slice_in_dim(drawn, start, shape[0])
 
@@ -63,12 +63,12 @@ def rows_of_batch(count: int) -> Any:
     Raises:
         ArgumentError: If it has another number of rows.
     """
-    return _place(count)[1] + jnp.arange(count, dtype=jnp.int32)
+    return _locate(count)[1] + jnp.arange(count, dtype=jnp.int32)
 
 
-def _place(count: int) -> tuple[int, Any]:
-    """How many rows the whole batch has, and where those of this replica begin."""
-    turn = in_turn.current()
+def _locate(count: int) -> tuple[int, Any]:
+    """Returns how many rows the whole batch has, and the first one of this replica."""
+    turn = sequential_emulation.current()
     if turn is not None and turn.rows:
         if count != turn.rows[turn.number]:
             raise ArgumentError(

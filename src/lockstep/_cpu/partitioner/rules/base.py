@@ -1,4 +1,4 @@
-"""What a rule is: of an equation whose inputs lie on the replicas somehow, how it runs on each of them."""
+"""Interface of rules: from an equation and the layouts of its inputs to a decision how it runs on each replica."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ class Call:
 
     Attributes:
         equation: A `flat.Equation`.
-        layouts: How its inputs lie.
+        layouts: Those of its inputs.
         count: Number of replicas.
-        wish: Along which axis its outputs are wanted divided, where all inputs are replicated; else `None`.
+        wanted_axis: The axis along which its outputs are wanted, where all inputs are replicated; else `None`.
         planner: Plans the bodies of loops.
     """
 
     equation: Any
     layouts: Sequence[Layout]
     count: int
-    wish: int | None = None
+    wanted_axis: int | None = None
     planner: Any = None
 
     @property
     def params(self) -> dict[str, Any]:
-        """Of the primitive."""
+        """The parameters of the primitive."""
         return self.equation.params
 
     def shape(self, number: int) -> tuple[int, ...]:
-        """Of an input, as a whole."""
+        """Returns the shape of an input, as a whole."""
         return self.equation.inputs[number].aval.shape
 
     def out_shape(self, number: int = 0) -> tuple[int, ...]:
-        """Of an output, as a whole."""
+        """Returns the shape of an output, as a whole."""
         return self.equation.outputs[number].aval.shape
 
     def size(self, number: int) -> int:
-        """Bytes of an input, as a whole."""
+        """Returns the bytes of an input, as a whole."""
         return size_of(self.equation.inputs[number].aval)
 
     def local(self, shape: Sequence[int], axis: int) -> tuple[int, ...]:
-        """The shape of one replica's block."""
+        """Returns the shape of one replica's block."""
         return local_shape(shape, axis, self.count)
 
     def sharded_input(self) -> int | None:
-        """The number of the first input that is divided."""
+        """Returns the number of the first input that is sharded."""
         return next((i for i, layout in enumerate(self.layouts) if layout.is_sharded), None)
 
 
 @dataclass(slots=True)
 class Decision:
-    """How an equation runs on each replica.
+    """Decision how an equation runs on each replica.
 
     Attributes:
-        needs: How its inputs must lie; what lies otherwise is converted.
-        outs: How its outputs lie then.
+        needs: Layouts that its inputs must have; those with another are converted.
+        outs: Layouts of its outputs then.
         params: Of the primitive, where they are not the equation's.
         run: `(this replica's inputs) -> this replica's outputs`, where that is not the primitive itself.
         gathered: Bytes that it collects from all replicas by itself.
@@ -85,17 +85,17 @@ RULES: dict[str, Rule] = {}
 LINEAR: dict[str, Rule] = {}
 """By the name of the primitive: for inputs of which one or more are sums not yet taken."""
 
-PULLS: set[str] = set()
-"""Primitives whose rule takes a wish: they can compute one replica's block of their result by itself."""
+SLICEABLE: set[str] = set()
+"""Primitives whose rule takes a wanted axis: they can compute one replica's block of their result by itself."""
 
 
-def rule(*names: str, pulls: bool = False) -> Callable[[Rule], Rule]:
+def rule(*names: str, sliceable: bool = False) -> Callable[[Rule], Rule]:
     """Registers a rule for primitives."""
 
     def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, function))
-        if pulls:
-            PULLS.update(names)
+        if sliceable:
+            SLICEABLE.update(names)
         return function
 
     return register
@@ -112,19 +112,19 @@ def linear(*names: str) -> Callable[[Rule], Rule]:
 
 
 def does_not_grow(call: Call, numbers: Sequence[int]) -> bool:
-    """Whether the outputs together are no larger than each of these inputs."""
+    """Returns whether the outputs together are no larger than each of these inputs."""
     made = sum(size_of(o.aval) for o in call.equation.outputs)
     return all(made <= call.size(i) for i in numbers)
 
 
 def is_summand(call: Call, number: int) -> bool:
-    """Whether an input is a sum not yet taken, or zero, which is as good as one."""
+    """Returns whether an input is a sum not yet taken, or zero, which is as good as one."""
     layout = call.layouts[number]
     return layout == PARTIAL or (layout == REPLICATED and call.equation.inputs[number].is_zero)
 
 
 def passes_sums(call: Call, count: int | None = None) -> Decision | None:
-    """The first `count` inputs (default: all) are summands or zero, the others whole: so is what comes out."""
+    """Decides on outputs that are summands as the first `count` inputs (default: all) are; the others are whole."""
     count = len(call.layouts) if count is None else count
     first = range(count)
     if not all(is_summand(call, i) for i in first) or any(layout != REPLICATED for layout in call.layouts[count:]):

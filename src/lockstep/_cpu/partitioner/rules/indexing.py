@@ -11,13 +11,13 @@ from lockstep._cpu.partitioner.rules.base import Call, Decision, is_summand, lin
 
 @rule("gather")
 def gather(call: Call) -> Decision | None:
-    """Lookups are divided where their indices are, or the array that is looked up along an axis taken in full."""
+    """Shards lookups where their indices are sharded, or the array that is looked up along an axis taken in full."""
     operand, indices = call.layouts
     if operand.is_sharded and operand.axis in call.params["dimension_numbers"].operand_batching_dims:
-        return _looked_up(call, _index_axis(call, operand.axis))
+        return _look_up(call, _index_axis(call, operand.axis))
     if operand.is_sharded:
         return None if indices.is_sharded else _from_slices(call)
-    return _looked_up(call, indices.axis)
+    return _look_up(call, indices.axis)
 
 
 def _index_axis(call: Call, operand_axis: int) -> int:
@@ -26,12 +26,13 @@ def _index_axis(call: Call, operand_axis: int) -> int:
 
 
 def _indices_batching(numbers: Any) -> tuple[int, ...]:
+    # Gather and scatter have different names for it.
     found = getattr(numbers, "start_indices_batching_dims", None)
     return tuple(numbers.scatter_indices_batching_dims if found is None else found)
 
 
 def _operand_need(call: Call, index_axis: int) -> Any:
-    """How the operand must lie where the indices are divided along `index_axis`."""
+    """Returns the operand's layout where the indices are sharded along `index_axis`."""
     numbers = call.params["dimension_numbers"]
     batching = _indices_batching(numbers)
     if index_axis not in batching:
@@ -39,7 +40,7 @@ def _operand_need(call: Call, index_axis: int) -> Any:
     return sharded(tuple(numbers.operand_batching_dims)[batching.index(index_axis)])
 
 
-def _looked_up(call: Call, index_axis: int) -> Decision | None:
+def _look_up(call: Call, index_axis: int) -> Decision | None:
     numbers = call.params["dimension_numbers"]
     if index_axis >= len(call.shape(1)) - 1:
         return None
@@ -48,7 +49,7 @@ def _looked_up(call: Call, index_axis: int) -> Decision | None:
 
 
 def _from_slices(call: Call) -> Decision | None:
-    """The divided axis is no index and comes out whole."""
+    """Decides where the sharded axis is no index and comes out whole."""
     axis, params = call.layouts[0].axis, call.params
     numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
     if axis in numbers.start_index_map or axis in numbers.collapsed_slice_dims or sizes[axis] != call.shape(0)[axis]:
@@ -61,20 +62,21 @@ def _from_slices(call: Call) -> Decision | None:
 
 @rule("scatter-add", "scatter-sub")
 def scatter_add(call: Call) -> Decision | None:
-    """Each replica adds its updates: to its block of the array, or to its summand of it (the gradient of a lookup)."""
+    """Adds each replica's updates to its block of the array, or to its summand of it (the gradient of a lookup)."""
     found = scatter(call)
     if found is not None or call.layouts[0].is_sharded:
         return found
     index_axis = _index_axis_of_updates(call)
     if index_axis is None:
         return None
-    update = sharded(_update_axis(call, index_axis))
+    # The array itself counts once: as a summand it is the first replica's, and zeros on the others.
+    update = sharded(_scatter_axes(call)[index_axis])
     return Decision([PARTIAL, sharded(index_axis), update], [PARTIAL])
 
 
 @rule("scatter", "scatter-mul", "scatter-min", "scatter-max")
 def scatter(call: Call) -> Decision | None:
-    """Each replica writes to its own block only."""
+    """Writes to each replica's own block only."""
     if len(call.layouts) != 3:
         return None
     numbers = call.params["dimension_numbers"]
@@ -84,14 +86,14 @@ def scatter(call: Call) -> Decision | None:
     index_axis = _index_axis(call, operand.axis) if operand.is_sharded else _index_axis_of_updates(call)
     if index_axis in _indices_batching(numbers):
         block = _operand_need(call, index_axis)
-        return Decision([block, sharded(index_axis), sharded(_update_axis(call, index_axis))], [block])
+        return Decision([block, sharded(index_axis), sharded(_scatter_axes(call)[index_axis])], [block])
     if operand == REPLICATED and updates.is_sharded and updates.axis in numbers.update_window_dims:
         return None if indices.is_sharded else _to_slices(call, _window_axis(call, updates.axis))
     return None
 
 
 def _window_axes(call: Call) -> list[int]:
-    """The axes of the operand that windows of the updates cover, in their order."""
+    """Returns the axes of the operand that windows of the updates cover, in their order."""
     numbers = call.params["dimension_numbers"]
     gone = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
     return [a for a in range(len(call.shape(0))) if a not in gone]
@@ -102,7 +104,7 @@ def _window_axis(call: Call, update_axis: int) -> int:
 
 
 def _to_slices(call: Call, axis: int) -> Decision | None:
-    """The divided axis is no index and is written in full."""
+    """Decides where the sharded axis is no index and is written in full."""
     numbers = call.params["dimension_numbers"]
     if axis not in _window_axes(call) or axis in numbers.scatter_dims_to_operand_dims:
         return None
@@ -112,29 +114,25 @@ def _to_slices(call: Call, axis: int) -> Decision | None:
     return Decision([sharded(axis), REPLICATED, sharded(update)], [sharded(axis)])
 
 
-def _update_axis(call: Call, index_axis: int) -> int:
-    return _scattered(call)[index_axis]
-
-
-def _scattered(call: Call) -> Sequence[int]:
-    """The axes of the updates that go with those of the indices."""
+def _scatter_axes(call: Call) -> Sequence[int]:
+    """Returns the axes of the updates that go with those of the indices."""
     window = call.params["dimension_numbers"].update_window_dims
     return [a for a in range(len(call.shape(2))) if a not in window]
 
 
 def _index_axis_of_updates(call: Call) -> int | None:
-    """Along which axis of the indices a scatter is divided, by its indices or else by its updates."""
+    """Returns the axis of the indices along which a scatter is sharded, by its indices or else by its updates."""
     _, indices, updates = call.layouts
     if indices.is_sharded:
         return indices.axis if indices.axis < len(call.shape(1)) - 1 else None
-    if updates.is_sharded and updates.axis in _scattered(call):
-        return list(_scattered(call)).index(updates.axis)
+    if updates.is_sharded and updates.axis in _scatter_axes(call):
+        return list(_scatter_axes(call)).index(updates.axis)
     return None
 
 
 @linear("scatter-add", "scatter-sub")
 def scattered_sum(call: Call) -> Decision | None:
-    """Updates are summands, and so is the array, or it is zero."""
+    """Adds updates that are summands to an array that is one, or zero."""
     if not is_summand(call, 0) or not is_summand(call, 2) or call.layouts[1] != REPLICATED:
         return None
     return Decision([PARTIAL, REPLICATED, PARTIAL], [PARTIAL])

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from lockstep._cpu.partitioner.communication import replica_number
-from lockstep._cpu.partitioner.layout import sharded
+from lockstep._cpu.partitioner.layout import replica_number, sharded
 from lockstep._cpu.partitioner.rules.base import Call, Decision, rule
+from lockstep._types import Aval
 
 try:
     from jax.extend.random import threefry_prng_impl as _threefry
@@ -24,12 +24,10 @@ except ImportError:  # Then numbers are drawn for the whole batch, and sliced.
 _THREEFRY = "key<fry>"
 
 
-def bits_as_jaxpr(key: Any, params: dict[str, Any]) -> Any:
-    """What `random_bits` consists of, or `None` where it is better taken as one.
-
-    jax's usual generator hashes the number of each element, so a block of its output can be computed alone. Its own
-    definition is traced here, so that what is divided is what jax would compute.
-    """
+def bits_as_jaxpr(key: Aval, params: dict[str, Any]) -> Any:
+    """Returns the operations of `random_bits`, or `None` where it is better taken as one."""
+    # jax's usual generator hashes the number of each element, so a block of its output can be computed alone. Its own
+    # definition is traced here, so that what is divided is what jax would compute.
     shape = tuple(params["shape"])
     if _threefry is None or str(key.dtype) != _THREEFRY or key.shape or not shape:
         return None
@@ -37,27 +35,27 @@ def bits_as_jaxpr(key: Any, params: dict[str, Any]) -> Any:
 
 
 def numbers_elements() -> bool:
-    """Whether jax now hashes the number of each element, or halves of the whole array."""
+    """Returns whether jax now hashes the number of each element, or halves of the whole array."""
     config: Any = jax.config
     return bool(config.jax_threefry_partitionable)
 
 
 @functools.lru_cache(maxsize=256)
-def _bits(key: Any, bit_width: int, shape: tuple[int, ...], partitionable: bool) -> Any:
+def _bits(key: Aval, bit_width: int, shape: tuple[int, ...], partitionable: bool) -> Any:
     del partitionable  # Part of the key of the cache.
     assert _threefry is not None
     implementation: Any = _threefry
 
-    def draw(key: Any) -> Any:
+    def draw(key: Aval) -> Any:
         return implementation.random_bits(jax.random.key_data(key), bit_width, shape)
 
     return jax.make_jaxpr(draw)(jax.ShapeDtypeStruct((), key))
 
 
-@rule("iota_2x32_shape", pulls=True)
+@rule("iota_2x32_shape", sliceable=True)
 def element_numbers(call: Call) -> Decision | None:
-    """The number of each element of an array, as two halves of 64 bits."""
-    axis, shape = call.wish, tuple(call.params["shape"])
+    """Numbers each element of an array, as two halves of 64 bits."""
+    axis, shape = call.wanted_axis, tuple(call.params["shape"])
     if axis is None or math.prod(shape) >= 2**32:
         return None
     own = call.local(shape, axis)

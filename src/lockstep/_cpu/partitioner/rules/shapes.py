@@ -8,23 +8,23 @@ from typing import Any
 
 from jax import lax
 
-from lockstep._cpu.partitioner.communication import replica_number
-from lockstep._cpu.partitioner.layout import PARTIAL, REPLICATED, sharded
+from lockstep._cpu.partitioner.layout import PARTIAL, REPLICATED, replica_number, sharded
 from lockstep._cpu.partitioner.rules.base import Call, Decision, does_not_grow, linear, passes_sums, rule
+from lockstep._types import DType
 
 
 def _axis(call: Call) -> int:
-    """Along which axis the first input is divided; rules for one input are only asked if it is."""
+    """Returns the axis along which the first input is sharded; rules for one input are only asked if it is."""
     return call.layouts[0].axis
 
 
-@rule("broadcast_in_dim", pulls=True)
+@rule("broadcast_in_dim", sliceable=True)
 def broadcast_in_dim(call: Call) -> Decision | None:
-    """The axis goes where it is sent; an axis that is new is there for each replica's block alone."""
+    """Moves the sharded axis; an axis that is new is made for each replica's block alone."""
     shape, dims = call.params["shape"], tuple(call.params["broadcast_dimensions"])
     if len(call.layouts) != 1:
         return None
-    axis = dims[_axis(call)] if call.wish is None else call.wish
+    axis = dims[_axis(call)] if call.wanted_axis is None else call.wanted_axis
     comes_from = dims.index(axis) if axis in dims else None
     if comes_from is not None and call.shape(0)[comes_from] == 1 != shape[axis]:
         comes_from = None
@@ -33,7 +33,7 @@ def broadcast_in_dim(call: Call) -> Decision | None:
 
 
 def matching_axis(before: Sequence[int], after: Sequence[int], axis: int, count: int) -> int | None:
-    """Where an axis divided into `count` blocks comes out of a reshape, if the blocks stay blocks of an axis.
+    """Returns the axis of a reshape's result to which one of `count` blocks goes, if the blocks stay blocks of an axis.
 
     Elements are numbered in row-major order. Blocks of `axis` are equal runs within each index of the axes in front; so
     they are blocks of an axis of the new shape that has as many indices in front, and divides as well.
@@ -45,40 +45,40 @@ def matching_axis(before: Sequence[int], after: Sequence[int], axis: int, count:
     return None
 
 
-@rule("reshape", pulls=True)
+@rule("reshape", sliceable=True)
 def reshape(call: Call) -> Decision | None:
     """Splits or joins the divided axis, as long as it is the first of those that are joined."""
     before, after = call.shape(0), call.params["new_sizes"]
     if call.params.get("dimensions") is not None or len(call.layouts) != 1:
         return None
-    if call.wish is None:
+    if call.wanted_axis is None:
         source, target = _axis(call), matching_axis(before, after, _axis(call), call.count)
     else:
-        source, target = matching_axis(after, before, call.wish, call.count), call.wish
+        source, target = matching_axis(after, before, call.wanted_axis, call.count), call.wanted_axis
     if source is None or target is None:
         return None
     return Decision([sharded(source)], [sharded(target)], {**call.params, "new_sizes": call.local(after, target)})
 
 
-@rule("transpose", pulls=True)
+@rule("transpose", sliceable=True)
 def transpose(call: Call) -> Decision | None:
-    """The axis goes where it is sent."""
+    """Moves the sharded axis."""
     order = tuple(call.params["permutation"])
-    axis = order.index(_axis(call)) if call.wish is None else call.wish
+    axis = order.index(_axis(call)) if call.wanted_axis is None else call.wanted_axis
     return Decision([sharded(order[axis])], [sharded(axis)])
 
 
 @rule("squeeze")
 def squeeze(call: Call) -> Decision | None:
-    """Axes of one element go."""
+    """Drops axes of one element."""
     gone = call.params["dimensions"]
     if _axis(call) in gone:
         return None
     return Decision(call.layouts, [sharded(_axis(call) - sum(d < _axis(call) for d in gone))])
 
 
-def _untouched(call: Call, *axes: int) -> Decision | None:
-    """Inputs and outputs are all divided along one axis, which is none of `axes`."""
+def _same_axis(call: Call, *axes: int) -> Decision | None:
+    """Decides for inputs and outputs that are all sharded along one axis, which is none of `axes`."""
     first = call.sharded_input()
     if first is None or call.layouts[first].axis in axes:
         return None
@@ -86,27 +86,27 @@ def _untouched(call: Call, *axes: int) -> Decision | None:
     return Decision([layout] * len(call.layouts), [layout] * len(call.equation.outputs))
 
 
-@rule("concatenate")
-def concatenate(call: Call) -> Decision | None:
-    """Along other axes."""
-    return _untouched(call, call.params["dimension"])
+@rule("concatenate", "sort")
+def along_dimension(call: Call) -> Decision | None:
+    """Shards other axes."""
+    return _same_axis(call, call.params["dimension"])
+
+
+@rule("split", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
+def along_axis(call: Call) -> Decision | None:
+    """Shards other axes."""
+    return _same_axis(call, call.params["axis"])
 
 
 @rule("rev")
 def rev(call: Call) -> Decision | None:
-    """Along other axes."""
-    return _untouched(call, *call.params["dimensions"])
-
-
-@rule("split")
-def split(call: Call) -> Decision | None:
-    """Along other axes."""
-    return _untouched(call, call.params["axis"])
+    """Shards other axes."""
+    return _same_axis(call, *call.params["dimensions"])
 
 
 @rule("stack")
 def stack(call: Call) -> Decision | None:
-    """An axis that is new comes in before the divided one, or after it."""
+    """Inserts an axis before the sharded one, or after it."""
     first = call.sharded_input()
     if first is None:
         return None
@@ -116,41 +116,29 @@ def stack(call: Call) -> Decision | None:
 
 @rule("unstack")
 def unstack(call: Call) -> Decision | None:
-    """Another axis goes."""
+    """Drops another axis."""
     axis, gone = _axis(call), call.params["axis"] % len(call.shape(0))
     if axis == gone:
         return None
     return Decision(call.layouts, [sharded(axis - (gone < axis))] * len(call.equation.outputs))
 
 
-@rule("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
-def cumulative(call: Call) -> Decision | None:
-    """Along other axes."""
-    return _untouched(call, call.params["axis"])
-
-
-@rule("sort")
-def sort(call: Call) -> Decision | None:
-    """Along other axes."""
-    return _untouched(call, call.params["dimension"])
-
-
 @rule("top_k")
 def top_k(call: Call) -> Decision | None:
-    """Along other axes."""
-    return _untouched(call, call.params.get("axis", len(call.shape(0)) - 1) % len(call.shape(0)))
+    """Shards other axes."""
+    return _same_axis(call, call.params.get("axis", len(call.shape(0)) - 1) % len(call.shape(0)))
 
 
 @rule("tile")
 def tile(call: Call) -> Decision | None:
-    """Along other axes."""
+    """Shards other axes."""
     reps = call.params["reps"]
-    return _untouched(call) if len(reps) == len(call.shape(0)) and reps[_axis(call)] == 1 else None
+    return _same_axis(call) if len(reps) == len(call.shape(0)) and reps[_axis(call)] == 1 else None
 
 
 @rule("pad")
 def pad(call: Call) -> Decision | None:
-    """Along other axes."""
+    """Shards other axes."""
     axis = _axis(call)
     if axis < 0 or tuple(call.params["padding_config"][axis]) != (0, 0, 0):
         return None
@@ -159,7 +147,7 @@ def pad(call: Call) -> Decision | None:
 
 @rule("slice")
 def slice_(call: Call) -> Decision | None:
-    """Along other axes."""
+    """Shards other axes."""
     axis, params = _axis(call), call.params
     start, limit, strides = params["start_indices"], params["limit_indices"], params["strides"]
     size = call.shape(0)[axis]
@@ -171,7 +159,7 @@ def slice_(call: Call) -> Decision | None:
 
 @rule("dynamic_slice")
 def dynamic_slice(call: Call) -> Decision | None:
-    """Along other axes: a slice of an axis' full length starts at 0, whatever it is told."""
+    """Shards other axes: a slice of an axis' full length starts at 0, whatever it is told."""
     axis, sizes = _axis(call), call.params["slice_sizes"]
     if axis < 0 or sizes[axis] != call.shape(0)[axis]:
         return None
@@ -181,7 +169,7 @@ def dynamic_slice(call: Call) -> Decision | None:
 
 @rule("dynamic_update_slice")
 def dynamic_update_slice(call: Call) -> Decision | None:
-    """Along other axes."""
+    """Shards other axes."""
     first = call.sharded_input()
     if first is None or first > 1:
         return None
@@ -192,10 +180,10 @@ def dynamic_update_slice(call: Call) -> Decision | None:
     return Decision([divided, divided, *[REPLICATED] * (len(call.layouts) - 2)], [divided])
 
 
-@rule("iota", pulls=True)
+@rule("iota", sliceable=True)
 def iota(call: Call) -> Decision | None:
-    """Each replica numbers its own block."""
-    axis, params = call.wish, call.params
+    """Numbers each replica's own block."""
+    axis, params = call.wanted_axis, call.params
     if axis is None or call.layouts:
         return None
     shape, dimension, dtype = call.local(params["shape"], axis), params["dimension"], params["dtype"]
@@ -207,8 +195,8 @@ def iota(call: Call) -> Decision | None:
     return Decision([], [sharded(axis)], run=run)
 
 
-def block_start(length: int, dtype: Any) -> Any:
-    """The number of the first index of this replica's block, of `length` indices."""
+def block_start(length: int, dtype: DType) -> Any:
+    """Returns the number of the first index of this replica's block, of `length` indices."""
     return lax.convert_element_type(replica_number() * length, dtype)
 
 
@@ -216,24 +204,24 @@ def block_start(length: int, dtype: Any) -> Any:
     "broadcast_in_dim", "reshape", "transpose", "squeeze", "rev", "slice", "split", "unstack", "cumsum", "dynamic_slice"
 )
 def moved_sum(call: Call) -> Decision | None:
-    """The summands are moved alike, unless that makes them larger."""
+    """Moves the summands alike, unless that makes them larger."""
     return passes_sums(call, 1) if does_not_grow(call, [0]) else None
 
 
 @linear("concatenate", "stack")
 def joined_sums(call: Call) -> Decision | None:
-    """Summands are put after each other alike."""
+    """Puts summands after each other alike."""
     return passes_sums(call)
 
 
 @linear("pad")
 def padded_sum(call: Call) -> Decision | None:
-    """With zeros. The sum grows, but it is one of several that are added up: the gradient of a slice."""
+    """Pads a summand with zeros: it grows, but is one of several that are added up, as the gradient of a slice."""
     value = call.equation.inputs[1]
     return Decision([PARTIAL, REPLICATED], [PARTIAL]) if value.is_zero and _axis(call) == PARTIAL.axis else None
 
 
 @linear("dynamic_update_slice")
 def updated_sum(call: Call) -> Decision | None:
-    """Both are summands, or what is updated is zero."""
+    """Updates a summand, or zeros, with a summand."""
     return passes_sums(call, 2)

@@ -13,36 +13,15 @@ import numpy as np
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._ops.make import unary
-from lockstep.compat.tensorflow._types import Argument, AxisLike, Library, Seed, ShapeLike, SizeLike
+from lockstep.compat.tensorflow._ops.random import uniform
+from lockstep.compat.tensorflow._types import AxisLike, Seed, ShapeLike, SizeLike
 from lockstep.errors import ArgumentError
 
-__all__ = [
-    "bias_add",
-    "compute_average_loss",
-    "crelu",
-    "dropout",
-    "elu",
-    "embedding_lookup",
-    "gelu",
-    "in_top_k",
-    "l2_loss",
-    "l2_normalize",
-    "leaky_relu",
-    "log_poisson_loss",
-    "log_softmax",
-    "moments",
-    "relu",
-    "relu6",
-    "scale_regularization_loss",
-    "selu",
-    "sigmoid_cross_entropy_with_logits",
-    "silu",
-    "softmax",
-    "softmax_cross_entropy_with_logits",
-    "sparse_softmax_cross_entropy_with_logits",
-    "swish",
-    "weighted_cross_entropy_with_logits",
-]
+__all__ = ["bias_add", "compute_average_loss", "crelu", "dropout", "elu", "embedding_lookup", "gelu", "in_top_k"]
+__all__ += ["l2_loss", "l2_normalize", "leaky_relu", "log_poisson_loss", "log_softmax", "moments", "relu", "relu6"]
+__all__ += ["scale_regularization_loss", "selu", "sigmoid_cross_entropy_with_logits", "silu", "softmax"]
+__all__ += ["softmax_cross_entropy_with_logits", "sparse_softmax_cross_entropy_with_logits", "swish"]
+__all__ += ["weighted_cross_entropy_with_logits"]
 
 # Klambauer et al. 2017: with these, mean 0 and variance 1 are a fixed point of the layer.
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
@@ -82,13 +61,9 @@ def gelu(features: Tensor, approximate: bool = False, name: str | None = None) -
     xp, x = dispatch.pick(features)
     if xp is dispatch.SYMBOLIC:
         return keras.ops.gelu(x, approximate)
-    return dispatch.give(xp, _call_jax(xp, jax.nn.gelu, x, approximate=approximate))
-
-
-def _call_jax(xp: Library, function: Any, *args: Argument, **kwargs: Argument) -> Any:
-    """Calls a function of JAX, and returns its result as an array of `xp`."""
-    result = function(*args, **kwargs)
-    return np.asarray(result) if xp is dispatch.HOST else result
+    # numpy has none.
+    result = jax.nn.gelu(x, approximate)
+    return dispatch.give(xp, np.asarray(result) if xp is dispatch.HOST else result)
 
 
 def leaky_relu(features: Tensor, alpha: float = 0.2, name: str | None = None) -> Tensor:
@@ -238,8 +213,6 @@ def dropout(
 
     Source: tf.nn.dropout.
     """
-    from lockstep.compat.tensorflow._ops.random import uniform
-
     _, x = dispatch.pick(x)
     # None in noise_shape takes the size of x there.
     shape = [s if n is None else n for n, s in zip(noise_shape or [None] * len(x.shape), x.shape, strict=True)]

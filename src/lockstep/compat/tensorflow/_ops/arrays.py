@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import builtins  # `slice` is TensorFlow's function in this module.
 from typing import Any
 
 import keras
@@ -12,38 +13,15 @@ import numpy as np
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, int32
 from lockstep.compat.tensorflow._ops import dispatch, named
-from lockstep.compat.tensorflow._shape import TensorShape
+from lockstep.compat.tensorflow._spec import TensorShape
 from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.compat.tensorflow._tensor import check_shape as _check_shape
 from lockstep.compat.tensorflow._types import Argument, AxisLike, DTypeLike, ShapeLike, SizeLike, WindowLike
 from lockstep.errors import ArgumentError
 
-__all__ = [
-    "broadcast_dynamic_shape",
-    "broadcast_static_shape",
-    "broadcast_to",
-    "concat",
-    "ensure_shape",
-    "expand_dims",
-    "meshgrid",
-    "pad",
-    "rank",
-    "repeat",
-    "reshape",
-    "reverse",
-    "roll",
-    "shape",
-    "shape_n",
-    "size",
-    "slice",
-    "split",
-    "squeeze",
-    "stack",
-    "strided_slice",
-    "tile",
-    "transpose",
-    "unstack",
-]
+__all__ = ["broadcast_dynamic_shape", "broadcast_static_shape", "broadcast_to", "concat", "ensure_shape", "expand_dims"]
+__all__ += ["meshgrid", "pad", "rank", "repeat", "reshape", "reverse", "roll", "shape", "shape_n", "size", "slice"]
+__all__ += ["split", "squeeze", "stack", "strided_slice", "tile", "transpose", "unstack"]
 
 
 def shape(input: Tensor, out_type: DTypeLike = int32, name: str | None = None) -> Tensor:
@@ -251,20 +229,16 @@ def slice(input_: Tensor, begin: Tensor, size: ShapeLike, name: str | None = Non
     # A start that JAX computes needs dynamic_slice, whose sizes are static.
     if dispatch.library_of(begin) is dispatch.DEVICE:
         return keras.ops.slice(x, begin, sizes)
-    # Python's slices would cut silently at the end of the tensor; TensorFlow raises.
     start = dispatch.to_static(begin)
-    stops = [None if s < 0 else b + s for b, s in zip(start, sizes, strict=True)]
-    _check_block(x, start, sizes)
-    return dispatch.give_exact(xp, x[tuple(map(_python_slice, start, stops))])
-
-
-def _check_block(x: Tensor, begin: Tensor, sizes: ShapeLike) -> None:
-    for number, (b, s, total) in enumerate(zip(begin, sizes, x.shape, strict=True)):
+    for number, (b, s, total) in enumerate(zip(start, sizes, x.shape, strict=True)):
+        # Python's slices would cut silently at the end of the tensor; TensorFlow raises.
         if total is not None and not 0 <= b <= b + max(s, 0) <= total:
             raise ArgumentError(
                 f"A slice must lie in the tensor. Dimension {number} has {total} elements; received "
                 f"begin {b}, size {s}."
             )
+    stops = [None if s < 0 else b + s for b, s in zip(start, sizes, strict=True)]
+    return dispatch.give_exact(xp, x[tuple(map(builtins.slice, start, stops))])
 
 
 def strided_slice(
@@ -278,15 +252,8 @@ def strided_slice(
     # TensorFlow's default is 1 for each dimension.
     steps = dispatch.to_static(strides) if strides is not None else (1,) * len(dispatch.to_static(begin))
     return dispatch.give_exact(
-        xp, x[tuple(map(_python_slice, dispatch.to_static(begin), dispatch.to_static(end), steps))]
+        xp, x[tuple(map(builtins.slice, dispatch.to_static(begin), dispatch.to_static(end), steps))]
     )
-
-
-def _python_slice(*bounds: Any) -> Any:
-    # `slice` is TensorFlow's function in this module.
-    import builtins
-
-    return builtins.slice(*bounds)
 
 
 named.record_names(globals())

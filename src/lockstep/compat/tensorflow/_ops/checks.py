@@ -18,32 +18,11 @@ from lockstep.compat.tensorflow._types import DTypeLike, ShapeLike, SizeLike
 from lockstep.compat.tensorflow.errors import InvalidArgumentError
 from lockstep.errors import UnsupportedError
 
-__all__ = [
-    "Assert",
-    "assert_all_finite",
-    "assert_equal",
-    "assert_greater",
-    "assert_greater_equal",
-    "assert_integer",
-    "assert_less",
-    "assert_less_equal",
-    "assert_near",
-    "assert_negative",
-    "assert_non_negative",
-    "assert_non_positive",
-    "assert_none_equal",
-    "assert_positive",
-    "assert_rank",
-    "assert_rank_at_least",
-    "assert_rank_in",
-    "assert_scalar",
-    "assert_shapes",
-    "assert_type",
-    "check_numerics",
-    "enable_check_numerics",
-    "disable_check_numerics",
-    "is_numeric_tensor",
-]
+__all__ = ["Assert", "assert_all_finite", "assert_equal", "assert_greater", "assert_greater_equal", "assert_integer"]
+__all__ += ["assert_less", "assert_less_equal", "assert_near", "assert_negative", "assert_non_negative"]
+__all__ += ["assert_non_positive", "assert_none_equal", "assert_positive", "assert_rank", "assert_rank_at_least"]
+__all__ += ["assert_rank_in", "assert_scalar", "assert_shapes", "assert_type", "check_numerics"]
+__all__ += ["enable_check_numerics", "disable_check_numerics", "is_numeric_tensor"]
 
 
 def _read_values(value: Tensor) -> np.ndarray[Any, Any]:

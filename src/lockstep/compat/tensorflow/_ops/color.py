@@ -13,32 +13,16 @@ from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._ops.create import cast
 from lockstep.compat.tensorflow._ops.elementwise import saturate_cast
 from lockstep.compat.tensorflow._ops.images import check_image
+from lockstep.compat.tensorflow._ops.random import stateless_uniform, uniform
+from lockstep.compat.tensorflow._ops.windows import depthwise_conv2d
 from lockstep.compat.tensorflow._types import DTypeLike, Library, Seed
 from lockstep.errors import ArgumentError
 
-__all__ = [
-    "adjust_brightness",
-    "adjust_contrast",
-    "adjust_gamma",
-    "adjust_hue",
-    "adjust_saturation",
-    "convert_image_dtype",
-    "grayscale_to_rgb",
-    "hsv_to_rgb",
-    "per_image_standardization",
-    "psnr",
-    "random_brightness",
-    "random_contrast",
-    "random_hue",
-    "random_saturation",
-    "rgb_to_grayscale",
-    "rgb_to_hsv",
-    "ssim",
-    "stateless_random_brightness",
-    "stateless_random_contrast",
-    "stateless_random_hue",
-    "stateless_random_saturation",
-]
+__all__ = ["adjust_brightness", "adjust_contrast", "adjust_gamma", "adjust_hue", "adjust_saturation"]
+__all__ += ["convert_image_dtype", "grayscale_to_rgb", "hsv_to_rgb", "per_image_standardization", "psnr"]
+__all__ += ["random_brightness", "random_contrast", "random_hue", "random_saturation", "rgb_to_grayscale", "rgb_to_hsv"]
+__all__ += ["ssim", "stateless_random_brightness", "stateless_random_contrast", "stateless_random_hue"]
+__all__ += ["stateless_random_saturation"]
 
 # TensorFlow's weights: ITU-R BT.601, rounded.
 _GREY = np.array([0.2989, 0.5870, 0.1140], np.float32)
@@ -187,65 +171,53 @@ def per_image_standardization(image: Tensor) -> Tensor:
     return dispatch.give(xp, (x - xp.mean(x, axis=axes, keepdims=True)) / deviation)
 
 
-def _draw(low: Tensor, high: Tensor, seed: Seed) -> Any:
-    from lockstep.compat.tensorflow._ops.random import uniform
-
-    # One number for all images of a batch, as in TensorFlow.
-    return uniform((), low, high, seed=seed)
-
-
-def _draw_stateless(low: Tensor, high: Tensor, seed: Seed) -> Any:
-    from lockstep.compat.tensorflow._ops.random import stateless_uniform
-
-    return stateless_uniform((), seed, low, high)
-
-
 def _check_range(name: str, value: float, limit: float) -> None:
     if not 0 <= value <= limit:
         raise ArgumentError(f"{name} must be from 0 to {limit}. Received: {value}.")
 
 
+# One number for all images of a batch, as in TensorFlow.
 def random_brightness(image: Tensor, max_delta: float, seed: Seed = None) -> Tensor:
     """Adds something from `-max_delta` to `max_delta`. Source: tf.image.random_brightness."""
     _check_range("max_delta", max_delta, np.inf)
-    return adjust_brightness(image, _draw(-max_delta, max_delta, seed))
+    return adjust_brightness(image, uniform((), -max_delta, max_delta, seed=seed))
 
 
 def random_contrast(image: Tensor, lower: float, upper: float, seed: Seed = None) -> Tensor:
     """Changes the contrast by a factor in a range. Source: tf.image.random_contrast."""
-    return adjust_contrast(image, _draw(lower, upper, seed))
+    return adjust_contrast(image, uniform((), lower, upper, seed=seed))
 
 
 def random_saturation(image: Tensor, lower: float, upper: float, seed: Seed = None) -> Tensor:
     """Changes the saturation by a factor in a range. Source: tf.image.random_saturation."""
-    return adjust_saturation(image, _draw(lower, upper, seed))
+    return adjust_saturation(image, uniform((), lower, upper, seed=seed))
 
 
 def random_hue(image: Tensor, max_delta: float, seed: Seed = None) -> Tensor:
     """Turns the hue by something from `-max_delta` to `max_delta`, at most 0.5. Source: tf.image.random_hue."""
     _check_range("max_delta", max_delta, 0.5)
-    return adjust_hue(image, _draw(-max_delta, max_delta, seed))
+    return adjust_hue(image, uniform((), -max_delta, max_delta, seed=seed))
 
 
 def stateless_random_brightness(image: Tensor, max_delta: float, seed: Seed) -> Tensor:
     """Changes the brightness by a seed of two integers. Source: tf.image.stateless_random_brightness."""
-    return adjust_brightness(image, _draw_stateless(-max_delta, max_delta, seed))
+    return adjust_brightness(image, stateless_uniform((), seed, -max_delta, max_delta))
 
 
 def stateless_random_contrast(image: Tensor, lower: float, upper: float, seed: Seed) -> Tensor:
     """Changes the contrast by a seed of two integers. Source: tf.image.stateless_random_contrast."""
-    return adjust_contrast(image, _draw_stateless(lower, upper, seed))
+    return adjust_contrast(image, stateless_uniform((), seed, lower, upper))
 
 
 def stateless_random_saturation(image: Tensor, lower: float, upper: float, seed: Seed = None) -> Tensor:
     """Changes the saturation by a seed of two integers. Source: tf.image.stateless_random_saturation."""
-    return adjust_saturation(image, _draw_stateless(lower, upper, seed))
+    return adjust_saturation(image, stateless_uniform((), seed, lower, upper))
 
 
 def stateless_random_hue(image: Tensor, max_delta: float, seed: Seed) -> Tensor:
     """Turns the hue by a seed of two integers. Source: tf.image.stateless_random_hue."""
     _check_range("max_delta", max_delta, 0.5)
-    return adjust_hue(image, _draw_stateless(-max_delta, max_delta, seed))
+    return adjust_hue(image, stateless_uniform((), seed, -max_delta, max_delta))
 
 
 def psnr(a: Tensor, b: Tensor, max_val: Tensor, name: str | None = None) -> Tensor:
@@ -277,8 +249,6 @@ def ssim(
     k2: float = 0.03,
 ) -> Tensor:
     """Returns the structural similarity of image pairs, at most 1. Source: tf.image.ssim."""
-    from lockstep.compat.tensorflow._ops.windows import depthwise_conv2d
-
     xp, x, y = dispatch.pick(img1, img2)
     top = _value_range(x, max_val)
     x, y = (dispatch.to_array(xp, convert_image_dtype(dispatch.give(xp, v), float32)) for v in (x, y))

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
+import time
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -18,30 +20,16 @@ from jax.core import Tracer
 from lockstep._nest import map_structure, opened, packed
 from lockstep._types import PyTree, Tensor
 from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops.arrays import reverse as flip
+from lockstep.compat.tensorflow._ops.arrays import stack
+from lockstep.compat.tensorflow._ops.create import cast, convert_to_tensor
 from lockstep.compat.tensorflow._tensor import as_host, as_tensor
 from lockstep.compat.tensorflow._types import DTypeLike, Initializer, SizeLike
-from lockstep.errors import ArgumentError
+from lockstep.errors import ArgumentError, UnsupportedError
 
-__all__ = [
-    "case",
-    "cond",
-    "custom_gradient",
-    "device",
-    "foldl",
-    "foldr",
-    "map_fn",
-    "name_scope",
-    "no_gradient",
-    "numpy_function",
-    "print",
-    "py_function",
-    "scan",
-    "switch_case",
-    "timestamp",
-    "tuple",
-    "vectorized_map",
-    "while_loop",
-]
+__all__ = ["case", "cond", "custom_gradient", "device", "foldl", "foldr", "map_fn", "name_scope", "no_gradient"]
+__all__ += ["numpy_function", "print", "py_function", "scan", "switch_case", "timestamp", "tuple", "vectorized_map"]
+__all__ += ["while_loop"]
 
 # jax.tree sorts the keys of dicts, which does not matter to leaves; map_structure keeps them.
 _leaves: Any = jax.tree.leaves
@@ -72,8 +60,9 @@ def switch_case(
     branch_index: Tensor, branch_fns: Any, default: Callable[[], Any] | None = None, name: str | None = None
 ) -> PyTree:
     """Calls the function of a list or dict that `branch_index` selects, or else `default`. Source: tf.switch_case."""
-    pairs = branch_fns.items() if isinstance(branch_fns, dict) else _numbered_pairs(branch_fns)
-    functions = dict(pairs)
+    # Functions may come with their numbers, or be numbered by their place.
+    pairs: Any = branch_fns.items() if isinstance(branch_fns, dict) else branch_fns
+    functions = dict(pairs if pairs and isinstance(next(iter(pairs)), (list, _tuple)) else enumerate(pairs))
     # TensorFlow takes the last function for an index out of range if there is no default.
     fallback = default or functions[max(functions)]
     if not _is_traced(branch_index):
@@ -82,10 +71,6 @@ def switch_case(
     table = [functions.get(i, fallback) for i in range(max(functions) + 1)] + [fallback]
     inside = (branch_index >= 0) & (branch_index < len(table))
     return opened(jax.lax.switch(jnp.where(inside, branch_index, len(table) - 1), [_wrap_for_jax(f) for f in table]))
-
-
-def _numbered_pairs(branches: Any) -> Any:
-    return branches if branches and isinstance(branches[0], (list, _tuple)) else enumerate(branches)
 
 
 def _wrap_for_jax(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,12 +99,8 @@ def case(
     *others, (last, last_fn) = pairs
     rest: Callable[[], Any] = (lambda: cond(last, last_fn, default)) if default else last_fn
     for predicate, function in reversed(others):
-        rest = _make_branch(predicate, function, rest)
+        rest = functools.partial(cond, predicate, function, rest)
     return rest()
-
-
-def _make_branch(predicate: Tensor, function: Callable[[], Any], rest: Callable[[], Any]) -> Callable[[], Any]:
-    return lambda: cond(predicate, function, rest)
 
 
 def while_loop(
@@ -204,8 +185,6 @@ def map_fn(
 
 
 def _cast_result(result: Tensor, dtype: DTypeLike) -> Any:
-    from lockstep.compat.tensorflow._ops.create import cast
-
     wanted = getattr(dtype, "dtype", dtype)
     return result if wanted is None or isinstance(result, (dict, list, _tuple)) else cast(result, wanted)
 
@@ -236,7 +215,7 @@ def foldr(
     fn: Callable[[Any, Any], Any], elems: PyTree, initializer: Initializer = None, name: str | None = None
 ) -> PyTree:
     """Combines slices from last to first: `fn(accumulated, slice)`. Source: tf.foldr."""
-    return foldl(fn, _stacked_reverse(elems), initializer)
+    return foldl(fn, _map(lambda e: flip(e, [0]), elems), initializer)
 
 
 def scan(
@@ -254,25 +233,13 @@ def scan(
     for part in parts[1:] if initializer is None else parts:
         total = fn(total, part)
         results.append(total)
-    return _map(lambda *r: _stack(r), *(results[::-1] if reverse else results))
-
-
-def _stack(values: Tensor) -> Any:
-    from lockstep.compat.tensorflow._ops.arrays import stack
-
-    return stack(list(values))
+    return _map(lambda *r: stack(list(r)), *(results[::-1] if reverse else results))
 
 
 def _slices(elems: PyTree) -> list[Any]:
     xp = dispatch.library_of(*_leaves(elems))
     arrays = _map(lambda e: dispatch.to_array(xp, e), elems)
     return [_map(lambda e: dispatch.give(xp, e[i]), arrays) for i in range(_leaves(arrays)[0].shape[0])]  # noqa: B023
-
-
-def _stacked_reverse(elems: PyTree) -> Any:
-    from lockstep.compat.tensorflow._ops.arrays import reverse
-
-    return _map(lambda e: reverse(e, [0]), elems)
 
 
 def py_function(
@@ -299,8 +266,6 @@ def numpy_function(
 
 def _to_host(value: Tensor) -> Any:
     if _is_traced(value):
-        from lockstep.errors import UnsupportedError
-
         raise UnsupportedError(
             "A Python function needs values, which do not exist while JAX compiles. Call it outside, or use "
             "jax.pure_callback for a pure function of numpy."
@@ -311,8 +276,6 @@ def _to_host(value: Tensor) -> Any:
 
 
 def _call_python(function: Callable[..., Any], arguments: list[Any], types: DTypeLike) -> Any:
-    from lockstep.compat.tensorflow._ops.create import convert_to_tensor
-
     result = function(*arguments)
     # A list in Tout means a list of results, even of one.
     if isinstance(types, (list, _tuple)):
@@ -341,22 +304,16 @@ def print(
     """
     # Traced values are printed by a callback at run time. Known ones stay out of it, for text cannot go in.
     if _is_traced(inputs):
-        parts = [_pattern(i) for i in inputs]
-        jax.debug.callback(
-            lambda values: _write(_fill_in(inputs, values), output_stream, sep, end, summarize),
-            [i for i, p in zip(inputs, parts, strict=True) if p],
-        )
+        is_traced = [_is_traced(i) for i in inputs]
+
+        def write(values: list[Any]) -> None:
+            waiting = iter(values)
+            known = [next(waiting) if traced else i for i, traced in zip(inputs, is_traced, strict=True)]
+            _write(known, output_stream, sep, end, summarize)
+
+        jax.debug.callback(write, [i for i, traced in zip(inputs, is_traced, strict=True) if traced])
         return
     _write(list(inputs), output_stream, sep, end, summarize)
-
-
-def _pattern(value: Tensor) -> bool:
-    return _is_traced(value)
-
-
-def _fill_in(inputs: PyTree, values: list[Any]) -> list[Any]:
-    waiting = iter(values)
-    return [next(waiting) if _pattern(i) else i for i in inputs]
 
 
 def _write(values: list[Any], stream: Any, sep: str, end: str, summarize: int) -> None:
@@ -428,6 +385,4 @@ def no_gradient(op_type: str) -> None:
 
 def timestamp(name: str | None = None) -> Tensor:
     """Returns the seconds since 1970, as float64. Source: tf.timestamp."""
-    import time
-
     return as_host(np.float64(time.time()))

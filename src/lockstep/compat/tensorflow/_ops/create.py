@@ -13,26 +13,20 @@ import numpy as np
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32
 from lockstep.compat.tensorflow._ops import dispatch, named
+from lockstep.compat.tensorflow._spec import TensorSpec
 from lockstep.compat.tensorflow._tensor import as_host, to_text
 from lockstep.compat.tensorflow._types import DTypeLike, ShapeLike, SizeLike
 from lockstep.errors import ArgumentError
 
-__all__ = [
-    "bitcast",
-    "cast",
-    "constant",
-    "convert_to_tensor",
-    "eye",
-    "fill",
-    "identity",
-    "identity_n",
-    "linspace",
+__all__ = ["bitcast", "cast", "constant", "convert_to_tensor", "eye", "fill", "identity", "identity_n", "linspace"]
+__all__ += [
     "one_hot",
     "ones",
     "ones_like",
     "range",
     "sequence_mask",
     "stop_gradient",
+    "type_spec_from_value",
     "zeros",
     "zeros_like",
 ]
@@ -81,6 +75,11 @@ def convert_to_tensor(
     return as_host(to_text(tensor) if wanted.dtype == object else tensor.astype(wanted.dtype))
 
 
+def type_spec_from_value(value: Tensor) -> TensorSpec:
+    """Returns the spec of a tensor. Source: tf.type_spec_from_value."""
+    return TensorSpec.from_tensor(convert_to_tensor(value))
+
+
 def cast(x: Tensor, dtype: DTypeLike, name: str | None = None) -> Tensor:
     """Converts elements to another type; 64 bits to 32 unless `jax_enable_x64` is set. Source: tf.cast."""
     xp, x = dispatch.pick(x)
@@ -95,12 +94,8 @@ def cast(x: Tensor, dtype: DTypeLike, name: str | None = None) -> Tensor:
     # TensorFlow drops the imaginary part; numpy would warn.
     if np.issubdtype(x.dtype, np.complexfloating) and not np.issubdtype(wanted, np.complexfloating):
         x = x.real
-    return dispatch.give(xp, _cast_quietly(x, wanted))
-
-
-def _cast_quietly(x: Tensor, wanted: DTypeLike) -> Any:
     with np.errstate(invalid="ignore"):  # TensorFlow converts NaN to an integer in silence.
-        return x.astype(wanted)
+        return dispatch.give(xp, x.astype(wanted))
 
 
 def bitcast(input: Tensor, type: DTypeLike, name: str | None = None) -> Tensor:
@@ -139,14 +134,9 @@ def ones(shape: ShapeLike, dtype: DTypeLike = float32, name: str | None = None) 
 def fill(dims: ShapeLike, value: Tensor, name: str | None = None) -> Tensor:
     """Makes a tensor of shape `dims` with `value` everywhere. Source: tf.fill."""
     xp, x = dispatch.pick(value)
-    filled = xp.broadcast_to(x, _shape_of(dims))
+    filled = xp.broadcast_to(x, dispatch.to_shape(dims))
     # All elements of a broadcast view are the same memory.
     return as_host(filled.copy()) if xp is dispatch.HOST else filled
-
-
-def _shape_of(shape: ShapeLike) -> Any:
-    sizes = dispatch.to_static(shape)
-    return (sizes,) if isinstance(sizes, int) else sizes
 
 
 def zeros_like(input: Tensor, dtype: DTypeLike = None, name: str | None = None) -> Tensor:
@@ -176,7 +166,7 @@ def eye(
     # Made on the host: sizes are known, and JAX takes it as a constant.
     matrix = np.eye(dispatch.to_static(num_rows), dispatch.to_static(num_columns), dtype=as_dtype(dtype).dtype)
     return as_host(
-        np.broadcast_to(matrix, (*(_shape_of(batch_shape) if batch_shape is not None else ()), *matrix.shape))
+        np.broadcast_to(matrix, (*(dispatch.to_shape(batch_shape) if batch_shape is not None else ()), *matrix.shape))
     )
 
 
@@ -223,27 +213,17 @@ def one_hot(
     """
     xp, indices, on, off = dispatch.pick(indices, on_value, off_value)
     axis = -1 if axis is None else axis
-    wanted = dispatch.usable_dtype(xp, dtype or _value_type(on, off))
-    if xp is dispatch.SYMBOLIC:
-        hot = keras.ops.one_hot(indices, dispatch.to_static(depth), axis=axis, dtype=wanted)
-        return (
-            hot
-            if on is None and off is None
-            else hot * (_or_default(on, 1) - _or_default(off, 0)) + _or_default(off, 0)
-        )
+    wanted = dispatch.usable_dtype(xp, dtype or next((v.dtype for v in (on, off) if v is not None), float32))
+    has_values = on is not None or off is not None
+    on, off = 1 if on is None else on, 0 if off is None else off
     classes = dispatch.to_static(depth)
+    if xp is dispatch.SYMBOLIC:
+        hot: Any = keras.ops.one_hot(indices, classes, axis=axis, dtype=wanted)
+        return hot * (on - off) + off if has_values else hot
     # A comparison: an index out of range gives a row of off_value, as in TensorFlow.
     hits = xp.expand_dims(indices, -1) == xp.arange(classes)
-    rows = xp.where(hits, xp.asarray(_or_default(on, 1), wanted), xp.asarray(_or_default(off, 0), wanted))
+    rows = xp.where(hits, xp.asarray(on, wanted), xp.asarray(off, wanted))
     return dispatch.give(xp, xp.moveaxis(rows, -1, axis))
-
-
-def _or_default(value: Tensor, default: Any) -> Any:
-    return default if value is None else value
-
-
-def _value_type(on: Tensor, off: Tensor) -> Any:
-    return next((v.dtype for v in (on, off) if v is not None), float32)
 
 
 def sequence_mask(lengths: Tensor, maxlen: SizeLike = None, dtype: DTypeLike = bool, name: str | None = None) -> Tensor:

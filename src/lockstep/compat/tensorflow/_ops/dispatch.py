@@ -20,7 +20,7 @@ from jax.core import Tracer
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow import _tensor
 from lockstep.compat.tensorflow._dtypes import DType, as_dtype
-from lockstep.compat.tensorflow._types import DTypeLike, Library
+from lockstep.compat.tensorflow._types import DTypeLike, Library, ShapeLike
 from lockstep.errors import UnsupportedError
 
 # The host has a library of its own because map functions run once per element: numpy computes at once, where jax.numpy
@@ -161,6 +161,12 @@ def to_static(value: Tensor) -> Any:
             "code itself. Compute it from tensor.shape, or outside of the function."
         )
     return _as_integers(np.asarray(value).tolist())
+
+
+def to_shape(shape: ShapeLike) -> tuple[int, ...]:
+    """Returns sizes as a tuple, of one size as well."""
+    sizes = to_static(shape)
+    return (sizes,) if isinstance(sizes, int) else tuple(sizes)
 
 
 def _as_integers(value: Tensor) -> Any:

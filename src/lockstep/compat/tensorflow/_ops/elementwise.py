@@ -9,70 +9,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from lockstep._types import Tensor
+from lockstep.compat.tensorflow._dtypes import as_dtype
 from lockstep.compat.tensorflow._ops import dispatch, named
+from lockstep.compat.tensorflow._ops.create import cast
 from lockstep.compat.tensorflow._ops.make import binary, unary
 from lockstep.compat.tensorflow._types import DTypeLike
 
-__all__ = [
-    "abs",
-    "acos",
-    "acosh",
-    "add",
-    "add_n",
-    "asin",
-    "asinh",
-    "atan",
-    "atan2",
-    "atanh",
-    "ceil",
-    "complex",
-    "conj",
-    "cos",
-    "cosh",
-    "divide",
-    "equal",
-    "exp",
-    "expm1",
-    "floor",
-    "greater",
-    "greater_equal",
-    "imag",
-    "less",
-    "less_equal",
-    "log",
-    "log1p",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "maximum",
-    "minimum",
-    "mod",
-    "multiply",
-    "negative",
-    "not_equal",
-    "pow",
-    "real",
-    "round",
-    "rsqrt",
-    "saturate_cast",
-    "sigmoid",
-    "sign",
-    "sin",
-    "sinh",
-    "sqrt",
-    "square",
-    "subtract",
-    "tan",
-    "tanh",
-    "truediv",
-]
+__all__ = ["abs", "acos", "acosh", "add", "add_n", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "complex", "conj"]
+__all__ += ["cos", "cosh", "divide", "equal", "exp", "expm1", "floor", "greater", "greater_equal", "imag", "less"]
+__all__ += ["less_equal", "log", "log1p", "logical_and", "logical_not", "logical_or", "logical_xor", "maximum"]
+__all__ += ["minimum", "mod", "multiply", "negative", "not_equal", "pow", "real", "round", "rsqrt", "saturate_cast"]
+__all__ += ["sigmoid", "sign", "sin", "sinh", "sqrt", "square", "subtract", "tan", "tanh", "truediv"]
 
 
 def _device_abs(x: Tensor) -> Any:
-    """Computes absolute values whose gradient at 0 is 0."""
     # The gradient of jax.numpy.abs at 0 is 1, TensorFlow's is sign(0) = 0: an L1 penalty must leave zeros alone.
     return x * jnp.sign(x) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.abs(x)
+
+
+def _host_sigmoid(x: Tensor) -> Any:
+    # Both forms are computed for all elements. exp of a large number overflows in the one that is not taken.
+    with np.errstate(over="ignore"):
+        decay = np.exp(-np.abs(x))
+        return np.where(x >= 0, 1 / (1 + decay), decay / (1 + decay)).astype(x.dtype)
 
 
 abs = unary("tf.abs", "absolute values", "abs", device=_device_abs, floats=False)
@@ -100,7 +59,7 @@ round = unary("tf.round", "the nearest integers, halves to even ones", "round", 
 rsqrt = unary(
     "tf.math.rsqrt", "reciprocals of square roots", "rsqrt", host=lambda x: 1 / np.sqrt(x), device=jax.lax.rsqrt
 )
-sigmoid = unary("tf.sigmoid", "1 / (1 + exp(-x))", "sigmoid", host=lambda x: _host_sigmoid(x), device=jax.nn.sigmoid)
+sigmoid = unary("tf.sigmoid", "1 / (1 + exp(-x))", "sigmoid", host=_host_sigmoid, device=jax.nn.sigmoid)
 sign = unary("tf.sign", "signs: -1, 0 or 1", "sign", floats=False)
 sin = unary("tf.sin", "sines of radians", "sin")
 sinh = unary("tf.sinh", "hyperbolic sines", "sinh")
@@ -131,14 +90,6 @@ subtract = binary("tf.subtract", "differences", "subtract")
 truediv = binary("tf.truediv", "quotients, of integers as floating-point numbers", "divide")
 
 
-def _host_sigmoid(x: Tensor) -> Any:
-    # Both forms are computed for all elements. exp of a large number overflows in the one that is not taken.
-    with np.errstate(over="ignore"):
-        return np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x)))).astype(
-            x.dtype
-        )
-
-
 def add_n(inputs: Tensor, name: str | None = None) -> Tensor:
     """Adds the tensors of a list, all of one shape. Source: tf.add_n."""
     xp, tensors = dispatch.pick_list(inputs)
@@ -158,9 +109,6 @@ def complex(real: Tensor, imag: Tensor, name: str | None = None) -> Tensor:
 
 def saturate_cast(value: Tensor, dtype: DTypeLike, name: str | None = None) -> Tensor:
     """Converts to another type, values out of its range to its limits. Source: tf.saturate_cast."""
-    from lockstep.compat.tensorflow._dtypes import as_dtype
-    from lockstep.compat.tensorflow._ops.create import cast
-
     xp, value = dispatch.pick(value)
     low, high = as_dtype(dtype).limits
     if as_dtype(dtype).is_integer and xp is not dispatch.SYMBOLIC and np.issubdtype(value.dtype, np.integer):

@@ -94,7 +94,7 @@ class _Function:
 
     def __call__(self, *args: Argument, **kwargs: Argument) -> Any:
         if self.input_signature is not None:
-            args = self._fit_arguments(args)
+            args = _fit_arguments(self.input_signature, args)
         # An earlier call has met a tape.
         if self._found.takes_derivatives and not dispatch.is_traced():
             return default().run(self.python_function, args, kwargs)
@@ -119,24 +119,21 @@ class _Function:
         method._found = self._found
         return method
 
-    def _fit_arguments(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        if len(args) != len(self.input_signature):
-            raise ArgumentError(
-                f"input_signature has {len(self.input_signature)} entries. Received {len(args)} arguments."
-            )
-        return tuple(map(_fit_argument, self.input_signature, args))
-
     def get_concrete_function(self, *args: Argument, **kwargs: Argument) -> Any:
         """Returns the function itself: there is no graph of it. Source: tf.function."""
         return self
 
 
-def _fit_argument(spec: Any, value: Tensor) -> Any:
-    if not hasattr(spec, "shape") or not hasattr(spec, "dtype"):
-        raise ArgumentError(f"input_signature must be a flat list of tf.TensorSpec. Received: {spec!r}.")
-    tensor = convert_to_tensor(value, None if hasattr(value, "dtype") else spec.dtype)
-    check_shape(tensor, spec.shape)
-    return tensor
+def _fit_arguments(signature: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(args) != len(signature):
+        raise ArgumentError(f"input_signature has {len(signature)} entries. Received {len(args)} arguments.")
+    tensors: list[Any] = []
+    for spec, value in zip(signature, args, strict=True):
+        if not hasattr(spec, "shape") or not hasattr(spec, "dtype"):
+            raise ArgumentError(f"input_signature must be a flat list of tf.TensorSpec. Received: {spec!r}.")
+        tensors.append(convert_to_tensor(value, None if hasattr(value, "dtype") else spec.dtype))
+        check_shape(tensors[-1], spec.shape)
+    return tuple(tensors)
 
 
 class _ReadsVariableError(Exception):

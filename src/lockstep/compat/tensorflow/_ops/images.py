@@ -8,30 +8,16 @@ import jax
 import numpy as np
 
 from lockstep._types import Tensor
-from lockstep.compat.tensorflow._bound import on_host
+from lockstep.compat.tensorflow._forward import find_in_data
 from lockstep.compat.tensorflow._ops import dispatch, named
+from lockstep.compat.tensorflow._ops.random import stateless_uniform, uniform
 from lockstep.compat.tensorflow._types import Seed, ShapeLike, SizeLike
 from lockstep.errors import ArgumentError
 
-__all__ = [
-    "central_crop",
-    "crop_to_bounding_box",
-    "flip_left_right",
-    "flip_up_down",
-    "image_gradients",
-    "pad_to_bounding_box",
-    "random_crop",
-    "random_flip_left_right",
-    "random_flip_up_down",
-    "resize_with_crop_or_pad",
-    "resize_with_pad",
-    "rot90",
-    "stateless_random_crop",
-    "stateless_random_flip_left_right",
-    "stateless_random_flip_up_down",
-    "total_variation",
-    "transpose",
-]
+__all__ = ["central_crop", "crop_to_bounding_box", "flip_left_right", "flip_up_down", "image_gradients"]
+__all__ += ["pad_to_bounding_box", "random_crop", "random_flip_left_right", "random_flip_up_down"]
+__all__ += ["resize_with_crop_or_pad", "resize_with_pad", "rot90", "stateless_random_crop"]
+__all__ += ["stateless_random_flip_left_right", "stateless_random_flip_up_down", "total_variation", "transpose"]
 
 
 def check_image(image: Tensor) -> Any:
@@ -88,8 +74,6 @@ def random_flip_left_right(image: Tensor, seed: Seed = None) -> Tensor:
 
     Source: tf.image.random_flip_left_right.
     """
-    from lockstep.compat.tensorflow._ops.random import uniform
-
     return _flip_by_coin(image, uniform(_draw_shape(image), seed=seed), flip_left_right(image))
 
 
@@ -98,8 +82,6 @@ def random_flip_up_down(image: Tensor, seed: Seed = None) -> Tensor:
 
     Source: tf.image.random_flip_up_down.
     """
-    from lockstep.compat.tensorflow._ops.random import uniform
-
     return _flip_by_coin(image, uniform(_draw_shape(image), seed=seed), flip_up_down(image))
 
 
@@ -108,15 +90,11 @@ def stateless_random_flip_left_right(image: Tensor, seed: Seed) -> Tensor:
 
     Source: tf.image.stateless_random_flip_left_right.
     """
-    from lockstep.compat.tensorflow._ops.random import stateless_uniform
-
     return _flip_by_coin(image, stateless_uniform(_draw_shape(image), seed), flip_left_right(image))
 
 
 def stateless_random_flip_up_down(image: Tensor, seed: Seed) -> Tensor:
     """Mirrors top and bottom at random, by a seed of two integers. Source: tf.image.stateless_random_flip_up_down."""
-    from lockstep.compat.tensorflow._ops.random import stateless_uniform
-
     return _flip_by_coin(image, stateless_uniform(_draw_shape(image), seed), flip_up_down(image))
 
 
@@ -169,7 +147,7 @@ def resize_with_pad(
 
     Source: tf.image.resize_with_pad.
     """
-    resize: Any = on_host("resize")
+    resize: Any = find_in_data("resize")
     _, x = check_image(image)
     height, width = dispatch.to_static(target_height), dispatch.to_static(target_width)
     # The larger ratio decides, so that the whole image fits.
@@ -206,15 +184,11 @@ def _crop_at_random(value: Tensor, size: ShapeLike, draw: Any) -> Any:
 
 def random_crop(value: Tensor, size: ShapeLike, seed: Seed = None, name: str | None = None) -> Tensor:
     """Cuts a block of `size` (-1: all) out, anywhere. Source: tf.image.random_crop."""
-    from lockstep.compat.tensorflow._ops.random import uniform
-
     return _crop_at_random(value, size, lambda i, n: uniform((), 0, n, np.int32, seed))
 
 
 def stateless_random_crop(value: Tensor, size: ShapeLike, seed: Seed, name: str | None = None) -> Tensor:
     """Cuts a block of `size` out, by a seed of two integers. Source: tf.image.stateless_random_crop."""
-    from lockstep.compat.tensorflow._ops.random import stateless_uniform
-
     # A seed for each dimension: with one, all offsets would be the same fraction.
     xp, words = dispatch.pick(seed)
     return _crop_at_random(

@@ -19,28 +19,10 @@ from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.compat.tensorflow._types import AxisLike, DTypeLike, ShapeLike, SizeLike
 from lockstep.errors import ArgumentError, UnsupportedError
 
-__all__ = [
-    "argsort",
-    "boolean_mask",
-    "dynamic_partition",
-    "dynamic_stitch",
-    "gather",
-    "gather_nd",
-    "histogram_fixed_width",
-    "invert_permutation",
-    "scatter_nd",
-    "searchsorted",
-    "sort",
-    "tensor_scatter_nd_add",
-    "tensor_scatter_nd_max",
-    "tensor_scatter_nd_min",
-    "tensor_scatter_nd_sub",
-    "tensor_scatter_nd_update",
-    "top_k",
-    "unique",
-    "unique_with_counts",
-    "where",
-]
+__all__ = ["argsort", "boolean_mask", "dynamic_partition", "dynamic_stitch", "gather", "gather_nd"]
+__all__ += ["histogram_fixed_width", "invert_permutation", "scatter_nd", "searchsorted", "sort"]
+__all__ += ["tensor_scatter_nd_add", "tensor_scatter_nd_max", "tensor_scatter_nd_min", "tensor_scatter_nd_sub"]
+__all__ += ["tensor_scatter_nd_update", "top_k", "unique", "unique_with_counts", "where"]
 
 
 class TopK(NamedTuple):
@@ -107,9 +89,15 @@ def gather(
     if xp is dispatch.SYMBOLIC:
         return _symbolic_gather(x, i, axis, batch)
     if xp is dispatch.HOST:
-        # TensorFlow raises on the CPU. Compiled code cannot: it gives NaN, or 0 for integers.
         _check_indices(i, x.shape[axis])
-    take = (lambda a, b: xp.take(a, b, axis=axis - batch)) if xp is dispatch.HOST else _device_take(axis - batch)
+
+    def take(a: Any, b: Any) -> Any:
+        if xp is dispatch.HOST:
+            return np.take(a, b, axis=axis - batch)
+        # TensorFlow raises on the CPU. Compiled code cannot: it gives NaN, or 0 for integers.
+        filling = jnp.nan if jnp.issubdtype(a.dtype, jnp.inexact) else 0
+        return jnp.take(a, b, axis=axis - batch, mode="fill", fill_value=filling)
+
     if not batch:
         return dispatch.give_exact(xp, take(x, i))
     # Batch dimensions become one, over which slices are gathered one by one.
@@ -121,12 +109,6 @@ def gather(
         else jax.vmap(take)(flat_x, flat_i)
     )
     return dispatch.give_exact(xp, rows.reshape(*x.shape[:batch], *rows.shape[1:]))
-
-
-def _device_take(axis: int) -> Any:
-    return lambda a, b: jnp.take(
-        a, b, axis=axis, mode="fill", fill_value=jnp.nan if jnp.issubdtype(a.dtype, jnp.inexact) else 0
-    )
 
 
 def _symbolic_gather(x: Tensor, i: Tensor, axis: int, batch: int) -> Any:
@@ -178,17 +160,12 @@ def where(condition: Tensor, x: Tensor = None, y: Tensor = None, name: str | Non
         return as_host(np.argwhere(_read_values("tf.where with one argument", dispatch.pick(condition)[1])))
     xp, c, a, b = dispatch.pick_loose(condition, x, y)
     c = xp.asarray(c) if xp is not dispatch.SYMBOLIC else c
-    if xp is dispatch.HOST:
-        return as_host(np.where(c, *_match_types(a, b)))
-    return xp.where(c, a, b)
-
-
-def _match_types(a: Tensor, b: Tensor) -> tuple[Any, Any]:
-    """Returns two values of the host, of which a plain number takes the other's type."""
-    # Two plain numbers have no array to take the type of.
+    if xp is not dispatch.HOST:
+        return xp.where(c, a, b)
+    # A plain number takes the other's type; two of them have no array to take the type of.
     if not isinstance(a, np.ndarray) and not isinstance(b, np.ndarray):
-        return dispatch.to_array(dispatch.HOST, a), dispatch.to_array(dispatch.HOST, b)
-    return a, b
+        a, b = dispatch.to_array(xp, a), dispatch.to_array(xp, b)
+    return as_host(np.where(c, a, b))
 
 
 def boolean_mask(tensor: Tensor, mask: Tensor, axis: AxisLike = None, name: str = "boolean_mask") -> Tensor:

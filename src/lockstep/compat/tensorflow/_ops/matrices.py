@@ -14,35 +14,9 @@ from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._types import Library, SizeLike
 from lockstep.errors import ArgumentError
 
-__all__ = [
-    "adjoint",
-    "band_part",
-    "cholesky",
-    "cholesky_solve",
-    "cross",
-    "det",
-    "diag",
-    "diag_part",
-    "eigh",
-    "eigvalsh",
-    "expm",
-    "inv",
-    "logdet",
-    "lstsq",
-    "matrix_power",
-    "matrix_rank",
-    "matrix_transpose",
-    "pinv",
-    "qr",
-    "set_diag",
-    "slogdet",
-    "solve",
-    "svd",
-    "tensor_diag",
-    "tensor_diag_part",
-    "trace",
-    "triangular_solve",
-]
+__all__ = ["adjoint", "band_part", "cholesky", "cholesky_solve", "cross", "det", "diag", "diag_part", "eigh"]
+__all__ += ["eigvalsh", "expm", "inv", "logdet", "lstsq", "matrix_power", "matrix_rank", "matrix_transpose", "pinv"]
+__all__ += ["qr", "set_diag", "slogdet", "solve", "svd", "tensor_diag", "tensor_diag_part", "trace", "triangular_solve"]
 
 
 def _apply(function: Callable[[Any], Any], *tensors: Tensor) -> Any:

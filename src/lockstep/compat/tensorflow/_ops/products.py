@@ -13,17 +13,8 @@ from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._types import AxisLike, Library
 from lockstep.errors import ArgumentError
 
-__all__ = [
-    "clip_by_global_norm",
-    "clip_by_norm",
-    "clip_by_value",
-    "einsum",
-    "global_norm",
-    "matmul",
-    "matvec",
-    "norm",
-    "tensordot",
-]
+__all__ = ["clip_by_global_norm", "clip_by_norm", "clip_by_value", "einsum", "global_norm", "matmul", "matvec", "norm"]
+__all__ += ["tensordot"]
 
 
 def matmul(
@@ -129,17 +120,15 @@ def clip_by_global_norm(
     """
     # One factor for all tensors keeps the direction of the gradient.
     length = global_norm(t_list) if use_norm is None else use_norm
-    scale = (
-        clip_norm / keras.ops.maximum(length, clip_norm) if dispatch.library_of(length) is not dispatch.HOST else None
-    )
-    if scale is None:
+    if dispatch.library_of(length) is dispatch.HOST:
         scale = clip_norm / max(float(length), float(clip_norm))
-    return [t if t is None else _scale(t, scale) for t in t_list], length
-
-
-def _scale(tensor: Tensor, scale: Tensor) -> Any:
-    xp, x, s = dispatch.pick_loose(tensor, scale)
-    return dispatch.give(xp, x * s)
+    else:
+        scale = clip_norm / keras.ops.maximum(length, clip_norm)
+    scaled: list[Any] = []
+    for tensor in t_list:
+        xp, x, s = dispatch.pick_loose(tensor, scale)
+        scaled.append(None if tensor is None else dispatch.give(xp, x * s))
+    return scaled, length
 
 
 named.record_names(globals())

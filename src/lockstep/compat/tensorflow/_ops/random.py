@@ -10,31 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from keras.src.backend.common import global_state
+from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32, int64
 from lockstep.compat.tensorflow._ops import dispatch, named, random_in_model
 from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.compat.tensorflow._types import DTypeLike, Seed, ShapeLike, SizeLike
+from lockstep.data.internal import NonDeterministicError
 from lockstep.errors import ArgumentError, UnsupportedError
 
-__all__ = [
-    "Generator",
-    "categorical",
-    "gamma",
-    "get_global_generator",
-    "normal",
-    "poisson",
-    "set_seed",
-    "shuffle",
-    "stateless_categorical",
-    "stateless_normal",
-    "stateless_shuffle",
-    "stateless_truncated_normal",
-    "stateless_uniform",
-    "truncated_normal",
-    "uniform",
-]
+__all__ = ["Generator", "categorical", "gamma", "get_global_generator", "normal", "poisson", "set_seed", "shuffle"]
+__all__ += ["stateless_categorical", "stateless_normal", "stateless_shuffle", "stateless_truncated_normal"]
+__all__ += ["stateless_uniform", "truncated_normal", "uniform"]
 
 # Map functions of datasets draw on several threads.
 _lock = threading.Lock()
@@ -54,41 +43,27 @@ def set_seed(seed: int) -> None:
     _python_random.seed(number)
     # numpy's old generator takes 32 bits.
     np.random.seed(number % 2**32)
-    _forget_keras_generator()
+    # Keras makes its global generator when it is first used, with a seed out of Python's generator, and has no public
+    # way to drop it.
+    global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, None)
     random_in_model.start_anew()
     with _lock:
         _state["generator"] = np.random.default_rng(number % 2**64)
 
 
-def _forget_keras_generator() -> None:
-    """Keras makes its global generator when it is first used, with a seed out of Python's generator."""
-    # Keras has no public way to drop its generator.
-    from keras.src.backend.common import global_state
-    from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
-
-    global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, None)
-
-
-def _unsteady_error() -> Exception:
-    """Returns the error of a random number that JAX would compile in.
-
-    Map functions of data sets that raise it are called for each element instead, in order.
-    """
-    from lockstep.data.internal import NonDeterministicError
-
-    class DrawnWhileTracedError(UnsupportedError, NonDeterministicError):
-        pass
-
-    return DrawnWhileTracedError(
-        "Random numbers inside of code that JAX compiles must come from a seed that changes: a number drawn here would "
-        "be the same in every step. In a layer make keras.random.SeedGenerator in __init__ and call keras.random "
-        "functions with it; elsewhere use tf.random.stateless_* functions with a seed that is an argument."
-    )
+# Map functions of data sets that raise it are called for each element instead, in order.
+class _DrawnWhileTracedError(UnsupportedError, NonDeterministicError):
+    pass
 
 
 def _generator(seed: Seed = None) -> np.random.Generator:
     if dispatch.is_traced():
-        raise _unsteady_error()
+        raise _DrawnWhileTracedError(
+            "Random numbers inside of code that JAX compiles must come from a seed that changes: a number drawn here "
+            "would be the same in every step. In a layer make keras.random.SeedGenerator in __init__ and call "
+            "keras.random functions with it; elsewhere use tf.random.stateless_* functions with a seed that is an "
+            "argument."
+        )
     with _lock:
         if "generator" not in _state:
             # From Python's generator: random.seed() alone makes a program repeatable.
@@ -99,11 +74,6 @@ def _generator(seed: Seed = None) -> np.random.Generator:
         return _state.setdefault(
             ("seed", dispatch.to_static(seed)), np.random.default_rng([dispatch.to_static(seed) % 2**64])
         )
-
-
-def _shape(shape: ShapeLike) -> Any:
-    sizes = dispatch.to_static(shape)
-    return (sizes,) if isinstance(sizes, int) else sizes
 
 
 def _to_floats(value: Tensor, dtype: DTypeLike) -> Any:
@@ -123,8 +93,8 @@ def uniform(
     kind = as_dtype(dtype)
     low, high = _check_limits(minval, maxval, kind)
     if kind.is_integer:
-        return as_host(np.asarray(_generator(seed).integers(low, high, _shape(shape), kind.dtype)))
-    drawn = _generator(seed).random(_shape(shape), np.float32)
+        return as_host(np.asarray(_generator(seed).integers(low, high, dispatch.to_shape(shape), kind.dtype)))
+    drawn = _generator(seed).random(dispatch.to_shape(shape), np.float32)
     return _to_floats(
         # Rounding may reach high, which is excluded.
         np.minimum(low + drawn * (high - low), np.nextafter(np.float32(high), np.float32(low)))
@@ -154,7 +124,7 @@ def normal(
     name: str | None = None,
 ) -> Tensor:
     """Draws from normal distributions. Source: tf.random.normal."""
-    drawn = _generator(seed).standard_normal(_shape(shape), np.float32)
+    drawn = _generator(seed).standard_normal(dispatch.to_shape(shape), np.float32)
     return _to_floats(drawn * np.asarray(stddev) + np.asarray(mean), dtype)
 
 
@@ -172,7 +142,7 @@ def truncated_normal(
 
     # By the inverse of the distribution: one number drawn for each value, no rejection.
     low, high = special.ndtr(-2.0), special.ndtr(2.0)
-    drawn = special.ndtri(low + (high - low) * _generator(seed).random(_shape(shape)))
+    drawn = special.ndtri(low + (high - low) * _generator(seed).random(dispatch.to_shape(shape)))
     return _to_floats(drawn * np.asarray(stddev) + np.asarray(mean), dtype)
 
 
@@ -188,7 +158,7 @@ def gamma(
     """Draws `shape` samples from each gamma distribution. Source: tf.random.gamma."""
     a = np.asarray(alpha, np.float64)
     drawn = _generator(seed).gamma(
-        a, size=(*_shape(shape), *np.broadcast_shapes(a.shape, np.shape(1.0 if beta is None else beta)))
+        a, size=(*dispatch.to_shape(shape), *np.broadcast_shapes(a.shape, np.shape(1.0 if beta is None else beta)))
     )
     return _to_floats(drawn / np.asarray(1.0 if beta is None else beta), dtype)
 
@@ -198,7 +168,7 @@ def poisson(
     shape: ShapeLike, lam: Tensor, dtype: DTypeLike = float32, seed: Seed = None, name: str | None = None
 ) -> Tensor:
     """Draws `shape` samples from each Poisson distribution. Source: tf.random.poisson."""
-    return _to_floats(_generator(seed).poisson(np.asarray(lam), (*_shape(shape), *np.shape(lam))), dtype)
+    return _to_floats(_generator(seed).poisson(np.asarray(lam), (*dispatch.to_shape(shape), *np.shape(lam))), dtype)
 
 
 @random_in_model.redirect
@@ -222,21 +192,17 @@ def shuffle(value: Tensor, seed: Seed = None, name: str | None = None) -> Tensor
     return as_host(x[order]) if xp is dispatch.HOST else x[order]
 
 
-def _make_key(seed: Seed) -> tuple[Any, bool]:
-    """Returns a key of JAX from TensorFlow's two numbers, and whether they are known."""
+def _draw_stateless(seed: Seed, draw: Any) -> Any:
+    """Draws with a key of JAX made of TensorFlow's two numbers."""
     xp, words = dispatch.pick(seed)
     if tuple(words.shape) != (2,):
         raise ArgumentError(f"seed must be two integers. Received one of shape {tuple(words.shape)}.")
     # TensorFlow's seeds may be negative, and of 64 bits; keys are made of 32-bit words.
     known = words if xp is dispatch.DEVICE else words.astype(np.int64) % 2**32
     first, second = (jnp.asarray(w).astype(jnp.uint32) for w in known)
-    return jax.random.fold_in(jax.random.key(first), second), xp is dispatch.HOST
-
-
-def _draw_stateless(seed: Seed, draw: Any) -> Any:
-    key, known = _make_key(seed)
-    numbers = draw(key)
-    return as_host(np.asarray(numbers)) if known and not isinstance(numbers, Tracer) else numbers
+    numbers = draw(jax.random.fold_in(jax.random.key(first), second))
+    is_known = xp is dispatch.HOST and not isinstance(numbers, Tracer)
+    return as_host(np.asarray(numbers)) if is_known else numbers
 
 
 def stateless_uniform(
@@ -259,8 +225,8 @@ def stateless_uniform(
     if kind.is_integer:
         if maxval is None:
             raise ArgumentError("Integers are drawn below a maxval, which must be given. Received none.")
-        return _draw_stateless(seed, lambda k: jax.random.randint(k, _shape(shape), minval, top, wanted))
-    return _draw_stateless(seed, lambda k: jax.random.uniform(k, _shape(shape), wanted, minval, top))
+        return _draw_stateless(seed, lambda k: jax.random.randint(k, dispatch.to_shape(shape), minval, top, wanted))
+    return _draw_stateless(seed, lambda k: jax.random.uniform(k, dispatch.to_shape(shape), wanted, minval, top))
 
 
 def stateless_normal(
@@ -275,7 +241,9 @@ def stateless_normal(
     """Draws from normal distributions, the same for the same seed. Source: tf.random.stateless_normal."""
     _check_algorithm(alg)
     wanted = dispatch.usable_dtype(dispatch.DEVICE, dtype)
-    return _draw_stateless(seed, lambda k: (jax.random.normal(k, _shape(shape), wanted) * stddev + mean).astype(wanted))
+    return _draw_stateless(
+        seed, lambda k: (jax.random.normal(k, dispatch.to_shape(shape), wanted) * stddev + mean).astype(wanted)
+    )
 
 
 def stateless_truncated_normal(
@@ -292,7 +260,9 @@ def stateless_truncated_normal(
     wanted = dispatch.usable_dtype(dispatch.DEVICE, dtype)
     return _draw_stateless(
         seed,
-        lambda k: (jax.random.truncated_normal(k, -2.0, 2.0, _shape(shape), wanted) * stddev + mean).astype(wanted),
+        lambda k: (jax.random.truncated_normal(k, -2.0, 2.0, dispatch.to_shape(shape), wanted) * stddev + mean).astype(
+            wanted
+        ),
     )
 
 
@@ -358,8 +328,8 @@ class Generator:
         kind = as_dtype(dtype)
         low, high = _check_limits(minval, maxval, kind)
         if kind.is_integer:
-            return as_host(np.asarray(self._drawing().integers(low, high, _shape(shape), kind.dtype)))
-        return _to_floats(low + self._drawing().random(_shape(shape)) * (high - low), kind)
+            return as_host(np.asarray(self._drawing().integers(low, high, dispatch.to_shape(shape), kind.dtype)))
+        return _to_floats(low + self._drawing().random(dispatch.to_shape(shape)) * (high - low), kind)
 
     def normal(
         self,
@@ -370,7 +340,7 @@ class Generator:
         name: str | None = None,
     ) -> Tensor:
         """Draws from normal distributions."""
-        return _to_floats(self._drawing().normal(mean, stddev, _shape(shape)), dtype)
+        return _to_floats(self._drawing().normal(mean, stddev, dispatch.to_shape(shape)), dtype)
 
     def make_seeds(self, count: int = 1) -> Any:
         """Returns seeds for the stateless functions, int32 of shape `[2, count]`."""

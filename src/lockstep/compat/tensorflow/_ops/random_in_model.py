@@ -87,11 +87,6 @@ def initializer_of(value: Tensor) -> Callable[..., Any] | None:
     return None
 
 
-def _shape(shape: ShapeLike) -> tuple[int, ...]:
-    sizes = dispatch.to_static(shape)
-    return (sizes,) if isinstance(sizes, int) else sizes
-
-
 def _type(dtype: DTypeLike) -> Any:
     return dispatch.usable_dtype(dispatch.DEVICE, dtype)
 
@@ -101,32 +96,32 @@ def uniform(key: Array, shape: ShapeLike, minval: Tensor = 0, maxval: Tensor = N
     if as_dtype(dtype).is_integer:
         if maxval is None:
             raise ArgumentError("Integers are drawn below a maxval, which must be given. Received none.")
-        return jax.random.randint(key, _shape(shape), minval, high, _type(dtype))
-    drawn = jax.random.uniform(key, _shape(shape), _type(dtype))
+        return jax.random.randint(key, dispatch.to_shape(shape), minval, high, _type(dtype))
+    drawn = jax.random.uniform(key, dispatch.to_shape(shape), _type(dtype))
     return (minval + drawn * (high - minval)).astype(_type(dtype))
 
 
 def normal(key: Array, shape: ShapeLike, mean: Tensor = 0.0, stddev: Tensor = 1.0, dtype: DTypeLike = float32) -> Any:
-    drawn = jax.random.normal(key, _shape(shape), _type(dtype))
+    drawn = jax.random.normal(key, dispatch.to_shape(shape), _type(dtype))
     return (drawn * stddev + mean).astype(_type(dtype))
 
 
 def truncated_normal(
     key: Array, shape: ShapeLike, mean: Tensor = 0.0, stddev: Tensor = 1.0, dtype: DTypeLike = float32
 ) -> Any:
-    drawn = jax.random.truncated_normal(key, -2.0, 2.0, _shape(shape), _type(dtype))
+    drawn = jax.random.truncated_normal(key, -2.0, 2.0, dispatch.to_shape(shape), _type(dtype))
     return (drawn * stddev + mean).astype(_type(dtype))
 
 
 def gamma(key: Array, shape: ShapeLike, alpha: Tensor, beta: Tensor = None, dtype: DTypeLike = float32) -> Any:
     a, b = jnp.asarray(alpha, _type(dtype)), jnp.asarray(1.0 if beta is None else beta, _type(dtype))
-    sizes = (*_shape(shape), *jnp.broadcast_shapes(a.shape, b.shape))
+    sizes = (*dispatch.to_shape(shape), *jnp.broadcast_shapes(a.shape, b.shape))
     return jax.random.gamma(key, a, sizes, _type(dtype)) / b
 
 
 def poisson(key: Array, shape: ShapeLike, lam: Tensor, dtype: DTypeLike = float32) -> Any:
     rate = jnp.asarray(lam, jnp.float32)
-    return jax.random.poisson(key, rate, (*_shape(shape), *rate.shape)).astype(_type(dtype))
+    return jax.random.poisson(key, rate, (*dispatch.to_shape(shape), *rate.shape)).astype(_type(dtype))
 
 
 def categorical(key: Array, logits: Tensor, num_samples: SizeLike, dtype: DTypeLike = int64) -> Any:

@@ -17,32 +17,16 @@ from scipy import special as scipy
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, int64
 from lockstep.compat.tensorflow._ops import dispatch, named
+from lockstep.compat.tensorflow._ops.arrays import ensure_shape
+from lockstep.compat.tensorflow._ops.create import cast
+from lockstep.compat.tensorflow._ops.elementwise import add_n
 from lockstep.compat.tensorflow._ops.make import describe
 from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.compat.tensorflow._types import AxisLike, DTypeLike, Library, ShapeLike, SizeLike
 
-__all__ = [
-    "accumulate_n",
-    "argmax",
-    "argmin",
-    "bincount",
-    "count_nonzero",
-    "cumprod",
-    "cumsum",
-    "cumulative_logsumexp",
-    "reduce_all",
-    "reduce_any",
-    "reduce_euclidean_norm",
-    "reduce_logsumexp",
-    "reduce_max",
-    "reduce_mean",
-    "reduce_min",
-    "reduce_prod",
-    "reduce_std",
-    "reduce_sum",
-    "reduce_variance",
-    "zero_fraction",
-]
+__all__ = ["accumulate_n", "argmax", "argmin", "bincount", "count_nonzero", "cumprod", "cumsum", "cumulative_logsumexp"]
+__all__ += ["reduce_all", "reduce_any", "reduce_euclidean_norm", "reduce_logsumexp", "reduce_max", "reduce_mean"]
+__all__ += ["reduce_min", "reduce_prod", "reduce_std", "reduce_sum", "reduce_variance", "zero_fraction"]
 
 
 def _keep_integer_type(xp: Library, x: Tensor, result: Tensor) -> Any:
@@ -109,10 +93,6 @@ def accumulate_n(
     inputs: Tensor, shape: ShapeLike = None, tensor_dtype: DTypeLike = None, name: str | None = None
 ) -> Tensor:
     """Adds the tensors of a list; checks their shape and type if given. Source: tf.math.accumulate_n."""
-    from lockstep.compat.tensorflow._ops.arrays import ensure_shape
-    from lockstep.compat.tensorflow._ops.create import cast
-    from lockstep.compat.tensorflow._ops.elementwise import add_n
-
     total = ensure_shape(add_n(inputs), shape)
     return total if tensor_dtype is None else cast(total, tensor_dtype)
 
@@ -184,19 +164,10 @@ def _scan(function: str, value: Tensor, axis: AxisLike, exclusive: bool, reverse
     x = xp.flip(x, axis) if reverse else x
     if exclusive:
         # Exclusive: shifted by one, with the neutral element in front.
-        first = xp.full_like(_take_first(xp, x, axis), 0 if function == "cumsum" else 1)
-        x = xp.concatenate([first, _drop_last(xp, x, axis)], axis=axis)
-    done = getattr(xp, function)(x, axis=axis)
-    done = _keep_integer_type(xp, x, done)
+        first = xp.full_like(xp.take(x, np.arange(1), axis=axis), 0 if function == "cumsum" else 1)
+        x = xp.concatenate([first, xp.take(x, np.arange(x.shape[axis] - 1), axis=axis)], axis=axis)
+    done = _keep_integer_type(xp, x, getattr(xp, function)(x, axis=axis))
     return dispatch.give(xp, xp.flip(done, axis) if reverse else done)
-
-
-def _take_first(xp: Library, x: Tensor, axis: int) -> Any:
-    return xp.take(x, np.arange(1), axis=axis)
-
-
-def _drop_last(xp: Library, x: Tensor, axis: int) -> Any:
-    return xp.take(x, np.arange(x.shape[axis] - 1), axis=axis)
 
 
 def cumulative_logsumexp(

@@ -13,20 +13,9 @@ from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._ops.make import describe
 from lockstep.compat.tensorflow._types import DTypeLike, SizeLike
 
-__all__ = [
-    "confusion_matrix",
-    "segment_max",
-    "segment_mean",
-    "segment_min",
-    "segment_prod",
-    "segment_sum",
-    "unsorted_segment_max",
-    "unsorted_segment_mean",
-    "unsorted_segment_min",
-    "unsorted_segment_prod",
-    "unsorted_segment_sqrt_n",
-    "unsorted_segment_sum",
-]
+__all__ = ["confusion_matrix", "segment_max", "segment_mean", "segment_min", "segment_prod", "segment_sum"]
+__all__ += ["unsorted_segment_max", "unsorted_segment_mean", "unsorted_segment_min", "unsorted_segment_prod"]
+__all__ += ["unsorted_segment_sqrt_n", "unsorted_segment_sum"]
 
 # Values of empty segments in TensorFlow's unsorted operations.
 _START: dict[str, Any] = {
@@ -58,21 +47,17 @@ def _reduce_segments(how: str, data: Tensor, ids: Tensor, count: int) -> Any:
     return dispatch.give(xp, result)
 
 
-def _reduce_sorted(how: str, data: Tensor, ids: Tensor) -> Any:
-    numbers = dispatch.pick(ids)[1]
-    count = dispatch.to_static(numbers[-1]) + 1
-    reduced = _reduce_segments(how, data, ids, count)
-    if how in ("sum", "prod"):
-        return reduced
-    xp, x = dispatch.pick(reduced)
-    # The sorted operations give 0 for an empty segment, unlike the unsorted ones.
-    filled = np.isin(np.arange(count), np.asarray(numbers)).reshape(-1, *(1,) * (x.ndim - 1))
-    return dispatch.give(xp, xp.where(filled, x, xp.zeros((), x.dtype)))
-
-
 def _sorted_reduction(how: str, verb: str) -> Callable[..., Any]:
     def reduce(data: Tensor, segment_ids: Tensor, name: str | None = None) -> Any:
-        return _reduce_sorted(how, data, segment_ids)
+        numbers = dispatch.pick(segment_ids)[1]
+        count = dispatch.to_static(numbers[-1]) + 1
+        reduced = _reduce_segments(how, data, segment_ids, count)
+        if how in ("sum", "prod"):
+            return reduced
+        xp, x = dispatch.pick(reduced)
+        # The sorted operations give 0 for an empty segment, unlike the unsorted ones.
+        is_filled = np.isin(np.arange(count), np.asarray(numbers)).reshape(-1, *(1,) * (x.ndim - 1))
+        return dispatch.give(xp, xp.where(is_filled, x, xp.zeros((), x.dtype)))
 
     summary = f"{verb} of each segment; the numbers, sorted, must be known"
     return describe(reduce, f"tf.math.segment_{how}", summary)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,47 +11,15 @@ import numpy as np
 from scipy import special as scipy
 
 from lockstep._types import Tensor
-from lockstep.compat.tensorflow._ops import named
+from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._ops.make import binary, unary
 from lockstep.compat.tensorflow._types import Library
 
-__all__ = [
-    "bessel_i0",
-    "bessel_i0e",
-    "bessel_i1",
-    "bessel_i1e",
-    "betainc",
-    "digamma",
-    "divide_no_nan",
-    "erf",
-    "erfc",
-    "erfcinv",
-    "erfinv",
-    "floordiv",
-    "floormod",
-    "igamma",
-    "igammac",
-    "is_finite",
-    "is_inf",
-    "is_nan",
-    "lbeta",
-    "lgamma",
-    "log_sigmoid",
-    "multiply_no_nan",
-    "ndtri",
-    "nextafter",
-    "polygamma",
-    "reciprocal",
-    "reciprocal_no_nan",
-    "rint",
-    "softplus",
-    "softsign",
-    "squared_difference",
-    "xdivy",
-    "xlog1py",
-    "xlogy",
-    "zeta",
-]
+__all__ = ["bessel_i0", "bessel_i0e", "bessel_i1", "bessel_i1e", "betainc", "digamma", "divide_no_nan", "erf", "erfc"]
+__all__ += ["erfcinv", "erfinv", "floordiv", "floormod", "igamma", "igammac", "is_finite", "is_inf", "is_nan", "lbeta"]
+__all__ += ["lgamma", "log_sigmoid", "multiply_no_nan", "ndtri", "nextafter", "polygamma", "reciprocal"]
+__all__ += ["reciprocal_no_nan", "rint", "softplus", "softsign", "squared_difference", "xdivy", "xlog1py", "xlogy"]
+__all__ += ["zeta"]
 
 _js: Any = jax.scipy.special
 
@@ -115,30 +84,22 @@ xlog1py = _binary("xlog1py", "x * log(1 + y), 0 where x is 0", "xlog1py", scipy.
 zeta = _binary("zeta", "the Hurwitz zeta function", "zeta", scipy.zeta, _js.zeta)
 
 
-def _guard_zero(xp: Library, safe_when: str) -> Any:
-    """Divides or multiplies where `y` (or `x`) is not zero, else gives zero."""
+def _unless_zero(xp: Library, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function of x and y that gives zero where `y` is zero."""
 
     # The inner where keeps 0 away from the division: NaN in a branch not taken would reach the gradient.
-    def divide(x: Tensor, y: Tensor) -> Any:
+    def compute(x: Tensor, y: Tensor) -> Any:
         y = xp.asarray(y)
-        return xp.where(y == 0, xp.zeros((), y.dtype), xp.divide(x, xp.where(y == 0, xp.ones((), y.dtype), y)))
+        return xp.where(y == 0, xp.zeros((), y.dtype), function(x, xp.where(y == 0, xp.ones((), y.dtype), y)))
 
-    def multiply(x: Tensor, y: Tensor) -> Any:
-        y = xp.asarray(y)
-        return xp.where(y == 0, xp.zeros((), y.dtype), xp.multiply(x, y))
-
-    return divide if safe_when == "divide" else multiply
+    return compute
 
 
-divide_no_nan = _binary(
-    "divide_no_nan", "x / y, 0 where y is 0", "divide_no_nan", _guard_zero(np, "divide"), _guard_zero(jnp, "divide")
-)
+_host_divide, _device_divide = _unless_zero(np, np.divide), _unless_zero(jnp, jnp.divide)
+_host_multiply, _device_multiply = _unless_zero(np, np.multiply), _unless_zero(jnp, jnp.multiply)
+divide_no_nan = _binary("divide_no_nan", "x / y, 0 where y is 0", "divide_no_nan", _host_divide, _device_divide)
 multiply_no_nan = _binary(
-    "multiply_no_nan",
-    "x * y, 0 where y is 0",
-    "multiply_no_nan",
-    _guard_zero(np, "multiply"),
-    _guard_zero(jnp, "multiply"),
+    "multiply_no_nan", "x * y, 0 where y is 0", "multiply_no_nan", _host_multiply, _device_multiply
 )
 # The inner where keeps 0 / 0 out, whose NaN would reach the gradient.
 xdivy = _binary(
@@ -152,23 +113,19 @@ reciprocal_no_nan = _unary(
     "reciprocal_no_nan",
     "1 / x, 0 where x is 0",
     "reciprocal_no_nan",
-    lambda x: _guard_zero(np, "divide")(1, x),
-    lambda x: _guard_zero(jnp, "divide")(1, x),
+    lambda x: _host_divide(1, x),
+    lambda x: _device_divide(1, x),
 )
 
 
 def betainc(a: Tensor, b: Tensor, x: Tensor, name: str | None = None) -> Tensor:
     """Computes the regularised incomplete beta function. Source: tf.math.betainc."""
-    from lockstep.compat.tensorflow._ops import dispatch
-
     xp, a, b, x = dispatch.pick(a, b, x)
     return dispatch.give(xp, (scipy.betainc if xp is dispatch.HOST else _js.betainc)(a, b, x))
 
 
 def lbeta(x: Tensor, name: str | None = None) -> Tensor:
     """Computes the logarithm of the absolute beta function, over the last dimension. Source: tf.math.lbeta."""
-    from lockstep.compat.tensorflow._ops import dispatch
-
     xp, x = dispatch.pick(x)
     gammaln = scipy.gammaln if xp is dispatch.HOST else _js.gammaln
     # By logarithms: the gamma function itself overflows above 35 in float32.

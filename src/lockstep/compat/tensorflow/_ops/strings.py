@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,31 +13,14 @@ import numpy as np
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32
 from lockstep.compat.tensorflow._ops import dispatch, named
+from lockstep.compat.tensorflow._ops.control import format_value
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host, to_text
 from lockstep.compat.tensorflow._types import AxisLike, DTypeLike, SizeLike
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
 
-__all__ = [
-    "as_string",
-    "decode_base64",
-    "encode_base64",
-    "format",
-    "join",
-    "length",
-    "lower",
-    "reduce_join",
-    "regex_full_match",
-    "regex_replace",
-    "split",
-    "strip",
-    "substr",
-    "to_hash_bucket",
-    "to_hash_bucket_fast",
-    "to_hash_bucket_strong",
-    "to_number",
-    "unicode_transcode",
-    "upper",
-]
+__all__ = ["as_string", "format", "join", "length", "lower", "reduce_join", "regex_full_match", "regex_replace"]
+__all__ += ["split", "strip", "substr", "to_hash_bucket", "to_hash_bucket_fast", "to_hash_bucket_strong", "to_number"]
+__all__ += ["unicode_transcode", "upper"]
 
 
 def _to_bytes(value: Tensor) -> np.ndarray[Any, Any]:
@@ -98,19 +81,17 @@ def substr(input: Tensor, pos: Tensor, len: Tensor, unit: str = "BYTE", name: st
     chars = _is_char(unit)
     # TensorFlow lets pos and len be one for all, or one for each text.
     texts, starts, sizes = np.broadcast_arrays(_to_bytes(input), np.asarray(pos), np.asarray(len))
-    cut = [_cut_text(*part, chars) for part in zip(texts.ravel(), starts.ravel(), sizes.ravel(), strict=True)]
-    return as_host(to_text(cut).reshape(texts.shape))
-
-
-def _cut_text(value: bytes, start: int, size: int, chars: bool) -> bytes:
-    whole: Any = value.decode() if chars else value
-    total = whole.__len__()
-    if not -total <= start <= total:
-        raise ArgumentError(f"pos must lie in the text, of length {total}. Received: {start}.")
-    # TensorFlow counts a negative position from the end.
-    first = start + total if start < 0 else start
-    cut = whole[first : first + size]
-    return cut.encode() if chars else cut
+    parts: list[bytes] = []
+    for text, start, size in zip(texts.ravel(), starts.ravel(), sizes.ravel(), strict=True):
+        whole = text.decode() if chars else text
+        total = whole.__len__()  # `len` is TensorFlow's argument here.
+        if not -total <= start <= total:
+            raise ArgumentError(f"pos must lie in the text, of length {total}. Received: {start}.")
+        # TensorFlow counts a negative position from the end.
+        first = start + total if start < 0 else start
+        part = whole[first : first + size]
+        parts.append(part.encode() if chars else part)
+    return as_host(to_text(parts).reshape(texts.shape))
 
 
 def split(input: Tensor, sep: Tensor = None, maxsplit: int = -1, name: str | None = None) -> Tensor:
@@ -199,17 +180,17 @@ def to_number(input: Tensor, out_type: DTypeLike = float32, name: str | None = N
         InputError: If a text is no such number.
     """
     kind = as_dtype(out_type)
-    return map_text(lambda b: _parse_number(b, kind), input, kind.dtype)
 
+    def parse(text: bytes) -> float:
+        try:
+            number = int(text) if kind.is_integer else float(text)
+            if kind.is_integer and not kind.min <= number <= kind.max:
+                raise ValueError
+            return number
+        except ValueError:
+            raise InputError(f"The text must be a number of type {kind.name}. Received: {text!r}.") from None
 
-def _parse_number(value: bytes, kind: DTypeLike) -> Any:
-    try:
-        number = int(value) if kind.is_integer else float(value)
-        if kind.is_integer and not kind.min <= number <= kind.max:
-            raise ValueError
-        return number
-    except ValueError:
-        raise InputError(f"The text must be a number of type {kind.name}. Received: {value!r}.") from None
+    return map_text(parse, input, kind.dtype)
 
 
 def as_string(
@@ -239,23 +220,11 @@ def format(
     template: str, inputs: Tensor = (), placeholder: str = "{}", summarize: int = 3, name: str | None = None
 ) -> Tensor:
     """Puts tensors, as tf.print shows them, where the placeholders are. Source: tf.strings.format."""
-    from lockstep.compat.tensorflow._ops.control import format_value
-
     values = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
     first, *rest = template.split(placeholder)
     if len(rest) != len(values):
         raise ArgumentError(f"There must be one tensor per placeholder, {len(rest)}. Received: {len(values)}.")
     return as_host(first + "".join(format_value(v, summarize) + r for v, r in zip(values, rest, strict=True)))
-
-
-def encode_base64(input: Tensor, pad: bool = False, name: str | None = None) -> Tensor:
-    """Writes bytes as web-safe base64. Source: tf.io.encode_base64."""
-    return map_text(lambda b: base64.urlsafe_b64encode(b).rstrip(b"" if pad else b"="), input)
-
-
-def decode_base64(input: Tensor, name: str | None = None) -> Tensor:
-    """Reads web-safe base64. Source: tf.io.decode_base64."""
-    return map_text(lambda b: base64.urlsafe_b64decode(b + b"=" * (-len(b) % 4)), input)
 
 
 def unicode_transcode(
@@ -300,8 +269,6 @@ def to_hash_bucket_strong(input: Tensor, num_buckets: SizeLike, key: Sequence[in
 
 
 def _hash_buckets(value: Tensor, num_buckets: SizeLike, key: bytes) -> Any:
-    import hashlib
-
     count = dispatch.to_static(num_buckets)
     if count < 1:
         raise ArgumentError(f"num_buckets must be at least 1. Received: {count}.")

@@ -151,7 +151,14 @@ class GradientTape:
             UnsupportedError: Outside of a model_fn and of a function that `strategy.run` or `tf.function` compiles.
         """
         # A model_fn takes derivatives by its own scope, which watches all trainable variables.
-        self._tape = None if model_fn_scope() is not None else _new_tape(watch_accessed_variables)
+        self._tape: Any = None
+        if model_fn_scope() is None:
+            scope = replica_scope()
+            if scope is None:
+                raise NotRecordedError(f"tf.GradientTape takes derivatives of what is compiled. {GRADIENT}")
+            from lockstep.distribute.internal import Tape
+
+            self._tape = Tape(scope, watch_accessed_variables)
 
     def __enter__(self) -> GradientTape:
         if self._tape is not None:
@@ -212,15 +219,6 @@ _OF_TAPE = {
     "stop_recording": "Use tf.stop_gradient.",
     "watched_variables": "Pass the variables that are trained, such as model.trainable_variables.",
 }
-
-
-def _new_tape(watches_all: bool) -> Any:
-    scope = replica_scope()
-    if scope is None:
-        raise NotRecordedError(f"tf.GradientTape takes derivatives of what is compiled. {GRADIENT}")
-    from lockstep.distribute.internal import Tape
-
-    return Tape(scope, watches_all)
 
 
 def _sum_target(target: PyTree, weights: PyTree) -> Any:

@@ -82,7 +82,12 @@ class Variable(keras.Variable):
         Raises UnsupportedError if it would hold text, or change its shape.
         """
         # Refused, not ignored: a shape that changes, or another device, would give another result.
-        _refuse(not validate_shape, caching_device, variable_def, import_scope)
+        options = (caching_device, variable_def, import_scope)
+        if not validate_shape or any(o is not None and o is not False for o in options):
+            raise UnsupportedError(
+                "A variable has the shape of its first value, and is held by JAX. validate_shape=False, "
+                "caching_device, variable_def and import_scope are TensorFlow's alone; leave them out."
+            )
         value = initial_value() if callable(initial_value) else initial_value
         # In a model_fn a random first value is a tracer; the variable gets an initializer that draws it.
         drawn = initializer_of(value)
@@ -177,14 +182,6 @@ class Variable(keras.Variable):
     def numpy(self) -> Any:
         """Returns the value as a numpy array, or a numpy scalar."""
         return np.asarray(self.value)[()]
-
-
-def _refuse(*options: object) -> None:
-    if any(o is not None and o is not False for o in options):
-        raise UnsupportedError(
-            "A variable has the shape of its first value, and is held by JAX. validate_shape=False, caching_device, "
-            "variable_def and import_scope are TensorFlow's alone; leave them out."
-        )
 
 
 def _number(value: Tensor, dtype: DTypeLike) -> Any:

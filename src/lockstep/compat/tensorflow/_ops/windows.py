@@ -14,28 +14,10 @@ from lockstep.compat.tensorflow._ops.make import describe
 from lockstep.compat.tensorflow._types import Argument, Padding, ShapeLike, WindowLike
 from lockstep.errors import ArgumentError
 
-__all__ = [
-    "atrous_conv2d",
-    "avg_pool",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "batch_normalization",
-    "conv1d",
-    "conv2d",
-    "conv2d_transpose",
-    "conv3d",
-    "convolution",
-    "depth_to_space",
-    "depthwise_conv2d",
-    "local_response_normalization",
-    "max_pool",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-    "separable_conv2d",
-    "space_to_depth",
-]
+__all__ = ["atrous_conv2d", "avg_pool", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_normalization", "conv1d"]
+__all__ += ["conv2d", "conv2d_transpose", "conv3d", "convolution", "depth_to_space", "depthwise_conv2d"]
+__all__ += ["local_response_normalization", "max_pool", "max_pool1d", "max_pool2d", "max_pool3d", "separable_conv2d"]
+__all__ += ["space_to_depth"]
 
 
 def _layout_of(data_format: str | None, dims: int) -> str:

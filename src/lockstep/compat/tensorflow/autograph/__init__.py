@@ -11,9 +11,7 @@ _LAZY = {
     "experimental": "lockstep.compat.tensorflow.autograph.experimental",
 }
 
-__all__ = [
-    "experimental",
-]
+__all__ = ["experimental"]
 
 __getattr__ = _missing.getter(__name__, _LAZY)
 __dir__ = _missing.lister(globals(), _LAZY)

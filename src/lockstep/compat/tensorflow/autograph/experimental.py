@@ -16,8 +16,6 @@ def do_not_convert(func: _Callable[..., _Any] | None = None) -> _Any:
     return do_not_convert if func is None else func
 
 
-__all__ = [
-    "do_not_convert",
-]
+__all__ = ["do_not_convert"]
 
 __getattr__ = _getter(__name__)

@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
-from lockstep._engine.runtime import gpus
-from lockstep.errors import ArgumentError, UnsupportedError
+import jax
+
+from lockstep._engine.runtime import local_devices
+from lockstep.errors import ArgumentError, StartupOrderError, UnsupportedError
+
+__all__ = ["LogicalDevice", "LogicalDeviceConfiguration", "PhysicalDevice", "get_visible_devices"]
+__all__ += ["list_logical_devices", "list_physical_devices", "set_logical_device_configuration", "set_visible_devices"]
 
 _KINDS = ("CPU", "GPU", "TPU")
 
@@ -63,10 +68,8 @@ def list_logical_devices(device_type: str | None = None) -> list[LogicalDevice]:
 
     Source: tf.config.list_logical_devices.
     """
-    from lockstep._engine.runtime import cpu
-
     # Before JAX starts: its pool takes its size then.
-    cpu.prepare_thread_pool()
+    local_devices.prepare_thread_pool()
     return [LogicalDevice(f"/device:{k}:{i}", k) for k in _selected_kinds(device_type) for i in range(_count_in_jax(k))]
 
 
@@ -78,13 +81,11 @@ def _selected_kinds(device_type: str | None) -> tuple[str, ...]:
 
 def _count(kind: str) -> int:
     if kind == "GPU":
-        return gpus.count()
+        return local_devices.gpu_count()
     return _count_in_jax(kind) if is_started() else 0
 
 
 def _count_in_jax(kind: str) -> int:
-    import jax
-
     try:
         return len(jax.local_devices(backend=kind.lower()))
     except RuntimeError:
@@ -116,13 +117,8 @@ def set_visible_devices(devices: Any, device_type: str | None = None) -> None:
     if unknown:
         raise ArgumentError(f"Devices must be of tf.config.list_physical_devices('GPU'). Received: {unknown}.")
     numbers = [g.name.rpartition(":")[2] for g in present if g in chosen]
-    if len(numbers) < len(present):
-        _hide_others(numbers)
-
-
-def _hide_others(numbers: list[str]) -> None:
-    import jax
-
+    if len(numbers) == len(present):
+        return
     _check_not_started("Devices are hidden")
     if numbers:
         # CUDA_VISIBLE_DEVICES would hide them from child processes, too.
@@ -133,8 +129,6 @@ def _hide_others(numbers: list[str]) -> None:
 
 def get_visible_devices(device_type: str | None = None) -> list[PhysicalDevice]:
     """Returns the devices of this machine that are not hidden. Source: tf.config.get_visible_devices."""
-    import jax
-
     # All GPUs are hidden by JAX's platform, some by the list of devices.
     hidden = jax.config.read("jax_platforms") == "cpu"
     chosen = jax.config.read("jax_cuda_visible_devices")
@@ -188,6 +182,4 @@ def get_memory_growth(device: Any) -> bool:
 
 def _check_not_started(what: str) -> None:
     if is_started():
-        from lockstep.errors import StartupOrderError
-
         raise StartupOrderError(f"{what} before JAX computes anything. Move the call up, right below the imports.")

@@ -8,6 +8,8 @@ import jax
 
 from lockstep.errors import UnsupportedError
 
+__all__ = ["functions_run_eagerly", "get_soft_device_placement", "run_functions_eagerly", "set_soft_device_placement"]
+
 
 def run_functions_eagerly(run_eagerly: bool) -> None:
     """Makes JAX carry out each operation by itself, for debugging, or compile again.

@@ -20,17 +20,8 @@ from lockstep.compat.tensorflow.config._settings import (
     tensor_float_32_execution_enabled as tensor_float_32_execution_enabled,
 )
 
-__all__ = [
-    "VirtualDeviceConfiguration",
-    "enable_tensor_float_32_execution",
-    "get_memory_growth",
-    "get_visible_devices",
-    "list_logical_devices",
-    "list_physical_devices",
-    "set_memory_growth",
-    "set_virtual_device_configuration",
-    "set_visible_devices",
-    "tensor_float_32_execution_enabled",
-]
+__all__ = ["VirtualDeviceConfiguration", "enable_tensor_float_32_execution", "get_memory_growth", "get_visible_devices"]
+__all__ += ["list_logical_devices", "list_physical_devices", "set_memory_growth", "set_virtual_device_configuration"]
+__all__ += ["set_visible_devices", "tensor_float_32_execution_enabled"]
 
 __getattr__ = _getter(__name__)

@@ -23,21 +23,9 @@ _LAZY = {"experimental": f"{__name__}.experimental"}
 # Classes that are made when they are used, of lockstep.data's classes and this package's.
 _FILES = ("FixedLengthRecordDataset", "TFRecordDataset", "TextLineDataset")
 
-__all__ = [
-    "AUTOTUNE",
-    "Dataset",
-    "DatasetSpec",
-    "FixedLengthRecordDataset",
-    "INFINITE_CARDINALITY",
-    "Iterator",
-    "Options",
-    "TFRecordDataset",
-    "TensorSpec",
-    "TextLineDataset",
-    "ThreadingOptions",
-    "UNKNOWN_CARDINALITY",
-    "experimental",
-]
+__all__ = ["AUTOTUNE", "Dataset", "DatasetSpec", "FixedLengthRecordDataset", "INFINITE_CARDINALITY", "Iterator"]
+__all__ += ["Options", "TFRecordDataset", "TensorSpec", "TextLineDataset", "ThreadingOptions", "UNKNOWN_CARDINALITY"]
+__all__ += ["experimental"]
 
 _other = _missing.getter(__name__, _LAZY)
 

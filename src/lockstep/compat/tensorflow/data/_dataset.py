@@ -42,7 +42,17 @@ class Dataset(_data.Dataset):
         return int(super().__len__())
 
     def _convert_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return _with_tensors(function) if callable(function) else function
+        if not callable(function):
+            return function
+
+        # As wraps tells, the function's own code decides whether it may be called for many elements at once.
+        @functools.wraps(function)
+        def call(*values: Tensor) -> Any:
+            result = function(*[map_structure(as_tensor, v) for v in values])
+            # Arrays leave as numpy's, so that nothing of this package reaches lockstep.
+            return map_structure(lambda leaf: leaf.view(np.ndarray) if isinstance(leaf, HostTensor) else leaf, result)
+
+        return call
 
     def _convert_element(self, element: PyTree) -> Any:
         return map_structure(as_tensor, element)
@@ -55,20 +65,6 @@ Dataset._kind = Dataset  # pyright: ignore[reportPrivateUsage]
 def from_lockstep(dataset: _data.Dataset) -> Dataset:
     """Returns a dataset of `lockstep.data` as one of this package."""
     return Dataset._from_plan(dataset._plan, dataset._options)  # pyright: ignore[reportPrivateUsage, reportReturnType]
-
-
-def _with_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
-    # As wraps tells, the function's own code decides whether it may be called for many elements at once.
-    @functools.wraps(function)
-    def call(*values: Tensor) -> Any:
-        return map_structure(_to_numpy, function(*[map_structure(as_tensor, v) for v in values]))
-
-    return call
-
-
-def _to_numpy(leaf: PyTree) -> Any:
-    """Arrays leave as numpy's, so that nothing of this package reaches lockstep."""
-    return leaf.view(np.ndarray) if isinstance(leaf, HostTensor) else leaf
 
 
 @functools.cache

@@ -20,29 +20,10 @@ from lockstep.data import AutoShardPolicy as AutoShardPolicy
 from lockstep.data import DistributeOptions as DistributeOptions
 from lockstep.data import ThreadingOptions as ThreadingOptions
 
-__all__ = [
-    "AUTOTUNE",
-    "AutoShardPolicy",
-    "Counter",
-    "DistributeOptions",
-    "INFINITE_CARDINALITY",
-    "SHARD_HINT",
-    "ThreadingOptions",
-    "UNKNOWN_CARDINALITY",
-    "assert_cardinality",
-    "cardinality",
-    "choose_from_datasets",
-    "enumerate_dataset",
-    "get_single_element",
-    "ignore_errors",
-    "map_and_batch",
-    "parallel_interleave",
-    "sample_from_datasets",
-    "scan",
-    "shuffle_and_repeat",
-    "take_while",
-    "unbatch",
-]
+__all__ = ["AUTOTUNE", "AutoShardPolicy", "Counter", "DistributeOptions", "INFINITE_CARDINALITY", "SHARD_HINT"]
+__all__ += ["ThreadingOptions", "UNKNOWN_CARDINALITY", "assert_cardinality", "cardinality", "choose_from_datasets"]
+__all__ += ["enumerate_dataset", "get_single_element", "ignore_errors", "map_and_batch", "parallel_interleave"]
+__all__ += ["sample_from_datasets", "scan", "shuffle_and_repeat", "take_while", "unbatch"]
 
 # What Dataset.apply takes.
 _Transformation = _Callable[[_Any], _Any]

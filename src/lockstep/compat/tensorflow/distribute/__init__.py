@@ -32,30 +32,11 @@ from lockstep.distribute import in_cross_replica_context as in_cross_replica_con
 
 _LAZY = {name: f"{__name__}.{name}" for name in ("cluster_resolver", "experimental")}
 
-__all__ = [
-    "CrossDeviceOps",
-    "DistributedDataset",
-    "DistributedIterator",
-    "DistributedValues",
-    "HierarchicalCopyAllReduce",
-    "InputContext",
-    "InputOptions",
-    "MirroredStrategy",
-    "MultiWorkerMirroredStrategy",
-    "NcclAllReduce",
-    "OneDeviceStrategy",
-    "ReduceOp",
-    "ReductionToOneDevice",
-    "ReplicaContext",
-    "RunOptions",
-    "Strategy",
-    "cluster_resolver",
-    "experimental",
-    "get_replica_context",
-    "get_strategy",
-    "has_strategy",
-    "in_cross_replica_context",
-]
+__all__ = ["CrossDeviceOps", "DistributedDataset", "DistributedIterator", "DistributedValues"]
+__all__ += ["HierarchicalCopyAllReduce", "InputContext", "InputOptions", "MirroredStrategy"]
+__all__ += ["MultiWorkerMirroredStrategy", "NcclAllReduce", "OneDeviceStrategy", "ReduceOp", "ReductionToOneDevice"]
+__all__ += ["ReplicaContext", "RunOptions", "Strategy", "cluster_resolver", "experimental", "get_replica_context"]
+__all__ += ["get_strategy", "has_strategy", "in_cross_replica_context"]
 
 _other = _missing.getter(__name__, _LAZY)
 

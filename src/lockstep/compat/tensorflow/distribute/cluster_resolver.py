@@ -10,13 +10,7 @@ from lockstep.cluster_resolver import TFConfigClusterResolver as TFConfigCluster
 from lockstep.cluster_resolver import UnionResolver as UnionResolver
 from lockstep.compat.tensorflow._missing import getter as _getter
 
-__all__ = [
-    "ClusterResolver",
-    "KubernetesClusterResolver",
-    "SimpleClusterResolver",
-    "SlurmClusterResolver",
-    "TFConfigClusterResolver",
-    "UnionResolver",
-]
+__all__ = ["ClusterResolver", "KubernetesClusterResolver", "SimpleClusterResolver", "SlurmClusterResolver"]
+__all__ += ["TFConfigClusterResolver", "UnionResolver"]
 
 __getattr__ = _getter(__name__)

@@ -15,14 +15,8 @@ from lockstep.distribute.experimental import ValueContext as ValueContext
 # TensorFlow 2.4 renamed the class.
 CollectiveHints = CommunicationOptions
 
-__all__ = [
-    "CollectiveCommunication",
-    "CollectiveHints",
-    "CommunicationImplementation",
-    "CommunicationOptions",
-    "MultiWorkerMirroredStrategy",
-    "ValueContext",
-]
+__all__ = ["CollectiveCommunication", "CollectiveHints", "CommunicationImplementation", "CommunicationOptions"]
+__all__ += ["MultiWorkerMirroredStrategy", "ValueContext"]
 
 _other = _missing.getter(__name__)
 

@@ -1,16 +1,7 @@
 """tf.estimator.export: lockstep.estimator.export itself."""
 
-# What is imported late is in __all__, too.
-# pyright: reportUnsupportedDunderAll=false
-
 from __future__ import annotations
 
-from lockstep.compat.tensorflow import _forward, _missing
+from lockstep.compat.tensorflow import _forward
 
-_HOME = "lockstep.estimator.export"
-
-__all__: list[str] = []
-__all__ += _forward.names_of(_HOME)
-
-__getattr__ = _forward.getter(__name__, (_HOME,))
-__dir__ = _missing.lister(globals(), dict.fromkeys(__all__, ""))
+__all__, __getattr__, __dir__ = _forward.make_module(__name__, "lockstep.estimator.export")

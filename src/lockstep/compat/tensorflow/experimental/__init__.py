@@ -11,9 +11,7 @@ _LAZY = {
     "numpy": "lockstep.compat.tensorflow.experimental.numpy",
 }
 
-__all__ = [
-    "numpy",
-]
+__all__ = ["numpy"]
 
 __getattr__ = _missing.getter(__name__, _LAZY)
 __dir__ = _missing.lister(globals(), _LAZY)

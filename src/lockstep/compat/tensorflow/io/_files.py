@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import base64
+import csv
+import glob
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,14 @@ from jax.core import Tracer
 from lockstep import _decoded_size
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype
+from lockstep.compat.tensorflow._ops import named
 from lockstep.compat.tensorflow._ops.strings import map_text
-from lockstep.compat.tensorflow._tensor import HostTensor, as_host, to_text
-from lockstep.compat.tensorflow._types import DTypeLike, PathLike, ShapeLike
+from lockstep.compat.tensorflow._tensor import HostTensor, as_host, constant_array, to_text
+from lockstep.compat.tensorflow._types import DTypeLike, PathLike
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError
+
+__all__ = ["decode_base64", "decode_compressed", "decode_csv", "decode_raw", "encode_base64", "matching_files"]
+__all__ += ["read_file", "write_file"]
 
 
 def path_of(name: Any) -> str:
@@ -117,8 +124,6 @@ def decode_csv(
 
     Source: tf.io.decode_csv.
     """
-    import csv
-
     lines = to_text(records)
     rules = [_rule(d) for d in record_defaults]
     quoting = csv.QUOTE_MINIMAL if use_quote_delim else csv.QUOTE_NONE
@@ -132,7 +137,10 @@ def decode_csv(
         if len(row) != len(rules):
             raise InputError(f"A line must have {len(rules)} fields. Received {len(row)}: {field_delim.join(row)!r}.")
     columns = [[_field(r[i], rule, na_value) for r in rows] for i, rule in enumerate(rules)]
-    return [_array(c, rule[0], np.shape(lines)) for c, rule in zip(columns, rules, strict=True)]
+    return [
+        as_host((to_text(c) if kind.dtype == object else np.array(c, kind.dtype)).reshape(np.shape(lines)))
+        for c, (kind, _) in zip(columns, rules, strict=True)
+    ]
 
 
 def _column(row: list[str], column: int) -> str:
@@ -146,8 +154,6 @@ def _rule(default: Any) -> tuple[Any, Any]:
     # A type alone: the column has no default, and must have a value.
     if hasattr(default, "is_floating") or isinstance(default, (type, np.dtype)):
         return as_dtype(default), None
-    from lockstep.compat.tensorflow._tensor import constant_array
-
     default_array = np.atleast_1d(constant_array(default))
     return as_dtype(default_array.dtype), default_array[0] if default_array.size else None
 
@@ -168,15 +174,21 @@ def _field(value: str, rule: tuple[Any, Any], na_value: str) -> Any:
         raise InputError(f"A field must be a number of type {kind.name}. Received: {value!r}.") from None
 
 
-def _array(values: list[Any], kind: Any, shape: ShapeLike) -> Any:
-    array = to_text(values) if kind.dtype == object else np.array(values, kind.dtype)
-    return as_host(array.reshape(shape))
-
-
 def matching_files(pattern: Any, name: str | None = None) -> Any:
     """Returns the names of files that match patterns, sorted. Source: tf.io.matching_files."""
-    import glob
-
     # A set: patterns may match the same file.
     names = {p for part in np.atleast_1d(to_text(pattern)).ravel() for p in glob.glob(part.decode())}
     return as_host(to_text(sorted(names)).reshape(-1))
+
+
+def encode_base64(input: Tensor, pad: bool = False, name: str | None = None) -> Tensor:
+    """Writes bytes as web-safe base64. Source: tf.io.encode_base64."""
+    return map_text(lambda b: base64.urlsafe_b64encode(b).rstrip(b"" if pad else b"="), input)
+
+
+def decode_base64(input: Tensor, name: str | None = None) -> Tensor:
+    """Reads web-safe base64. Source: tf.io.decode_base64."""
+    return map_text(lambda b: base64.urlsafe_b64decode(b + b"=" * (-len(b) % 4)), input)
+
+
+named.record_names(globals())

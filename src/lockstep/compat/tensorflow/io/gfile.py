@@ -16,23 +16,8 @@ from lockstep.compat.tensorflow._types import PathLike as _PathLike
 from lockstep.compat.tensorflow.io._files import path_of as _path_of
 from lockstep.errors import DataNotFoundError as _DataNotFoundError
 
-__all__ = [
-    "GFile",
-    "copy",
-    "exists",
-    "glob",
-    "isdir",
-    "isfile",
-    "join",
-    "listdir",
-    "makedirs",
-    "mkdir",
-    "remove",
-    "rename",
-    "rmtree",
-    "stat",
-    "walk",
-]
+__all__ = ["GFile", "copy", "exists", "glob", "isdir", "isfile", "join", "listdir", "makedirs", "mkdir", "remove"]
+__all__ += ["rename", "rmtree", "stat", "walk"]
 
 
 def GFile(name: _PathLike, mode: str = "r") -> _IO[_Any]:

@@ -1,12 +1,15 @@
-"""Classes of Keras that take Keras 2's arguments, and make objects of Keras' own class."""
+"""Classes of Keras that take Keras 2's arguments, and make objects of Keras' own class; warnings about arguments."""
 
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from lockstep.compat.tensorflow._types import Argument
+
+_warned: set[str] = set()
 
 Translate = Callable[[str, dict[str, Any]], dict[str, Any]]
 
@@ -73,3 +76,11 @@ def alias(behind: type, translate: Translate, name: str | None = None) -> Any:
             "_lockstep_translate": staticmethod(translate),
         },
     )
+
+
+def warn_once(message: str) -> None:
+    """Warns, unless this process has given the same warning."""
+    # Functions of a layer are traced again and again; one warning is enough.
+    if message not in _warned:
+        _warned.add(message)
+        warnings.warn(message, UserWarning, stacklevel=3)

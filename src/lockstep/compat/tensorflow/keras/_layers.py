@@ -15,22 +15,11 @@ from keras import ops
 
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._types import Argument, ShapeLike
-from lockstep.compat.tensorflow.keras._alias import alias
-from lockstep.compat.tensorflow.keras._warn import warn_once
+from lockstep.compat.tensorflow.keras._alias import alias, warn_once
 from lockstep.errors import ArgumentError, UnsupportedError
 
-__all__ = [
-    "DenseFeatures",
-    "GRU",
-    "LSTM",
-    "BatchNormalization",
-    "CuDNNGRU",
-    "CuDNNLSTM",
-    "Embedding",
-    "InputLayer",
-    "SimpleRNN",
-    "ThresholdedReLU",
-]
+__all__ = ["DenseFeatures", "GRU", "LSTM", "BatchNormalization", "CuDNNGRU", "CuDNNLSTM", "Embedding", "InputLayer"]
+__all__ += ["SimpleRNN", "ThresholdedReLU"]
 
 
 def _batch_normalization(name: str, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -61,11 +61,6 @@ def load_model(
             "model.save('name.keras') or model.save('name.h5'), and load that file here."
         )
     # Keras chooses the format by the ending, Keras 2 by the content.
-    if _is_nameless_hdf5(path):
+    if not path.name.endswith((".h5", ".hdf5", ".keras")) and path.is_file() and h5py.is_hdf5(path):
         return legacy_h5_format.load_model_from_hdf5(str(path), custom_objects, compile, safe_mode=safe_mode)
     return keras.models.load_model(filepath, custom_objects=custom_objects, compile=compile, safe_mode=safe_mode)
-
-
-def _is_nameless_hdf5(path: Path) -> bool:
-    named = str(path).endswith((".h5", ".hdf5", ".keras"))
-    return not named and path.is_file() and bool(h5py.is_hdf5(path))

@@ -6,25 +6,12 @@ from typing import Any
 
 import keras
 
-from lockstep.compat.tensorflow.keras._alias import alias
+from lockstep.compat.tensorflow.keras._alias import alias, warn_once
 from lockstep.compat.tensorflow.keras._patches.optimizers import as_rate
-from lockstep.compat.tensorflow.keras._warn import warn_once
 from lockstep.errors import ArgumentError
 
-__all__ = [
-    "SGD",
-    "Adadelta",
-    "Adafactor",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "Ftrl",
-    "Lion",
-    "Nadam",
-    "Optimizer",
-    "RMSprop",
-]
+__all__ = ["SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion", "Nadam", "Optimizer"]
+__all__ += ["RMSprop"]
 
 # The learning rate that decays if none is given.
 # 0.001 is the default of the others.

@@ -9,13 +9,8 @@ from typing import Any
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.errors import UnsupportedError
 
-__all__ = [
-    "audio_dataset_from_directory",
-    "image_dataset_from_directory",
-    "multi_gpu_model",
-    "text_dataset_from_directory",
-    "timeseries_dataset_from_array",
-]
+__all__ = ["audio_dataset_from_directory", "image_dataset_from_directory", "multi_gpu_model"]
+__all__ += ["text_dataset_from_directory", "timeseries_dataset_from_array"]
 
 
 def multi_gpu_model(*args: Argument, **kwargs: Argument) -> Any:

@@ -16,7 +16,6 @@ from types import ModuleType
 from typing import Any
 
 from lockstep.compat.tensorflow import _jax_methods
-from lockstep.compat.tensorflow.keras._absent import advice
 
 _HERE = "lockstep.compat.tensorflow.keras"
 
@@ -37,10 +36,17 @@ _PREPROCESSING = (
     *("Normalization", "RandomContrast", "RandomCrop", "RandomFlip", "RandomRotation", "RandomTranslation"),
     *("RandomZoom", "Rescaling", "Resizing", "StringLookup", "TextVectorization"),
 )
+# Functions of Keras 2's backend that keep name and meaning.
+_BACKEND = (
+    *("abs", "cos", "equal", "exp", "greater", "greater_equal", "less", "less_equal", "log", "max", "maximum", "min"),
+    *("minimum", "not_equal", "prod", "reshape", "round", "sigmoid", "sign", "sin", "softplus", "softsign", "square"),
+    *("stack", "stop_gradient", "sum", "tanh"),
+)
 # Names that Keras 2 had in another module, or under another name: "module" or "module:name". A module with no names
 # here is one that Keras 3 does not have, whose view gives advice.
 _MOVED: dict[str, dict[str, str]] = {
     "": {"latest_checkpoint": f"{_HERE}._saves"},
+    "backend": dict.fromkeys(_BACKEND, "keras.ops"),
     "backend.experimental": {},
     "callbacks.experimental": {"BackupAndRestore": f"{_HERE}._callbacks"},
     "estimator": {"model_to_estimator": "lockstep.estimator"},
@@ -67,6 +73,40 @@ _MOVED: dict[str, dict[str, str]] = {
 }
 # keras._tf_keras has aliases for programs of Keras 2; in these modules they do not import TensorFlow.
 _OLD_NAMES = ("losses", "metrics", "preprocessing.image", "preprocessing.sequence", "preprocessing.text")
+
+# Advice about names of Keras 2 that have no counterpart here.
+_ADVICE: dict[str, str] = {
+    "callbacks.BaseLogger": "Keras 3 averages metrics itself; leave the callback out.",
+    "callbacks.SidecarEvaluatorModelExport": "Use callbacks.ModelCheckpoint, and an evaluator task that loads it.",
+    "dtensor": "Shard with keras.distribution, or train under a strategy of lockstep.distribute.",
+    "experimental.LinearModel": "Write it as keras.Sequential([keras.layers.Dense(units)]).",
+    "experimental.SequenceFeatures": "Use keras.layers preprocessing layers.",
+    "experimental.SidecarEvaluator": "Use an evaluator task that loads what callbacks.ModelCheckpoint saved.",
+    "experimental.WideDeepModel": "Add the outputs of two models with the functional API.",
+    "layers.AbstractRNNCell": "Derive the cell from keras.layers.Layer, with state_size and output_size.",
+    "layers.LocallyConnected1D": "Keras 3 has no locally connected layers; write one from keras.layers.Layer.",
+    "layers.LocallyConnected2D": "Keras 3 has no locally connected layers; write one from keras.layers.Layer.",
+    "layers.RandomHeight": "A size that varies cannot be compiled; use keras.layers.RandomZoom.",
+    "layers.RandomWidth": "A size that varies cannot be compiled; use keras.layers.RandomZoom.",
+    "layers.experimental.RandomFourierFeatures": "Keras 3 dropped it; write it from keras.layers.Layer.",
+    "layers.experimental.preprocessing.PreprocessingLayer": "Derive from keras.layers.Layer.",
+    "losses.cosine_proximity": "Its name is losses.cosine_similarity.",
+    "metrics.MeanMetricWrapper": "Derive from keras.metrics.Mean, or pass the function to compile(metrics=[...]).",
+    "metrics.MeanRelativeError": "Keras 3 dropped it; derive it from keras.metrics.Mean.",
+    "metrics.MeanTensor": "Keras 3 dropped it; derive it from keras.metrics.Metric, with a variable of the shape.",
+    "models.experimental.SharpnessAwareMinimization": "Keras 3 dropped it; override train_step of the model.",
+    "models.model_from_yaml": "It was removed for its insecurity; use models.model_from_json.",
+    "utils.GeneratorEnqueuer": "Pass the generator to model.fit, or use lockstep.data.Dataset.from_generator.",
+    "utils.OrderedEnqueuer": "Pass the Sequence to model.fit; its workers= runs it in parallel.",
+    "utils.SequenceEnqueuer": "Pass the Sequence to model.fit; its workers= runs it in parallel.",
+    "utils.experimental.DatasetCreator": "Give model.fit a lockstep.data.Dataset; each worker builds its own shard.",
+    "wrappers.scikit_learn.KerasClassifier": "Keras 3 has it as keras.wrappers.SKLearnClassifier.",
+    "wrappers.scikit_learn.KerasRegressor": "Keras 3 has it as keras.wrappers.SKLearnRegressor.",
+}
+_BELOW: dict[str, str] = {
+    "backend": "Keras 3 has its functions in keras.ops.",
+    "dtensor": _ADVICE["dtensor"],
+}
 
 
 # No copies: a program, or a test, may replace a function in keras itself (keras.datasets.mnist.load_data).
@@ -104,7 +144,13 @@ def lookup(inner: str, name: str) -> Any:
         # hasattr imports modules that Keras loads late.
         if name in vars(keras_module) or hasattr(keras_module, name):
             return getattr(keras_module, name)
-    raise AttributeError(f"module {_full(inner)!r} has no attribute {name!r}. {advice(inner, name)}".rstrip())
+    raise AttributeError(f"module {_full(inner)!r} has no attribute {name!r}. {_advice(inner, name)}".rstrip())
+
+
+def _advice(inner: str, name: str) -> str:
+    """Returns what to use instead of `name` of `keras.<inner>`, or nothing if that is unknown."""
+    full = f"{inner}.{name}" if inner else name
+    return _ADVICE.get(full, _BELOW.get(inner, ""))
 
 
 def names(inner: str) -> list[str]:
@@ -184,7 +230,7 @@ def _explain(inner: str) -> None:
     Python drops the message of the `AttributeError` in that case, but asks for a module of that name before.
     """
     parent, _, name = inner.rpartition(".")
-    text = advice(parent, name)
+    text = _advice(parent, name)
     if text and (parent == "" or _is_view(parent)):
         raise ImportError(f"cannot import name {name!r} from {_full(parent)!r}. {text}")
 

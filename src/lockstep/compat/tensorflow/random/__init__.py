@@ -15,9 +15,7 @@ _LAZY = {
     "experimental": "lockstep.compat.tensorflow.random.experimental",
 }
 
-__all__ = [
-    "experimental",
-]
+__all__ = ["experimental"]
 __all__ += _random.__all__
 
 __getattr__ = _missing.getter(__name__, _LAZY)

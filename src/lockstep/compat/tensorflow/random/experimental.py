@@ -7,10 +7,6 @@ from lockstep.compat.tensorflow._ops.random import Generator as Generator
 from lockstep.compat.tensorflow._ops.random import get_global_generator as get_global_generator
 from lockstep.compat.tensorflow._ops.random import stateless_shuffle as stateless_shuffle
 
-__all__ = [
-    "Generator",
-    "get_global_generator",
-    "stateless_shuffle",
-]
+__all__ = ["Generator", "get_global_generator", "stateless_shuffle"]
 
 __getattr__ = _getter(__name__)

@@ -11,6 +11,10 @@ from lockstep.compat.tensorflow._dtypes import as_dtype, float32
 from lockstep.compat.tensorflow._types import Argument, DTypeLike, Seed
 from lockstep.errors import ArgumentError
 
+__all__ = ["constant_initializer", "glorot_normal_initializer", "glorot_uniform_initializer", "ones_initializer"]
+__all__ += ["orthogonal_initializer", "random_normal_initializer", "random_uniform_initializer"]
+__all__ += ["truncated_normal_initializer", "variance_scaling_initializer", "zeros_initializer"]
+
 
 def _check(dtype: DTypeLike, **others: Argument) -> None:
     """Raises `ArgumentError` for options that Keras' initializers do not have."""

@@ -22,6 +22,8 @@ from lockstep.compat.tensorflow._types import Argument, DTypeLike, Initializer, 
 from lockstep.compat.tensorflow.compat.v1 import _initializers
 from lockstep.errors import ArgumentError, UnsupportedError
 
+__all__ = ["AUTO_REUSE", "get_variable", "get_variable_scope", "variable_scope"]
+
 _STORE = "lockstep.compat/variables"
 # Input pipelines and the model_fn may run on different threads.
 _open = threading.local()
@@ -239,14 +241,9 @@ def get_variable(
 
     # A variable is made once; its type and initializer are then what they were.
     shared = find_or_make("Variable", name, None, make)
-    if shape is not None and tuple(shared.shape) != _sizes(shape):
+    if shape is not None and tuple(shared.shape) != dispatch.to_shape(shape):
         raise ArgumentError(f"{name} has shape {tuple(shared.shape)}. Received: shape={shape!r}.")
     return shared
-
-
-def _sizes(shape: ShapeLike) -> tuple[int, ...]:
-    sizes = dispatch.to_static(shape)
-    return (sizes,) if isinstance(sizes, int) else tuple(sizes)
 
 
 def _initializer(given: Any, shape: ShapeLike, dtype: DTypeLike) -> tuple[Any, tuple[int, ...]]:
@@ -257,7 +254,7 @@ def _initializer(given: Any, shape: ShapeLike, dtype: DTypeLike) -> tuple[Any, t
     if shape is None:
         raise ArgumentError("get_variable needs a shape, or an array as initializer. Received neither.")
     if given is None:
-        return ("glorot_uniform" if dtype.is_floating else "zeros"), _sizes(shape)
+        return ("glorot_uniform" if dtype.is_floating else "zeros"), dispatch.to_shape(shape)
     # A class of initializers, or a function of TensorFlow 1 that makes one, may stand for what it makes.
     makes = inspect.isclass(given) or getattr(given, "__module__", "") == _initializers.__name__
-    return (given() if makes else given), _sizes(shape)
+    return (given() if makes else given), dispatch.to_shape(shape)

@@ -9,6 +9,12 @@ from lockstep.compat.tensorflow._dtypes import float32, float64, int32, int64
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.create import cast
 
+__all__ = ["disable_control_flow_v2", "disable_eager_execution", "disable_resource_variables"]
+__all__ += ["disable_tensor_equality", "disable_v2_behavior", "disable_v2_tensorshape", "enable_control_flow_v2"]
+__all__ += ["enable_eager_execution", "enable_resource_variables", "enable_tensor_equality", "enable_v2_behavior"]
+__all__ += ["enable_v2_tensorshape", "executing_eagerly_outside_functions", "reset_default_graph", "to_double"]
+__all__ += ["to_float", "to_int32", "to_int64"]
+
 
 def _switch(name: str, effect: str) -> Any:
     # No error: programs call these first, and what they ask for is so, or has no meaning.

@@ -15,6 +15,10 @@ from lockstep.compat.tensorflow._ops.training import group
 from lockstep.compat.tensorflow._types import Argument, DTypeLike, ShapeLike
 from lockstep.errors import ArgumentError, UnsupportedError
 
+__all__ = ["GraphKeys", "add_to_collection", "assign", "assign_add", "assign_sub", "get_collection", "global_variables"]
+__all__ += ["global_variables_initializer", "initialize_all_variables", "local_variables_initializer", "placeholder"]
+__all__ += ["tables_initializer", "trainable_variables", "variables_initializer"]
+
 
 # TensorFlow's values: programs write the text, too.
 class GraphKeys:

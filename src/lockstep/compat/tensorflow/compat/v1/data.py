@@ -8,17 +8,12 @@ from typing import Any as _Any
 from lockstep._nest import map_structure as _map_structure
 from lockstep.compat.tensorflow import _missing
 from lockstep.compat.tensorflow._dtypes import as_dtype as _as_dtype
-from lockstep.compat.tensorflow._shape import TensorShape as _TensorShape
+from lockstep.compat.tensorflow._spec import TensorShape as _TensorShape
 from lockstep.compat.tensorflow._types import Dataset as _Dataset
 
 _ROOT = "lockstep.compat.tensorflow.data"
 
-__all__ = [
-    "get_output_shapes",
-    "get_output_types",
-    "make_initializable_iterator",
-    "make_one_shot_iterator",
-]
+__all__ = ["get_output_shapes", "get_output_types", "make_initializable_iterator", "make_one_shot_iterator"]
 
 
 def make_one_shot_iterator(dataset: _Dataset) -> _Any:

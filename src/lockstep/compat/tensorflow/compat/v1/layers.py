@@ -17,36 +17,19 @@ from lockstep.compat.tensorflow._types import ShapeLike as _ShapeLike
 from lockstep.compat.tensorflow.compat.v1 import _scopes
 from lockstep.errors import ArgumentError as _ArgumentError
 
-__all__ = [
-    "average_pooling1d",
-    "average_pooling2d",
-    "average_pooling3d",
-    "batch_normalization",
-    "conv1d",
-    "conv2d",
-    "conv2d_transpose",
-    "conv3d",
-    "conv3d_transpose",
-    "dense",
-    "dropout",
-    "flatten",
-    "max_pooling1d",
-    "max_pooling2d",
-    "max_pooling3d",
-    "separable_conv1d",
-    "separable_conv2d",
-]
+__all__ = ["average_pooling1d", "average_pooling2d", "average_pooling3d", "batch_normalization", "conv1d", "conv2d"]
+__all__ += ["conv2d_transpose", "conv3d", "conv3d_transpose", "dense", "dropout", "flatten", "max_pooling1d"]
+__all__ += ["max_pooling2d", "max_pooling3d", "separable_conv1d", "separable_conv2d"]
 
 
-def _apply(kind: str, inputs: _Tensor, name: str | None, reuse: _Argument, options: dict[str, _Any]) -> _Any:
-    """Applies a layer: a new one, or that which was made under this name in the variable scope that is open."""
+def _find_layer(kind: str, name: str | None, reuse: _Argument, options: dict[str, _Any]) -> _Any:
+    """Returns a new layer, or that which was made under this name in the variable scope that is open."""
 
     def make() -> _Any:
         return getattr(_keras.layers, kind)(name=name, **options)
 
     # Without a name each call makes a layer, as in TensorFlow 1.
-    layer = make() if name is None else _scopes.find_or_make("Layer", name, reuse, make)
-    return layer(_dispatch.to_array(_dispatch.DEVICE, inputs))
+    return make() if name is None else _scopes.find_or_make("Layer", name, reuse, make)
 
 
 def _function(kind: str, tf_name: str, what: str, arguments: tuple[str, ...]) -> _Callable[..., _Any]:
@@ -68,7 +51,8 @@ def _function(kind: str, tf_name: str, what: str, arguments: tuple[str, ...]) ->
                 f"{tf_name} takes inputs, {', '.join(arguments)} by position. Received {len(args)} besides inputs. "
                 "Give the others by name."
             )
-        return _apply(kind, inputs, name, reuse, {**dict(zip(arguments, args, strict=False)), **kwargs})
+        layer = _find_layer(kind, name, reuse, {**dict(zip(arguments, args, strict=False)), **kwargs})
+        return layer(_dispatch.to_array(_dispatch.DEVICE, inputs))
 
     function.__name__ = function.__qualname__ = tf_name
     function.__doc__ = (
@@ -79,22 +63,11 @@ def _function(kind: str, tf_name: str, what: str, arguments: tuple[str, ...]) ->
     return function
 
 
-_CONVOLUTION = (
-    "filters",
-    "kernel_size",
-    "strides",
-    "padding",
-    "data_format",
-    "dilation_rate",
-    "activation",
-    "use_bias",
-)
+_WINDOW = ("filters", "kernel_size", "strides", "padding", "data_format")
+_CONVOLUTION = (*_WINDOW, "dilation_rate", "activation", "use_bias")
 # Transposed convolutions have no dilation_rate in TensorFlow 1's order.
-_TRANSPOSED = ("filters", "kernel_size", "strides", "padding", "data_format", "activation", "use_bias")
-_SEPARABLE = (
-    *("filters", "kernel_size", "strides", "padding", "data_format", "dilation_rate", "depth_multiplier"),
-    *("activation", "use_bias"),
-)
+_TRANSPOSED = (*_WINDOW, "activation", "use_bias")
+_SEPARABLE = (*_WINDOW, "dilation_rate", "depth_multiplier", "activation", "use_bias")
 # As in tf.layers, whose pooling functions want strides.
 _POOLING = ("pool_size", "strides", "padding", "data_format")
 
@@ -165,13 +138,10 @@ def batch_normalization(
         "epsilon": epsilon,
         "center": center,
         "scale": scale,
+        "trainable": trainable,
         **kwargs,
     }
-
-    def make() -> _Any:
-        return _keras.layers.BatchNormalization(name=name, trainable=trainable, **options)
-
-    layer = make() if name is None else _scopes.find_or_make("Layer", name, reuse, make)
+    layer = _find_layer("BatchNormalization", name, reuse, options)
     return layer(_dispatch.to_array(_dispatch.DEVICE, inputs), training=bool(training))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging as _logging
+from collections.abc import Callable as _Callable
 
 from lockstep.compat.tensorflow._missing import getter as _getter
 from lockstep.compat.tensorflow._ops.function import get_logger as _get_logger
@@ -14,23 +15,8 @@ WARN = _logging.WARNING
 ERROR = _logging.ERROR
 FATAL = _logging.FATAL
 
-__all__ = [
-    "DEBUG",
-    "ERROR",
-    "FATAL",
-    "INFO",
-    "WARN",
-    "debug",
-    "error",
-    "fatal",
-    "get_verbosity",
-    "info",
-    "log",
-    "log_every_n",
-    "set_verbosity",
-    "warn",
-    "warning",
-]
+__all__ = ["DEBUG", "ERROR", "FATAL", "INFO", "WARN", "debug", "error", "fatal", "get_verbosity", "info", "log"]
+__all__ += ["log_every_n", "set_verbosity", "warn", "warning"]
 
 # For log_every_n.
 _counts: dict[str, int] = {}
@@ -46,33 +32,21 @@ def get_verbosity() -> int:
     return _get_logger().getEffectiveLevel()
 
 
-def debug(msg: str, *args: _Argument, **kwargs: _Argument) -> None:
-    """Logs at level DEBUG. Source: tf.compat.v1.logging.debug."""
-    _get_logger().debug(msg, *args, **kwargs)
+def _function(name: str, method: str, effect: str) -> _Callable[..., None]:
+    def function(msg: str, *args: _Argument, **kwargs: _Argument) -> None:
+        getattr(_get_logger(), method)(msg, *args, **kwargs)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Logs at level {effect}. Source: tf.compat.v1.logging.{name}."
+    return function
 
 
-def info(msg: str, *args: _Argument, **kwargs: _Argument) -> None:
-    """Logs at level INFO. Source: tf.compat.v1.logging.info."""
-    _get_logger().info(msg, *args, **kwargs)
-
-
-def warning(msg: str, *args: _Argument, **kwargs: _Argument) -> None:
-    """Logs at level WARN. Source: tf.compat.v1.logging.warning."""
-    _get_logger().warning(msg, *args, **kwargs)
-
-
-warn = warning
-
-
-def error(msg: str, *args: _Argument, **kwargs: _Argument) -> None:
-    """Logs at level ERROR. Source: tf.compat.v1.logging.error."""
-    _get_logger().error(msg, *args, **kwargs)
-
-
-def fatal(msg: str, *args: _Argument, **kwargs: _Argument) -> None:
-    """Logs at level FATAL, and goes on. Source: tf.compat.v1.logging.fatal."""
-    # absl would end the process; TensorFlow 1 did not.
-    _get_logger().critical(msg, *args, **kwargs)
+debug = _function("debug", "debug", "DEBUG")
+info = _function("info", "info", "INFO")
+warn = warning = _function("warning", "warning", "WARN")
+error = _function("error", "error", "ERROR")
+# absl would end the process; TensorFlow 1 did not.
+fatal = _function("fatal", "critical", "FATAL, and goes on")
 
 
 def log(level: int, msg: str, *args: _Argument, **kwargs: _Argument) -> None:

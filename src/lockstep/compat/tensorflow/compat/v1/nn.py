@@ -10,13 +10,8 @@ from lockstep.compat.tensorflow import nn as _nn
 from lockstep.compat.tensorflow._types import ShapeLike as _ShapeLike
 from lockstep.errors import ArgumentError as _ArgumentError
 
-__all__ = [
-    "dropout",
-    "log_softmax",
-    "softmax",
-    "softmax_cross_entropy_with_logits",
-    "softmax_cross_entropy_with_logits_v2",
-]
+__all__ = ["dropout", "log_softmax", "softmax", "softmax_cross_entropy_with_logits"]
+__all__ += ["softmax_cross_entropy_with_logits_v2"]
 
 
 def dropout(

@@ -38,7 +38,7 @@ _HOMES = {
     **dict.fromkeys((*_OPTIMIZERS, *_RATES, *_STEPS), "lockstep.estimator.train"),
     **dict.fromkeys(_CHECKPOINTS, "lockstep.checkpoint"),
     **dict.fromkeys(_HOOKS, "lockstep.estimator._hooks"),
-    "Scaffold": "lockstep.estimator._scaffold",
+    "Scaffold": "lockstep.estimator._estimator_spec",
     "VocabInfo": "lockstep.estimator._warm_start",
     "NewCheckpointReader": "lockstep.checkpoint",
 }

@@ -13,6 +13,10 @@ from lockstep._types import Tensor
 from lockstep.compat.tensorflow._types import Argument, DTypeLike, ShapeLike
 from lockstep.errors import ArgumentError, UnsupportedError
 
+__all__ = ["function", "get_session", "gradients", "in_test_phase", "in_train_phase", "learning_phase"]
+__all__ += ["learning_phase_scope", "manual_variable_initialization", "map_fn", "placeholder", "set_learning_phase"]
+__all__ += ["set_session", "switch"]
+
 
 def switch(condition: Tensor, then_expression: Tensor, else_expression: Tensor) -> Any:
     """Returns one of two values, or of what two functions return.

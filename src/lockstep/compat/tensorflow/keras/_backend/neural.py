@@ -10,6 +10,10 @@ from keras import ops
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._types import AxisLike, WindowLike
 
+__all__ = ["batch_normalization", "bias_add", "binary_crossentropy", "categorical_crossentropy", "conv1d", "conv2d"]
+__all__ += ["conv3d", "depthwise_conv2d", "elu", "hard_sigmoid", "in_top_k", "pool2d", "pool3d", "relu"]
+__all__ += ["separable_conv2d", "softmax", "sparse_categorical_crossentropy"]
+
 
 def relu(x: Tensor, alpha: float = 0.0, max_value: float | None = None, threshold: float = 0.0) -> Any:
     """Returns `x` above the threshold, `alpha * (x - threshold)` below, and at most `max_value`."""

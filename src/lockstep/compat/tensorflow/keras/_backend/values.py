@@ -12,6 +12,11 @@ from keras import ops
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._types import DTypeLike, Initializer, Seed, ShapeLike, SizeLike
 
+__all__ = ["batch_get_value", "batch_set_value", "constant", "count_params", "dropout", "eval", "eye", "get_value"]
+__all__ += ["moving_average_update", "ones", "ones_like", "random_bernoulli", "random_binomial", "random_normal"]
+__all__ += ["random_normal_variable", "random_uniform", "random_uniform_variable", "set_value", "truncated_normal"]
+__all__ += ["update", "update_add", "update_sub", "variable", "zeros", "zeros_like"]
+
 
 def variable(
     value: Tensor, dtype: DTypeLike = None, name: str | None = None, constraint: Initializer = None

@@ -1,20 +1,12 @@
-"""Changes of Keras' own classes; README.md of `lockstep.compat.tensorflow` lists them, and says why each is needed."""
+"""Changes of Keras' own classes; README.md of `lockstep.compat.tensorflow` lists them, and says why each is needed.
+
+Importing a module of this package makes its changes.
+"""
 
 from __future__ import annotations
 
-from lockstep.compat.tensorflow.keras._patches import layers, metrics, models, optimizers, saving, variable
-
-__all__ = ["install"]
-
-_is_installed = False
-
-
-def install() -> None:
-    """Makes all changes, once per process."""
-    global _is_installed
-    # Each change wraps the method that it finds: made twice, it would wrap its own wrapper.
-    if _is_installed:
-        return
-    _is_installed = True
-    for part in (layers, metrics, models, optimizers, saving, variable):
-        part.install()
+from lockstep.compat.tensorflow.keras._patches import layers as layers
+from lockstep.compat.tensorflow.keras._patches import metrics as metrics
+from lockstep.compat.tensorflow.keras._patches import models as models
+from lockstep.compat.tensorflow.keras._patches import optimizers as optimizers
+from lockstep.compat.tensorflow.keras._patches import saving as saving

@@ -1,63 +1,56 @@
-"""Layers and sequential models with the constructor arguments and attributes of Keras 2."""
+"""Layers, sequential models and variables with the constructor arguments and attributes of Keras 2."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import keras
 from keras.src import tree
+from keras.src.backend.common import KerasVariable
 
-from lockstep._types import Layer, Model, PyTree
+from lockstep._types import Layer, Model, PyTree, Variable
+from lockstep.compat.tensorflow._ops.named import model_fn_scope
+from lockstep.compat.tensorflow._spec import TensorShape
 from lockstep.compat.tensorflow._types import Argument
+from lockstep.compat.tensorflow.keras._patches._patch import adds, mark, replaces, replaces_property
 from lockstep.errors import UnsupportedError
 
-
-def install() -> None:
-    """Changes `keras.layers.Layer` and `keras.Sequential`."""
-    _install_layer()
-    _install_sequential()
+_BATCH_SHAPE = "_lockstep_batch_shape"
+_WEIGHT = ("name", "shape", "dtype", "initializer", "regularizer", "trainable", "constraint")
+_original_init: Callable[..., None] = keras.layers.Layer.__init__
 
 
-def _install_layer() -> None:
-    layer: Any = keras.layers.Layer
-    layer.__init__ = _with_keras2_arguments(layer.__init__)
-    layer.add_weight = _with_name_first(layer.add_weight)
-    layer.input_shape = _ShapeOfCall("input")
-    layer.output_shape = _ShapeOfCall("output")
-    layer.get_input_at = _tensors_at("input_tensors")
-    layer.get_output_at = _tensors_at("output_tensors")
-    layer.get_input_shape_at = _shapes_at("input_tensors")
-    layer.get_output_shape_at = _shapes_at("output_tensors")
-    layer.reset_states = _reset_states
+# Not by `replaces`: Keras compares the signature with the argument list, and this is the argument list it has.
+@functools.wraps(_original_init)
+def _init_layer(self: Layer, **kwargs: Argument) -> None:
+    if not mark(self):
+        _original_init(self, **kwargs)
+        return
+    if kwargs.pop("dynamic", False):
+        raise UnsupportedError(
+            "Layers are compiled: dynamic=True was given. Write call() with keras.ops and leave dynamic out."
+        )
+    initial = kwargs.pop("weights", None)
+    # Keras 3 takes input_shape=, too, but warns that a model should begin with an Input.
+    shape, batch_shape = _take_shapes(kwargs)
+    _original_init(self, **kwargs)
+    if shape is not None:
+        self._input_shape_arg = shape
+    if batch_shape is not None:
+        # Keras' __setattr__ would track it, and save it.
+        object.__setattr__(self, _BATCH_SHAPE, batch_shape)
+    if initial is not None:
+        _set_when_built(self, initial)
 
 
-def _with_keras2_arguments(original: Callable[..., None]) -> Callable[..., None]:
-    # Keras compares the signature with the argument list, and this is the argument list it has.
-    @functools.wraps(original)
-    def __init__(self: Layer, **kwargs: Argument) -> None:
-        if kwargs.pop("dynamic", False):
-            raise UnsupportedError(
-                "Layers are compiled: dynamic=True was given. Write call() with keras.ops and leave dynamic out."
-            )
-        initial = kwargs.pop("weights", None)
-        # Keras 3 takes input_shape=, too, but warns that a model should begin with an Input.
-        shape, batch_shape = _shapes_of(kwargs)
-        original(self, **kwargs)
-        if shape is not None:
-            self._input_shape_arg = shape
-        if batch_shape is not None:
-            _set_untracked(self, _BATCH_SHAPE, batch_shape)
-        if initial is not None:
-            _set_when_built(self, initial)
-
-    return __init__
+keras.layers.Layer.__init__ = _init_layer
 
 
-def _shapes_of(kwargs: dict[str, Any]) -> tuple[Any, Any]:
+def _take_shapes(kwargs: dict[str, Any]) -> tuple[Any, Any]:
     """Removes the shapes from a layer's arguments; returns that of an example, and of a batch if its size is fixed."""
     batch_shape = kwargs.pop("batch_input_shape", None)
     shape = kwargs.pop("input_shape", None)
@@ -86,24 +79,18 @@ def _set_when_built(layer: Layer, initial: PyTree) -> None:
         layer.build = build_and_set
 
 
-def _with_name_first(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Lets `add_weight` take its arguments in Keras 2's order, which begins with the name."""
-
-    @functools.wraps(original)
-    def add_weight(self: Layer, *args: Argument, **kwargs: Argument) -> Any:
-        if _begins_with_name(args):
-            names = ("name", "shape", "dtype", "initializer", "regularizer", "trainable", "constraint")
-            kwargs, args = {**dict(zip(names, args, strict=False)), **kwargs}, args[len(names) :]
-        return original(self, *args, **kwargs)
-
-    return add_weight
-
-
-def _begins_with_name(args: tuple[Any, ...]) -> bool:
+@replaces(keras.layers.Layer, "add_weight")
+def _add_weight(original: Callable[..., Any], self: Layer, *args: Argument, **kwargs: Argument) -> Any:
+    """Takes its arguments in Keras 2's order, too, which begins with the name."""
     # Keras 3's first argument is a shape, of which None is one: add_weight(None, "ones") makes a scalar. Keras 2's is
     # the name, None for none, and then the shape.
-    first, second = (*args, None, None)[:2] if args else (None, None)
-    return isinstance(first, str) or (first is None and isinstance(second, (tuple, list, int)))
+    first, second = (*args, None, None)[:2]
+    if isinstance(first, str) or (first is None and isinstance(second, (tuple, list, int))):
+        kwargs, args = {**dict(zip(_WEIGHT, args, strict=False)), **kwargs}, args[len(_WEIGHT) :]
+    return original(self, *args, **kwargs)
+
+
+_asking = threading.local()
 
 
 class _ShapeOfCall:
@@ -115,36 +102,38 @@ class _ShapeOfCall:
     def __get__(self, layer: Layer, owner: type | None = None) -> Any:
         if layer is None:
             return self
-        if _shapes_are_hidden():
+        # Keras is asking, which knows a functional model by this attribute.
+        if getattr(_asking, "hides_shapes", False):
             raise AttributeError(f"{self._side}_shape")
         # Keras 2 has one answer for a layer that is called once, and asks for the index otherwise.
-        if len({str(_shapes(node, self._side)) for node in layer._inbound_nodes}) > 1:
+        if len({str(_shape(getattr(node, f"{self._side}_tensors"))) for node in layer._inbound_nodes}) > 1:
             raise AttributeError(
                 f"The layer {layer.name!r} was called with several shapes: ask get_{self._side}_shape_at(index)."
             )
         return _shape(getattr(layer, self._side))
 
 
-def _shapes(node: Any, side: str) -> Any:
-    return _shape(getattr(node, f"{side}_tensors"))
-
-
 def _shape(tensors: PyTree) -> Any:
     return tree.map_structure(lambda tensor: tuple(tensor.shape), tensors)
 
 
-def _tensors_at(attribute: str) -> Callable[[Any, int], Any]:
+def _add_attributes_of_calls(side: str) -> None:
     def get_at(self: Layer, node_index: int) -> Any:
-        return self._get_node_attribute_at_index(node_index, attribute, attribute.partition("_")[0])
+        return self._get_node_attribute_at_index(node_index, f"{side}_tensors", side)
 
-    return get_at
+    def get_shape_at(self: Layer, node_index: int) -> Any:
+        return _shape(get_at(self, node_index))
+
+    adds(keras.layers.Layer, f"{side}_shape")(_ShapeOfCall(side))
+    adds(keras.layers.Layer, f"get_{side}_at")(get_at)
+    adds(keras.layers.Layer, f"get_{side}_shape_at")(get_shape_at)
 
 
-def _shapes_at(attribute: str) -> Callable[[Any, int], Any]:
-    get = _tensors_at(attribute)
-    return lambda self, node_index: _shape(get(self, node_index))
+_add_attributes_of_calls("input")
+_add_attributes_of_calls("output")
 
 
+@adds(keras.layers.Layer, "reset_states")
 def _reset_states(self: Layer) -> None:
     """Resets the state of this layer, or of all layers of this model, that carry one from batch to batch."""
     # Keras 3 has it on stateful layers only.
@@ -156,79 +145,70 @@ def _reset_states(self: Layer) -> None:
             layer.reset_state()
 
 
-def _install_sequential() -> None:
-    sequential: Any = keras.Sequential
-    sequential.add = _with_batch_shape(sequential.add)
-    sequential.input = _make_tensor_property("input")
-    sequential.output = _make_tensor_property("output")
-    sequential._maybe_rebuild = _without_shapes(sequential._maybe_rebuild)
+@replaces(keras.Sequential, "add")
+def _add_with_batch_shape(
+    original: Callable[..., None], self: Model, layer: Layer, *args: Argument, **kwargs: Argument
+) -> None:
+    is_first = isinstance(layer, keras.layers.Layer) and not self._layers
+    # Keras 2 fixes the size of the batch by the first layer; in Keras 3 only an InputLayer can.
+    shape = vars(layer).get(_BATCH_SHAPE) if is_first else None
+    if shape is not None:
+        original(self, keras.layers.InputLayer(batch_shape=shape))
+    original(self, layer, *args, **kwargs)
 
 
-def _with_batch_shape(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def add(self: Model, layer: Layer, *args: Argument, **kwargs: Argument) -> None:
-        is_layer = isinstance(layer, keras.layers.Layer)
-        # Keras 2 fixes the size of the batch by the first layer; in Keras 3 only an InputLayer can.
-        shape = _get_untracked(layer, _BATCH_SHAPE) if is_layer and not self._layers else None
-        if shape is not None:
-            original(self, keras.layers.InputLayer(batch_shape=shape))
-        original(self, layer, *args, **kwargs)
-
-    return add
+@replaces_property(keras.Sequential, "input")
+def _input(original: Any, self: Model) -> Any:
+    # Keras 3 has input and output only once the model is called as a layer.
+    return self._functional.input if _is_built_uncalled(self) else original.fget(self)
 
 
-def _make_tensor_property(side: str) -> property:
-    """Returns the property that has the tensor with which a model was built."""
-    original: Any = getattr(keras.Sequential, side)
-
-    def get(self: Model) -> Any:
-        # Keras 3 has input and output only once the model is called as a layer.
-        is_built = not self._inbound_nodes and self._functional is not None
-        return getattr(self._functional, side) if is_built else original.fget(self)
-
-    return property(get, doc=original.__doc__)
+@replaces_property(keras.Sequential, "output")
+def _output(original: Any, self: Model) -> Any:
+    return self._functional.output if _is_built_uncalled(self) else original.fget(self)
 
 
-def _without_shapes(original: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Hides the shapes of plain layers from Keras while it decides whether to build a model."""
-
-    @functools.wraps(original)
-    def maybe_rebuild(self: Model) -> None:
-        # Keras builds a model at once if its first layer has an `input_shape`, by which it knows a functional model.
-        with _hiding_shapes():
-            original(self)
-
-    return maybe_rebuild
+def _is_built_uncalled(model: Model) -> bool:
+    return not model._inbound_nodes and model._functional is not None
 
 
-_BATCH_SHAPE = "_lockstep_batch_shape"
-
-_local = threading.local()
-
-
-def _set_untracked(owner: Layer, name: str, value: object) -> None:
-    """Sets an attribute that Keras does not track."""
-    # Keras' __setattr__ would track it, and save it.
-    object.__setattr__(owner, name, value)
-
-
-def _get_untracked(owner: Layer, name: str) -> Any:
-    """Returns an attribute that Keras does not track, or None."""
-    return vars(owner).get(name)
-
-
-@contextlib.contextmanager
-def _hiding_shapes() -> Generator[None]:
-    """Hides `input_shape` and `output_shape` of plain layers while it is open."""
+@replaces(keras.Sequential, "_maybe_rebuild")
+def _rebuild_without_shapes(original: Callable[[Any], None], self: Model) -> None:
+    # Keras builds a model at once if its first layer has an `input_shape`, by which it knows a functional model.
     # Sequential models may contain others.
-    before = _shapes_are_hidden()
-    _local.hides = True
+    before = getattr(_asking, "hides_shapes", False)
+    _asking.hides_shapes = True
     try:
-        yield
+        original(self)
     finally:
-        _local.hides = before
+        _asking.hides_shapes = before
 
 
-def _shapes_are_hidden() -> bool:
-    """Returns whether Keras is asking by the absence of these attributes."""
-    return getattr(_local, "hides", False)
+def _known_key(variable: Variable) -> str | None:
+    # Outside of a model_fn a variable keeps the name that Keras 3 gives it.
+    scope = model_fn_scope()
+    return None if scope is None else scope.known_key_of(variable)
+
+
+def _op(self: Variable) -> SimpleNamespace:
+    key = _known_key(self)
+    if key is None:
+        raise AttributeError("A variable has an op in a model_fn only. Use its path.")
+    return SimpleNamespace(name=key)
+
+
+def _change_variable(variable: Any) -> None:
+    """Gives variables of a model_fn TensorFlow's names, `dense/kernel:0`."""
+    original = variable.name
+
+    # Programs of TensorFlow 1 choose variables by name: [v for v in trainable_variables() if "bias" in v.name].
+    def name(self: Variable) -> str:
+        key = _known_key(self)
+        return original.fget(self) if key is None else f"{key}:0"
+
+    variable.name = property(name, doc=original.__doc__)
+    variable.op = property(_op, doc="What has the name without `:0`, in a model_fn.")
+    variable.get_shape = lambda self: TensorShape(self.shape)
+
+
+_change_variable(KerasVariable)

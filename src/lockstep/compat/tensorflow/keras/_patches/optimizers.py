@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -17,34 +16,20 @@ from lockstep._types import Optimizer, PyTree, Tensor
 from lockstep.compat.tensorflow._missing import GRADIENT
 from lockstep.compat.tensorflow._ops.named import model_fn_scope, replica_scope
 from lockstep.compat.tensorflow._types import Argument, LearningRate
+from lockstep.compat.tensorflow.keras._patches._patch import adds, replaces, replaces_property
 from lockstep.errors import ArgumentError, UnsupportedError
 
 
-def install() -> None:
-    """Changes `keras.optimizers.Optimizer` and `LossScaleOptimizer`."""
-    optimizer: Any = BaseOptimizer
-    optimizer.__init__ = _with_keras2_rate(optimizer.__init__)
-    optimizer.lr = property(_get_learning_rate, _set_learning_rate, doc="Keras 2's short name of `learning_rate`.")
-    optimizer.weights = property(lambda self: self.variables, doc="Keras 2's name of `variables`.")
-    optimizer.get_weights = _get_weights
-    optimizer.minimize = _minimize
-    optimizer.get_updates = _get_updates
-    optimizer.apply_gradients = _with_model_fn(optimizer.apply_gradients)
-    scaling: Any = LossScaleOptimizer
-    scaling.get_scaled_loss = _get_scaled_loss
-    scaling.get_unscaled_gradients = _get_unscaled_gradients
-    scaling.loss_scale = property(_loss_scale, doc="Keras 2's name of the scale.")
-    original: Any = optimizer.iterations
-    optimizer.iterations = property(original.fget, _set_iterations, doc=original.__doc__)
-
-
-def _with_keras2_rate(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def __init__(self: Optimizer, learning_rate: LearningRate = None, *args: Argument, **kwargs: Argument) -> None:
-        rate = kwargs.pop("lr", learning_rate)
-        original(self, as_rate(rate), *args, **kwargs)
-
-    return __init__
+@replaces(BaseOptimizer, "__init__")
+def _init_with_rate(
+    original: Callable[..., None],
+    self: Optimizer,
+    learning_rate: LearningRate = None,
+    *args: Argument,
+    **kwargs: Argument,
+) -> None:
+    rate = kwargs.pop("lr", learning_rate)
+    original(self, as_rate(rate), *args, **kwargs)
 
 
 def as_rate(rate: LearningRate) -> Any:
@@ -63,8 +48,7 @@ def as_rate(rate: LearningRate) -> Any:
 
 
 def _get_learning_rate(self: Optimizer) -> Any:
-    """Returns the variable, which `K.set_value` and `assign` change; of a schedule, its value at this step."""
-    # Keras 2 programs change the variable by K.set_value(optimizer.lr, ...).
+    # The variable, for Keras 2 programs change it by K.set_value(optimizer.lr, ...); a schedule's value at this step.
     rate = self._learning_rate
     return rate if hasattr(rate, "assign") else self.learning_rate
 
@@ -73,6 +57,19 @@ def _set_learning_rate(self: Optimizer, rate: LearningRate) -> None:
     self.learning_rate = as_rate(rate)
 
 
+adds(BaseOptimizer, "lr")(
+    property(_get_learning_rate, _set_learning_rate, doc="Keras 2's short name of `learning_rate`.")
+)
+adds(BaseOptimizer, "weights")(property(lambda self: self.variables, doc="Keras 2's name of `variables`."))
+
+
+@adds(BaseOptimizer, "get_weights")
+def _get_weights(self: Optimizer) -> list[np.ndarray]:
+    """Returns the values of all variables, in the order in which `set_weights` takes them."""
+    return [np.asarray(variable) for variable in self.variables]
+
+
+@adds(BaseOptimizer, "minimize")
 def _minimize(
     self: Optimizer,
     loss: Tensor,
@@ -92,7 +89,11 @@ def _minimize(
     variables = var_list() if callable(var_list) else var_list
     if replica_scope() is not None:
         return _minimize_in_replica(self, loss, variables, tape)
-    _check_in_model_fn("optimizer.minimize")
+    if model_fn_scope() is None:
+        raise UnsupportedError(
+            "optimizer.minimize can be used in a model_fn of an Estimator, and in functions of strategy.run. "
+            f"{GRADIENT}"
+        )
     from lockstep.estimator.train import minimize
 
     return minimize(loss, self, variables)
@@ -114,50 +115,40 @@ def _minimize_in_replica(self: Optimizer, loss: Tensor, variables: PyTree, tape:
     return self.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
 
+@adds(BaseOptimizer, "get_updates")
 def _get_updates(self: Optimizer, loss: Tensor, params: PyTree) -> list[Any]:
     """Returns the updates of a model_fn that make a loss smaller; Source: `Optimizer.get_updates` of Keras 2."""
     return [_minimize(self, loss, params)]
 
 
-def _with_model_fn(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Lets `apply_gradients` return an update in a model_fn, and take Keras 2's arguments."""
+@replaces(BaseOptimizer, "apply_gradients")
+def _apply_gradients(
+    original: Callable[..., Any], self: Optimizer, grads_and_vars: PyTree, *args: Argument, **kwargs: Argument
+) -> Any:
+    """Returns an update in a model_fn; takes Keras 2's arguments."""
+    kwargs.pop("name", None)
+    if model_fn_scope() is None:
+        aggregates = kwargs.pop("experimental_aggregate_gradients", True)
+        # Both options of Keras 2 say that the gradients are applied as each replica has them.
+        scope = replica_scope() if kwargs.pop("skip_gradients_aggregation", False) or not aggregates else None
+        # Outside of a model_fn Keras' own method applies the gradients at once.
+        with contextlib.nullcontext() if scope is None else scope.as_given():
+            return original(self, _scale_again(self, grads_and_vars), *args, **kwargs)
+    if args or kwargs:
+        raise ArgumentError(f"In a model_fn apply_gradients takes pairs alone. Received besides: {args}, {kwargs}.")
+    # The step of the Estimator applies them, once they are averaged over the replicas.
+    from lockstep.estimator.train import apply_gradients
 
-    @functools.wraps(original)
-    def apply_gradients(self: Optimizer, grads_and_vars: PyTree, *args: Argument, **kwargs: Argument) -> Any:
-        kwargs.pop("name", None)
-        if model_fn_scope() is None:
-            # Outside of a model_fn Keras' own method applies the gradients at once.
-            with _aggregation(*_take_aggregation(kwargs)):
-                return original(self, _scale_again(self, grads_and_vars), *args, **kwargs)
-        if args or kwargs:
-            raise ArgumentError(f"In a model_fn apply_gradients takes pairs alone. Received besides: {args}, {kwargs}.")
-        # The step of the Estimator applies them, once they are averaged over the replicas.
-        from lockstep.estimator.train import apply_gradients as apply
-
-        return apply(grads_and_vars, self)
-
-    return apply_gradients
-
-
-def _take_aggregation(kwargs: dict[str, Any]) -> tuple[bool, bool]:
-    """Removes Keras 2's two options of aggregation from the arguments, and returns them."""
-    return bool(kwargs.pop("experimental_aggregate_gradients", True)), bool(
-        kwargs.pop("skip_gradients_aggregation", False)
-    )
+    return apply_gradients(grads_and_vars, self)
 
 
-@contextlib.contextmanager
-def _aggregation(aggregates: bool, skips: bool) -> Generator[None]:
-    scope = replica_scope() if skips or not aggregates else None
-    with contextlib.nullcontext() if scope is None else scope.as_given():
-        yield
-
-
+@adds(LossScaleOptimizer, "get_scaled_loss")
 def _get_scaled_loss(self: Optimizer, loss: Tensor) -> Any:
     """Returns the loss times the scale. Source: `LossScaleOptimizer.get_scaled_loss` of Keras 2."""
     return (lambda: self.scale_loss(loss())) if callable(loss) else self.scale_loss(loss)
 
 
+@adds(LossScaleOptimizer, "get_unscaled_gradients")
 def _get_unscaled_gradients(self: Optimizer, gradients: PyTree) -> list[Any]:
     """Returns the gradients without the scale, such as `apply_gradients` gets them next.
 
@@ -169,16 +160,19 @@ def _get_unscaled_gradients(self: Optimizer, gradients: PyTree) -> list[Any]:
     return [None if g is None else g / self.loss_scale for g in gradients]
 
 
-def _loss_scale(self: Optimizer) -> Any:
-    return self.dynamic_scale.value if self.built else self.initial_scale
-
-
 def _scale_again(optimizer: Optimizer, pairs: PyTree) -> Any:
     """Returns gradients with the scale that `get_unscaled_gradients` has removed."""
     if not getattr(optimizer, "_lockstep_unscaled", False):
         return pairs
     optimizer._lockstep_unscaled = False
     return [(None if g is None else g * optimizer.loss_scale, v) for g, v in pairs]
+
+
+@adds(LossScaleOptimizer, "loss_scale")
+@property
+def _loss_scale(self: Optimizer) -> Any:
+    """Keras 2's name of the scale."""
+    return self.dynamic_scale.value if self.built else self.initial_scale
 
 
 def _set_iterations(self: Optimizer, value: Tensor) -> None:
@@ -193,13 +187,6 @@ def _set_iterations(self: Optimizer, value: Tensor) -> None:
         )
 
 
-def _check_in_model_fn(what: str) -> None:
-    if model_fn_scope() is None:
-        raise UnsupportedError(
-            f"{what} can be used in a model_fn of an Estimator, and in functions of strategy.run. {GRADIENT}"
-        )
-
-
-def _get_weights(self: Optimizer) -> list[np.ndarray]:
-    """Returns the values of all variables, in the order in which `set_weights` takes them."""
-    return [np.asarray(variable) for variable in self.variables]
+@replaces_property(BaseOptimizer, "iterations", setter=_set_iterations)
+def _get_iterations(original: Any, self: Optimizer) -> Any:
+    return original.fget(self)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -16,6 +15,7 @@ from keras.src.utils import io_utils
 
 from lockstep._types import Model
 from lockstep.compat.tensorflow._types import Argument, PathLike
+from lockstep.compat.tensorflow.keras._patches._patch import replaces
 from lockstep.compat.tensorflow.keras._saves import (
     load_into,
     make_ready,
@@ -29,43 +29,43 @@ from lockstep.errors import ArgumentError, DataNotFoundError, UnsupportedError
 # Endings that Keras 2 writes as HDF5.
 _HDF5 = (".h5", ".hdf5")
 _FORMATS = (None, "tf", "h5", "keras")
+# Endings that Keras 3 writes by itself.
+_KERAS_3 = (".weights.h5", ".weights.json", ".keras")
 
 
-def install() -> None:
-    """Changes `keras.Model`."""
-    _install_save()
-    _install_weights()
-
-
-def _install_save() -> None:
-    model: Any = keras.Model
-    model.save = _with_formats(model.save)
-
-
-def _with_formats(original: Callable[..., None]) -> Callable[..., None]:
-    writers = {
-        "directory": _write_directory,
-        "HDF5 file": _write_model_hdf5,
-        "file": functools.partial(_write_as_keras, original),
-    }
-
-    @functools.wraps(original)
-    def save(self: Model, filepath: PathLike, overwrite: bool = True, *args: Argument, **kwargs: Argument) -> None:
-        form = _choose_writer(filepath, args, kwargs)
-        if form is None:
-            original(self, filepath, overwrite, *args, **kwargs)
+@replaces(keras.Model, "save")
+def _save(
+    original: Callable[..., None],
+    self: Model,
+    filepath: PathLike,
+    overwrite: bool = True,
+    *args: Argument,
+    **kwargs: Argument,
+) -> None:
+    form = _choose_form(filepath, args, kwargs)
+    if form is None:
+        original(self, filepath, overwrite, *args, **kwargs)
+        return
+    with_optimizer = kwargs.pop("include_optimizer", True)
+    if kwargs:
+        raise ArgumentError(f"model.save() of a {form} has no argument {', '.join(kwargs)}. Leave it out.")
+    if not overwrite and Path(filepath).exists() and not io_utils.ask_to_proceed_with_overwrite(filepath):
+        return
+    target = Path(os.path.abspath(filepath))
+    if form == "HDF5 file":
+        with whole_file(target, ".h5") as temporary:
+            legacy_h5_format.save_model_to_hdf5(self, str(temporary), True, with_optimizer)
+        return
+    with contextlib.nullcontext() if with_optimizer else _without_optimizer(self):
+        if form == "directory":
+            save_directory(self, target)
             return
-        with_optimizer = kwargs.pop("include_optimizer", True)
-        if kwargs:
-            raise ArgumentError(f"model.save() of a {form} has no argument {', '.join(kwargs)}. Leave it out.")
-        if overwrite or not Path(filepath).exists() or io_utils.ask_to_proceed_with_overwrite(filepath):
-            writers[form](self, os.path.abspath(filepath), with_optimizer)
-
-    return save
+        with whole_file(target, target.suffix) as temporary:
+            original(self, temporary)
 
 
-def _choose_writer(filepath: PathLike, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """Returns which writer here is to write, or None for Keras' own; removes Keras 2's arguments from `kwargs`."""
+def _choose_form(filepath: PathLike, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """Returns what is written here, or None if Keras' own method is to; removes Keras 2's arguments from `kwargs`."""
     asked = kwargs.pop("save_format", None)
     if asked not in _FORMATS:
         raise ArgumentError(f"save_format is 'tf', 'h5' or 'keras': received {asked!r}.")
@@ -83,24 +83,6 @@ def _choose_writer(filepath: PathLike, args: tuple[Any, ...], kwargs: dict[str, 
     return {"keras": None, "h5": "HDF5 file"}.get(str(asked), "directory")
 
 
-def _write_as_keras(original: Callable[..., None], model: Model, filepath: str, with_optimizer: bool) -> None:
-    with (
-        contextlib.nullcontext() if with_optimizer else _without_optimizer(model),
-        whole_file(Path(filepath), Path(filepath).suffix) as temporary,
-    ):
-        original(model, temporary)
-
-
-def _write_directory(model: Model, filepath: str, with_optimizer: bool) -> None:
-    with contextlib.nullcontext() if with_optimizer else _without_optimizer(model):
-        save_directory(model, filepath)
-
-
-def _write_model_hdf5(model: Model, filepath: str, with_optimizer: bool) -> None:
-    with whole_file(Path(filepath), ".h5") as temporary:
-        legacy_h5_format.save_model_to_hdf5(model, str(temporary), True, with_optimizer)
-
-
 @contextlib.contextmanager
 def _without_optimizer(model: Model) -> Generator[None]:
     """Hides that `model` is compiled while it is open."""
@@ -115,49 +97,40 @@ def _without_optimizer(model: Model) -> Generator[None]:
         held.update(before)
 
 
-# Endings that Keras 3 writes by itself.
-_KERAS_3 = (".weights.h5", ".weights.json", ".keras")
-
-
-def _install_weights() -> None:
-    model: Any = keras.Model
-    model.save_weights = _with_prefixes(model.save_weights)
-    model.load_weights = _with_older_weights(model.load_weights)
-
-
-def _with_prefixes(original: Callable[..., None]) -> Callable[..., None]:
-    def as_keras(model: Model, path: str) -> None:
-        with whole_file(Path(os.path.abspath(path)), ".weights.h5") as temporary:
-            original(model, temporary)
-
-    @functools.wraps(original)
-    def save_weights(
-        self: Model, filepath: PathLike, overwrite: bool = True, *args: Argument, **kwargs: Argument
-    ) -> None:
-        args, asked = _take_format(args, kwargs)
-        path = os.fspath(filepath)
-        is_file = path.endswith(".weights.h5")
-        if args or kwargs or "://" in path or (path.endswith(_KERAS_3) and not is_file):
-            original(self, filepath, overwrite, *args, **kwargs)
-            return
-        is_hdf5 = asked in ("h5", "keras") or path.endswith(_HDF5)
-        there = Path(path if is_hdf5 else f"{path}.index")
-        if overwrite or not there.exists() or io_utils.ask_to_proceed_with_overwrite(path):
-            (as_keras if is_file else _write_weights_hdf5 if is_hdf5 else write_checkpoint)(self, path)
-
-    return save_weights
-
-
-def _take_format(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], str | None]:
-    """Removes Keras 2's arguments; returns the others and the format."""
+@replaces(keras.Model, "save_weights")
+def _save_weights(
+    original: Callable[..., None],
+    self: Model,
+    filepath: PathLike,
+    overwrite: bool = True,
+    *args: Argument,
+    **kwargs: Argument,
+) -> None:
     asked = kwargs.pop("save_format", None)
     # Keras 2's third argument is the format, Keras 3's a size.
     if args and isinstance(args[0], str):
         asked, args = args[0], args[1:]
-    if asked not in (None, "tf", "h5", "keras"):
+    if asked not in _FORMATS:
         raise ArgumentError(f"save_format is 'tf', 'h5' or 'keras': received {asked!r}.")
     _check_options(kwargs)
-    return args, asked
+    path = os.fspath(filepath)
+    is_file = path.endswith(".weights.h5")
+    if args or kwargs or "://" in path or (path.endswith(_KERAS_3) and not is_file):
+        original(self, filepath, overwrite, *args, **kwargs)
+        return
+    is_hdf5 = asked in ("h5", "keras") or path.endswith(_HDF5)
+    there = Path(path if is_hdf5 else f"{path}.index")
+    if not overwrite and there.exists() and not io_utils.ask_to_proceed_with_overwrite(path):
+        return
+    target = Path(os.path.abspath(path))
+    if is_file:
+        with whole_file(target, ".weights.h5") as temporary:
+            original(self, temporary)
+    elif is_hdf5:
+        with whole_file(target, ".h5") as temporary, h5py.File(temporary, "w") as file:
+            legacy_h5_format.save_weights_to_hdf5_group(file, self)
+    else:
+        write_checkpoint(self, path)
 
 
 def _check_options(kwargs: dict[str, Any]) -> None:
@@ -165,33 +138,30 @@ def _check_options(kwargs: dict[str, Any]) -> None:
         raise UnsupportedError("Weights are written by this process alone: options= was given. Leave it out.")
 
 
-def _write_weights_hdf5(model: Model, path: str) -> None:
-    with whole_file(Path(os.path.abspath(path)), ".h5") as temporary, h5py.File(temporary, "w") as file:
-        legacy_h5_format.save_weights_to_hdf5_group(file, model)
-
-
-def _with_older_weights(original: Callable[..., None]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def load_weights(
-        self: Model, filepath: PathLike, skip_mismatch: bool = False, *args: Argument, **kwargs: Argument
-    ) -> Any:
-        _check_options(kwargs)
-        if args:
-            # Keras 2's second argument.
-            kwargs["by_name"], args = args[0], args[1:]
-        if not kwargs.get("by_name", True):
-            del kwargs["by_name"]
-        path = Path(os.fspath(filepath))
-        if (path / "model.weights.h5").exists() and (path / "config.json").exists():
-            load_into(self, path / "model.weights.h5", skip_mismatch=skip_mismatch, **kwargs)
-            return None
-        if path.with_name(f"{path.name}.index").exists() or path.with_name(f"{path.name}.weights.h5").exists():
-            return read_checkpoint(self, path, skip_mismatch=skip_mismatch, **kwargs)
-        if not path.exists() and not path.name.endswith((*_KERAS_3, *_HDF5)) and "://" not in str(filepath):
-            raise DataNotFoundError(f"No weights were saved at {path}: neither a file nor {path.name}.index is there.")
-        # Keras refuses an optimizer's values before the first step; Keras 2 kept them until then.
-        if path.name.endswith(".weights.h5") and path.exists():
-            make_ready(self, path)
-        return original(self, filepath, skip_mismatch, *args, **kwargs)
-
-    return load_weights
+@replaces(keras.Model, "load_weights")
+def _load_weights(
+    original: Callable[..., None],
+    self: Model,
+    filepath: PathLike,
+    skip_mismatch: bool = False,
+    *args: Argument,
+    **kwargs: Argument,
+) -> Any:
+    _check_options(kwargs)
+    if args:
+        # Keras 2's second argument.
+        kwargs["by_name"], args = args[0], args[1:]
+    if not kwargs.get("by_name", True):
+        del kwargs["by_name"]
+    path = Path(os.fspath(filepath))
+    if (path / "model.weights.h5").exists() and (path / "config.json").exists():
+        load_into(self, path / "model.weights.h5", skip_mismatch=skip_mismatch, **kwargs)
+        return None
+    if path.with_name(f"{path.name}.index").exists() or path.with_name(f"{path.name}.weights.h5").exists():
+        return read_checkpoint(self, path, skip_mismatch=skip_mismatch, **kwargs)
+    if not path.exists() and not path.name.endswith((*_KERAS_3, *_HDF5)) and "://" not in str(filepath):
+        raise DataNotFoundError(f"No weights were saved at {path}: neither a file nor {path.name}.index is there.")
+    # Keras refuses an optimizer's values before the first step; Keras 2 kept them until then.
+    if path.name.endswith(".weights.h5") and path.exists():
+        make_ready(self, path)
+    return original(self, filepath, skip_mismatch, *args, **kwargs)

@@ -1,0 +1,151 @@
+"""Kernel gradients of convolutions without groups: as matrix products, or with the operands exchanged.
+
+Automatic differentiation writes a kernel's gradient as a convolution in which the input's channels are the batch, the
+batch is summed over, and the output's gradient is the kernel: as large as the image, with as many outputs as the kernel
+has places.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from lockstep._cpu.lowerings.convolution import Compute, Convolution
+from lockstep._cpu.lowerings.windows import pad, tap_slice, taps
+
+_MOST_TRANSPOSED_DIMENSIONS = 2
+
+
+def kernel_gradient(convolution: Convolution) -> Compute | None:
+    """Rule: the gradient of a small kernel over images with few channels, as a matrix product."""
+    # For each place of the kernel the image is laid out as a row of the left matrix; the output's gradient is the right
+    # one.
+    #
+    # XLA's own, canonical, against this (ms, float32, 2-core EPYC, 2 threads). 3x3 over 64x28x28x1: 16 kernels 2.5 and
+    # 0.84, 32 kernels 1.6 and 0.57, 64 kernels 15 and 1.4; over 32x32x32x3: 32 kernels 1.5 and 0.93, 64 kernels 2.3 and
+    # 1.8, 16 kernels 0.65 and 0.94 (not taken); 8x32x32x3, 32 kernels: bfloat16 0.38 and 0.48, float64 0.50 and 0.56;
+    # 4x112x112x3, 32 kernels, stride 2: 0.50 and 0.66 (not taken). 5x5 over 64x28x28x1: 16 kernels 0.92 and 1.55 (not
+    # taken).
+    inputs, *places, outputs = convolution.out
+    rank, count = convolution.rank, math.prod(places)
+    rows = inputs * count
+    # With more rows there is less to gain: strides, and types that are converted or twice as large, take it all.
+    is_medium = rows <= 27 and outputs >= 32 and inputs > 1
+    is_easy = convolution.dtype == "float32" and set(convolution.rhs_dilation) == {1}
+    is_small = (
+        convolution.is_plain
+        and not convolution.is_empty
+        and all(low >= 0 for low, _ in convolution.padding)
+        and count > 1
+        and math.prod(convolution.window) > 4 * count
+        and (rows <= 9 or (is_medium and is_easy))
+    )
+    if not is_small:
+        return None
+
+    def compute(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
+        images = lax.transpose(lhs, (0, rank + 1, *range(1, rank + 1)))
+        margins = ((0, 0), (0, 0), *((low, max(0, high)) for low, high in convolution.padding))
+        images = pad(images, margins, 0)
+        shape = (*images.shape[:2], *convolution.window)
+        steps, dilation = (1, 1, *convolution.rhs_dilation), (1, 1, *convolution.strides)
+        slices = [tap_slice(images, (0, 0, *tap), steps, shape, dilation) for tap in taps(tuple(places))]
+        # (places * inputs, examples * area) by (examples * area, outputs).
+        left = jnp.stack(slices).reshape(rows, -1)
+        right = lax.transpose(rhs, (rank, *range(rank), rank + 1)).reshape(-1, outputs)
+        product = lax.dot(left, right, precision=convolution.precision).reshape(*places, inputs, outputs)
+        return lax.transpose(product, (rank, *range(rank), rank + 1))
+
+    return compute
+
+
+def pointwise_kernel_gradient(convolution: Convolution) -> Compute | None:
+    """Rule: the gradient of a 1x1 kernel, as one matrix product over all places of all images."""
+    # XLA transposes both operands of the convolution; the matrix product reads both as they lie.
+    #
+    # XLA's own against this product (ms, medians of one run, float32, batch 16, 2-core EPYC, 2 threads): 112x112, 16 to
+    # 96 channels 95 and 8; 56x56, 144 to 24, 21 and 4.1; 28x28, 192 to 32, 5.9 and 2.7; 14x14, 96 to 576, 5.7 and 2.5;
+    # 7x7, 320 to 1280, 7.1 and 3.5.
+    sizes = zip(convolution.window, convolution.rhs_dilation, convolution.lhs[1:-1], strict=True)
+    sees_whole_image = (
+        convolution.is_plain
+        and math.prod(convolution.out[1:-1]) == 1
+        and math.prod(convolution.window) > 1
+        and all(low == 0 for low, _ in convolution.padding)
+        and all((places - 1) * stride + 1 <= size for places, stride, size in sizes)
+        and not convolution.is_empty
+    )
+    if not sees_whole_image:
+        return None
+
+    def compute(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
+        inputs, *_, examples = convolution.lhs
+        rank = convolution.rank
+        # Back to batch first, channels last: the transpositions of the canonical form are undone, and XLA removes both.
+        image = lax.transpose(lhs, (rank + 1, *range(1, rank + 1), 0))
+        shape = (examples, *convolution.window, inputs)
+        image = tap_slice(image, (0,) * (rank + 2), (1, *convolution.rhs_dilation, 1), shape)
+        gradient = lax.transpose(rhs, (rank, *range(rank), rank + 1))
+        operands = image.reshape(-1, inputs), gradient.reshape(-1, convolution.rhs[-1])
+        product = lax.dot_general(*operands, (((0,), (0,)), ((), ())), precision=convolution.precision)
+        return product.reshape(convolution.out)
+
+    return compute
+
+
+def transposed_kernel_gradient(convolution: Convolution) -> Compute | None:
+    """Rule: the kernel gradient of a transposed convolution, as decoders, GANs and U-Nets have them."""
+    # Automatic differentiation writes it as a convolution of the dilated input with the output's gradient as its
+    # kernel. XLA exchanges the two, because that kernel is the larger one, and marks the other as read backwards; for
+    # that it has a naive loop only. Exchanged here, with the small result reversed instead, it is the kernel gradient
+    # of an ordinary convolution with strides, which all is fast for.
+    #
+    # XLA's own against this (ms, float32, 2-core EPYC, 2 threads), stride 2: 64x7x7x32, 32 kernels of 3x3 11.8 and 2.1;
+    # 64x14x14x32, 16 of 3x3 25 and 4.8; 16x32x32x64, 64 of 4x4 760 and 27; 32x14x14x64, 3 of 4x4 10.9 and 1.3;
+    # 32x100x64, 64 of 4 31 and 1.9; alike in loops. It is not taken for volumes (2x8x8x8x16, 8 of 3x3x3: 2.2 and 3.8),
+    # nor for a single image (1x8x8x16, 16 of 3x3: 0.1 and 0.2).
+    padding = _exchanged_padding(convolution)
+    is_gradient = (
+        convolution.rank <= _MOST_TRANSPOSED_DIMENSIONS
+        and convolution.rhs[-2] > 1
+        and convolution.feature_groups == convolution.batch_groups == 1
+        and max(convolution.lhs_dilation, default=1) > 1
+        and set(convolution.strides) == set(convolution.rhs_dilation) == {1}
+        and math.prod(convolution.window) > math.prod(convolution.out[1:-1])
+        and not convolution.is_empty
+        and all(low >= 0 and high >= 0 for low, high in padding)
+    )
+    if not is_gradient:
+        return None
+    given = convolution.numbers
+    result = (given.out_spec[1], given.out_spec[0], *given.out_spec[2:])
+    numbers = lax.ConvDimensionNumbers(given.rhs_spec, given.lhs_spec, result)
+
+    def compute(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
+        exchanged = lax.conv_general_dilated(
+            rhs,
+            lhs,
+            convolution.strides,
+            padding,
+            rhs_dilation=convolution.lhs_dilation,
+            dimension_numbers=numbers,
+            precision=convolution.precision,
+        )
+        return lax.rev(exchanged, numbers.out_spec[2:])
+
+    return compute
+
+
+def _exchanged_padding(convolution: Convolution) -> list[tuple[int, int]]:
+    """Returns the padding with which the input's first place still meets the kernel's last one."""
+    places, images, windows = convolution.out[1:-1], convolution.lhs[1:-1], convolution.window
+    padding: list[tuple[int, int]] = []
+    for out, image, window, dilation, (before, _) in zip(
+        places, images, windows, convolution.lhs_dilation, convolution.padding, strict=True
+    ):
+        low = out - 1 - before
+        padding.append((low, out + (image - 1) * dilation - window - low))
+    return padding
