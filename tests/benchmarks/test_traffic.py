@@ -44,6 +44,7 @@ def _trained(name: str) -> list[np.ndarray]:
     return model.get_weights()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

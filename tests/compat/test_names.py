@@ -70,6 +70,7 @@ def test_the_page_lists_what_there_is() -> None:
     assert {k: sorted(v) for k, v in listed.items()} == {k: sorted(m.__all__) for k, m in MODULES.items() if m.__all__}
 
 
+@pytest.mark.slow
 def test_modules_are_imported_as_programs_do() -> None:
     statements = [
         "import lockstep.compat.tensorflow.compat.v1 as tf1",

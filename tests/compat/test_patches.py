@@ -123,10 +123,12 @@ def test_the_table_lists_every_changed_attribute() -> None:
     assert set(output_of(CHANGED.format(package="lockstep.compat.tensorflow"))) == listed()
 
 
+@pytest.mark.slow
 def test_lockstep_alone_changes_nothing() -> None:
     assert output_of(CHANGED.format(package="lockstep")) == []
 
 
+@pytest.mark.slow
 def test_plain_keras_is_as_it_was(tmp_path: Path) -> None:
     found = {}
     for way in ("without", "with"):

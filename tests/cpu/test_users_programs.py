@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.cluster import ROOT
 
 _TRAIN = """
@@ -52,6 +54,7 @@ def _run(program: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_program_of_the_users_lowers_to_the_same_text_with_and_without_lockstep() -> None:
     alone = _run(_OWN)
     assert "select_and_scatter" in alone

@@ -42,6 +42,7 @@ def cluster(
     cluster.close()
 
 
+@pytest.mark.slow
 def test_the_copy_is_what_runs(cluster: Cluster, source: Path) -> None:
     for member in cluster.run("tests.cpu.cases:installation"):
         assert str(member["source"]) == str(source)
@@ -57,6 +58,7 @@ def test_replicas_follow_one_device(cluster: Cluster, plain: Cluster, case: str,
             np.testing.assert_allclose(member[name], value, rtol=0, atol=_TOLERANCES[floatx], err_msg=name)
 
 
+@pytest.mark.cluster
 def test_the_demo_trains_on_two_workers(source: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "lockstep._launch", "demo", "--epochs", "1", "--output-dir", "out"],

@@ -234,6 +234,7 @@ DIVISIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
 @pytest.mark.parametrize("name", DIVISIONS)
 def test_an_integer_divided_by_zero_is_an_error(name: str, dtype: str) -> None:
@@ -279,6 +280,7 @@ def test_division_by_a_constant_is_vectorised_without_a_check() -> None:
     assert not program.vectorized_function.is_pure
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=30), st.integers(1, 5))
 def test_the_rows_that_fail_are_those_with_a_zero(divisors: list[int], size: int) -> None:

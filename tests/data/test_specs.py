@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import jax
+import pytest
 from hypothesis import example, given, settings
 
 from lockstep.data import INFINITE_CARDINALITY, Dataset
@@ -21,6 +22,7 @@ def spec_of(dataset: Dataset) -> Any:
         return None
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(chains)
 @example(("range", 5, [("batch, map, unbatch", 2)], 0))

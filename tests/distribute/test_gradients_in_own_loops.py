@@ -90,6 +90,7 @@ def _distance(one: Any, other: Any) -> float:
 LOOPS: dict[str, Callable[[Any], Any]] = {"run": _by_run, "program": _by_program, "fit": _by_fit}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_gradients_travel_as_the_strategy_says(name: str) -> None:
     found = {loop: LOOPS[loop](mirrored(OPTIONS[name], 2)) for loop in LOOPS}

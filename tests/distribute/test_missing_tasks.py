@@ -70,6 +70,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[Ta
         yield started
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("way", WAYS)
 def test_the_other_one_says_who_is_missing(jobs: dict[str, list[Task]], way: str) -> None:
     (left, gone), (sent, told) = jobs[way], WAYS[way]

@@ -102,6 +102,7 @@ def test_backups_hold_it_for_other_replicas_too(tmp_path: Path, count: int) -> N
         assert _distance(resumed, whole) < 0.2
 
 
+@pytest.mark.slow
 def test_another_rank_begins_with_the_residuals_of_the_last() -> None:
     model, other = model_of(mirrored(FACTORS)), model_of(mirrored(Options(power_sgd_rank=1, power_sgd_start=2)))
     fit(model, 1)
@@ -114,6 +115,7 @@ def test_another_rank_begins_with_the_residuals_of_the_last() -> None:
     assert other.train_function.extra_state()["common/0"] == 2
 
 
+@pytest.mark.slow
 def test_scales_of_losses_may_change() -> None:
     def trained(growth: int) -> keras.Model:
         scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), 8.0, dynamic_growth_steps=growth)

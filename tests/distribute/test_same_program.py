@@ -101,6 +101,7 @@ def test_lines_are_the_same_wherever_and_whenever_a_record_is_made() -> None:
     assert made[0] != _lines(_SOURCE.replace("tanh", "cosh"), "/opt/one/step.py", jnp.full((2, 3), 1.0))
 
 
+@pytest.mark.slow
 def test_sets_have_one_order_in_every_process() -> None:
     """Python orders a set of names by hashes that differ from process to process."""
     script = (

@@ -67,6 +67,7 @@ while True:
 RECORD = "best_eval_result.json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint", ["kept", "removed"])
 def test_every_point(tmp_path: Path, checkpoint: str) -> None:
     with other(PROGRAM, tmp_path, checkpoint) as program:

@@ -54,6 +54,7 @@ def test_rounds_of_one_step_are_training_together(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("at", "how"), [(7, "error"), (10, "preempted")])
 def test_it_goes_on_to_the_bit(at: int, how: str, tmp_path: Path) -> None:
     """With what each replica has in a round, and at the end of training with all that it came to."""

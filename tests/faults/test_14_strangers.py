@@ -12,6 +12,7 @@ import pytest
 from tests.faults import fuzz_ports
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("apart", [False, True], ids=["one machine", "several machines with a secret"])
 def test_14_strangers_change_no_bit_and_cost_no_memory(apart: bool, tmp_path: Path) -> None:
     env = {"LOCKSTEP_CLUSTER_SECRET": fuzz_ports.SECRET} if apart else {}

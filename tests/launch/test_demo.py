@@ -26,6 +26,7 @@ def test_the_demo_is_the_example() -> None:
     assert PROGRAM.read_text() == EXAMPLE.read_text()
 
 
+@pytest.mark.cluster
 def test_the_demo_trains_on_two_workers_and_saves_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_OFFLINE", "1")
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))

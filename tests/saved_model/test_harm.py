@@ -136,6 +136,7 @@ for write, path in ((saved_model.write, sys.argv[1] + "/mine"), (saved_model.wri
 """
 
 
+@pytest.mark.slow
 def test_disk_full(tmp_path: Path) -> None:
     with other(FULL, tmp_path) as writer:
         for path in (f"{tmp_path}/mine", f"An export in {tmp_path}/all"):

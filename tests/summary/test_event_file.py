@@ -88,6 +88,7 @@ def test_threads_share_a_file(tmp_path: Path) -> None:
     assert sum(len(event.summary.value) for event in read_events(tmp_path)) == 800
 
 
+@pytest.mark.slow
 def test_what_is_left_is_written_when_the_process_ends(tmp_path: Path) -> None:
     code = "import sys; from lockstep import summary as s; from lockstep.estimator.summary import FileWriterCache;"
     code += "FileWriterCache.get(sys.argv[1]).add_summary(b'', 1);"
@@ -161,6 +162,7 @@ print("trained")
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_ends_no_training(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FULL, tmp_path], check=True, timeout=60, capture_output=True, text=True

@@ -37,6 +37,7 @@ def check(found: Results, expected: Results) -> None:
         np.testing.assert_allclose(value, expected[name], rtol=0, atol=TOLERANCE, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("view", "batch"), CASES)
 def test_devices(view: Any, batch: int, one_device: _OneDevice) -> None:
     check(programs.fitted(ls.distribute.MirroredStrategy(), batch, view), one_device[view, batch])

@@ -129,6 +129,7 @@ def _state(model: Any) -> Any:
     return [[jax.numpy.array(v.value) for v in group] for group in (*groups, model.metrics_variables)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_models(name: str) -> None:
     make, calls = CASES[name]

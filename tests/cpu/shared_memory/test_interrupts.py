@@ -18,6 +18,7 @@ def restored() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.cluster
 @pytest.mark.usefixtures("restored")
 def test_it_comes_when_the_function_has_returned() -> None:
     done: list[str] = []

@@ -34,6 +34,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
     running.close()
 
 
+@pytest.mark.cluster
 def test_a_forgotten_scope_is_told_once(job: Job) -> None:
     forgets = "made().fit(x, y, verbose=0)\nmade().train_on_batch(x, y)"
     programs = {
@@ -52,6 +53,7 @@ def test_a_forgotten_scope_is_told_once(job: Job) -> None:
             assert named in task.err
 
 
+@pytest.mark.cluster
 def test_models_that_are_meant_to_train_alone_are_left_alone(job: Job) -> None:
     quiet = """
 with ls.distribute.OneDeviceStrategy("cpu:0").scope():
@@ -74,6 +76,7 @@ print("done", flush=True)
         assert "belong" not in task.err, task.err
 
 
+@pytest.mark.cluster
 def test_an_estimator_without_a_strategy_is_told_of(job: Job) -> None:
     program = """
 import tempfile

@@ -101,6 +101,7 @@ def test_checkpoints_of_some_batches_are_exact(tmp_path: Path) -> None:
     assert sorted(int(p.name.split(".")[0]) for p in tmp_path.iterdir()) == [5, 10, 15]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frequency", ["epoch", 4])
 def test_who_looks_at_epochs_does_not_slow_steps_down(tmp_path: Path, frequency: Any) -> None:
     board = TensorBoard(str(tmp_path / "logs"), update_freq=frequency)

@@ -41,6 +41,7 @@ def test_training_is_the_same(name: str) -> None:
     assert len(set(parts)) == 1 and parts[0] < 0.4 * whole[0]
 
 
+@pytest.mark.slow
 def test_each_replica_updates_its_part() -> None:
     model = model_of(_sharded())
     fit(model, 1)
@@ -62,6 +63,7 @@ class _Reads(keras.callbacks.Callback):
             self.model.optimizer.learning_rate = 0.005
 
 
+@pytest.mark.slow
 def test_callbacks_read_and_change_the_whole() -> None:
     found = []
     for strategy in (mirrored(None), _sharded()):
@@ -73,6 +75,7 @@ def test_callbacks_read_and_change_the_whole() -> None:
     _assert_same(found[1][1], found[0][1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_saved_and_restored_on_other_replicas(tmp_path: Path, count: int) -> None:
     whole, first = model_of(mirrored(None)), model_of(_sharded())
@@ -87,6 +90,7 @@ def test_saved_and_restored_on_other_replicas(tmp_path: Path, count: int) -> Non
     _assert_same(loaded, first)
 
 
+@pytest.mark.slow
 def test_mixed_precision_and_several_steps_a_dispatch() -> None:
     x, y = np.random.default_rng(0).normal(size=(65, 6)).astype("float32"), np.arange(65, dtype="int32") % 3
     found = []
@@ -112,6 +116,7 @@ def test_memory_is_not_taken_for_what_nobody_reads() -> None:
     np.testing.assert_array_equal(momentum.numpy(), np.ones((6, WIDTH)))
 
 
+@pytest.mark.slow
 def test_steps_one_by_one_are_the_same() -> None:
     plain, sharded = model_of(mirrored(None)), model_of(_sharded())
     x, y = np.random.default_rng(0).normal(size=(12, 6)).astype("float32"), np.arange(12, dtype="int32") % 3
