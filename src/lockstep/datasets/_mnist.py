@@ -136,9 +136,12 @@ def load_from(data_location: DataLocation) -> Mnist:
         directory = resources.files("lockstep.datasets") / "sample" / "mnist"
         source = f"{_SAMPLE}, 5,000 training and 1,000 test images, that comes with lockstep ({reason})"
         return _from_idx([directory / f"{name}.gz" for name in _NAMES], source)
+    return _from_npz(content, f"MNIST from {path}")
+
+
+def _from_npz(content: bytes, source: str) -> Mnist:
     # Never a pickle: loading one runs code.
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        source = f"MNIST from {path}"
         return Mnist(arrays["x_train"], arrays["y_train"], arrays["x_test"], arrays["y_test"], source)
 
 

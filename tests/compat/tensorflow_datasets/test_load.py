@@ -136,9 +136,9 @@ def test_the_data_sets_are_those_of_lockstep() -> None:
 
 def test_progress_bars_are_switched() -> None:
     tfds.display_progress_bar(False)
-    assert _download._Settings.shown is False
+    assert _download._Settings.is_shown is False
     tfds.display_progress_bar()
-    assert _download._Settings.shown is True
+    assert _download._Settings.is_shown is True
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ class _Runtime:
         self._said = said
         self._barrier = barrier
 
-    def agree(self, topic: str, value: Any, seconds: float | None = None) -> list[Any]:
+    def all_gather_object(self, topic: str, value: Any, seconds: float | None = None) -> list[Any]:
         del seconds
         self._said.setdefault(topic, [None] * len(self.tasks))[self.process] = value
         self._barrier.wait(30)

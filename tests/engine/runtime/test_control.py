@@ -161,7 +161,7 @@ def test_a_run_that_is_released_misses_nobody() -> None:
         with pytest.raises(PeerError, match="worker 1 ended its program while worker 0 is in fit"):
             here[0].check_peers()
         here[0].release()
-        assert here[0].run is None and here[0].is_running and here[0].is_released(run)
+        assert here[0].run is None and here[0].runs and here[0].is_released(run)
         with here[0].running("evaluate"), pytest.raises(PeerError, match="while worker 0 is in evaluate"):
             here[0].check_peers()
     with here[0].running("fit") as run:
@@ -264,7 +264,7 @@ def test_a_run_lasts_as_long_as_what_it_has_started() -> None:
     for control in (here, other):
         with control.running("strategy.run(step)") as run:
             control.started(lambda: bool(done))
-    assert here.run == run and not here.is_running
+    assert here.run == run and not here.runs
     other.announce_leaving()  # It has done its part.
     here.check_peers()
     with here.running("strategy.reduce"):

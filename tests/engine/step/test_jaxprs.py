@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lockstep._cpu.lowerings import loop_plan, rewrite
+from lockstep._cpu.lowerings import loop_products, rewrite
 from lockstep._cpu.partitioner import flat
 from lockstep._cpu.partitioner.rules.base import RULES
 from lockstep._engine.step import jaxprs, sequential_emulation
@@ -34,8 +34,8 @@ TABLES: dict[str, Iterable[str]] = {
     "flat.CONTROL": flat.CONTROL,
     "flat._REFUSED": flat._REFUSED,
     "flat._KEEPS_ZERO": flat._KEEPS_ZERO,
-    "loop_plan._CHEAP": loop_plan._CHEAP,
-    "loop_plan._LINEAR": loop_plan._LINEAR,
+    "loop_products._CHEAP": loop_products._CHEAP,
+    "loop_products._LINEAR": loop_products._LINEAR,
     "rewrite._CLOSED": rewrite._CLOSED,
     "partitioner.rules.RULES": RULES,
 }
