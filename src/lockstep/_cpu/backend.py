@@ -7,7 +7,6 @@ import logging
 from collections.abc import Mapping, Sequence
 
 import jax
-from jax.extend.core import ClosedJaxpr
 
 from lockstep._cpu.lowerings.rewrite import rewrite
 from lockstep._cpu.shared_memory.custom_call import NAME
@@ -17,7 +16,7 @@ from lockstep._engine.step import backends
 from lockstep._engine.step.compiler import TracedStep
 from lockstep._engine.step.protocol import Step
 from lockstep._engine.step.replicas import Device, Replicas
-from lockstep._types import Batch, State
+from lockstep._types import Batch, Jaxpr, State
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +73,7 @@ class CpuBackend:
 
         return partition_jaxpr(step.jaxpr, step.structure, state, batch, replicas, axes)
 
-    def rewrite(self, jaxpr: ClosedJaxpr) -> ClosedJaxpr:
+    def rewrite(self, jaxpr: Jaxpr) -> Jaxpr:
         """Returns a program with the lowerings."""
         return rewrite(jaxpr) if are_lowerings_enabled() else jaxpr
 

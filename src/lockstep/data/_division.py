@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from lockstep._engine.step.jaxprs import LOOPS, called_jaxpr
+from lockstep._engine.step.jaxprs import LOOPS, called_jaxpr, close_jaxpr
 from lockstep._types import Jaxpr
 from lockstep.errors import ArgumentError
 
@@ -60,7 +60,7 @@ def divides_by_zero(record: Jaxpr, arguments: Sequence[Any], is_outermost: bool 
     flat = [atom for group in atoms for atom in group]
     jaxpr = record.jaxpr.replace(outvars=flat, debug_info=record.jaxpr.debug_info.with_unknown_names())
     # With the divisors as its only outputs: XLA removes all else, so the check costs little.
-    values = iter(core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, record.consts))(*arguments))
+    values = iter(core.jaxpr_as_fun(close_jaxpr(jaxpr, record.consts))(*arguments))
     any_zero: Any = jnp.zeros((), bool)
     for step, group in zip(steps, atoms, strict=True):
         operands = [next(values) for _ in group]
@@ -93,7 +93,7 @@ def _inner(step: Any) -> list[tuple[Any, Any]]:
     called = called_jaxpr(step)
     if called is None:
         return []
-    return [(called if hasattr(called, "consts") else core.ClosedJaxpr(called, ()), step.invars)]
+    return [(called if hasattr(called, "consts") else close_jaxpr(called, ()), step.invars)]
 
 
 class raise_on_zero_division(np.errstate):

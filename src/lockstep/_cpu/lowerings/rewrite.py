@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 from jax import lax
-from jax.extend.core import ClosedJaxpr, JaxprEqn, primitives
+from jax.extend.core import JaxprEqn, primitives
 
 from lockstep._cpu.lowerings.convolution import Compute, Convolution, canonical, canonicalize
 from lockstep._cpu.lowerings.depthwise import depthwise, depthwise_kernel_gradient
@@ -65,7 +65,7 @@ RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
 }
 
 
-def rewrite(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
+def rewrite(jaxpr: Jaxpr) -> Jaxpr:
     """Returns a program that computes the same, up to rounding."""
     return _Rewriter().rewrite(jaxpr)
 
@@ -92,7 +92,7 @@ class _Rewriter:
             return eqn
         return replace_subjaxprs(eqn, self.rewrite)
 
-    def _call(self, eqn: JaxprEqn) -> ClosedJaxpr | None:
+    def _call(self, eqn: JaxprEqn) -> Jaxpr | None:
         """Returns what is to be run for an equation; `None` if it stays."""
         rule = RULES.get(eqn.primitive)
         if rule is None or not _is_plain(eqn):
@@ -105,7 +105,7 @@ class _Rewriter:
         return None if compute is None else self.rewrite(_trace(compute, eqn))
 
 
-def _trace(compute: Callable[..., Any], eqn: JaxprEqn) -> ClosedJaxpr:
+def _trace(compute: Callable[..., Any], eqn: JaxprEqn) -> Jaxpr:
     avals: list[Any] = [v.aval for v in eqn.invars]
     shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
     with eqn.ctx.manager:

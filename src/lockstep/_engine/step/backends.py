@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import jaxpr_as_fun
 
-from lockstep._types import Batch, State
+from lockstep._types import Batch, Jaxpr, State
 
 if TYPE_CHECKING:
     from lockstep._engine.runtime.runtime import Runtime
@@ -66,7 +66,7 @@ class Backend(Protocol):
         """Returns an all-reduce between the processes of a job; `None`, on all of them, to leave it to XLA."""
         ...
 
-    def rewrite(self, jaxpr: ClosedJaxpr) -> ClosedJaxpr:
+    def rewrite(self, jaxpr: Jaxpr) -> Jaxpr:
         """Returns a program that computes the same, up to rounding, and runs faster on this platform."""
         ...
 
@@ -149,7 +149,7 @@ def partition(
     return _backends[platform].partition(step, state, batch, replicas, axes) if platform in _backends else None
 
 
-def passes(platform: str) -> Sequence[Callable[[ClosedJaxpr], ClosedJaxpr]]:
+def passes(platform: str) -> Sequence[Callable[[Jaxpr], Jaxpr]]:
     """Returns the passes over the jaxprs of programs for a platform, in their order."""
     return [_backends[platform].rewrite] if platform in _backends else []
 

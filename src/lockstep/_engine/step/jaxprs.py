@@ -14,6 +14,9 @@ import jax.extend.core as jex
 
 from lockstep._types import Jaxpr
 
+# From jax 0.11 on there is one kind of jaxpr; ClosedJaxpr is another name of it, which jax's types do not export.
+_core: Any = jex
+
 Equation = Any
 Atom = Any
 """A variable of a jaxpr, or a literal: what an equation takes."""
@@ -51,7 +54,12 @@ _CALL_PARAMETERS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 def is_jaxpr(value: Any) -> bool:
     """Returns whether this is a jaxpr, closed or not."""
-    return isinstance(value, (jex.ClosedJaxpr, jex.Jaxpr))
+    return isinstance(value, (_core.ClosedJaxpr, jex.Jaxpr))
+
+
+def close_jaxpr(jaxpr: Jaxpr, constants: Sequence[Any]) -> Jaxpr:
+    """Returns the jaxpr with values for its constants."""
+    return _core.ClosedJaxpr(jaxpr, constants)
 
 
 def open_jaxpr(jaxpr: Jaxpr) -> Any:

@@ -10,8 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import jaxpr_as_fun
 
+from lockstep._engine.step.jaxprs import close_jaxpr
 from lockstep._types import Array, Optimizer, PyTree, State, Tensor, Variable
 from lockstep.errors import UnsupportedError
 from lockstep.estimator._model_fn.scope import ModelScope
@@ -117,5 +118,5 @@ class _ClosureConverted:
         """Calls the function with other values in place of the captured ones."""
         values = iter(captured)
         constants = [next(values) if c is _TRACED else c for c in self._constants]
-        leaves = jaxpr_as_fun(ClosedJaxpr(self._jaxpr, constants))(*jax.tree.leaves(arguments))
+        leaves = jaxpr_as_fun(close_jaxpr(self._jaxpr, constants))(*jax.tree.leaves(arguments))
         return jax.tree.unflatten(self._treedef, leaves)
