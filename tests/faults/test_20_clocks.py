@@ -22,6 +22,7 @@ TIME_OF_DAY = {
     "_engine/runtime/unix_sockets.py",
     "_engine/runtime/failure.py",
     "_engine/runtime/launcher_files.py",
+    "_engine/runtime/progress.py",
     "checkpoint/_atomic.py",
     "checkpoint/_directory.py",
     "checkpoint/_store.py",

@@ -18,7 +18,7 @@ import numpy as np
 from lockstep import checkpoint
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.loop import loop
-from lockstep._engine.runtime import environment, failure, launcher_files
+from lockstep._engine.runtime import environment, failure, progress
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.step.replicas import Replicas
 from lockstep._engine.step.steps_per_execution import Outputs
@@ -150,7 +150,7 @@ class Training:
             strict = environment.env_flag(_STRICT, _STRICT_MEANING, default=False)
             loaded = checkpoint.load_newest(self._core.model_dir, strict=strict)
             if loaded is not None:
-                launcher_files.mark("restored")
+                progress.mark("restored")
         position = RestoredPosition(compiled.program, runtime.is_chief, loaded)
         # Variables by name, shape and dtype: their values come from the chief.
         settings = {"variables": compiled.digest(), "steps": [self._request.steps, self._request.max_steps]}

@@ -10,10 +10,9 @@ import jax
 import numpy as np
 
 from lockstep._engine.input import random_state
-from lockstep._engine.input.batch import no_batch
+from lockstep._engine.input.batch import no_batch, skip
 from lockstep._engine.input.datasets import identity
 from lockstep._engine.input.distributed import DistributedSource
-from lockstep._engine.input.position import skip
 from lockstep._engine.input.source import Source, distribution_of, random_state_of_pass
 from lockstep._engine.step.batches import RaggedShard
 from lockstep._engine.step.replicas import Replicas

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep._engine.input.position import Position
+from lockstep._engine.input.batch import Position
 
 
 def test_steps_are_counted_from_the_beginning_of_their_epoch() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lockstep._engine.loop import loop
-from lockstep._engine.runtime import launcher_files, progress
+from lockstep._engine.runtime import progress
 from lockstep._engine.runtime.preemption import Preemption
 from lockstep._engine.step.batches import DeviceBatch, Split
 from lockstep._engine.step.steps_per_execution import Outputs, StepsPerExecutionTuner
@@ -79,7 +79,7 @@ def chunks(*sizes: int) -> Iterator[DeviceBatch]:
 def marks(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """What this process has done for the first time."""
     marks: dict[str, float] = {}
-    monkeypatch.setattr(launcher_files, "_marks", marks)
+    monkeypatch.setattr(progress, "_marks", marks)
     return marks
 
 

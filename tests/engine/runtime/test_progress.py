@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lockstep._engine.runtime import launcher_files, progress
+from lockstep._engine.runtime import progress
 from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.runtime.progress import Progress
 from lockstep._engine.runtime.stragglers import Stragglers, behind, stacks, stall
@@ -55,19 +55,19 @@ def test_steps_are_counted_from_where_they_are_known() -> None:
 def test_the_launcher_reads_what_a_task_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "progress.json"
     monkeypatch.setenv("LOCKSTEP_PROGRESS_FILE", str(path))
-    monkeypatch.setattr(launcher_files, "_marks", {})
+    monkeypatch.setattr(progress, "_marks", {})
     found = Progress()
     found.begin(10)
     found.dispatched(2)
     began = time.time()
-    launcher_files.mark("stepped")
-    launcher_files.mark("stepped")
-    launcher_files.write_progress(found, at_once=True)
+    progress.mark("stepped")
+    progress.mark("stepped")
+    progress.write_progress(found, at_once=True)
     record = read_progress(path)
     assert record is not None and (record.dispatches, record.step) == (1, 12)
     assert abs((record.time("stepped") or 0) - began) < 1 and record.time("joined") is None
     found.dispatched(2)
-    launcher_files.write_progress(found)
+    progress.write_progress(found)
     assert json.loads(path.read_text())["step"] == 12, "not more often than once a second"
     assert [p.name for p in tmp_path.iterdir()] == ["progress.json"]
 
@@ -83,9 +83,9 @@ def test_a_file_of_something_else_is_none(tmp_path: Path, text: str) -> None:
 def test_nobody_wants_to_know(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LOCKSTEP_PROGRESS_FILE", raising=False)
-    launcher_files.write_progress(Progress(), at_once=True)
+    progress.write_progress(Progress(), at_once=True)
     monkeypatch.setenv("LOCKSTEP_PROGRESS_FILE", str(tmp_path / "absent" / "p.json"))
-    launcher_files.write_progress(Progress(), at_once=True)
+    progress.write_progress(Progress(), at_once=True)
     assert list(tmp_path.iterdir()) == []
     assert ProgressRecord().time("joined") is None
 

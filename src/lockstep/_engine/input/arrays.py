@@ -13,9 +13,8 @@ from keras.src.trainers.data_adapters import array_data_adapter
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from lockstep._engine.input import random_state
-from lockstep._engine.input.batch import describe_arrays, not_empty
+from lockstep._engine.input.batch import check_same, check_same_rows, describe_arrays, not_empty
 from lockstep._engine.input.device_cache import DeviceCache, take_rows
-from lockstep._engine.input.position import check_same, check_same_rows
 from lockstep._engine.input.samples import Sample
 from lockstep._engine.step.batches import BatchFn, GatherIndices
 from lockstep._nest import canonical

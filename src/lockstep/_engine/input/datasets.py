@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from lockstep._engine.input.batch import WithPosition
-from lockstep._engine.input.device_cache import DeviceCache, batches_of
+from lockstep._engine.input.device_cache import DeviceCache
 from lockstep._engine.input.samples import samples_of
 from lockstep._engine.step.batches import EvenShard, RaggedShard
 from lockstep.data.internal import (
@@ -60,7 +60,7 @@ class ShardSpec:
 
     def __call__(self, block: Block) -> list[Any]:
         """Returns the shards of a block of batches: row indices if all their data are on the devices, else rows."""
-        batches = None if self.cache is None else batches_of(block)
+        batches = None if self.cache is None else _batches_of(block)
         if self.cache is not None and batches is not None:
             lookups = self.cache.lookups(batches, self.finish)
             if lookups:
@@ -252,3 +252,11 @@ def _no_rows(plan: Node, pipelines: Pipelines) -> Any:
         "A task without any data needs to know what the others' batches look like. Received: a dataset that only tells "
         "by its elements. Give from_generator an output_signature."
     )
+
+
+def _batches_of(block: Block) -> list[Block] | None:
+    """Returns the elements of each batch, or `None` if they are put together in another way."""
+    store = block.store
+    if not isinstance(store, StackedStore) or store.padding is not None:
+        return None
+    return [store.batch(int(row)) for row in block.rows]

@@ -24,7 +24,6 @@ from lockstep.data.internal import (
     CachedElements,
     MappedStore,
     Ragged,
-    StackedStore,
     Store,
     VectorizedFunction,
     ZippedStore,
@@ -219,14 +218,6 @@ def _in_zip(store: ZippedStore, rows: Any) -> _Rows | None:
 
     key = ("zip", structure, tuple((p.key, len(p.arrays)) for p in parts))
     return _Rows(key, zipped, tuple(a for p in parts for a in p.arrays), rows)
-
-
-def batches_of(block: Block) -> list[Block] | None:
-    """Returns the elements of each batch, or `None` if they are put together in another way."""
-    store = block.store
-    if not isinstance(store, StackedStore) or store.padding is not None:
-        return None
-    return [store.batch(int(row)) for row in block.rows]
 
 
 def _limit(replicas: Replicas) -> int:

@@ -9,8 +9,15 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from lockstep._engine.input import random_state, samples
-from lockstep._engine.input.batch import WithPosition, unwrap
-from lockstep._engine.input.position import VERSION, Position, PositionsInFlight, check_same, row_count
+from lockstep._engine.input.batch import (
+    VERSION,
+    Position,
+    PositionsInFlight,
+    WithPosition,
+    check_same,
+    row_count,
+    unwrap,
+)
 from lockstep._engine.input.reader import Reader
 from lockstep._engine.input.samples import Sample
 from lockstep._engine.input.source import Source

@@ -23,10 +23,9 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from lockstep._engine.input import random_state
 from lockstep._engine.input.arrays import ArraySource, HeldArrays, check_same_arrays, description_of
-from lockstep._engine.input.batch import not_empty
+from lockstep._engine.input.batch import check_same, not_empty, skip
 from lockstep._engine.input.device_cache import DeviceCache
 from lockstep._engine.input.distributed import DistributedSource, Distribution, of_dataset
-from lockstep._engine.input.position import check_same, skip
 from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import canonical
 from lockstep.data import Dataset

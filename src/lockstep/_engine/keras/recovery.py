@@ -20,7 +20,7 @@ from lockstep._engine.input import broadcast, random_state
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.keras import callbacks as callbacks_
 from lockstep._engine.keras.agreement import TrainState
-from lockstep._engine.runtime import failure, launcher_files
+from lockstep._engine.runtime import failure, progress
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.step.protocol import Program
 from lockstep._engine.step.steps_per_execution import Outputs
@@ -181,7 +181,7 @@ class Recovery:
             self._backup.attach_run(self)
             self._loaded = self._backup.load() if self.is_chief else None
             if self._loaded is not None:
-                launcher_files.mark("restored")
+                progress.mark("restored")
                 if self._loaded[1].get("version") != _VERSION:
                     raise CheckpointError(
                         f"A backup must have been written by BackupAndRestore (version {_VERSION}). Received: a "

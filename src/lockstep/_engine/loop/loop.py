@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import jax
 
-from lockstep._engine.runtime import launcher_files, progress
+from lockstep._engine.runtime import progress
 from lockstep._engine.runtime.progress import is_done
 from lockstep._engine.step.batches import DeviceBatch
 from lockstep._engine.step.protocol import Program
@@ -80,17 +80,17 @@ def run(batches: Iterable[DeviceBatch], program: Program, state: State, listener
                     listener.before(steps, piece.steps)
 
                     account.at(progress.STEP)
-                    launcher_files.mark("called")
+                    progress.mark("called")
                     # Returns before the devices are done; `after` is the state that they will have computed.
                     outputs, after = program.run(state.take(), piece)
                     state.give(after)
                     account.dispatched(piece.steps)
                     # The very first step is waited for, so that a launcher knows when training goes on.
-                    is_first = not launcher_files.has_mark("stepped")
+                    is_first = not progress.has_mark("stepped")
                     if is_first:
                         jax.block_until_ready(outputs.value)
-                        launcher_files.mark("stepped")
-                    launcher_files.write_progress(account, at_once=is_first)
+                        progress.mark("stepped")
+                    progress.write_progress(account, at_once=is_first)
                     in_flight.add(outputs.value, piece)
                     steps += piece.steps
 

@@ -1,4 +1,4 @@
-"""Small files by which a task reports to the launcher: its error, and its progress about once a second."""
+"""Small files by which a task reports to the launcher."""
 
 from __future__ import annotations
 
@@ -8,36 +8,7 @@ import os
 import time
 from typing import Any
 
-from lockstep._engine.runtime.progress import Progress
-
 _ERROR_FILE = "LOCKSTEP_ERROR_FILE"
-_PROGRESS_FILE = "LOCKSTEP_PROGRESS_FILE"
-# Between two writes: steps may take less than a millisecond, and the file is renamed into place each time.
-_PROGRESS_SECONDS = 1.0
-
-_marks: dict[str, float] = {}
-_written = -_PROGRESS_SECONDS
-
-
-def mark(name: str) -> None:
-    """Notes when something happens for the first time: "joined", "run", "restored", "called", "stepped"."""
-    _marks.setdefault(name, round(time.time(), 3))
-
-
-def has_mark(name: str) -> bool:
-    """Returns whether `mark` was called with this name."""
-    return name in _marks
-
-
-def write_progress(progress: Progress, at_once: bool = False) -> None:
-    """Writes the progress file, if the launcher asked for one and it was not written within the last second."""
-    global _written
-    path = os.environ.get(_PROGRESS_FILE)
-    if not path or (not at_once and time.monotonic() - _written < _PROGRESS_SECONDS):
-        return
-    _written = time.monotonic()
-    record = {"dispatches": progress.dispatches, "step": progress.step, "marks": _marks, "time": time.time()}
-    _write_json(path, record)
 
 
 def has_error_file() -> bool:
@@ -51,10 +22,11 @@ def write_error_file(task: str, kind: str, message: str, trace: str, secondary: 
     if not path or os.path.exists(path):
         return
     report = {"task": task, "time": time.time(), "type": kind, "message": message, "traceback": trace}
-    _write_json(path, {**report, "secondary": secondary})
+    write_json(path, {**report, "secondary": secondary})
 
 
-def _write_json(path: str, record: dict[str, Any]) -> None:
+def write_json(path: str, record: dict[str, Any]) -> None:
+    """Writes a file for the launcher."""
     # Renamed into place, so that the launcher reads all of it or nothing. A disk that is full must not end the task.
     with contextlib.suppress(OSError):
         partial = f"{path}.{os.getpid()}"

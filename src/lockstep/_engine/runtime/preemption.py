@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
-from lockstep._engine.runtime import launcher_files, sigterm
+from lockstep._engine.runtime import progress, sigterm
 from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.runtime.progress import Progress
 from lockstep.errors import MissingTaskError, Preempted
@@ -93,14 +93,14 @@ class Preemption:
             self._open += 1
             if self._open == 1:
                 self.progress.enter()
-            launcher_files.mark("run")
+            progress.mark("run")
             try:
                 self.sync_point()
                 yield
             except BaseException as error:
                 if isinstance(error, Preempted):
                     self.mark_ended()
-                launcher_files.write_progress(self.progress, at_once=True)
+                progress.write_progress(self.progress, at_once=True)
                 raise
             finally:
                 self._open -= 1

@@ -7,11 +7,14 @@ launcher through a small file.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Generator
 from typing import Any
+
+from lockstep._engine.runtime import launcher_files
 
 # Places of the main thread. In the first three it waits for something that other tasks may hold up.
 AGREEING = "an agreement with the other tasks"
@@ -26,6 +29,13 @@ ELSEWHERE = "the program, between steps"
 OUTSIDE = "the program, outside of any call"
 WAITS = frozenset({AGREEING, DEVICES, AWAITING})
 _OWN = frozenset({READING, CALLBACKS, ELSEWHERE})
+
+_PROGRESS_FILE = "LOCKSTEP_PROGRESS_FILE"
+# Between two writes: steps may take less than a millisecond, and the file is renamed into place each time.
+_PROGRESS_SECONDS = 1.0
+
+_marks: dict[str, float] = {}
+_written = -_PROGRESS_SECONDS
 
 
 class Progress:
@@ -137,3 +147,24 @@ def is_done(result: Any) -> bool:
         return result.is_ready()
     except RuntimeError:  # It is deleted, maybe just now by another thread.
         return True
+
+
+def mark(name: str) -> None:
+    """Notes when something happens for the first time: "joined", "run", "restored", "called", "stepped"."""
+    _marks.setdefault(name, round(time.time(), 3))
+
+
+def has_mark(name: str) -> bool:
+    """Returns whether `mark` was called with this name."""
+    return name in _marks
+
+
+def write_progress(progress: Progress, at_once: bool = False) -> None:
+    """Writes the progress file, if the launcher asked for one and it was not written within the last second."""
+    global _written
+    path = os.environ.get(_PROGRESS_FILE)
+    if not path or (not at_once and time.monotonic() - _written < _PROGRESS_SECONDS):
+        return
+    _written = time.monotonic()
+    record = {"dispatches": progress.dispatches, "step": progress.step, "marks": _marks, "time": time.time()}
+    launcher_files.write_json(path, record)

@@ -8,16 +8,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from lockstep._engine.runtime import (
-    compile_cache,
-    failure,
-    fingerprint,
-    launcher_files,
-    limits,
-    preemption,
-    progress,
-    sigterm,
-)
+from lockstep._engine.runtime import compile_cache, failure, fingerprint, limits, preemption, progress, sigterm
 from lockstep._engine.runtime.control import Control
 from lockstep._engine.runtime.heartbeat import HeartbeatMonitor
 from lockstep._engine.runtime.progress import InFlight, is_done
@@ -81,7 +72,7 @@ class Runtime:
         if control is not None:
             failure.explain_with(self._root_cause)
             sigterm.restore_python_handler()
-            launcher_files.mark("joined")
+            progress.mark("joined")
 
     @property
     def is_chief(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -54,6 +54,7 @@ class Replicas:
         reduction: How gradients are combined, or `None` to leave it to XLA's partitioner.
         local_sgd: How replicas train by themselves in between; `None` if each step is one of all.
         shards_optimizer_state: Whether they divide the state of an optimizer among them.
+        count: Number of replicas, over all processes.
     """
 
     runtime: Runtime
@@ -62,11 +63,11 @@ class Replicas:
     reduction: Reduction | None = None
     local_sgd: LocalSGDOptions | None = None
     shards_optimizer_state: bool = False
+    count: int = field(init=False)
 
-    @property
-    def count(self) -> int:
-        """Number of replicas, over all processes."""
-        return len(self.devices)
+    def __post_init__(self) -> None:
+        # Stored, because each dispatch asks for it.
+        object.__setattr__(self, "count", len(self.devices))
 
     @property
     def explicit(self) -> bool:
