@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep._launch.task import malloc_settings
-
 ROOT = Path(__file__).resolve().parents[2]
 # Settings that would change what is measured, or join a process to a cluster that is not there.
 _SCRUBBED = ("TF_CONFIG", "JAX_", "XLA_", "KERAS_", "LOCKSTEP_", "TF_", "OMP_", "NPROC", "PYTHONPATH")
@@ -47,6 +45,9 @@ def variables(environment: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_SCRUBBED)}
     own = {"PYTHONUNBUFFERED": "1", "LOCKSTEP_OFFLINE": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "1"}
     if environment == "lockstep":
+        # Here, because the peers' environments, where this module is imported too, have no lockstep.
+        from lockstep._launch.task import malloc_settings
+
         own |= {"PYTHONPATH": str(ROOT / "src"), **malloc_settings(kept)}
     if environment == "jax":
         own["KERAS_BACKEND"] = "jax"
