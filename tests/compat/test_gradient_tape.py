@@ -73,6 +73,7 @@ def by_hand(batch: int = 8) -> tuple[list[float], list[Any]]:
     return [*losses, float(np.concatenate(squares).mean())], weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [ONE, FOUR], ids=["one", "four"])
 def test_a_step_is_what_one_device_does(strategy: Any) -> None:
     losses, weights = trained(strategy)

@@ -119,6 +119,7 @@ def listed() -> set[str]:
     return {name for row in rows for name in re.findall(r"`([\w.]+)`", row.split(" | ")[0])}
 
 
+@pytest.mark.slow
 def test_the_table_lists_every_changed_attribute() -> None:
     assert set(output_of(CHANGED.format(package="lockstep.compat.tensorflow"))) == listed()
 

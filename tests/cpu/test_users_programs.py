@@ -61,6 +61,7 @@ def test_a_program_of_the_users_lowers_to_the_same_text_with_and_without_lockste
     assert _run(_TRAIN + _OWN) == alone
 
 
+@pytest.mark.slow
 def test_one_of_lockstep_does_not() -> None:
     """So the program above is one that there are lowerings for."""
     assert "select_and_scatter" not in _run(_TRAIN + _REWRITTEN)

@@ -102,6 +102,7 @@ def test_the_next_element_follows_an_error(
     assert steps(dataset.as_numpy_iterator()) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
 @pytest.mark.parametrize("function", [fails, fails_in_order])
 def test_a_position_after_an_error_is_right(name: str, function: Callable[..., Any]) -> None:

@@ -94,6 +94,7 @@ def check_alike(found: Any, expected: Any) -> None:
         np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=1e-3 if half else 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*(divide by zero|invalid value|overflow).*:RuntimeWarning")
 @pytest.mark.parametrize("name", SCALARS)
 def test_every_way_gives_the_same(name: str) -> None:

@@ -42,6 +42,7 @@ def test_every_source(source: str) -> None:
     check((source, 17, [], 0), list(range(20)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("source", ["slices", "generator"])
 def test_every_transformation(step: str, source: str) -> None:

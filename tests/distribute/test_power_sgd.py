@@ -126,6 +126,7 @@ def test_scales_of_losses_may_change() -> None:
     assert _distance(trained(1), trained(1000)) == 0
 
 
+@pytest.mark.slow
 def test_digits_are_learnt_as_well() -> None:
     """After three epochs, 150 steps of which 20 are whole, 0.8 points less are recognised at most.
 

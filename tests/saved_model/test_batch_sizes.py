@@ -101,6 +101,7 @@ def _exported(tmp_path: Path, function: Callable[[Any], Any], *shape: int | None
     return saved_model.load(tmp_path / "e")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function",
     [

@@ -72,6 +72,7 @@ def test_any_depthwise_convolution(case: dict[str, Any], dtype: str, seed: int) 
     assert_same(with_gradients(f), x, k)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 def test_usual_layers(name: str) -> None:
     f, x, k = build(NAMED[name], "float32", 0)

@@ -32,6 +32,7 @@ def _assert_same(one: Any, other: Any) -> None:
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=0, atol=2e-6, err_msg=a.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adam", "accumulating, scaled"])
 def test_training_is_the_same(name: str) -> None:
     plain, sharded = (model_of(s, name) for s in (mirrored(None), _sharded()))

@@ -17,6 +17,7 @@ from tests.engine.step.collectives import on_each
 SHAPES = [(), (1,), (5,), (3, 4), (2, 3, 7)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4])
 @pytest.mark.parametrize("algorithm", ["all_reduce", "ring", "hierarchical", "one_device"])
 @pytest.mark.parametrize("packs", [0, 2])
