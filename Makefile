@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-all test-rest check check-pythons chaos fuzz bench bench-quick bench-zoo bench-communication bench-scaling bench-gpu lock clean
+.PHONY: setup demo first-steps test test-all test-rest check check-pythons chaos fuzz bench bench-quick bench-zoo bench-communication bench-scaling bench-gpu docs lock clean
 
 setup: $(READY)
 
@@ -15,6 +15,10 @@ demo: $(READY)
 # What runs in one process, and ten cases on two workers: minutes.
 test: $(READY)
 	scripts/test
+
+# A stranger's way from an empty directory to a report, timed.
+first-steps:
+	$(PYTHON) scripts/first_steps
 
 test-all: test test-rest
 
@@ -41,15 +45,15 @@ check-pythons: $(READY)
 
 # lockstep beside its peers, which get environments of their own. TensorFlow 2.15's needs Python 3.11: without one its
 # figures are missing, and the result says so.
-bench: $(READY) $(VENV)/tensorflow/.ready $(VENV)/torch/.ready $(VENV)/plot/.ready
+bench: $(READY) $(VENV)/lockstep/.ready $(VENV)/tensorflow/.ready $(VENV)/torch/.ready $(VENV)/plot/.ready
 	$(BIN)/python benchmarks/run.py
 
 # Less of everything, in minutes; for some rows: make bench-quick ROWS=2,4
-bench-quick: $(READY) $(VENV)/tensorflow/.ready $(VENV)/torch/.ready $(VENV)/plot/.ready
+bench-quick: $(READY) $(VENV)/lockstep/.ready $(VENV)/tensorflow/.ready $(VENV)/torch/.ready $(VENV)/plot/.ready
 	$(BIN)/python benchmarks/run.py --quick $(if $(ROWS),--rows $(ROWS))
 
 # Networks that nobody tuned for, worst first; for some: make bench-zoo NETWORKS="U-Net,GRU"
-bench-zoo: $(READY) $(VENV)/tensorflow/.ready $(VENV)/plot/.ready
+bench-zoo: $(READY) $(VENV)/lockstep/.ready $(VENV)/tensorflow/.ready $(VENV)/plot/.ready
 	$(BIN)/python benchmarks/zoo $(if $(NETWORKS),--networks "$(NETWORKS)")
 
 # How gradients travel: what each choice and each compression sends, how fast, and what it costs in accuracy.
@@ -63,6 +67,12 @@ bench-scaling: $(READY) $(VENV)/plot/.ready
 # One NVIDIA GPU. Everything comes from the package registry.
 bench-gpu: $(READY) $(VENV)/cuda/.ready $(VENV)/torch/.ready $(VENV)/plot/.ready
 	$(BIN)/python benchmarks/gpu.py --lockstep $(VENV)/cuda/bin/python
+
+# What users have: Keras imports some of the development packages wherever they are, in every process.
+$(VENV)/lockstep/.ready: $(READY)
+	$(PYTHON) -m venv --clear $(VENV)/lockstep
+	$(VENV)/lockstep/bin/python -m pip install --quiet --constraint requirements/dev.txt .
+	@touch $@
 
 $(VENV)/tensorflow/.ready: $(READY)
 	$(shell command -v python3.11 || echo $(PYTHON)) -m venv --clear $(VENV)/tensorflow
@@ -83,6 +93,19 @@ $(VENV)/plot/.ready: $(READY)
 $(VENV)/cuda/.ready: $(READY)
 	$(PYTHON) -m venv --clear $(VENV)/cuda
 	$(VENV)/cuda/bin/python -m pip install --quiet '.[cuda,images]'
+	@touch $@
+
+# The documentation site, into site/: no warning, no dead link, no public name without its place in the reference.
+# MkDocs stays below 2 by the lock; its plugins' notices of that are no warnings of this build.
+docs: $(READY) $(VENV)/docs/.ready
+	$(BIN)/python scripts/site/inspected.py $(VENV)/docs/inspected
+	PYTHONPATH=scripts/site:src NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(VENV)/docs/bin/mkdocs build --strict
+	PYTHONPATH=scripts/site:src $(VENV)/docs/bin/python scripts/site/check.py site
+
+# Not in .venv, so that what trains is not beside what writes pages.
+$(VENV)/docs/.ready: $(READY) requirements/docs.txt
+	$(PYTHON) -m venv --clear $(VENV)/docs
+	$(VENV)/docs/bin/python -m pip install --quiet --requirement requirements/docs.txt
 	@touch $@
 
 # Chooses the newest versions that fit, for every supported Python.

@@ -67,7 +67,7 @@ class Layer:
 def convolution_cases() -> Iterator[Case]:
     """Yields the forward pass and both gradients of every layer of the grid."""
     quick = set(map(str, _QUICK))
-    for layer in (*_QUICK, *_few_channels(), *_ordinary(), *_others()):
+    for layer in (*_QUICK, *_few_channels(), *_small_pictures(), *_grouped(), *_ordinary(), *_others()):
         yield from operations(layer, str(layer) in quick)
 
 
@@ -90,6 +90,36 @@ def _few_channels() -> Iterator[Layer]:
     for batch in (1, 8, 128):
         yield Layer(batch, 28, 1, 32, 3)
         yield Layer(batch, 32, 3, 32, 3)
+
+
+def _small_pictures() -> Iterator[Layer]:
+    """Yields layers whose kernel is larger than the picture, and their neighbours, whose kernel is not."""
+    for size in (1, 2, 3, 4):
+        for channels in (16, 64, 256):
+            yield Layer(32, size, channels, channels, 3)
+            yield Layer(32, size, channels, 2 * channels, 3, stride=2)
+        yield Layer(8, size, 64, 64, 5)
+        yield Layer(8, size, 64, 64, 3, dilation=2)
+    yield from (Layer(32, 2, 512, 512, 3), Layer(1, 2, 512, 512, 3), Layer(2, 2, 8, 8, 3), Layer(32, 2, 3, 64, 3))
+    yield Layer(32, 2, 128, 128, 3, rank=1)
+    yield Layer(4, 2, 64, 64, 3, rank=3)
+    yield Layer(32, 2, 128, 128, 3, channels_last=False)
+    for dtype in (jnp.bfloat16, jnp.float64):
+        yield Layer(32, 2, 128, 128, 3, dtype=dtype)
+
+
+def _grouped() -> Iterator[Layer]:
+    for groups in (2, 8, 32, 64):
+        for size, channels in ((28, 64), (14, 256), (7, 512)):
+            yield Layer(8, size, channels, channels, 3, groups=groups)
+            yield Layer(8, size, channels, channels, 3, stride=2, groups=groups)
+    for channels in (60, 240):
+        yield Layer(16, 14, channels, channels, 1, groups=3)
+    yield Layer(64, 32, 64, 64, 3, groups=8)
+    yield Layer(2, 7, 16, 16, 3, groups=2)
+    yield Layer(32, 64, 32, 32, 3, groups=4, rank=1)
+    for dtype in (jnp.bfloat16, jnp.float64):
+        yield Layer(8, 14, 64, 64, 3, groups=4, dtype=dtype)
 
 
 def _ordinary() -> Iterator[Layer]:

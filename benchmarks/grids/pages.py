@@ -6,6 +6,7 @@ import fcntl
 import functools
 import json
 import statistics
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def keep(directory: Path, case: str, found: Mapping[str, Times]) -> None:
 
 @functools.cache
 def _versions() -> Mapping[str, Mapping[str, str]]:
-    return versions(Pythons())
+    return versions(Pythons(lockstep=sys.executable))
 
 
 def markdown(result: Mapping[str, Any]) -> str:

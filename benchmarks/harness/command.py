@@ -18,7 +18,7 @@ from benchmarks.harness.machine import machine, now
 from benchmarks.harness.processes import end_with_children
 from benchmarks.harness.rounds import Settings, run
 
-_MODULES = ("estimator", "mlp", "networks", "workers", "input", "start", "memory")
+_MODULES = ("estimator", "mlp", "networks", "workers", "input", "start", "memory", "parameter_servers")
 RESULTS, README = ROOT / "benchmarks" / "results", ROOT / "benchmarks" / "README.md"
 # What each side is told: seconds, and counts of what it measures.
 _FULL = {"seconds": 6.0, "epochs": 4, "passes": 5, "starts": 3, "pairs": 60}
@@ -48,7 +48,7 @@ def main() -> None:
 
 def _measure(chosen: list[Case], given: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """Measures one case after another; what there is of the result is written after each."""
-    pythons = Pythons(given.lockstep, given.tensorflow, given.torch)
+    pythons = Pythons(lockstep=given.lockstep, tensorflow=given.tensorflow, torch=given.torch)
     kind, counts = ("quick", _QUICK) if given.quick else ("full", _FULL)
     with tempfile.TemporaryDirectory() as prepared:
         result = {

@@ -12,15 +12,34 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # Settings that would change what is measured, or join a process to a cluster that is not there.
-_SCRUBBED = ("TF_CONFIG", "JAX_", "XLA_", "KERAS_", "LOCKSTEP_", "TF_", "OMP_", "NPROC", "PYTHONPATH")
+# PYTHONDONTWRITEBYTECODE would have every process compile lockstep's sources anew (0.25 s), and no peer's.
+_SCRUBBED = (
+    "TF_CONFIG",
+    "JAX_",
+    "XLA_",
+    "KERAS_",
+    "LOCKSTEP_",
+    "TF_",
+    "OMP_",
+    "NPROC",
+    "PYTHONPATH",
+    "PYTHONDONTWRITEBYTECODE",
+)
 _PACKAGES = ("jax", "jaxlib", "keras", "numpy", "tensorflow-cpu", "tensorflow", "torch")
 
 
 @dataclass(frozen=True)
 class Pythons:
-    """Interpreters, by the environment that they have."""
+    """Interpreters, by the environment that they have.
 
-    lockstep: str = sys.executable
+    Attributes:
+        lockstep: Has what `pip install lockstep` installs, and no more: Keras imports pandas, matplotlib and OpenCV
+            wherever they are, 0.3 s in each process.
+        development: Has the optional packages, too.
+    """
+
+    lockstep: str = ".venv/lockstep/bin/python"
+    development: str = sys.executable
     tensorflow: str = ".venv/tensorflow/bin/python"
     torch: str = ".venv/torch/bin/python"
     plot: str = ".venv/plot/bin/python"
@@ -44,7 +63,7 @@ def variables(environment: str) -> dict[str, str]:
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_SCRUBBED)}
     own = {"PYTHONUNBUFFERED": "1", "LOCKSTEP_OFFLINE": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "1"}
-    if environment == "lockstep":
+    if environment in ("lockstep", "development"):
         # Here, because the peers' environments, where this module is imported too, have no lockstep.
         from lockstep._launch.task import malloc_settings
 

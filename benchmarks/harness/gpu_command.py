@@ -27,6 +27,8 @@ def main() -> None:
     end_with_children()
     given = _arguments()
     pythons = Pythons(lockstep=given.lockstep, torch=given.torch)
+    if (missing := pythons.missing("lockstep")) is not None:
+        sys.exit(f"Nothing can be measured: {missing}.")
     name = device_name(pythons.lockstep)
     if name == "cpu" and not given.smoke:
         sys.exit("There is no GPU that jax sees here. `--smoke` tries the path on the CPU; figures need a GPU.")

@@ -105,7 +105,7 @@ CASES = [
             _RECORDS: "100 bytes each, verified, batch(64)",
         },
         needs=["digits", "pictures", "records"],
-        sides=[Side(OURS, "lockstep", "lockstep", "ours"), Side(TENSORFLOW, "tensorflow", "tensorflow")],
+        sides=[Side(OURS, "lockstep", "development", "ours"), Side(TENSORFLOW, "tensorflow", "tensorflow")],
         bars=[
             _bar("cold", _COLD, 2.0, 5.0),
             _bar("warm", _WARM, 2.0, 5.0),

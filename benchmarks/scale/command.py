@@ -37,7 +37,7 @@ def main() -> None:
         "date": now(),
         "machine": machine(),
         "rounds": given.rounds,
-        "versions": versions(Pythons()),
+        "versions": versions(Pythons(lockstep=sys.executable)),
         "predictions": predictions(RESULTS / "gpu.json"),
     }
     earlier = RESULTS / "scaling.json"

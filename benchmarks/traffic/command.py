@@ -41,7 +41,7 @@ def main() -> None:
         "date": now(),
         "machine": machine(),
         "rounds": 1,
-        "versions": versions(Pythons()),
+        "versions": versions(Pythons(lockstep=sys.executable)),
         "choices": parts.measured("choices", {"steps": 20 if given.quick else 60}),
         "compressions": compressions(parts, given.quick),
     }

@@ -26,7 +26,7 @@ def main() -> None:
     """Measures, prints and writes."""
     end_with_children()
     given = _arguments()
-    pythons = Pythons(tensorflow=given.tensorflow, plot=given.plot)
+    pythons = Pythons(lockstep=given.lockstep, tensorflow=given.tensorflow, plot=given.plot)
     settings = Settings(given.rounds, False, pythons, shlex.split(given.prefix), {"seconds": given.seconds}, tries=1)
     path = given.output / "zoo.json"
     kept = json.loads(path.read_text())["networks"] if given.networks and path.exists() else {}
@@ -76,7 +76,7 @@ def _arguments() -> argparse.Namespace:
     add("--no-start", dest="start", action="store_false", help="leave out seconds to the first step")
     add("--output", type=Path, default=RESULTS, help="directory (default: benchmarks/results)")
     add("--prefix", default="", help="words before each measured command, such as 'taskset -c 0,1'")
-    for name in ("tensorflow", "plot"):
+    for name in ("lockstep", "tensorflow", "plot"):
         default = getattr(Pythons(), name)
         add(f"--{name}", default=default, metavar="PYTHON", help=f"interpreter (default: {default})")
     return parser.parse_args()

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from lockstep import distribute as distribute
     from lockstep import errors as errors
     from lockstep import estimator as estimator
+    from lockstep import report as report
     from lockstep import saved_model as saved_model
     from lockstep import summary as summary
     from lockstep import testing as testing
     from lockstep import training as training
+    from lockstep._notebook.launch import launch as launch
     from lockstep.training import callbacks as callbacks
     from lockstep.training import function as function
     from lockstep.training import random as random
@@ -44,7 +46,9 @@ __all__ = [
     "errors",
     "estimator",
     "function",
+    "launch",
     "random",
+    "report",
     "saved_model",
     "summary",
     "testing",
@@ -61,6 +65,8 @@ _OF_TRAINING = ("callbacks", "function", "random")
 def __getattr__(name: str) -> Any:
     if name in _OF_TRAINING:
         return getattr(importlib.import_module("lockstep.training"), name)
+    if name == "launch":
+        return importlib.import_module("lockstep._notebook.launch").launch
     if name in __all__:
         return importlib.import_module(f"lockstep.{name}")
     raise AttributeError(f"module 'lockstep' has no attribute {name!r}; it has {', '.join(__all__[1:])}")

@@ -67,5 +67,8 @@ Callback: TypeAlias = Any
 Tensor: TypeAlias = Any
 """In `compat` and in a model_fn: an array or tracer, or what TensorFlow converts to a tensor."""
 
+SourcePosition: TypeAlias = Any
+"""Where a source stands; only the source knows what it means, and makes JSON of it for a checkpoint."""
+
 JSON: TypeAlias = Any
 """A value of `json.loads`."""

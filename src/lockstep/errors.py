@@ -16,15 +16,21 @@ LockstepError
 ├── CardinalityError        a dataset has more or fewer elements than it was said to have (also a ValueError)
 ├── CheckpointError         a checkpoint, a model or an export cannot be written; or a checkpoint is broken, or is of
 │                           another model (also a RuntimeError)
+├── LaunchError             a worker of lockstep.launch has failed, or its time was over (also a RuntimeError)
 └── DataNotFoundError       a data set is nowhere to be found (also a FileNotFoundError)
 ```
 
 `Preempted` stands beside them: it is no error, but the way out of a program that was asked to end.
 
-Catch `LockstepError` to handle all of them. Each message states the rule, what was received, and what to do next.
+Catch `LockstepError` to handle all of them. Each message states the rule, what was received, and what to do next; the
+note below it names its page, which `lockstep explain` prints.
 """
 
 from __future__ import annotations
+
+from lockstep._messages.pages import calling_module as _calling_module
+from lockstep._messages.pages import page_of as _page_of
+from lockstep._messages.reading import pointer as _pointer
 
 __all__ = [
     "AddressError",
@@ -35,6 +41,7 @@ __all__ = [
     "DataNotFoundError",
     "InputError",
     "JoinError",
+    "LaunchError",
     "LockstepError",
     "MismatchError",
     "MissingTaskError",
@@ -47,7 +54,20 @@ __all__ = [
 
 
 class LockstepError(Exception):
-    """Base class of every error that lockstep raises on purpose."""
+    """Base class of every error that lockstep raises on purpose.
+
+    Python prints a line below its message that says where to read on.
+
+    Attributes:
+        page: The page on errors of this kind, with their causes and remedies: `lockstep explain PAGE` prints it.
+    """
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)
+        # ArgumentError alone is raised in 700 places: the module that raises it says which page fits.
+        self.page = _page_of(type(self), _calling_module(of=__name__))
+        # A note, not a part of the message: other tasks quote messages, and programs compare them.
+        self.add_note(_pointer(self.page))
 
 
 class ClusterSpecError(LockstepError, ValueError):
@@ -96,6 +116,10 @@ class InputError(LockstepError, ValueError):
 
 class CardinalityError(LockstepError, ValueError):
     """A dataset has another number of elements than `assert_cardinality` was given."""
+
+
+class LaunchError(LockstepError, RuntimeError):
+    """A worker of `lockstep.launch` has failed, or its time was over."""
 
 
 class CheckpointError(LockstepError, RuntimeError):

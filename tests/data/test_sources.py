@@ -310,3 +310,18 @@ def test_an_error_in_a_generator_comes_after_what_it_gave() -> None:
     assert [int(next(elements)), int(next(elements))] == [1, 2]
     with pytest.raises(ZeroDivisionError, match="mine"):
         next(elements)
+
+
+@pytest.mark.parametrize(
+    ("data", "field"),
+    [
+        ({"id": [1, 2], "name": np.array([b"a", None], object)}, r" in the field \['name'\]\."),
+        ({"id": [1, 2], "name": [None, "a"]}, r" in the field \['name'\]\."),
+        (([1, 2], {"name": np.array([None, None], object)}), r" in the field \[1\]\['name'\]\."),
+        (Pair(["a", None], [1, 2]), r" in the field \['x'\]\."),
+        (np.array(["a", None], object), r"\."),
+    ],
+)
+def test_none_is_no_text(data: Any, field: str) -> None:
+    with pytest.raises(InputError, match=f"Received: NoneType{field}.*Replace each None"):
+        Dataset.from_tensor_slices(data)

@@ -38,5 +38,5 @@ def test_a_dict_of_features() -> None:
     assert features.dtype == {"image": np.uint8, "text": object, "x": np.float32}
     assert features.get("label") is None
     assert list(features) == ["image", "text", "x"]
-    with pytest.raises(ArgumentError, match=r"^There is no feature 'label'; the features are image, text, x\.$"):
+    with pytest.raises(ArgumentError, match=r"(?m)^There is no feature 'label'; the features are image, text, x\.$"):
         features["label"]

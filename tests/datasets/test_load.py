@@ -166,7 +166,9 @@ def test_what_would_be_ignored_is_refused(setting: dict[str, bool]) -> None:
     [("minst", "mnist"), ("CIFAR10", "cifar10"), ("cats-vs-dogs", "cats_vs_dogs"), ("imdb_review", "imdb_reviews")],
 )
 def test_an_unknown_name_says_which_there_are(name: str, nearest: str) -> None:
-    with pytest.raises(ArgumentError, match=f"^There is no data set '{name}'. There are {nearest}, ") as caught:
+    with pytest.raises(
+        ArgumentError, match=f"Received: '{name}'. Take the name of one, nearest first: {nearest}, "
+    ) as caught:
         load(name)
     assert all(known in str(caught.value) for known in names())
 

@@ -149,3 +149,15 @@ def test_the_first_difference_of_long_programs_is_found(odd: int) -> None:
     with ThreadPoolExecutor(2) as pool:
         futures = [pool.submit(program_digest._first_different, Task(i), "it", lines[i]) for i in range(2)]  # type: ignore[arg-type]
         assert [f.result() for f in futures] == [odd, odd]
+
+
+def test_equal_digests_of_different_parts_are_no_error_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller compares digests of whole programs after it, and raises the MismatchError."""
+
+    class Pair:
+        def all_gather_object(self, topic: str, value: Any) -> list[Any]:
+            return [value, value]
+
+    monkeypatch.setattr(program_digest, "_digest", lambda texts: "0" * 64)
+    lines = [Line(f"mul v{i}", ()) for i in range(1000)]
+    assert program_digest._first_different(Pair(), "it", lines) == 1000  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ def test_14_strangers_change_no_bit_and_cost_no_memory(apart: bool, tmp_path: Pa
     assert found.growth < 1.1, found.sizes
     for before, after in found.sizes:
         assert after.descriptors <= before.descriptors + 2
-    refused = "A caller from 127.0.0.1 was refused at the address of worker 0"
+    refused = "A connection from 127.0.0.1 was refused at the address of worker 0"
     assert [text.count(refused) for text in found.errors] == [1, 0], "told once"
 
 

@@ -17,20 +17,28 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "lockstep"
 # What may ask for the time of day: to compare with the times of files, to tell people or other processes when something
 # was, and where that is what is asked for.
 TIME_OF_DAY = {
+    "_doctor/cluster.py",
+    "_doctor/machine.py",
     "_launch/child.py",
     "_launch/recovery.py",
     "_engine/runtime/unix_sockets.py",
     "_engine/runtime/failure.py",
     "_engine/runtime/launcher_files.py",
     "_engine/runtime/progress.py",
+    "_engine/runtime/recorder.py",
     "checkpoint/_atomic.py",
     "checkpoint/_directory.py",
     "checkpoint/_store.py",
     "checkpoint/_archive.py",
     "compat/tensorflow/_ops/control.py",
     "estimator/summary/_file_writer.py",
+    "report/_compare.py",
+    "report/_page.py",
+    "report/_watch.py",
     "saved_model/_directories.py",
     "summary/_event_file.py",
+    "summary/_hparams.py",
+    "training/callbacks/_mlflow.py",
 }
 
 

@@ -38,7 +38,8 @@ def test_the_demo_trains_on_two_workers_and_saves_one_model(tmp_path: Path, monk
     found = re.search(r"^\[worker 0\] Test accuracy: (0\.\d{4})$", result.stdout, re.MULTILINE)
     assert found
     assert float(found[1]) > 0.85
-    (path,) = (tmp_path / "out").iterdir()
+    assert (tmp_path / "out/report.html").exists()
+    (path,) = (tmp_path / "out").glob("*.keras")
     assert f"{saved_accuracy(path):.4f}" == found[1]
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from lockstep._launch.budget import Budget
+from lockstep._launch.failures import Failure
 from lockstep._launch.options import Options
-from lockstep._launch.restarts import Budget, Failure
 from tests.launch.staging import Stage, eventually, is_alive
 
 # Tasks know which generation they are of, and tell how far they are, as the library does.

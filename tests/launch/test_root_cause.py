@@ -67,13 +67,14 @@ _TAIL = (
     [
         (1, _TAIL, None, "KeyError: 'lost'"),
         (1, _TAIL[1:], None, "KeyError: 'lost'"),
+        (1, (*_TAIL, "Read on: lockstep explain cluster"), None, "KeyError: 'lost'"),
         (1, _TAIL[-1:], None, None),
         (1, (), None, None),
         (3, _TAIL, None, None),
         (-9, _TAIL, None, None),
         (1, _TAIL, record(1.0), None),
     ],
-    ids=["traceback", "end of one", "no traceback", "nothing", "exit", "signal", "reported"],
+    ids=["traceback", "end of one", "with the page", "no traceback", "nothing", "exit", "signal", "reported"],
 )
 def test_a_traceback_tells_of_an_exception_that_was_not_reported(
     code: int, tail: tuple[str, ...], error: ErrorRecord | None, found: str | None
@@ -98,3 +99,17 @@ def test_an_end_has_words_and_an_exit_code(code: int, words: str, shell: int) ->
 
 def test_the_warden_kills_what_was_not_taken_back() -> None:
     assert surviving(["+10\n", "+11\n", "-10\n", "+12\n", "-99\n"]) == {11, 12}
+
+
+def test_the_headline_of_an_error_of_keras_has_its_cause() -> None:
+    message = (
+        "Exception encountered when calling Dense.call().\n\n"
+        "\x1b[1mMatrix size-incompatible: [2,3] and [4,5].\x1b[0m\n\n"
+        "Arguments received by Dense.call():\n  • inputs=..."
+    )
+    record = ErrorRecord(0.0, "ValueError", message, "", False)
+    assert record.headline == (
+        "Exception encountered when calling Dense.call(). Matrix size-incompatible: [2,3] and [4,5]."
+    )
+    assert ErrorRecord(0.0, "ValueError", "one\ntwo", "", False).headline == "one"
+    assert ErrorRecord(0.0, "ValueError", "", "", False).headline == ""

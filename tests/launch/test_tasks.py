@@ -32,6 +32,24 @@ def test_every_task_gets_its_place_in_one_cluster(stage: Stage) -> None:
     assert all(address.startswith("127.0.0.1:") for address in addresses)
 
 
+def test_a_chief_stands_beside_the_workers(stage: Stage) -> None:
+    stage.program(ENVIRONMENT)
+    done = stage.run_command("--workers", 1, "--chief", "--evaluator", "program.py")
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(each["TF_CONFIG"]) for each in environments(stage, "chief-0", "worker-0", "evaluator-0")]
+    assert [each["task"]["type"] for each in found] == ["chief", "worker", "evaluator"]
+    assert {job: len(hosts) for job, hosts in found[0]["cluster"].items()} == {"chief": 1, "worker": 1, "evaluator": 1}
+
+
+def test_servers_stand_behind_the_workers(stage: Stage) -> None:
+    stage.program(ENVIRONMENT)
+    done = stage.run_command("--workers", 1, "--chief", "--ps", 2, "program.py")
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(each["TF_CONFIG"]) for each in environments(stage, "chief-0", "worker-0", "ps-0", "ps-1")]
+    assert [each["task"]["index"] for each in found] == [0, 0, 0, 1]
+    assert {job: len(hosts) for job, hosts in found[0]["cluster"].items()} == {"chief": 1, "worker": 1, "ps": 2}
+
+
 def test_settings_reach_the_tasks(stage: Stage) -> None:
     stage.program(ENVIRONMENT)
     options = ("--workers", 2, "--devices-per-worker", 30, "--join-timeout", 7.5)

@@ -158,6 +158,22 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
         },
     ),
     (
+        "Servers hold tables that no task has whole: a variable and its slots are made without their values, and a "
+        "worker's part of the step is what the step needs for its gradients.",
+        {
+            "jax.interpreters.partial_eval.dce_jaxpr": (
+                "function (jaxpr, used_outputs, instantiate) or "
+                "function (jaxpr, used_outputs, instantiate, live_inputs)"
+            ),
+            "keras.src.backend.common.variables.Variable._shape": "attribute",
+            "keras.src.layers.layer.Layer._track_variable": "function (self, variable)",
+            "keras.src.optimizers.base_optimizer.BaseOptimizer._clip_gradients": "function (self, grads)",
+            "keras.src.optimizers.base_optimizer.BaseOptimizer.add_variable_from_reference": (
+                "function (self, reference_variable, name, initializer)"
+            ),
+        },
+    ),
+    (
         "An optimizer of any kind: its variables, averages and scale of the loss are state of the step.",
         {
             "keras.src.optimizers.base_optimizer.BaseOptimizer": (
@@ -241,6 +257,15 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
             ),
             "keras.src.callbacks.model_checkpoint.ModelCheckpoint._last_batch_seen": "attribute",
             "keras.src.callbacks.model_checkpoint.ModelCheckpoint._save_model": "function (self, epoch, batch, logs)",
+        },
+    ),
+    (
+        "Servers update variables one by one: weight decay leaves some out, which configurations do not say.",
+        {
+            "keras.src.optimizers.base_optimizer.BaseOptimizer._exclude_from_weight_decay_cache": "attribute",
+            "keras.src.optimizers.base_optimizer.BaseOptimizer._iterations": "attribute",
+            "keras.src.optimizers.base_optimizer.BaseOptimizer._use_weight_decay": "function (self, variable)",
+            "keras.src.optimizers.base_optimizer.BaseOptimizer._var_key": "function (self, variable)",
         },
     ),
     (

@@ -22,6 +22,9 @@ def test_files_that_a_page_names_exist(page: str) -> None:
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
+    # These are made when the site is built, and followed there.
+    made = [ROOT / "docs" / part for part in ("gallery", "messages", "project", "reference")]
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+            path = (page.parent / target).resolve()
+            assert path.exists() or path.parent in made, f"{page.name} links to {target}"

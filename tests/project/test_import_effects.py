@@ -82,7 +82,7 @@ def test_what_keras_wrote_itself_is_no_choice(tmp_path: Path) -> None:
 def test_another_backend_in_the_environment_is_refused() -> None:
     done = choice("import lockstep", KERAS_BACKEND="tensorflow")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
+    assert done.stderr.splitlines()[-2] == (
         "lockstep.errors.ArgumentError: lockstep trains on Keras' JAX backend: KERAS_BACKEND must be jax, or not set. "
         "Received: 'tensorflow'. Remove it (`unset KERAS_BACKEND`, or the line of the program that sets it)."
     )
@@ -95,7 +95,7 @@ def test_keras_with_another_backend_before_lockstep_is_refused(asked: str, cause
     (tmp_path / "keras.json").write_text('{"backend": "numpy"}')
     done = choice("import keras\nimport lockstep", KERAS_BACKEND=asked, KERAS_HOME=str(tmp_path))
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
+    assert done.stderr.splitlines()[-2] == (
         "lockstep.errors.StartupOrderError: lockstep trains on Keras' JAX backend. Received: Keras, already imported, "
         f"with 'numpy' ({cause}). Put `import lockstep` above `import keras`, and leave KERAS_BACKEND out; or set "
         "KERAS_BACKEND=jax."

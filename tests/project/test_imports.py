@@ -13,7 +13,8 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "lockstep"
 # What each part may import: resolvers <- runtime <- step, input <- loop <- keras <- distribute <- estimator <- compat.
 ALLOWED: dict[str, set[str]] = {
-    "errors": set(),
+    "_messages": set(),
+    "errors": {"_messages"},
     "_types": set(),
     "_decoded_size": set(),
     "_nest": set(),
@@ -22,9 +23,18 @@ ALLOWED: dict[str, set[str]] = {
     "cluster_resolver": set(),
     "checkpoint": set(),
     "testing": set(),
-    "_launch": set(),
+    # Records of runs, and pages of them: read by the launcher, so without jax and keras.
+    "report": set(),
+    "_templates": set(),
+    "_doctor": {"_engine.runtime", "checkpoint", "cluster_resolver", "distribute"},
+    "_launch": {
+        *("__version__", "_doctor", "_engine.runtime", "_messages", "_migrate", "_templates", "cluster_resolver"),
+        "report",
+    },
+    "__main__": {"_launch"},
+    "_notebook": {"_launch"},
     "_engine": set(),
-    "_engine.runtime": {"cluster_resolver"},
+    "_engine.runtime": {"cluster_resolver", "report"},
     "_engine.step": {"_engine.runtime"},
     "config": {"_engine.runtime"},
     # Nothing imports _cpu but _platforms, so that it can be removed.
@@ -37,11 +47,12 @@ ALLOWED: dict[str, set[str]] = {
     "saved_model": {"_text", "checkpoint"},
     "_engine.input": {"_engine.runtime", "_engine.step", "_nest", "data"},
     "_engine.loop": {"_engine.runtime", "_engine.step"},
+    "_engine.servers": {"_engine.runtime", "_engine.step", "checkpoint", "cluster_resolver"},
     "_engine.keras": {
-        *("_engine.input", "_engine.loop", "_engine.runtime", "_engine.step", "_nest", "checkpoint"),
+        *("_engine.input", "_engine.loop", "_engine.runtime", "_engine.servers", "_engine.step", "_nest", "checkpoint"),
     },
     "distribute": {
-        *("_engine.input", "_engine.keras", "_engine.runtime", "_engine.step"),
+        *("_engine.input", "_engine.keras", "_engine.runtime", "_engine.servers", "_engine.step"),
         *("_nest", "_platforms", "cluster_resolver", "data"),
     },
     "training": {
@@ -54,12 +65,24 @@ ALLOWED: dict[str, set[str]] = {
     },
     # Nothing imports compat.
     "compat": {
-        *("_decoded_size", "_engine.runtime", "_nest", "_text", "checkpoint", "cluster_resolver", "config", "data"),
-        *("datasets", "distribute", "estimator", "saved_model", "training"),
+        *("_decoded_size", "_engine.runtime", "_messages", "_nest", "_text", "checkpoint", "cluster_resolver"),
+        *("config", "data", "datasets", "distribute", "estimator", "saved_model", "training"),
     },
+    # Nothing imports _migrate but the command line, when one of its commands is used.
+    "_migrate": {"checkpoint", "compat", "saved_model"},
     "__init__": {
-        *("_backend", "checkpoint", "cluster_resolver", "compat", "config", "data", "datasets", "distribute"),
-        *("estimator", "saved_model", "summary", "testing", "training"),
+        *(
+            "_backend",
+            "_notebook",
+            "checkpoint",
+            "cluster_resolver",
+            "compat",
+            "config",
+            "data",
+            "datasets",
+            "distribute",
+        ),
+        *("estimator", "report", "saved_model", "summary", "testing", "training"),
     },
 }
 

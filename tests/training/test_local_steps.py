@@ -16,6 +16,8 @@ import lockstep as ls
 from lockstep.distribute import LocalSteps
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.training import Program
+from tests.support.cluster import Cluster, shared
+from tests.training.stopped import stopped
 
 COUNT, BATCH = 4, 8
 INNER = optax.adam(0.05)
@@ -102,3 +104,15 @@ def test_what_cannot_be_is_refused() -> None:
         Program(step, strategy, view="replica", parameters=lambda state: state["params"])
     with pytest.raises(UnsupportedError, match=r"a call of one step\. Use Program\.fit"):
         program(LocalSteps(5))(first(), ROWS[:8])
+
+
+pair = shared(2)
+
+
+def test_the_chief_may_end_training_at_the_last_step_of_an_epoch(pair: Cluster) -> None:
+    """The others learn of it after the step: no worker combines replicas alone."""
+    expected = stopped(ls.distribute.MirroredStrategy(["cpu:0", "cpu:1"]))
+    assert expected["losses"].shape == (2,)
+    for found in pair.run("tests.training.stopped:stopped"):
+        np.testing.assert_allclose(found["w"], expected["w"], rtol=1e-5)
+        assert found["losses"].shape == (2,), "in a round that is under way each worker logs its own replica's"

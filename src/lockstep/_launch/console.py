@@ -1,4 +1,4 @@
-"""Console: the labelled lines of all tasks, and on a terminal the line that worker 0 is still writing.
+"""Console: the labelled lines of all tasks, and on a terminal the line that the first of them is still writing.
 
 Colours and widths are `rich`'s. Its own live display is not used: it writes to a blocking stream and redraws from a
 thread, and the launcher must never wait for a reader that does not read.

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep.cluster_resolver.internal import Field, check_address
 from lockstep.errors import ArgumentError
 
 _LAST_PORT = 65535
 # Options of `lockstep run` that take no value.
-_FLAGS = frozenset({"--evaluator", "--help"})
+_FLAGS = frozenset({"--chief", "--evaluator", "--help"})
 _GRACE_VARIABLE = "LOCKSTEP_GRACE"
 # Seconds that a task gives itself to end in order, unless LOCKSTEP_GRACE says otherwise.
 _TASKS_GRACE = 25.0
@@ -24,9 +25,11 @@ _AFTER_FAILURE = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of a launch: `workers` tasks, maybe an evaluator, and the settings that each of them gets."""
+    """Options of a launch: `workers` tasks, maybe a chief, servers and an evaluator, and the settings of each."""
 
     workers: int
+    chief: bool = False
+    servers: int = 0
     evaluator: bool = False
     devices_per_worker: int | None = None
     port_base: int | None = None
@@ -39,6 +42,10 @@ class Options:
     max_preemptions: int | None = None
     restart_delay: float = 1.0
     report: Path | None = None
+    nnodes: int = 1
+    node_rank: int | None = None
+    rendezvous: str | None = None
+    node_address: str | None = None
 
     @property
     def restarts(self) -> bool:
@@ -67,19 +74,55 @@ class Options:
 
     def __post_init__(self) -> None:
         """Refuses options that cannot be honoured."""
+        _check_nodes(self)
         _check_count("--workers", self.workers, "the number of worker tasks")
+        _check_not_negative("--ps", self.servers, "the number of parameter servers")
         _check_count("--devices-per-worker", self.devices_per_worker, "the number of devices of each worker")
         _check_seconds("--join-timeout", self.join_timeout)
         _check_seconds("--grace", self.grace)
         _check_not_negative("--max-restarts", self.max_restarts, "how often to start all tasks again after a failure")
         _check_not_negative("--max-preemptions", self.max_preemptions, "how often to do so after exit code 143")
         _check_not_negative("--restart-delay", self.restart_delay, "the seconds before the first repeated restart")
-        last = _LAST_PORT + 1 - self.workers
+        count = self.workers + self.chief + self.servers + self.evaluator
+        last = _LAST_PORT + 1 - count
         if self.port_base is not None and not 1 <= self.port_base <= last:
             raise ArgumentError(
-                f"--port-base must leave {self.workers} ports between 1 and {_LAST_PORT}, received {self.port_base}. "
+                f"--port-base must leave {count} ports between 1 and {_LAST_PORT}, received {self.port_base}. "
                 f"Give a port from 1 to {last}, or leave it out to have free ports picked."
             )
+
+
+def _check_nodes(options: Options) -> None:
+    """Refuses a place among machines that is not one."""
+    _check_count("--nnodes", options.nnodes, "the number of machines")
+    given = {
+        "--node-rank": options.node_rank,
+        "--rendezvous": options.rendezvous,
+        "--node-address": options.node_address,
+    }
+    if options.nnodes == 1:
+        if without := [f"{name} {value}" for name, value in given.items() if value is not None]:
+            raise ArgumentError(
+                "--node-rank, --rendezvous and --node-address are for several machines, received "
+                f"{', '.join(without)} without --nnodes. Give the number of machines, --nnodes 2, or leave them out."
+            )
+        return
+    if options.servers:
+        raise ArgumentError(
+            f"--ps starts servers beside the workers of one machine, received --ps {options.servers} with --nnodes "
+            f"{options.nnodes}. Leave out --nnodes, or start each task with its own TF_CONFIG (lockstep template)."
+        )
+    if options.node_rank is None or not 0 <= options.node_rank < options.nnodes:
+        raise ArgumentError(
+            f"--node-rank must be this machine's own number, from 0 to {options.nnodes - 1}, received "
+            f"{options.node_rank}. Give another one on each machine; 0 on that of --rendezvous."
+        )
+    if options.rendezvous is None:
+        raise ArgumentError(
+            "--nnodes needs a place where the machines meet, received no --rendezvous. Give the same on all: the name "
+            "of the machine of --node-rank 0, and a free port there, such as --rendezvous host1:29400."
+        )
+    check_address(Field("--rendezvous", options.rendezvous))
 
 
 def _check_count(name: str, count: int | None, meaning: str) -> None:

@@ -130,6 +130,8 @@ class _Stream:
 
     task: Task
     name: str
+    # Of the one task whose unfinished line is shown.
+    is_first: bool = False
     buffer: LineBuffer = field(default_factory=LineBuffer)
     tail: deque[str] = field(default_factory=lambda: deque[str](maxlen=_TAIL_LINES))
 
@@ -149,10 +151,10 @@ class OutputMultiplexer:
         """Returns whether any output has not ended yet."""
         return bool(self._streams)
 
-    def add(self, task: Task, out: int, err: int) -> None:
+    def add(self, task: Task, out: int, err: int, *, is_first: bool = False) -> None:
         """Carries the output from the descriptors `out` and `err`, and closes them when they end."""
-        self._errors[task] = _Stream(task, "stderr")
-        for descriptor, stream in ((out, _Stream(task, "stdout")), (err, self._errors[task])):
+        self._errors[task] = _Stream(task, "stderr", is_first)
+        for descriptor, stream in ((out, _Stream(task, "stdout", is_first)), (err, self._errors[task])):
             os.set_blocking(descriptor, False)
             self._selector.register(descriptor, selectors.EVENT_READ)
             self._streams[descriptor] = stream
@@ -206,7 +208,7 @@ class OutputMultiplexer:
         lines = [line for line in lines if not line.startswith(_CHATTER)]
         if stream.name == "stderr":
             stream.tail.extend(plain(line)[:_TAIL_WIDTH] for line in lines[-_TAIL_LINES:])
-        if stream.task == Task("worker", 0):
+        if stream.is_first:
             self._console.unfinished(stream.task, stream.name, stream.buffer.unfinished)
         if lines:
             self._console.lines(stream.task, stream.name, lines)

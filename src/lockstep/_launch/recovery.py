@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from lockstep._launch.console import Console
 from lockstep._launch.task_files import ProgressRecord
+from lockstep.report.internal import RecordFile, path_of
 
 # Times of marks are exact; this only bounds how late the note is.
 _LOOK_SECONDS = 0.2
@@ -23,11 +25,27 @@ class Recovery:
     def __init__(self, console: Console, report: Path | None) -> None:
         self._console = console
         self._report = report
+        self._run_id = ""
+        # The same lines for the report of the run, kept until its log directory is known.
+        self._record: RecordFile | None = None
+        self._lines: list[dict[str, Any]] = []
         self._failure: dict[str, Any] = {"generation": 1}
         self._failed_at: float | None = None
         self._noticed_at = self._started_at = 0.0
         self._next_look = 0.0
         self._is_complete = True
+
+    def record_in(self, log_dir: Path, name: str) -> None:
+        """Records what has happened, and what will, in the log directory of the run, under this name."""
+        if self._record is None:
+            self._record = RecordFile(path_of(log_dir, name))
+            for line in self._lines:
+                self._record.append(line)
+
+    def launched(self, run_id: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Notes the run and the command of the launch, for who wants to repeat it."""
+        self._run_id = run_id
+        self._note_line({"event": "launch", "command": [*command], "cwd": os.getcwd(), "environment": {**environment}})
 
     def failed(self, failed_at: float, failure: Mapping[str, Any]) -> None:
         """Notes that an attempt has ended because of a failure at `failed_at` (seconds since the epoch)."""
@@ -71,7 +89,14 @@ class Recovery:
         rounded = {name: round(seconds, 3) for name, seconds in parts.items()}
         self._write({"event": "recovery", **self._failure, "step": record.step, "seconds": round(total, 3), **rounded})
 
+    def _note_line(self, line: Mapping[str, Any]) -> None:
+        whole = {**line, "at": round(time.time(), 3), "run_id": self._run_id}
+        self._lines.append(whole)
+        if self._record is not None:
+            self._record.append(whole)
+
     def _write(self, line: Mapping[str, Any]) -> None:
+        self._note_line(line)
         if self._report is None:
             return
         # Opened anew for each line, so that it may be moved away meanwhile.

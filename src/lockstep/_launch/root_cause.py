@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep._launch.child import Exit
 from lockstep._launch.task import PREEMPTED, Task
-from lockstep._launch.task_files import ErrorRecord
+from lockstep._launch.task_files import ErrorRecord, ProgressRecord
+from lockstep._messages.reading import is_pointer
 
 # A line of Python's traceback.
 _FRAME = re.compile(r'  File ".*", line \d+')
@@ -31,7 +32,8 @@ class Ended:
     def uncaught(self) -> str | None:
         """The last line of a traceback on stderr, if the program failed before it made a strategy, and so reported."""
         is_traceback = self.error is None and self.exit.code == 1 and any(map(_FRAME.match, self.tail))
-        return self.tail[-1] if is_traceback else None
+        # The last line but for the note below it, which is no part of the message.
+        return next((line for line in reversed(self.tail) if not is_pointer(line)), None) if is_traceback else None
 
     @property
     def was_ended(self) -> bool:
@@ -74,6 +76,30 @@ class Ended:
     def time(self) -> float:
         """The time of the failure, in seconds since the epoch."""
         return self.error.time if self.error is not None and self.rank == _RAISED else self.exit.at
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Outcome of an attempt.
+
+    Attributes:
+        ends: Each task's end.
+        cause: The root cause, if a task has failed.
+        signal: The signal that has asked the launcher to end, if any.
+        progress: How far each task that trains has come, as far as they have reported.
+    """
+
+    ends: Sequence[Ended]
+    cause: Ended | None
+    signal: int | None
+    progress: Sequence[ProgressRecord]
+
+    @property
+    def code(self) -> int:
+        """The exit code of the launcher."""
+        if self.signal is not None:
+            return 128 + self.signal
+        return 0 if self.cause is None else self.cause.exit_code
 
 
 def root_cause(ends: Collection[Ended]) -> Ended | None:
@@ -141,5 +167,4 @@ def _own_manner(end: Ended) -> str:
     how = "had to be ended" if end.was_ended else manner(end.exit.code)
     if end.error is None:
         return how
-    message = end.error.message.partition("\n")[0][:_MESSAGE_WIDTH]
-    return f"{how}, {end.error.type}: {message}"
+    return f"{how}, {end.error.type}: {end.error.headline[:_MESSAGE_WIDTH]}"

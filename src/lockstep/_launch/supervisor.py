@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 from lockstep._launch.child import Child, spawn
 from lockstep._launch.console import Console
 from lockstep._launch.evaluator import Standby, Timeouts
+from lockstep._launch.failures import failure_of
+from lockstep._launch.gang import Gang, Placement
 from lockstep._launch.options import Options
 from lockstep._launch.output import LogFiles, OutputMultiplexer
 from lockstep._launch.recovery import Recovery
-from lockstep._launch.root_cause import Ended, manner, root_cause
-from lockstep._launch.task import Task, environment, error_file, progress_file, tasks_of
+from lockstep._launch.root_cause import Ended, Outcome, manner, root_cause
+from lockstep._launch.single_restarts import SingleRestarts
+from lockstep._launch.task import Task, environment, error_file, progress_file
 from lockstep._launch.task_files import ErrorRecord, ProgressRecord, Workspace, read_error, read_progress
 from lockstep._launch.warden import Warden
 
@@ -33,7 +35,7 @@ _LEAVING = 1.0
 _PATIENCE = 1.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LABEL_WIDTH = len("[worker 0] ")
-# Columns of worker 0's terminal, however narrow the launcher's is: Keras' progress bar needs some.
+# Columns of the first task's terminal, however narrow the launcher's is: Keras' progress bar needs some.
 _NARROWEST = 20
 
 
@@ -82,32 +84,8 @@ class Launch:
     logs: LogFiles
     warden: Warden
     interrupts: Interrupts
-    secret: str = field(default_factory=lambda: secrets.token_hex(32))
-    run_id: str = field(default_factory=lambda: secrets.token_hex(16))
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Outcome of an attempt.
-
-    Attributes:
-        ends: Each task's end.
-        cause: The root cause, if a task has failed.
-        signal: The signal that has asked the launcher to end, if any.
-        progress: How far each task that trains has come, as far as they have reported.
-    """
-
-    ends: Sequence[Ended]
-    cause: Ended | None
-    signal: int | None
-    progress: Sequence[ProgressRecord]
-
-    @property
-    def code(self) -> int:
-        """The exit code of the launcher."""
-        if self.signal is not None:
-            return 128 + self.signal
-        return 0 if self.cause is None else self.cause.exit_code
+    # The command of the launch itself, as its report repeats it.
+    repeat: Sequence[str] = ()
 
 
 class Attempt:
@@ -116,9 +94,10 @@ class Attempt:
     def __init__(
         self,
         launch: Launch,
+        gang: Gang,
         number: int,
         workspace: Workspace,
-        addresses: Sequence[str],
+        placement: Placement,
         standby: Standby,
         recovery: Recovery,
     ) -> None:
@@ -127,24 +106,28 @@ class Attempt:
         self._number = number
         self._workspace = workspace
         self._directory = workspace.attempt(number)
-        self._addresses = addresses
+        self._gang = gang
+        self._placement = placement
         self._standby = standby
         self._recovery = recovery
         self._console = launch.console
         self._output = OutputMultiplexer(self._console, launch.logs)
         self._children: list[Child] = []
         self._timeouts = Timeouts()
+        self._single = SingleRestarts(self._options, self._console, self._decide_single)
 
     def start(self) -> None:
         """Starts every task, workers first."""
         sys.stdout.flush()  # A fork would write the buffered text again.
         self._recovery.started()
-        for task in tasks_of(self._options):
+        for task in self._placement.tasks:
             self._children.append(self._start(task))
 
     def run(self) -> Outcome:
         """Shows the tasks' output until all are gone, and returns how they ended."""
-        self._supervisor = Supervisor(self._children, self._output, self._launch, self._watch)
+        self._supervisor = Supervisor(
+            self._children, self._output, self._launch, self._gang, self._watch, self._is_started_again
+        )
         self._supervisor.run()
         ends = [self._ended(child) for child in self._children]
         # After the reports of the tasks were read: it may take as long as the reader of the output.
@@ -161,21 +144,21 @@ class Attempt:
     def _start(self, task: Task) -> Child:
         settings = environment(
             task,
-            self._addresses,
+            self._placement.cluster,
             self._options,
             self._directory,
             os.environ,
             attempt=self._number,
-            secret=self._launch.secret,
-            run_id=self._launch.run_id,
-            restarts=self._standby.settings if task.is_evaluator else {},
+            secret=self._placement.secret,
+            run_id=self._placement.run_id,
+            restarts=self._standby.settings if task.is_evaluator else self._single_settings(),
         )
-        # Worker 0 animates its progress on the launcher's terminal, beside its label; the others print lines.
-        columns = None
-        if task == Task("worker", 0) and self._console.is_terminal:
+        # The task that writes animates its progress on the launcher's terminal, beside its label. Others print lines.
+        columns, is_first = None, task == self._placement.tasks[0]
+        if is_first and self._console.is_terminal:
             columns = max(self._console.columns - _LABEL_WIDTH, _NARROWEST)
         process, out, err = spawn(self._launch.command, settings, self._launch.warden, columns)
-        self._output.add(task, out, err)
+        self._output.add(task, out, err, is_first=is_first)
         return Child(task, process, self._options.failure_grace)
 
     def _watch(self, now: float) -> bool:
@@ -184,8 +167,39 @@ class Attempt:
         self._recovery.poll(self._progress, now)
         if self._supervisor.is_ending:
             return False
+        is_pending = any([self._watch_single(i, now) for i in range(len(self._children))])
         evaluators = [i for i, child in enumerate(self._children) if child.task.is_evaluator]
-        return any([self._watch_evaluator(i, now) for i in evaluators])
+        return any([self._watch_evaluator(i, now) for i in evaluators]) or is_pending
+
+    def _watch_single(self, index: int, now: float) -> bool:
+        """Starts a task again that is to be started by itself; returns whether that is still to come."""
+        child = self._children[index]
+        if self._single.is_due(child, now):
+            for path in (error_file(child.task, self._directory), progress_file(child.task, self._directory)):
+                path.unlink(missing_ok=True)
+            self._recovery.started()
+            self._children[index] = self._start(child.task)
+        elif child.exit is None and not child.given_up and (reason := self._single.expiry(child, now)):
+            self._console.note(f"{reason}: it is killed.")
+            child.give_up(now, reason)
+        return self._single.will_restart(self._children[index])
+
+    def _is_started_again(self, child: Child, now: float) -> bool:
+        """Returns whether a task that has failed is started again by itself."""
+        return self._single.plan(child, lambda: self._ended(child), now).due is not None
+
+    def _decide_single(self, ended: Ended) -> tuple[bool, float, str]:
+        failure = failure_of(self._progress(), ended)
+        decision = self._gang.budget.decide(failure)
+        if decision.again:
+            record = {"generation": self._number, "task": str(ended.task), "cause": failure.what, "alone": True}
+            self._recovery.failed(ended.time, record)
+        return decision.again, decision.delay, decision.reason
+
+    def _single_settings(self) -> dict[str, str]:
+        """Returns the environment that tells a task whether it is started again by itself."""
+        is_on = self._options.servers > 0 and self._options.max_restarts > 0
+        return {"LOCKSTEP_RESTARTS_LEFT": str(self._options.max_restarts)} if is_on else {}
 
     def _watch_evaluator(self, index: int, now: float) -> bool:
         child = self._children[index]
@@ -202,7 +216,7 @@ class Attempt:
         return self._standby.will_restart(child)
 
     def _progress(self) -> list[ProgressRecord]:
-        training = [task for task in tasks_of(self._options) if not task.is_evaluator]
+        training = [task for task in self._placement.tasks if not task.is_evaluator]
         found = [read_progress(progress_file(task, self._directory)) for task in training]
         return [record for record in found if record is not None]
 
@@ -223,15 +237,23 @@ class Supervisor:
     """
 
     def __init__(
-        self, children: list[Child], output: OutputMultiplexer, launch: Launch, watch: Callable[[float], bool]
+        self,
+        children: list[Child],
+        output: OutputMultiplexer,
+        launch: Launch,
+        gang: Gang,
+        watch: Callable[[float], bool],
+        is_started_again: Callable[[Child, float], bool],
     ) -> None:
         self.interrupted: signal.Signals | None = None
         self._children = children
         self._output = output
         self._launch = launch
+        self._gang = gang
         self._console = launch.console
         self._options = launch.options
         self._watch = watch
+        self._is_started_again = is_started_again
         self._end_at: float | None = None
         self._follow_until: float | None = None
         self._is_leaving = False
@@ -271,6 +293,7 @@ class Supervisor:
                     self._launch.warden.discharge(child.group)
         self._handle_signal(self._launch.interrupts.take(), now)
         self._handle_failures(now)
+        self._handle_others(now)
         if self._is_due(now):
             self._end_all(now)
         elif self._end_at is None:
@@ -296,11 +319,15 @@ class Supervisor:
 
     def _handle_failures(self, now: float) -> None:
         failed = [child for child in self._children if child.has_failed and not child.task.is_evaluator]
+        if not self.is_ending:
+            self._note_failures(are_ending=False, of=[c for c in failed if self._is_started_again(c, now)])
+            failed = [child for child in failed if not self._is_started_again(child, now)]
         crashed = [child for child in failed if not child.was_preempted]
         if crashed and self._end_at is None:
             # At once if SIGKILL ended a task and all start again: no other failure can be the root cause then.
             is_clear = any(child.exit is not None and child.exit.code == -signal.SIGKILL for child in crashed)
             self._end_at = now + (0.0 if is_clear and self._options.restarts else self._options.settle)
+            self._gang.fail()
         elif failed and not self.is_ending:
             self._follow_until = now + self._options.end_grace
         if self._follow_until is not None and self._end_at is None:
@@ -308,6 +335,12 @@ class Supervisor:
             if not running or now >= self._follow_until:
                 self._end_at = now
         self._note_failures(are_ending=bool(failed))
+
+    def _handle_others(self, now: float) -> None:
+        """Ends the tasks if those on another machine have failed, after the time to fail by themselves."""
+        if self._end_at is None and (reason := self._gang.failure()):
+            self._end_at = now + self._options.settle
+            self._console.note(f"{reason}; ending all tasks.")
 
     def _end_all(self, now: float) -> None:
         if self.interrupted is not None or self._is_leaving:
@@ -322,12 +355,12 @@ class Supervisor:
             if not child.is_gone:
                 action(child)
 
-    def _note_failures(self, *, are_ending: bool) -> None:
-        for child in self._children:
+    def _note_failures(self, *, are_ending: bool, of: Sequence[Child] | None = None) -> None:
+        for child in self._children if of is None else of:
             if child.exit is None or not child.has_failed or child in self._noted:
                 continue
             self._noted.add(child)
-            is_first, how = len(self._noted) == 1, manner(child.exit.code)
+            is_first, how = len(self._noted) == 1 and of is None, manner(child.exit.code)
             if child.was_preempted and not child.task.is_evaluator:
                 consequence = "; the others follow" if is_first else ""
                 self._console.note(f"{child.task} has ended as asked: {how}{consequence}.")

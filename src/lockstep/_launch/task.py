@@ -20,7 +20,7 @@ PREEMPTED = 143
 # Threads of XLA's pool, however few devices: it runs the operations of all of them.
 _SMALLEST_POOL = 16
 _SHARE_OF_GRACE = 0.8
-_HOST = "127.0.0.1"
+LOCAL_HOST = "127.0.0.1"
 # XLA allocates the memory of a program anew each time that it runs on the CPU, and glibc gives large blocks back to the
 # system at once, which then has to clear their pages again: half of the time of a step of MobileNetV2 at batch 16. Here
 # all blocks come from the one heap that never shrinks: a heap of another thread could hold none of more than 64 MB.
@@ -50,9 +50,12 @@ class Task:
 
 
 def tasks_of(options: Options) -> list[Task]:
-    """Returns the tasks to start, workers first."""
+    """Returns the tasks to start, those that train first, and of them the one that writes."""
+    chief = [Task("chief", 0)] if options.chief else []
     workers = [Task("worker", index) for index in range(options.workers)]
-    return [*workers, Task("evaluator", 0)] if options.evaluator else workers
+    servers = [Task("ps", index) for index in range(options.servers)]
+    evaluator = [Task("evaluator", 0)] if options.evaluator else []
+    return [*chief, *workers, *servers, *evaluator]
 
 
 def error_file(task: Task, directory: Path) -> Path:
@@ -67,7 +70,7 @@ def progress_file(task: Task, directory: Path) -> Path:
 
 def environment(
     task: Task,
-    addresses: Sequence[str],
+    cluster: Mapping[str, Sequence[str]],
     options: Options,
     directory: Path,
     inherited: Mapping[str, str],
@@ -78,14 +81,10 @@ def environment(
 ) -> dict[str, str]:
     """Returns the environment of `task`: the inherited one, with the settings of this launch over it.
 
-    Each start of all tasks is a new attempt: a task of an earlier one that still runs is refused by the others. The id
-    of the run tells what this launch leaves in a directory from what others have left there. A task that is started
-    again by itself has settings that say how often.
+    `cluster` has the addresses of all tasks by kind. Each start of all tasks is a new attempt: a task of an earlier one
+    that still runs is refused by the others. The id of the run tells what this launch leaves in a directory from what
+    others have left there. A task that is started again by itself has settings that say how often.
     """
-    # All tasks by kind: so the workers know from the start whether an evaluator belongs to them.
-    cluster: dict[str, list[str]] = {}
-    for each, address in zip(tasks_of(options), addresses, strict=True):
-        cluster.setdefault(each.kind, []).append(address)
     settings = {
         "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": task.kind, "index": task.index}}),
         "PYTHONUNBUFFERED": "1",
@@ -99,6 +98,9 @@ def environment(
         given = inherited.get("NPROC", "")
         pool = max(int(given) if given.isdecimal() else 0, _SMALLEST_POOL, 4 * devices, os.cpu_count() or 1)
         settings |= {"JAX_NUM_CPU_DEVICES": str(devices), "NPROC": str(pool)}
+    if options.log_dir is not None:
+        # Where tasks leave the records of the run's report, wherever they change their directory to.
+        settings["LOCKSTEP_LOG_DIR"] = str(options.log_dir.absolute())
     if options.join_timeout is not None:
         settings["LOCKSTEP_JOIN_TIMEOUT"] = f"{options.join_timeout:g}"
     # Tasks must end before the launcher kills them, so their grace is a part of the launcher's.
@@ -118,13 +120,18 @@ def malloc_settings(inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 class Reservation:
-    """Holds `count` ports, from `base` on or any free ones, until they are freed for the tasks to listen on."""
+    """Holds `count` ports, from `base` on or any free ones, until they are freed for the tasks to listen on.
 
-    def __init__(self, count: int, base: int | None) -> None:
+    Attributes:
+        addresses: The ports as the other tasks reach them: at `host`, a name or an address of this machine.
+    """
+
+    def __init__(self, count: int, base: int | None, host: str = LOCAL_HOST) -> None:
         with ExitStack() as sockets:
             ports = [0] * count if base is None else range(base, base + count)
-            held = [sockets.enter_context(_listen(port)) for port in ports]
-            self.addresses = [f"{_HOST}:{each.getsockname()[1]}" for each in held]
+            held = [sockets.enter_context(_listen(host, port)) for port in ports]
+            shown = f"[{host}]" if ":" in host else host
+            self.addresses = [f"{shown}:{each.getsockname()[1]}" for each in held]
             self._held = sockets.pop_all()
 
     def free(self) -> None:
@@ -138,18 +145,25 @@ class Reservation:
         self.free()
 
 
-def _listen(port: int) -> socket.socket:
-    candidate = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise AddressError(
+            f"Every task needs an address of this machine, and {host!r} does not resolve: {error.strerror}. Correct "
+            "--node-address or --rendezvous, or the machine's DNS or /etc/hosts."
+        ) from error
+    candidate = socket.socket(family, socket.SOCK_STREAM)
     try:
         if port:
             # A given port may still wait for packets of an earlier run; one that another process listens on is refused.
             candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        candidate.bind((_HOST, port))
+        candidate.bind(where)
         candidate.listen(1)
     except OSError as error:
         candidate.close()
         raise AddressError(
-            f"Every task needs a free port on {_HOST}, and port {port} cannot be used: {error.strerror}. "
+            f"Every task needs a free port on {host}, and port {port} cannot be used: {error.strerror}. "
             "Choose another --port-base, or leave it out to have free ports picked."
         ) from error
     return candidate

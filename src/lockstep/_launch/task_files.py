@@ -13,7 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from lockstep._launch.console import plain
+
 _LOOK_SECONDS = 1.0
+_KERAS = "Exception encountered when calling"
 _PREFIX = "lockstep-"
 
 
@@ -27,6 +30,14 @@ class ErrorRecord:
     traceback: str
     secondary: bool
 
+    @property
+    def headline(self) -> str:
+        """The line of the message that says what is wrong; of Keras' errors the one below where it happened."""
+        lines = [line for each in self.message.splitlines() if (line := plain(each)).strip()]
+        first = lines[0] if lines else ""
+        # "Exception encountered when calling Dense.call().", then the cause, then the arguments.
+        return f"{first} {lines[1].strip()}" if first.startswith(_KERAS) and len(lines) > 1 else first
+
 
 @dataclass(frozen=True)
 class ProgressRecord:
@@ -38,11 +49,13 @@ class ProgressRecord:
             it does not know.
         marks: When it did something for the first time, in seconds since the epoch: "joined" its cluster, entered a
             "run", "restored" a checkpoint, called its first step ("called"), had made it ("stepped").
+        log_dir: The log directory of its run, if the program has named one.
     """
 
     dispatches: int = 0
     step: int | None = None
     marks: dict[str, float] | None = None
+    log_dir: str | None = None
 
     def time(self, mark: str) -> float | None:
         """Returns when the task did this, or None."""
@@ -74,7 +87,9 @@ def read_progress(path: Path) -> ProgressRecord | None:
         values = _read_json(path)
         step = values.get("step")
         marks = {str(name): float(time) for name, time in values["marks"].items()}
-        return ProgressRecord(int(values["dispatches"]), None if step is None else int(step), marks)
+        log_dir = values.get("log_dir")
+        found = None if log_dir is None else str(log_dir)
+        return ProgressRecord(int(values["dispatches"]), None if step is None else int(step), marks, found)
     except _MALFORMED:
         return None
 

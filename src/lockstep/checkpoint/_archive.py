@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.checkpoint import _atomic, _format, _of_tensorflow
+from lockstep.checkpoint import _atomic, _format
 from lockstep.checkpoint._format import METADATA, Layout, Manifest, member_of
-from lockstep.checkpoint._names import SUFFIX
 from lockstep.errors import CheckpointError
 
 # Pieces that stay in a core's cache between the checksum and the copy to the file.
@@ -156,21 +155,11 @@ def damaged(file: str, why: str) -> CheckpointError:
     )
 
 
-def is_complete(file: str) -> bool:
-    """Returns whether a file is the whole file of a checkpoint; the values of its arrays are not looked at."""
-    try:
-        Archive(file).close()
-    except CheckpointError:
-        return False
-    return True
-
-
 def _open(file: str) -> int:
     try:
         # Without waiting for somebody to write, should it be a pipe.
         return os.open(file, os.O_RDONLY | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError) as error:
-        _of_tensorflow.refuse_at(file.removesuffix(SUFFIX))
         raise CheckpointError(
             f"There is no checkpoint {file}. Pass a name as latest_checkpoint and all_checkpoints return it; the "
             "writer removes old ones, except pinned ones."

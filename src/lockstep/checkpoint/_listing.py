@@ -9,21 +9,23 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
-from lockstep.checkpoint import _atomic, _of_tensorflow
-from lockstep.checkpoint._archive import Archive, is_complete
+from lockstep.checkpoint import _atomic
+from lockstep.checkpoint._archive import Archive
 from lockstep.checkpoint._names import SUFFIX, file_of, path_of, step_in, step_of
+from lockstep.checkpoint._source import exists, open_source
 from lockstep.checkpoint._state import read_state, state_file
+from lockstep.checkpoint._tensorflow.bundle import INDEX, is_table
+from lockstep.checkpoint._tensorflow.directories import first_in
 from lockstep.errors import CheckpointError
 
 
 def on_disk(directory: str | os.PathLike[str]) -> list[str]:
-    """Returns the names of files that are called like checkpoints, ascending by step.
+    """Returns the names of files that are called like checkpoints, TensorFlow's too, ascending by step.
 
     Raises:
-        CheckpointError: If the directory cannot be read, or holds checkpoints of TensorFlow.
+        CheckpointError: If the directory cannot be read.
     """
     path = path_of(directory)
-    _of_tensorflow.refuse_in(path)
     try:
         names = os.listdir(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -31,8 +33,10 @@ def on_disk(directory: str | os.PathLike[str]) -> list[str]:
     except OSError as error:
         raise CheckpointError(f"The directory {path} cannot be read: {error}. Make it readable.") from error
     # A leading dot marks temporary files.
-    stems = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX) and not name.startswith(".")]
-    named = sorted((step_of(stem), stem) for stem in stems if step_in(stem) is not None)
+    shown = [name for name in names if not name.startswith(".")]
+    ours = {name.removesuffix(SUFFIX) for name in shown if name.endswith(SUFFIX)}
+    theirs = {n.removesuffix(INDEX) for n in shown if n.endswith(INDEX) and is_table(os.path.join(path, n))}
+    named = sorted((step_of(stem), stem) for stem in ours | theirs if step_in(stem) is not None)
     return [os.path.join(path, stem) for _, stem in named]
 
 
@@ -46,9 +50,9 @@ def all_checkpoints(directory: str | os.PathLike[str]) -> list[str]:
         Their names. Whether the values in them are undamaged shows when they are loaded.
 
     Raises:
-        CheckpointError: If the directory cannot be read, or holds checkpoints of TensorFlow.
+        CheckpointError: If the directory cannot be read.
     """
-    return [prefix for prefix in on_disk(directory) if is_complete(file_of(prefix))]
+    return [prefix for prefix in on_disk(directory) if _is_complete(prefix)]
 
 
 def checkpoint_exists(checkpoint_prefix: str | os.PathLike[str]) -> bool:
@@ -56,7 +60,7 @@ def checkpoint_exists(checkpoint_prefix: str | os.PathLike[str]) -> bool:
 
     Source: `tf.compat.v1.train.checkpoint_exists`.
     """
-    return os.path.isfile(file_of(checkpoint_prefix))
+    return exists(checkpoint_prefix)
 
 
 def remove_checkpoint(checkpoint_prefix: str | os.PathLike[str]) -> None:
@@ -110,7 +114,7 @@ def latest_checkpoint(checkpoint_dir: str | os.PathLike[str], latest_filename: s
         loaded; `load_newest` falls back also then.
 
     Raises:
-        CheckpointError: If the directory cannot be read, or holds checkpoints of TensorFlow.
+        CheckpointError: If the directory cannot be read.
 
     Source: `tf.train.latest_checkpoint`.
     """
@@ -127,8 +131,8 @@ def newest(
     """Returns the result of `attempt` for the newest checkpoint with which it succeeds; warns of newer ones.
 
     Raises:
-        CheckpointError: If the directory cannot be read, or holds checkpoints of TensorFlow; or, if `strict`, instead
-            of a warning.
+        CheckpointError: If the directory cannot be read, or if nothing in it but checkpoints of TensorFlow's that
+            cannot be read; or, if `strict`, instead of a warning.
     """
     path = path_of(directory)
     complaints: list[str] = []
@@ -144,9 +148,22 @@ def newest(
             f"The newest checkpoint of {path} must be whole, and listed. {complaints[0]} Remove or restore what is "
             "damaged, or allow an older checkpoint."
         )
+    if found is None and (theirs := first_in(path)) is not None:
+        raise _unreadable(path, theirs, complaints)
     for complaint in complaints:
         warn(complaint)
     return found
+
+
+def _unreadable(directory: str, file: str, complaints: list[str]) -> CheckpointError:
+    """Returns the error about a directory in which TensorFlow has saved, and nothing can be gone on from."""
+    # A warning would not do: training would begin anew beside what somebody means to continue.
+    reason = next((text for text in complaints if "is passed over" in text), "No checkpoint there ends with its step.")
+    return CheckpointError(
+        f"{file} belongs to a checkpoint of TensorFlow, and none of {directory or '.'} can be read: training would "
+        f"begin anew beside it. {reason} Copy all of its files there, name it by its whole path, or give another "
+        "directory."
+    )
 
 
 def _first(directory: str, attempt: Callable[[str], _T], latest_filename: str | None) -> tuple[_T | None, list[str]]:
@@ -191,8 +208,19 @@ def check_whole(prefix: str) -> str:
     Raises:
         CheckpointError: If it is not.
     """
-    Archive(file_of(prefix)).close()
+    source = open_source(prefix)
+    if isinstance(source, Archive):
+        source.close()
     return prefix
+
+
+def _is_complete(prefix: str) -> bool:
+    """Returns whether the files of a checkpoint are whole; the values in them are not looked at."""
+    try:
+        check_whole(prefix)
+    except CheckpointError:
+        return False
+    return True
 
 
 # Seconds between two looks.

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from lockstep.checkpoint import _atomic, _owners
 from lockstep.checkpoint._names import file_of, prefix_of
 from lockstep.checkpoint._owners import Life
+from lockstep.checkpoint._tensorflow.bundle import is_bundle
 from lockstep.errors import CheckpointError
 
 _log = logging.getLogger("lockstep")
@@ -50,7 +51,8 @@ def pinned(prefix: str | os.PathLike[str]) -> Generator[str]:
         CheckpointError: If the checkpoint is not there (any more).
     """
     name = prefix_of(prefix)
-    pin = _pin(os.path.abspath(name))
+    # Nobody here removes TensorFlow's files, so that they need no pin.
+    pin = None if not os.path.exists(file_of(name)) and is_bundle(name) else _pin(os.path.abspath(name))
     done = threading.Event()
     # A thread, because the reader may be inside a long read of its own.
     refresher = threading.Thread(target=_refresh, args=(pin, done), name="lockstep-pin", daemon=True)

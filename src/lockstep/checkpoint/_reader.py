@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
 from lockstep.checkpoint._archive import Archive
 from lockstep.checkpoint._format import DType
 from lockstep.checkpoint._listing import newest
-from lockstep.checkpoint._names import file_of, path_of, prefix_of
+from lockstep.checkpoint._names import path_of, prefix_of, step_in
+from lockstep.checkpoint._source import dtypes_of, open_source, shapes_of
+from lockstep.checkpoint._tensorflow.bundle import GRAPH, Bundle
+from lockstep.checkpoint._tensorflow.objects import full_names
 from lockstep.errors import ArgumentError
 
 _TENSOR = ":0"
+_GLOBAL_STEP = "global_step"
 
 
 class CheckpointReader:
-    """Reads variables of one checkpoint, one by one; also after its file is removed.
+    """Reads variables of one checkpoint, one by one; of lockstep's own also after its file is removed.
 
-    Names may end with `:0`, as those of TensorFlow's tensors do.
+    Names may end with `:0`, as those of TensorFlow's tensors do. TensorFlow's own checkpoints have the names that
+    TensorFlow's readers show, and text in them is an array of `bytes`.
 
     Args:
         prefix: The checkpoint's name.
@@ -34,19 +40,20 @@ class CheckpointReader:
     """
 
     def __init__(self, prefix: str | os.PathLike[str]) -> None:
-        self._archive = Archive(file_of(prefix))
+        self._source = open_source(prefix)
+        self._by_full_name = _keys_by_full_name(self._source)
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
         """Returns the shape of each variable, by name."""
-        return {name: list(layout.shape) for name, layout in self._archive.manifest.layouts.items()}
+        return {name: list(shape) for name, shape in shapes_of(self._source).items()}
 
     def get_variable_to_dtype_map(self) -> dict[str, DType]:
         """Returns the numpy dtype of each variable, by name."""
-        return {name: layout.dtype for name, layout in self._archive.manifest.layouts.items()}
+        return dict(dtypes_of(self._source))
 
     def has_tensor(self, tensor_str: str) -> bool:
         """Returns whether there is a variable of this name."""
-        return _find(tensor_str, self._archive.manifest.layouts) is not None
+        return self._find(tensor_str) is not None
 
     def get_tensor(self, tensor_str: str) -> NDArray[Any]:
         """Returns the value of a variable.
@@ -55,15 +62,29 @@ class CheckpointReader:
             ArgumentError: If there is no variable of this name.
             CheckpointError: If its value is damaged.
         """
-        names = self._archive.manifest.layouts
-        name = _find(tensor_str, names)
+        names = shapes_of(self._source)
+        name = self._find(tensor_str)
         if name is None:
             close = difflib.get_close_matches(tensor_str.removesuffix(_TENSOR), names, n=3)
             advice = f"Did you mean {' or '.join(map(repr, close))}?" if close else "list_variables lists them."
             raise ArgumentError(
-                f"{self._archive.file} has no variable {tensor_str!r:.200}; it has {len(names)}. {advice}"
+                f"{self._source.file} has no variable {tensor_str!r:.200}; it has {len(names)}. {advice}"
             )
-        return self._archive.read(name)
+        return self._source.read(name)
+
+    def _find(self, name: object) -> str | None:
+        found = _find(name, shapes_of(self._source))
+        # Of objects, such as Keras' models, a program knows the names that its variables have, not the paths to them.
+        return self._by_full_name.get(str(name).removesuffix(_TENSOR)) if found is None else found
+
+
+def _keys_by_full_name(source: Archive | Bundle) -> dict[str, str]:
+    """Returns the names in a checkpoint of TensorFlow's objects, by those in programs that only one variable has."""
+    if not isinstance(source, Bundle) or GRAPH not in source.layouts:
+        return {}
+    names = full_names(source.object_graph())
+    counts = Counter(names.values())
+    return {name: key for key, name in names.items() if counts[name] == 1 and key in source.layouts}
 
 
 def load_checkpoint(ckpt_dir_or_file: str | os.PathLike[str]) -> CheckpointReader:
@@ -141,6 +162,8 @@ class Checkpoint:
         arrays: numpy arrays by name, in the order in which they were saved.
         extra: The JSON that was kept beside them.
         time: When it was written, in seconds since the epoch.
+        full_names: Of one of TensorFlow's: the name of each variable in its program, by its name in the checkpoint;
+            they differ where objects were saved, as Keras does. `None` for one of lockstep's.
     """
 
     prefix: str
@@ -148,10 +171,16 @@ class Checkpoint:
     arrays: dict[str, NDArray[Any]]
     extra: dict[str, Any]
     time: float
+    full_names: Mapping[str, str] | None = None
+
+    TENSORFLOW: ClassVar[str] = "tensorflow"
+    """The name in `extra` under which a converted checkpoint of TensorFlow says what it was."""
 
 
 def load(prefix: str | os.PathLike[str]) -> Checkpoint:
     """Reads a checkpoint, and verifies the checksum of every part.
+
+    One of TensorFlow's has its variables under TensorFlow's names, and nothing beside them; text is left out.
 
     Args:
         prefix: The checkpoint's name.
@@ -159,10 +188,25 @@ def load(prefix: str | os.PathLike[str]) -> Checkpoint:
     Raises:
         CheckpointError: If it is not there, or is damaged; it names file, variable and cause.
     """
-    with Archive(file_of(prefix)) as archive:
+    source = open_source(prefix)
+    if isinstance(source, Bundle):
+        return _load_bundle(prefix_of(prefix), source)
+    with source as archive:
         manifest = archive.manifest
         arrays = {key: archive.read(key) for key in manifest.layouts}
-    return Checkpoint(prefix_of(prefix), manifest.step, arrays, manifest.extra, manifest.time)
+    # One that was converted has TensorFlow's names still.
+    names = {key: key for key in arrays} if Checkpoint.TENSORFLOW in manifest.extra else None
+    return Checkpoint(prefix_of(prefix), manifest.step, arrays, manifest.extra, manifest.time, names)
+
+
+def _load_bundle(prefix: str, bundle: Bundle) -> Checkpoint:
+    arrays = {name: bundle.read(name) for name, layout in bundle.layouts.items() if layout.dtype.kind != "O"}
+    names = full_names(bundle.object_graph()) if GRAPH in bundle.layouts else {}
+    # An Estimator's counts its steps; others say in their name how often was saved.
+    counted = arrays.get(next((key for key, name in names.items() if name == _GLOBAL_STEP), _GLOBAL_STEP))
+    step = int(counted.item()) if counted is not None and counted.size == 1 else step_in(prefix) or 0
+    known = {name: names.get(name, name) for name in arrays}
+    return Checkpoint(prefix, step, arrays, {}, bundle.time(), known)
 
 
 def load_newest(directory: str | os.PathLike[str], strict: bool = False) -> Checkpoint | None:

@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lockstep.checkpoint import _atomic, _of_tensorflow
+from lockstep.checkpoint import _atomic
 from lockstep.checkpoint._names import path_of
 from lockstep.errors import ArgumentError
 
@@ -143,13 +143,11 @@ def update_checkpoint_state(
 
     Raises:
         ArgumentError: If the numbers of paths and timestamps differ, or the checkpoint is called like the file.
-        CheckpointError: If the directory holds checkpoints of TensorFlow.
         OSError: If it cannot be written.
 
     Source: `tf.compat.v1.train.update_checkpoint_state`. Paths inside of `save_dir` are always written as relative.
     """
     directory = path_of(save_dir)
-    _of_tensorflow.refuse_in(directory)
     paths = list(all_model_checkpoint_paths or ())
     if not paths or paths[-1] != model_checkpoint_path:
         _log.info("%s is not in all_model_checkpoint_paths. Manually adding it.", model_checkpoint_path)

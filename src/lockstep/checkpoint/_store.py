@@ -16,7 +16,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.checkpoint import _of_tensorflow
 from lockstep.checkpoint._directory import Directory, Retention
 from lockstep.checkpoint._format import LONGEST, member_of, text_of
 from lockstep.checkpoint._names import SUFFIX, path_of
@@ -42,14 +41,13 @@ class CheckpointStore:
 
     Raises:
         ArgumentError: If an argument is not as described.
-        CheckpointError: If the directory holds checkpoints of TensorFlow.
 
     Source: `tf.compat.v1.train.Saver`.
 
     Examples:
-        >>> with CheckpointStore("/tmp/model") as store:
+        >>> with CheckpointStore("runs/model") as store:
         ...     prefix = store.save(120, {"dense/kernel": kernel})
-        >>> load(prefix).arrays["dense/kernel"]
+        >>> ls.checkpoint.load(prefix).arrays["dense/kernel"]
     """
 
     def __init__(
@@ -62,7 +60,6 @@ class CheckpointStore:
         self._path = path_of(directory)
         self._basename = _check_basename(basename)
         period = _check_hours(keep_every_n_hours) * _SECONDS_PER_HOUR
-        _of_tensorflow.refuse_in(self._path)
         retention = Retention(_check_count("keep_max", keep_max or 0), period, time.time())
         # Absolute: the program may go to another directory while the background writes.
         self._directory = Directory(os.path.abspath(self._path), basename, retention)

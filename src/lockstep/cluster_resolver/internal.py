@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lockstep.cluster_resolver._address import check_address as check_address
 from lockstep.cluster_resolver._field import MISSING as MISSING
 from lockstep.cluster_resolver._field import Field as Field
 from lockstep.cluster_resolver._field import listed as listed
@@ -20,6 +21,7 @@ __all__ = [
     "Field",
     "MISSING",
     "TFConfig",
+    "check_address",
     "check_index",
     "check_index_in",
     "check_job",

@@ -62,6 +62,13 @@ class Block:
         return self.store.take(self.rows)
 
 
+@dataclass(frozen=True)
+class FailedElement:
+    """An error that stands in the place of the element that failed, and is raised when it is the element's turn."""
+
+    error: Exception
+
+
 @dataclass(frozen=True, eq=False)
 class ArrayStore:
     """Rows of arrays in memory; `origin` says for messages where they come from, and `first` is the first's number."""
@@ -272,6 +279,16 @@ def compute_block(block: Block) -> Block:
     parts = min(cores(), len(block))
     cuts = [slice(i * len(block) // parts, (i + 1) * len(block) // parts) for i in range(parts)]
     return array_block(concatenate(map_parallel(lambda cut: block[cut].take(), cuts)))
+
+
+def elements_or_errors(block: Block, elements: Callable[[Block], list[Any]]) -> list[Any]:
+    """Returns the elements of a block, a `FailedElement` for each that fails."""
+    try:
+        return elements(block)
+    except Exception as error:
+        if len(block) == 1:
+            return [FailedElement(error)]
+    return [element for i in range(len(block)) for element in elements_or_errors(block[i : i + 1], elements)]
 
 
 @functools.cache

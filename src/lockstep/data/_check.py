@@ -25,7 +25,7 @@ def at_least(least: int, value: ArrayLike, name: str) -> int:
     """Returns an integer that is not less than `least`."""
     number = integer(value, name)
     if number < least:
-        raise ArgumentError(f"{name} must be at least {least}. Received: {number}.")
+        raise ArgumentError(f"{name} must be at least {least}. Received: {number}. Example: {name}={max(least, 1)}")
     return number
 
 

@@ -118,11 +118,6 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
     return parts[0] if len(parts) == 1 else jax.tree.map(join, *parts)
 
 
-def nbytes(columns: Columns) -> int:
-    """Returns about how many bytes the elements take."""
-    return sum(_bytes_of(c) for c in jax.tree.leaves(columns))
-
-
 def from_element(item: PyTree) -> Columns:
     """Returns one element as columns of one row."""
     return stack([normalize(item)])
@@ -148,12 +143,3 @@ def _object_array(values: Sequence[Any]) -> NDArray[np.object_]:
     for i, value in enumerate(values):
         result[i] = value
     return result
-
-
-def _bytes_of(column: Column) -> int:
-    if isinstance(column, Ragged):
-        # 64: about the size of a Python object that has no nbytes, such as a dataset of `window`.
-        return sum(getattr(v, "nbytes", 64) for v in column.values)
-    if getattr(column, "dtype", None) == TEXT:
-        return sum(map(len, column.ravel()))
-    return getattr(column, "nbytes", 64)

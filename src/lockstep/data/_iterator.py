@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
+import jax
+
 from lockstep._nest import opened
-from lockstep._types import JSON, Element, PyTree
+from lockstep._types import JSON, ArrayLike, Element, PyTree
 from lockstep.data import _blocks, _columns
-from lockstep.data._blocks import Block
+from lockstep.data._blocks import Block, FailedElement, elements_or_errors
+from lockstep.data._columns import Ragged
 from lockstep.data._plan import Cursor, EmptyCursor, Node, Run, State, decode_state, drop, encode_state, walk
-from lockstep.data._transforms.errors import FailedElement, elements_or_errors
+from lockstep.data._structure import TEXT
 from lockstep.errors import ArgumentError
 
 _NOTHING = object()
@@ -210,7 +213,7 @@ class ElementStream:
         if seconds < _GROUP_SECONDS / 2 and self._size < _GROUP_LIMIT:
             # One element stands for all: a sum would touch every array of the group.
             one = next((r for r in results if not isinstance(r, FailedElement)), None)
-            each = max(_columns.nbytes(one), 1)
+            each = max(_nbytes(one), 1)
             self._size = max(1, min(2 * self._size, _GROUP_BYTES // each))
         elif seconds > 2 * _GROUP_SECONDS and self._size > 1:
             self._size = max(self._size // 2, 1)
@@ -367,3 +370,17 @@ def elements_of(block: Block) -> list[Any]:
     """Computes the elements of a block. They may be rows of the user's own arrays, so they cannot be written to."""
     # Views cost nothing; a copy of each element would double the traffic of arrays in memory.
     return _columns.elements(_columns.as_read_only(block.take()))
+
+
+def _nbytes(element: Element) -> int:
+    """Returns about how many bytes an element takes."""
+    return sum(map(_nbytes_of_leaf, jax.tree.leaves(element)))
+
+
+def _nbytes_of_leaf(leaf: ArrayLike | Ragged) -> int:
+    if isinstance(leaf, Ragged):
+        # 64: about the size of a Python object that has no nbytes, such as a dataset of `window`.
+        return sum(getattr(value, "nbytes", 64) for value in leaf.values)
+    if getattr(leaf, "dtype", None) == TEXT:
+        return sum(map(len, leaf.ravel()))
+    return getattr(leaf, "nbytes", 64)

@@ -145,7 +145,7 @@ class MapProgram:
             traced = trace(self.function, spec)
         return VectorizedFunction(traced) if traced else None
 
-    @property
+    @cached_property
     def is_vectorized(self) -> bool:
         """Returns whether many elements cost little more than one."""
         return not self.in_order and self.vectorized_function is not None

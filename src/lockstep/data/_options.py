@@ -9,8 +9,11 @@ from typing import Any
 from lockstep.errors import ArgumentError
 
 AUTOTUNE = -1
+"""Size of a buffer, or number of calls at a time, that lockstep chooses."""
 INFINITE_CARDINALITY = -1
+"""Cardinality of a dataset that repeats without end."""
 UNKNOWN_CARDINALITY = -2
+"""Cardinality of a dataset whose number of elements only reading it tells."""
 
 
 class AutoShardPolicy(enum.IntEnum):
@@ -30,8 +33,8 @@ class AutoShardPolicy(enum.IntEnum):
     HINT = 3
 
 
-# Stands for the number of workers, and for a worker's number, in `shard`.
 SHARD_HINT = -1
+"""Stands for the number of workers, and for a worker's number, in `shard`, under AutoShardPolicy.HINT."""
 
 
 @dataclass

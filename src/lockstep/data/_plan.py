@@ -19,6 +19,7 @@ import numpy as np
 from lockstep._types import PyTree
 from lockstep.data._blocks import Block, Store
 from lockstep.data._purity import has_side_effects, loads_iterator
+from lockstep.errors import InputError
 
 # The values of tf.data.INFINITE_CARDINALITY and tf.data.UNKNOWN_CARDINALITY.
 INFINITE = -1
@@ -30,6 +31,8 @@ State = Any
 _INTEGERS = "integers, base64"
 # As earlier versions wrote them.
 _PACKED = "int64, zlib, base64"
+# The state of a cursor whose next call raises an error.
+_POSTPONED = "postponed_error"
 
 
 @dataclass(frozen=True)
@@ -188,6 +191,34 @@ class StoreCursor:
 
     def restore(self, state: State) -> None:
         self._at = state
+
+
+class DeferredError:
+    """An error that the next call raises, because the elements before it are returned first."""
+
+    def __init__(self) -> None:
+        self._error: Exception | None = None
+
+    def defer(self, error: Exception) -> None:
+        """Defers an error to the next call."""
+        self._error = error
+
+    def raise_deferred(self) -> None:
+        """Raises the deferred error, once; without one does nothing."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def add_to_state(self, state: PyTree) -> Any:
+        """Returns a cursor's state with the deferred error, if there is one."""
+        return state if self._error is None else {_POSTPONED: str(self._error), "state": state}
+
+    def take_from_state(self, state: PyTree) -> Any:
+        """Returns the state without the error that `add_to_state` added, and defers that error again."""
+        if not isinstance(state, dict) or _POSTPONED not in state:
+            return state
+        self._error = InputError(state[_POSTPONED])
+        return state["state"]
 
 
 class EmptyCursor:

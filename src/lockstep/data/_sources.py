@@ -14,9 +14,8 @@ from lockstep.data import _columns, _spec
 from lockstep.data._blocks import ArrayStore, Block, Store, array_block
 from lockstep.data._columns import Column, Columns
 from lockstep.data._peek import check_may_compute
-from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, Node, Run, State, StoreCursor
+from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, DeferredError, Node, Run, State, StoreCursor
 from lockstep.data._structure import TEXT, copy_arrays, normalize
-from lockstep.data._transforms.errors import DeferredError
 from lockstep.errors import InputError
 
 

@@ -8,7 +8,7 @@ order of their keys.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, cast
 
 import jax
@@ -27,25 +27,25 @@ def is_named_tuple(value: PyTree) -> bool:
     return isinstance(value, tuple) and hasattr(value, "_fields")
 
 
-def normalize(value: PyTree) -> Any:
+def normalize(value: PyTree, path: tuple[Hashable, ...] = ()) -> Any:
     """Returns `value` with every leaf a host value; lists become arrays, text becomes `bytes`.
 
-    Python's numbers become int32 and float32, as in TensorFlow.
+    Python's numbers become int32 and float32, as in TensorFlow. `path` says in errors where `value` lies in an element.
     """
     if is_named_tuple(value):
-        return type(value)(*map(normalize, value))
+        return type(value)(*(normalize(v, (*path, name)) for name, v in zip(value._fields, value, strict=True)))
     if isinstance(value, tuple):
         # Recursion by hand: jax.tree.map would take lists for containers, and here they are arrays.
-        return tuple(map(normalize, cast("tuple[Any, ...]", value)))
+        return tuple(normalize(v, (*path, i)) for i, v in enumerate(cast("tuple[Any, ...]", value)))
     if isinstance(value, Mapping):
-        return Packed.like(value, map(normalize, value.values()))
+        return Packed.like(value, (normalize(v, (*path, key)) for key, v in value.items()))
     if value is None or _is_host_value(value):
         return value
-    array = as_array(value)
+    array = as_array(value, path)
     return array[()] if array.ndim == 0 else array
 
 
-def as_array(value: PyTree) -> np.ndarray[Any, Any]:
+def as_array(value: PyTree, path: tuple[Hashable, ...] = ()) -> np.ndarray[Any, Any]:
     """Returns a host array with text as `bytes` objects; otherwise as `normalize`."""
     try:
         array = np.asarray(value)
@@ -60,9 +60,9 @@ def as_array(value: PyTree) -> np.ndarray[Any, Any]:
         # Items as they are: np.asarray of [1, "a"] turns the 1 into text, and would hide the mistake.
         objects = np.empty(array.shape, object)
         objects[...] = np.asarray(value, object)
-        return _check_text(objects)
+        return _check_text(objects, path)
     if array.dtype == TEXT:
-        return _check_text(array)
+        return _check_text(array, path)
     if isinstance(value, (np.ndarray, np.generic, jax.Array)) or array.dtype.kind not in "if":
         return array
     return _narrow_python_numbers(value, array)
@@ -113,13 +113,17 @@ def _narrow_python_numbers(value: PyTree, array: np.ndarray[Any, Any]) -> np.nda
     return array.astype(np.int32) if fits else array
 
 
-def _check_text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _check_text(array: np.ndarray[Any, Any], path: tuple[Hashable, ...]) -> np.ndarray[Any, Any]:
     flat = [_as_bytes(v) for v in array.ravel()]
-    odd = next((v for v in flat if not isinstance(v, bytes)), None)
-    if odd is not None:
+    odd = {type(v).__name__ for v in flat if not isinstance(v, bytes)}
+    if odd:
+        field = f" in the field {''.join(f'[{key!r}]' for key in path)}" if path else ""
+        # None is how pandas marks a value that is missing; a program would find it in the place of text.
+        missing = " Replace each None, for example by an empty text." if "NoneType" in odd else ""
         raise InputError(
             "An element must hold numbers, text, or tuples and dicts of them, and a list must be of one shape. "
-            f"Received: {type(odd).__name__}. Convert it to a numpy array, and pad what differs in length."
+            f"Received: {', '.join(sorted(odd))}{field}. Convert it to a numpy array, and pad what differs in length."
+            f"{missing}"
         )
     # np.array(flat, object) would make a second axis of items that are sequences.
     result = np.empty(len(flat), object)

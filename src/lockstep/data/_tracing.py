@@ -306,7 +306,7 @@ class VectorizedFunction:
         axes = (*(0 for _ in traced.numeric), *(None for _ in traced.variables))
         self._run = jax.jit(jax.vmap(self._compute, in_axes=axes))
 
-    @property
+    @functools.cached_property
     def is_pure(self) -> bool:
         """Returns whether results depend on elements alone and none can fail: another function may contain it."""
         return not self.traced.variables and self.traced.divides is None

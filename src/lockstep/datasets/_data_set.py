@@ -117,7 +117,10 @@ def look_up(name: str) -> DataSet:
     base, _, config = base.partition("/")
     if base not in _FILES:
         similar = sorted(names(), key=lambda known: -difflib.SequenceMatcher(None, base.lower(), known).ratio())
-        raise ArgumentError(f"There is no data set {name!r}. There are {', '.join(similar)}.")
+        raise ArgumentError(
+            f"A data set is one of those that there are. Received: {name!r}. Take the name of one, nearest first: "
+            f"{', '.join(similar)}."
+        )
     module = importlib.import_module(f"lockstep.datasets._sets.{_FILES[base]}")
     data_set = next(data_set for data_set in module.DATA_SETS if data_set.name == base)
     if version or (config and config not in data_set.configs):

@@ -146,7 +146,8 @@ def resolve(split: SplitLike, sizes: Mapping[str, int]) -> list[Part]:
         for name in sizes if instruction.split_name == _ALL else [instruction.split_name]:
             if name not in sizes:
                 raise UnknownNameError(
-                    f"There is no split {name!r}; the splits are {', '.join(map(repr, sizes))}, and 'all'."
+                    f"A split is one that the data set has. Received: {str(split)!r}, which names {name!r}. Take one "
+                    f"of {', '.join(map(repr, sizes))}, or 'all'."
                 )
             size = sizes[name]
             start = 0 if instruction.from_ is None else _position(instruction.from_, instruction, size)

@@ -27,6 +27,7 @@ from lockstep.distribute._mirrored import OneDeviceStrategy as OneDeviceStrategy
 from lockstep.distribute._multi_worker import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
 from lockstep.distribute._options import LocalSteps as LocalSteps
 from lockstep.distribute._options import RunOptions as RunOptions
+from lockstep.distribute._parameter_server import ParameterServerStrategy as ParameterServerStrategy
 from lockstep.distribute._strategy import Strategy as Strategy
 from lockstep.distribute._values import DistributedValues as DistributedValues
 from lockstep.distribute._values import Mirrored as Mirrored
@@ -54,6 +55,7 @@ __all__ = [
     "MultiWorkerMirroredStrategy",
     "NcclAllReduce",
     "OneDeviceStrategy",
+    "ParameterServerStrategy",
     "PerReplica",
     "ReduceOp",
     "ReductionToOneDevice",

@@ -32,11 +32,13 @@ class Fixed:
     value: PyTree
 
     def __eq__(self, other: object) -> bool:
+        # True == 1 in Python, but as a part of a program a flag is no number.
         if not isinstance(other, Fixed) or type(self.value) is not type(other.value):
             return False
         return self.value is other.value or (_is_hashable(self.value) and bool(self.value == other.value))
 
     def __hash__(self) -> int:
+        # The key keeps the object alive, so that its id cannot become that of another one.
         return hash((type(self.value), self.value if _is_hashable(self.value) else id(self.value)))
 
 
@@ -73,6 +75,7 @@ class Sorted:
                 self.numbers[i] = leaf
                 key.append(type(leaf))
             elif isinstance(leaf, (np.ndarray, np.generic)):
+                # Not placed here: jit does so with its call, and takes numpy's arrays for equal on all processes.
                 self.arrays[i] = to_arrays(leaf)
                 key.append(WHOLE)
             elif isinstance(leaf, DistributedValues):
@@ -87,6 +90,8 @@ class Sorted:
 
     def _add_own(self, own: list[tuple[int, PerReplica]], key: list[Any], replicas: Replicas) -> None:
         shapes = all_shapes([value for _, value in own], replicas)
+        # Equal shapes show in the stacked arrays; only others are a static argument, each value of which is compiled
+        # anew.
         if any(len(set(each)) > 1 for each in shapes):
             self.shapes = tuple(shapes)
         for (i, value), each in zip(own, shapes, strict=True):
@@ -126,6 +131,8 @@ def all_shapes(values: Sequence[PerReplica], replicas: Replicas) -> list[tuple[S
                 f"{value!r} for {len(replicas.local)} replicas. Make it by this strategy: "
                 "experimental_distribute_dataset or experimental_distribute_values_from_function."
             )
+    # Either all tasks know them or none does, as it depends on the calls that made the values; a task that asked alone
+    # would wait for the others.
     if replicas.runtime.is_alone or all(v.shapes is not None for v in values):
         return [v.shapes or v.own_shapes for v in values]
     # One exchange for all values.

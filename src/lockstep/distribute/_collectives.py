@@ -58,6 +58,7 @@ class Alone:
     def reduce(self, op: ReduceOp | str, value: PyTree, options: CommunicationOptions | None) -> Any:
         checked_options(options)
         mean = reduce_op(op) is ReduceOp.MEAN
+        # The mean of integers is a float also where there is nothing to divide.
         return map_structure(lambda v: jnp.true_divide(v, 1) if mean else v, map_structure(number_array, value))
 
     def gather(self, value: PyTree, axis: int, options: CommunicationOptions | None) -> Any:
@@ -128,6 +129,7 @@ class Traced:
         gradients = map_structure(demand_float, gradients)
         turn = sequential_emulation.current()
         if turn is None:
+            # Here replicas have equally many rows: batches that do not divide are emulated, and weighted by their rows.
             shares = Shards([None], [1.0 / self.count], AXIS, self.count, self._reduction)
             return mark_invariant(shares.mean_of_gradients([gradients]))
         return map_structure(lambda g: lax.pmean(turn.weight_mean(g), AXIS), gradients)
@@ -135,6 +137,7 @@ class Traced:
     def total(self, gradients: PyTree) -> Any:
         """Adds gradients up, in the way that the strategy's options ask for."""
         if sequential_emulation.current() is not None or not self._reduction.compresses:
+            # No rounding here: emulated replicas send nothing, and a strategy without compression keeps no residuals.
             return self.reduce(ReduceOp.SUM, gradients, None)
         shares = Shards([None], [1.0], AXIS, self.count, self._reduction)
         return mark_invariant(shares.mean_of_gradients([gradients]))
@@ -155,6 +158,7 @@ def enter_replica(strategy: Strategy) -> Generator[ReplicaContext]:
 
 def _summed(values: tuple[Any, ...], how: Reduction, count: int) -> tuple[Any, ...]:
     """Returns sums over the replicas, whose gradients are sums, too."""
+    # jax differentiates a psum by itself: without jax's account of what varies (check_vma) it is a psum again.
     if how.algorithm == "all_reduce" and not how.packs and not how.pack_bytes and not backends.all_reduce(AXIS, count):
         return tuple(lax.psum(v, AXIS) for v in values)
     # A backend's custom call has no derivative; that of a sum is the sum of the replicas' cotangents.
@@ -245,6 +249,7 @@ def _each(
     of_one: Callable[[Any], Any],
 ) -> Any:
     """Applies the one function to values of replicas with their shapes, the other to what all have alike."""
+    # JAX drops a None from a structure in silence; as a leaf it is refused.
     leaves, structure = flatten(value, is_leaf=lambda leaf: leaf is None)
     own = [leaf for leaf in leaves if isinstance(leaf, PerReplica)]
 
@@ -252,6 +257,7 @@ def _each(
         shapes = iter(all_shapes(own, replicas) if own else ())
         found = [of_own(leaf, next(shapes)) if isinstance(leaf, PerReplica) else of_one(leaf) for leaf in leaves]
         is_whole = [isinstance(v, jax.Array) and not is_traced(v) and v.is_fully_replicated for v in found]
+        # The copy that is there: what users get must be usable without the other processes.
         arrays = [local_copy(v) if whole else v for v, whole in zip(found, is_whole, strict=True)]
         last = arrays[-1] if arrays and isinstance(arrays[-1], jax.Array) and not is_traced(arrays[-1]) else None
         return structure.unflatten(arrays), last
@@ -279,6 +285,8 @@ def _sum_values(stack: jax.Array, count: int, is_scalar: bool, axis: int | None,
     # Those that are shorter were padded with zeros, which change no sum.
     each = _apart(stack, count, is_scalar)
     axes = (0,) if axis is None else (0, axis + 1)
+    # The dtype is given because jnp.sum makes int32 of an int8; TensorFlow's reduce_sum keeps the type. Whole on each
+    # device, so that each task reads its own copy without another exchange.
     return lax.with_sharding_constraint(each.sum(axes, dtype=stack.dtype), whole)
 
 
@@ -296,6 +304,7 @@ def _gather_values(replicas: Replicas, axis: int, value: PerReplica, shapes: Seq
 
 @partial(jax.jit, static_argnums=(1, 2, 3))
 def _concat_values(stack: jax.Array, lengths: tuple[int, ...], axis: int, whole: Any) -> jax.Array:
+    # One all-gather, of equal rows; the padding is cut off where all of it is there already.
     each = lax.with_sharding_constraint(_apart(stack, len(lengths), is_scalar=False), whole)
     return jnp.concatenate([lax.slice_in_dim(each[i], 0, n, axis=axis) for i, n in enumerate(lengths)], axis)
 
@@ -320,6 +329,7 @@ def _reduce_common(replicas: Replicas, how: ReduceOp, axis: int | None, value: P
         return summed / (1 if axis is None else array.shape[axis])
     if _is_mirrored(replicas, value):
         return summed * replicas.count
+    # Refused by TensorFlow, too (cross_device_ops.reduce_non_distributed_value).
     if axis is None and replicas.count > 1:
         raise ArgumentError(
             "A sum over replicas needs a value of each. Received: a single one, of which it is not known whether each "
@@ -356,5 +366,6 @@ def _reduce_traced(how: ReduceOp, axis: int | None, value: InReplica) -> InRepli
     place = checked_axis(axis, array.shape)
     total = exchange.reduce(ReduceOp.SUM, array.sum(place, dtype=array.dtype), None)
     if how is ReduceOp.MEAN:
+        # Rows are summed, too: in a mean of means those of a small shard would count for more.
         total = total / exchange.reduce(ReduceOp.SUM, np.int32(array.shape[place]), None)
     return InReplica(total, exchange)

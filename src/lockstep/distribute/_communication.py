@@ -71,6 +71,7 @@ class CommunicationOptions:
     power_sgd_start: int | None = None
 
     def __post_init__(self) -> None:
+        # Not isinstance, here and below: True would pass for 1.
         if type(self.bytes_per_pack) is not int or self.bytes_per_pack < 0:
             raise ArgumentError(
                 f"bytes_per_pack must be a non-negative integer. Received: {self.bytes_per_pack!r}. Example: 33554432"
@@ -79,6 +80,7 @@ class CommunicationOptions:
             raise ArgumentError(
                 f"timeout_seconds must be None or a positive number. Received: {self.timeout_seconds!r}. Example: 120"
             )
+        # Workers compare their options by repr: "nccl" on one of them must not differ from NCCL on another.
         object.__setattr__(self, "implementation", _implementation(self.implementation))
         if self.gradient_dtype not in (None, "bfloat16"):
             raise ArgumentError(
@@ -196,6 +198,7 @@ class NcclAllReduce(CrossDeviceOps):
     def reduction(self, platform: str) -> Reduction | None:
         """`None` for one pack: XLA's own."""
         require_gpus("NcclAllReduce", platform)
+        # One pack is no reason to leave the global view, which is exact for every layer; several need the replica view.
         return None if self._packs == 1 else super().reduction(platform)
 
 
@@ -256,6 +259,7 @@ def _compressed(ops: CrossDeviceOps, found: Reduction | None, options: Communica
 
     if options.gradient_dtype is None and options.power_sgd_rank is None:
         return found
+    # ReductionToOneDevice may have it: it collects, and adds once.
     if options.gradient_dtype is not None and isinstance(ops, HierarchicalCopyAllReduce):
         raise UnsupportedError(
             f"gradient_dtype={options.gradient_dtype!r} needs sums that are rounded once, and "

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from lockstep.distribute._communication import CommunicationOptions
     from lockstep.distribute._strategy import Strategy
 
+# Of each thread: experimental_run_for_debugging runs each replica on one of its own, in a context of its own, and a
+# thread that reads data is in no scope.
 _open = threading.local()
 _default_factories: list[Callable[[], Strategy]] = []
 _exchange_factories: list[Callable[[], Exchange]] = []
@@ -50,6 +52,7 @@ def enter_strategy(strategy: Strategy) -> Generator[None]:
         StartupOrderError: If the scope of another strategy is open.
     """
     before = _current()
+    # The same one may be opened again, as in TensorFlow: `run` within a scope does so when it traces.
     if before is not None and before is not strategy:
         raise StartupOrderError(
             f"Scopes of different strategies cannot be nested. {type(before).__name__} is open; received "
@@ -111,6 +114,7 @@ def register_default(strategy: Callable[[], Strategy], exchange: Callable[[], Ex
 @cache
 def default() -> Strategy:
     """Returns the strategy of what runs outside of any scope."""
+    # One for the process: it keeps the programs that it has compiled, and is compared by identity.
     (make,) = _default_factories
     return make()
 
@@ -236,6 +240,7 @@ def get_replica_context() -> ReplicaContext | None:
     found = replica()
     if found is not None or has_strategy():
         return found
+    # As in TensorFlow: library code may ask for its replica without a strategy, and finds a group of one.
     (make,) = _exchange_factories
     return ReplicaContext(get_strategy(), make())
 
@@ -255,6 +260,7 @@ def demand_replica_context() -> ReplicaContext:
 def as_replica(context: ReplicaContext) -> Generator[ReplicaContext]:
     """Makes `context` the current one."""
     with contextlib.ExitStack() as stack:
+        # As in TensorFlow: has_strategy() is False in functions that the default strategy runs.
         if context.strategy is not default():
             stack.enter_context(enter_strategy(context.strategy))
         stack.enter_context(in_replica(context))

@@ -71,6 +71,8 @@ def run_for_debugging(
         for place, (number, device) in enumerate(replicas.local)
     ]
     results = scheduler.run([partial(c, function, *shard) for c, shard in zip(calls, shards, strict=True)])
+    # When all have ended, not before: a replica whose turn is later must read the value of before the call, as in
+    # `run`.
     for of_each in zip(*(c.assigned for c in calls), strict=True):
         runner.held.assign(of_each, _is_same(replicas, [a.result for a in of_each]))
     return _merge_results(replicas, [map_structure(partial(value_of, i), r) for i, r in enumerate(results)])
@@ -136,11 +138,13 @@ class Scheduler:
                     return [each.result for each in self._threads]
                 self._answer_requests()
         finally:
+            # The flag comes before the permits: a thread that wakes up looks at it, and must not go on.
             self._is_over = True
             for each in self._threads:
                 each.may_run.release()
             for each in self._threads:
                 if each.thread.ident is not None and not each.has_ended:
+                    # Not for ever: the function may hang, or catch everything; its thread is a daemon.
                     each.thread.join(_POLL_SECONDS)
 
     def _answer_requests(self) -> None:
@@ -151,6 +155,7 @@ class Scheduler:
                 f"{'; '.join(f'replica {i}: {topic}' for i, topic in enumerate(topics))}. Look for a condition that "
                 "depends on the replica."
             )
+        # On the caller's thread, not the replicas': tasks exchange in the order of their main threads' calls.
         answers = self._compute(topics[0], [each.request[1] for each in self._threads if each.request])
         for each, answer in zip(self._threads, answers, strict=True):
             each.request, each.answer = None, answer
@@ -171,6 +176,7 @@ class Scheduler:
         except BaseException as error:  # It is raised on the caller's thread.
             each.error = error
         finally:
+            # Before the release, after which the caller looks at it.
             each.has_ended = True
             self._has_yielded.release()
 
@@ -240,6 +246,7 @@ def _is_same(replicas: Replicas, values: Sequence[Array]) -> bool:
         content = np.asarray(jax.random.key_data(value) if is_key else value)
         return zlib.crc32(f"{np.shape(value)}{np.asarray(value).dtype}".encode() + content.tobytes())
 
+    # Four bytes travel for a value. Of its bytes, so that a NaN equals itself.
     mine = [checksum(value) for value in values]
     runtime = replicas.runtime
     everyone = [mine] if runtime.is_alone else runtime.all_gather_object("values that may be equal", mine)
@@ -279,10 +286,12 @@ class _Eager:
         place = checked_axis(axis, value.shape)
 
         def forward(v: Array) -> tuple[Array, int]:
+            # The axis is in the topic, so that replicas which gather along different ones are told so.
             gathered, start = self._collective(f"all_gather along axis {place}", v)
             return gathered, start
 
         def backward(start: int, cotangent: Array) -> tuple[Array]:
+            # Every replica has used the whole: the gradient of a block is the sum of what all send back for it.
             (total,) = self._sum(cotangent)
             return (jax.lax.dynamic_slice_in_dim(total, start, value.shape[place], place),)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lockstep._engine.step.replicas import Device
 
 # "/gpu:0", "GPU:0", "cpu:1", "/device:GPU:0", "/job:localhost/replica:0/task:0/device:GPU:0"
+# A job and a task may be named, as in TensorFlow, and are not looked at: a strategy's names are of its own process.
 _NAME = re.compile(r"(?:/?job:[^/]+)?(?:/replica:\d+)?(?:/task:\d+)?/?(?:device:)?(cpu|gpu|tpu):(\d+)", re.IGNORECASE)
 _EXAMPLE = 'Examples: "/gpu:0", "GPU:1", "cpu:0".'
 
@@ -45,6 +46,7 @@ def default_devices() -> list[Device]:
     import jax
 
     local_devices.prepare_thread_pool()
+    # Asked for after the pool is prepared: this starts the backend, and XLA reads NPROC then and never again.
     return _ready(jax.local_devices())
 
 
@@ -52,6 +54,7 @@ def _ready(devices: list[Device]) -> list[Device]:
     """Returns devices of one kind, once replicas can run on them: every strategy gets its devices from here."""
     platform = devices[0].platform
     local_devices.check_thread_pool(len(devices) if platform == "cpu" else 1)
+    # Here and not with an import, which must have no effect; and which platform counts is known only now.
     _platforms.register(platform)
     return devices
 
@@ -62,6 +65,7 @@ def _of_kind(kind: str) -> list[Device]:
     local_devices.prepare_thread_pool()
     try:
         return jax.local_devices(backend=kind)
+    # jax's answer where the machine, or jax's build, has no such backend.
     except RuntimeError:
         return []
 

@@ -50,6 +50,7 @@ class Held:
     def _values(self, variables: Sequence[Any]) -> tuple[Any, ...]:
         new = [v for v in variables if v not in self._copies]
         if new:
+            # All at once: one comparison and one broadcast, and not a collective for each variable.
             self._place_first(new)
         return tuple([self._placed(v) for v in variables])
 
@@ -65,6 +66,7 @@ class Held:
         outer = get_stateless_scope()
         if outer is not None:
             for assigned, placed, _ in found:
+                # It is the outer function that returns values; the variable itself changes where that one is called.
                 outer.add_update((assigned.variable, placed))
             return
         is_one = self._replicas.count == 1  # What is on its device is an array of this process.
@@ -114,7 +116,9 @@ class Held:
             return
         before = variable._value
         if is_seed(variable):
+            # Of a seed's two words the first is each replica's own for the call; the second counts draws, alike on all.
             value = results[0].at[0].set(before[0])
+        # Equal values still add up where the aggregation is SUM, unless merge_call has assigned one for all.
         elif is_same and (how != "sum" or way == "together"):
             value = results[0]
         else:
@@ -130,15 +134,18 @@ class Held:
 
     def _place_first(self, variables: Sequence[Any]) -> None:
         """Places variables for the first time; of several processes, the chief's values count."""
+        # Keras puts off the first value of a variable that is made in a stateless scope.
         if any(v._value is None for v in variables):
             initialize_all_variables()
         placed = [self._whole(v) for v in variables]
         if not self._replicas.runtime.is_alone:
+            # Before the broadcast, which is a sum: with other shapes tasks would hang in it, and not say what differs.
             mine = {f"{i}, {v.path}": describe(v.value) for i, v in enumerate(variables)}
             advice = "Every task must make the same model and optimizer, and use them alike."
             self._replicas.runtime.check_same("variables in strategy.run", mine, advice)
             placed = broadcast_from_chief(self._replicas, placed)
             for variable, value in zip(variables, placed, strict=True):
+                # The chief's values are everyone's, so that workers need no common seed.
                 variable._direct_assign(local_copy(value))
         for variable, value in zip(variables, placed, strict=True):
             self._copies.remember(variable, variable._value, self._sharded(variable) if is_own(variable) else value)
@@ -158,6 +165,8 @@ class Held:
     def _sharded(self, variable: Any) -> jax.Array:
         """Places a row for each replica: a part of the value if replicas are summed, else all of it."""
         value, count = np.asarray(variable._value), self._replicas.count
+        # As in TensorFlow (values_util.on_read_assign_cross_replica), where the parts of integers lose what does not
+        # divide.
         parts = [_part(value, i, count) if variable.aggregation == "sum" else value for i, _ in self._replicas.local]
         rows = [jax.device_put(p[None], d) for p, (_, d) in zip(parts, self._replicas.local, strict=True)]
         return jax.make_array_from_single_device_arrays((count, *value.shape), self._replicas.by_example, rows)
@@ -186,12 +195,14 @@ def _joined(replicas: Replicas, how: str, own: PerReplica, variable: Any) -> jax
     if how == "sum" or (how == "mean" and jnp.issubdtype(variable.dtype, jnp.inexact)):
         return reduce(replicas, how, own, None)
     if how == "only_first_replica":
+        # By a gather, as XLA has no broadcast between processes.
         return gather(replicas, PerReplica([v[None] for v in own.values]), 0)[0]
     raise cannot_combine(variable)
 
 
 def _rows_of(stack: jax.Array) -> PerReplica:
     """The values that are the rows of an array, a row on each replica."""
+    # JAX lists shards by device, which need not be the order of the replicas.
     shards = sorted(stack.addressable_shards, key=lambda s: s.index[0].start or 0)
     return PerReplica([shard.data[0] for shard in shards], [stack.shape[1:]] * len(stack))
 

@@ -48,6 +48,7 @@ class InputOptions:
         """Refuses what cannot be done."""
         mode = self.experimental_replication_mode
         wrong = {
+            # By its text, which ends so for TensorFlow's enum, too.
             "experimental_replication_mode": str(mode).rsplit(".", 1)[-1] not in ("None", "PER_WORKER"),
             "experimental_place_dataset_on_device": self.experimental_place_dataset_on_device,
             "experimental_per_replica_buffer_size": self.experimental_per_replica_buffer_size not in (None, 1),
@@ -116,6 +117,7 @@ class DistributedIterator:
         found = self._next()
         if found is None:
             raise StopIteration
+        # The position after what was handed out, not after what was read ahead: a restart must lose no batch.
         value, self._position = found
         return value
 
@@ -165,6 +167,7 @@ class _Shares:
 
     def rows(self, count: int) -> slice | None:
         """Returns the rows of a batch for this process: those of its first replica to those of its last."""
+        # Nothing to leave out: a process that has all replicas cuts their shares as views, when they are placed.
         if len(self._replicas.local) == self._replicas.count:
             return None
         cuts = self._cuts(count)
@@ -199,15 +202,19 @@ class _Shares:
 
     def _each(self, counts: Sequence[int]) -> list[int]:
         """Returns the row count of each replica, given those of all together, or those of each process."""
+        # With a count of each process, its rows stay with its replicas: they were read there, and other hosts lack
+        # them.
         parts = self._replicas.count // len(counts)
         return [cut.stop - cut.start for count in counts for cut in shard_slices(count, parts)]
 
     def _cuts(self, count: int) -> list[slice]:
         """Returns the rows of each replica of this process."""
+        # TensorFlow's rule (strategy_common_test): of 14 rows in batches of 8, two replicas get 3 each of the last 6.
         cuts = shard_slices(count, self._replicas.count)
         return [cuts[i] for i, _ in self._replicas.local]
 
     def _put(self, device: Any, data: Batch, cut: slice) -> Any:
+        # Cut on the host, where it is a view: only its share goes to a device.
         part = jax.tree.map(lambda a: a[cut], data)
         return jax.tree.map(lambda a: self._on(device, a), part)
 

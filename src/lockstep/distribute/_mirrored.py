@@ -61,6 +61,7 @@ class MirroredStrategy(Strategy):
         from lockstep._engine.runtime.runtime import Runtime
         from lockstep._engine.step.replicas import Replicas
 
+        # Options before devices: a wrong one is an error before JAX has started, which cannot be undone.
         statistics = statistics_of(batch_statistics, local_steps)
         check_cross_device_ops(cross_device_ops)
         options = checked_options(communication_options)
@@ -115,6 +116,8 @@ class DefaultStrategy(Strategy):
         from lockstep._engine.step.replicas import Replicas
         from lockstep.distribute._devices import default_devices
 
+        # Not when the strategy is made: this starts JAX, and a program that asks for the current strategy first may
+        # still join a cluster.
         return Replicas(Runtime(), default_devices()[:1])
 
     @contextlib.contextmanager

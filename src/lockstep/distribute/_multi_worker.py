@@ -61,6 +61,7 @@ class MultiWorkerMirroredStrategy(Strategy):
         from lockstep._engine.step import backends
         from lockstep._engine.step.replicas import AXIS, Replicas
 
+        # First of all: whatever fails from here on, `lockstep run` is to hear the reason from the task itself.
         failure.report_to_launcher()
         statistics = statistics_of(batch_statistics, local_steps)
         options = checked_options(communication_options)
@@ -69,6 +70,7 @@ class MultiWorkerMirroredStrategy(Strategy):
         # Options are checked before the job is joined: an error of one task alone must not leave the others waiting.
         runtime, devices = _join(resolver, options)
         found = reduction(options, devices[0].platform)
+        # Before the backend connects, which all tasks do together: those that do not fit must have ended by then.
         _demand_same_settings(runtime, devices[0].platform, statistics, options, local_steps, shard_optimizer_state)
         replicas = Replicas(runtime, devices, statistics, found, rounds, shard_optimizer_state)
         check_slots(replicas)
@@ -111,6 +113,7 @@ def _own_task(resolver: ClusterResolver, tasks: tuple[Task, ...]) -> Task | None
             f"A `ps` task takes no part in synchronous training. This process is {task}, says the cluster resolver. "
             'Do not start the program for `ps` tasks, or give it a task such as {"type": "worker", "index": 0}.'
         )
+    # Nobody waits for an evaluator in a collective: it may come late, end early, or be missing.
     if task is None or task.type == "evaluator":
         return None
     if len(tasks) > 1 and task not in tasks:
@@ -125,6 +128,7 @@ def _all_devices() -> list[Device]:
     """All devices of the default kind, the chief's first."""
     import jax
 
+    # For what it does besides: it sizes XLA's thread pool, checks it, and registers what the platform brings.
     default_devices()
     # Process 0 is the chief: its replicas come first, and their values count in broadcasts.
     return sorted(jax.devices(), key=lambda d: (d.process_index, d.id))

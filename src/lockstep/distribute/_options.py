@@ -47,6 +47,7 @@ class RunOptions:
             raise ArgumentError(
                 f"donate_argnums must be numbers of positional arguments. Received: {given!r}. Example: (0,)"
             )
+        # A tuple, also of a list: options are a part of the key by which compiled programs are kept.
         object.__setattr__(self, "donate_argnums", numbers)
         self._refuse("experimental_enable_dynamic_batch_size", True)
         self._refuse("experimental_bucketizing_dynamic_shape", False)
@@ -73,6 +74,7 @@ def run_options(value: PyTree) -> RunOptions:
         return NO_OPTIONS
     if isinstance(value, RunOptions):
         return value
+    # TensorFlow's RunOptions is a namedtuple.
     fields: Mapping[str, Any] | None = value._asdict() if hasattr(value, "_asdict") else None
     if fields is None or not set(fields) <= set(RunOptions.__dataclass_fields__):
         raise ArgumentError(
@@ -166,6 +168,7 @@ def rounds_of(
 
 def statistics_of(value: str | None, local_steps: LocalSteps | None) -> BatchStatistics:
     """Returns over which examples moments are taken; raises `ArgumentError` for an unknown name."""
+    # Rounds exchange nothing, and moments over all replicas would be an exchange in each step.
     return _check_batch_statistics(("global" if local_steps is None else "replica") if value is None else value)
 
 

@@ -61,6 +61,8 @@ class Packed:
         return found[-1] if found and not is_traced(found[-1]) else None
 
 
+# What a trace says is metadata of its results' tree: jit hands it back with each compiled signature, so that a call
+# with earlier shapes gets what was said of these.
 jax.tree_util.register_pytree_node(
     Packed, lambda p: ((p.outputs, p.values, p.reads), p.made), lambda made, parts: Packed(made, *parts)
 )
@@ -149,19 +151,23 @@ class Program:
         shares = [_shard_shape(a, kind, count) for a, kind in zip(inputs, kinds, strict=True)]
         rows = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype), before)
         step = self._adapter.carry_replica(lambda state, inputs: (trace.run(*inputs), state))
+        # Recorded before it is sharded: shard_map asks where results lie, and only the record shows which of them vary.
         look = jax.make_jaxpr(lambda own, *inputs: step(((), own), inputs), axis_env=[(AXIS, count)], return_shape=True)
         record, (_, (_, after)) = look(rows, *shares)
         (record,) = trace.filled([record])
+        # After derivatives are filled in: whether an output varies may depend on one.
         made = trace.made([record], [True] * len(jax.tree.leaves(rows)) + is_own)
         if isinstance(self._adapter, ErrorFeedback):
             of_replica = jax.tree.map(lambda r: jax.ShapeDtypeStruct(r.shape[1:], r.dtype), after)
             # The residuals are arguments of the program: once their shapes are known, it is traced with them.
             if self._adapter.note_shapes(of_replica):
                 raise Again
+        # Only a trace that stands is compared: those that end in `Again` never run.
         self._check_same([record], inputs)
 
         def body(own: Any, *arrays: Array) -> Any:
             mine = [_local_value(a, kind) for a, kind in zip(arrays, kinds, strict=True)]
+            # The record, not the function: that would run a second time, with its side effects.
             flat = jaxpr_as_fun(record)(*jax.tree.leaves(own), *mine)
             results, after = jax.tree.unflatten(structure, flat)
             outputs, values, reads = trace.finished(made, results, mine)
@@ -272,6 +278,7 @@ class Program:
     def _unpack_own(self, value: PyTree, shape: Shape) -> PerReplica:
         if not isinstance(value, list):
             return PerReplica.of_stack(value, self._replicas.count, not shape)
+        # Every device has computed all replicas' values, so each finds its own there.
         own = [value[i] if is_traced(value[i]) else _on(value[i], device) for i, device in self._replicas.local]
         return PerReplica(own, [v.shape for v in value])
 
@@ -289,6 +296,8 @@ def _shard_shape(array: Array, kind: Any, count: int) -> jax.ShapeDtypeStruct:
     shape = array.shape
     if kind in _OWN:
         shape = (shape[0] // count, *shape[1:]) if kind == OWN else shape[1:]
+    # A Python number stays weakly typed as an array: otherwise bfloat16 times a rate would be float32 from its second
+    # value on.
     return jax.ShapeDtypeStruct(shape, array.dtype, weak_type=array.aval.weak_type)
 
 

@@ -45,18 +45,22 @@ class Runner:
         runtime = self._replicas.runtime
         if runtime.is_alone:
             return self._run(function, given, asked)[0]
+        # A dispatch returns at once, and whoever reads a result waits outside of any call: launch has the heartbeat
+        # count that wait, so that a worker that has gone is named there, too.
         return runtime.launch(f"strategy.run({name_of(function)})", partial(self._run, function, given, asked))
 
     def _run(self, function: Callable[..., Any], given: PyTree, asked: RunOptions) -> tuple[Any, Any]:
         """Returns what the function does, and an array of that, if there is one."""
         leaves, structure = jax.tree.flatten(given)
         found = Sorted(leaves, self._replicas)
+        # Functions are compared as Python does: a bound method is another object at each access, and equal to the last.
         key = (Fixed(function), structure, found.key, asked)
         program, numbers = self._programs.get(key) or self._new(key, function, given, found, asked)
         self._programs.move_to_end(key)
         arrays = numbers.given(found)
         while True:
             try:
+                # In each round: the last one may have met variables that are not on the replicas yet.
                 values = self.held.values(program.variables) if program.variables else ()
                 packed = program(arrays, values, found.shapes)
                 return program.unpack(packed, self._held), packed.last
@@ -90,6 +94,7 @@ class Runner:
     ) -> tuple[Program, Numbers]:
         numbers = Numbers(found)
         donated = _donated_leaves(given[0], options)
+        # With the order of keys of this first call, which stays, as with tf.function: another order compiles nothing.
         program = Program(self._strategy, self._replicas, function, structure(given), found.key, numbers, donated)
         self._programs[key] = program, numbers
         if len(self._programs) > _MOST:
@@ -120,6 +125,7 @@ def _donated_leaves(args: Sequence[Any], options: RunOptions) -> frozenset[int]:
         raise ArgumentError(
             f"donate_argnums must name positional arguments. Received: {wrong} for {len(args)} arguments."
         )
+    # Leaves are numbered through args first, and then kwargs, which cannot be given away.
     ends = [0]
     for arg in args:
         ends.append(ends[-1] + len(jax.tree.leaves(arg)))

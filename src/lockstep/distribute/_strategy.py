@@ -48,6 +48,16 @@ class Strategy:
         self._replicas = replicas
         self._cluster_resolver = cluster_resolver
 
+    def __repr__(self) -> str:
+        """Returns the class, and how many replicas of which kind on which task."""
+        if self._replicas is None:
+            return f"<{type(self).__name__}: not joined yet>"
+        replicas = self._replicas
+        runtime, count = replicas.runtime, replicas.count
+        kinds = ", ".join(dict.fromkeys(str(device.device_kind) for device in replicas.devices))
+        place = "" if runtime.is_alone else f" on {len(runtime.tasks)} tasks; this is {runtime.tasks[runtime.process]}"
+        return f"<{type(self).__name__}: {count} {'replica' if count == 1 else 'replicas'} ({kinds}){place}>"
+
     @property
     def num_replicas_in_sync(self) -> int:
         """Number of replicas, over all workers: as many devices as there are."""
@@ -91,6 +101,7 @@ class Strategy:
         Raises:
             ArgumentError: If this is no dataset, or its auto-shard policy does not fit it.
         """
+        # Imported here: with `lockstep.data` comes Keras, which a loop of plain JAX does not need.
         from lockstep._engine.input.distributed import of_dataset
         from lockstep.data import Dataset
 
@@ -247,8 +258,10 @@ class Strategy:
     def _runner(self) -> Runner:
         from lockstep.distribute._run import Runner
 
+        # When it is first needed: the default strategy has no devices before.
         return Runner(self, self._demanded_replicas())
 
+    # TensorFlow's former name, which programs still use.
     experimental_distribute_datasets_from_function = distribute_datasets_from_function
 
     def experimental_local_results(self, value: PyTree) -> tuple[Any, ...]:
@@ -265,6 +278,7 @@ class Strategy:
         """Says what to use instead of what TensorFlow's strategies have."""
         advice = _ELSEWHERE.get(name)
         found = f"{type(self).__name__!r} object has no attribute {name!r}"
+        # An AttributeError also with advice: hasattr(strategy, "extended") must be False, and not fail.
         raise AttributeError(found if advice is None else f"{found}. {advice}", name=name, obj=self)
 
     @contextlib.contextmanager

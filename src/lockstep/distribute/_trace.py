@@ -47,6 +47,7 @@ class Known:
     def note_connected(self, key: str, now: list[bool]) -> bool:
         """Takes note of what a trace has found; returns whether it went by something else."""
         before = self.connected.get(key)
+        # Once connected, always: traces that disagree would otherwise follow each other for ever.
         self.connected[key] = now if before is None else [a or b for a, b in zip(before, now, strict=True)]
         return self.connected[key] != (before or [True] * len(now))
 
@@ -130,6 +131,7 @@ class Trace:
         variables = {i: leaf for i, leaf in enumerate(of_arrays) if is_variable(leaf)}
         assigned = [] if scope is None else scope.assigned()
         turn = sequential_emulation.current()
+        # By replica: shards of other sizes may have made Python return another value, which is no array of the record.
         self._returned[0 if turn is None else turn.number] = Returned(structure, fixed, variables, assigned)
         return [a for a in arrays if a is not None] + [a.result for a in assigned]
 
@@ -142,9 +144,11 @@ class Trace:
 
     def _check(self, scope: Scope | None) -> None:
         if scope is None:
+            # The function has imported Keras: variables that it used were constants of this trace.
             if "keras" in sys.modules:
                 raise Again
         elif scope.met:
+            # Their values were constants of this trace; in the next one they are its inputs.
             self._known.variables += scope.met.values()
             raise Again
 
@@ -168,6 +172,8 @@ class Trace:
         notes: dict[str, bool] = {}
         found = find_varying(records[0] if len(records) == 1 else records, own, AXIS, notes)
         wrong = {key: varies for key, varies in notes.items() if self._known.sums.get(key, True) != varies}
+        # Gradients that average_gradients has made equal must not be added up: they would count once for each replica.
+        # That shows only in the record, so the first trace adds up what it is given.
         if wrong:
             self._known.sums.update(wrong)
             raise Again
@@ -210,6 +216,7 @@ def _advice() -> Generator[None]:
     try:
         yield
     except NameError as error:
+        # jax has no class for it: the text is all there is to go by.
         if "axis name" in str(error):
             error.add_note(
                 "In functions of strategy.run replicas communicate by lockstep.distribute.get_replica_context(): "

@@ -54,6 +54,7 @@ class DistributedValues:
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuses: several values are not one."""
+        # Without this numpy would make an array of one object of it, in silence.
         raise _several(type(self))
 
 
@@ -83,6 +84,7 @@ class PerReplica(DistributedValues):
         """
         found = cls(())
         each: Shape = () if is_scalar else (stack.shape[0] // count, *stack.shape[1:])
+        # Not cut into values yet: most go straight into the next call of `run`, which wants the whole.
         found._values, found._stack, found.shapes = None, stack, (each,) * count
         return found
 

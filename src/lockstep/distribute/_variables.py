@@ -45,6 +45,7 @@ def is_own(variable: Variable) -> bool:
 
 def aggregation(variable: Variable) -> str:
     """Returns how values of replicas are combined; of batch normalisation's moving averages as tf.keras does it."""
+    # tf.keras' layer makes these with aggregation MEAN; Keras 3 says nothing of them, which would be an error here.
     is_moving = variable.path.endswith(("/moving_mean", "/moving_variance"))
     return "mean" if variable.aggregation == "none" and is_moving else variable.aggregation
 
@@ -86,6 +87,7 @@ class Assigned:
         """Returns the variable's next value, of this replica or of all; in the trace of one."""
         how = aggregation(self.variable)
         if is_seed(self.variable):
+            # The first word of a seed is each replica's own for the call; the second counts draws.
             return result.at[0].set(before[0])
         if self.way == "own" or (not varies and (how != "sum" or self.way == "together")):
             return result
@@ -97,6 +99,7 @@ class Assigned:
 
 def _combined(how: str, value: PyTree, variable: Variable) -> Any:
     if how == "only_first_replica":
+        # By a gather, as XLA has no broadcast between processes.
         return lax.all_gather(value, AXIS)[0]
     if how == "mean" and jnp.issubdtype(value.dtype, jnp.inexact):
         return lax.pmean(value, AXIS)
@@ -137,6 +140,7 @@ class Scope(keras.StatelessScope):
         known: Known | None = None,
     ) -> None:
         _install()
+        # Keras would give new variables their first values when the scope ends, while the function is still traced.
         super().__init__(initialize_variables=False)
         self.met: dict[int, Any] = {}
         self._context = context
@@ -177,6 +181,7 @@ class Scope(keras.StatelessScope):
         """Takes what is assigned to a variable."""
         variable, value = update
         key, way = id(variable), self._way(variable)
+        # Assigned before it was read: its value of before is needed all the same, to combine the replicas' ones.
         if self._value(variable) is None:
             self.met[key] = variable
         if way == "added":
@@ -197,6 +202,7 @@ class Scope(keras.StatelessScope):
 
     def next_derivatives(self, count: int) -> tuple[str, list[bool]]:
         """Returns the key of derivatives that a tape takes by so many sources, and which of them are known to exist."""
+        # By their order, which is what one trace and the next have in common.
         key, self._derivatives = str(self._derivatives), self._derivatives + 1
         connected = None if self._known is None else self._known.connected.get(key)
         return key, [True] * count if connected is None else connected
@@ -254,6 +260,7 @@ class Scope(keras.StatelessScope):
         key, self._applied = str(self._applied), self._applied + 1
         # Keras allows None for a weight that the loss does not depend on.
         there = [i for i, g in enumerate(gradients) if g is not None]
+        # Whether they are equal on all replicas shows in the finished record: the probe marks where to look.
         own = [probe(jnp.asarray(backend.convert_to_tensor(gradients[i])), key) for i in there]
         if not self._is_as_given and self._is_to_sum(key, own):
             own = self._context._total(own)  # pyright: ignore[reportPrivateUsage]
@@ -370,6 +377,7 @@ class Tape:
         """Returns the value that a derivative is taken by; `None` if it is not watched."""
         if is_variable(source):
             return self._watched.get(id(source))
+        # By identity: arrays that are traced cannot be compared by value.
         if not any(source is array for array in self._arrays) or not _is_float(source):
             return None
         if not is_traced(source):

@@ -6,18 +6,23 @@ from typing import Any as _Any
 
 from lockstep.cluster_resolver import ClusterResolver as _ClusterResolver
 from lockstep.distribute import _multi_worker
+from lockstep.distribute import _partitioners as partitioners
 from lockstep.distribute._communication import CommunicationImplementation as CommunicationImplementation
 from lockstep.distribute._communication import CommunicationOptions as CommunicationOptions
+from lockstep.distribute._parameter_server import ParameterServerStrategy as ParameterServerStrategy
 from lockstep.distribute._values import ValueContext as ValueContext
 
 CollectiveCommunication = CommunicationImplementation
+"""The former name of `CommunicationImplementation`."""
 
 __all__ = [
     "CollectiveCommunication",
     "CommunicationImplementation",
     "CommunicationOptions",
     "MultiWorkerMirroredStrategy",
+    "ParameterServerStrategy",
     "ValueContext",
+    "partitioners",
 ]
 
 

@@ -65,7 +65,9 @@ def check_step_count(value: object, name: str) -> int | None:
     if value is None:
         return None
     if not isinstance(value, Integral) or value is True or value <= 0:
-        raise ArgumentError(f"Must specify {name} > 0, a whole number, or None. Received: {value!r}.")
+        raise ArgumentError(
+            f"Must specify {name} > 0, a whole number, or None. Received: {value!r}. Example: {name}=1000"
+        )
     return int(value)
 
 

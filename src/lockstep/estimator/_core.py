@@ -36,6 +36,7 @@ from lockstep.estimator._model_fn.records import GroupOp, SummaryOp, group
 from lockstep.estimator._model_fn.steps import Steps, evaluate_step, increment, predict_step, train_step
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP, Variables
 from lockstep.estimator._run_config import RunConfig
+from lockstep.estimator._tensorflow_checkpoint import translate
 from lockstep.estimator._types import Strategy
 from lockstep.estimator._warm_start import WarmStartSettings, warm_start_values
 
@@ -273,6 +274,9 @@ def restore_loaded(variables: Variables, loaded: checkpoint.Checkpoint) -> Value
     Raises:
         CheckpointError: If it lacks a variable, or holds another shape.
     """
+    given = loaded
+    if loaded.full_names is not None:
+        loaded = translate(variables, loaded)
     path, arrays = loaded.prefix, loaded.arrays
     _log.info("Restoring parameters from %s", path)
     # Metrics and loss averages start anew in each run, so no checkpoint holds them.
@@ -286,7 +290,7 @@ def restore_loaded(variables: Variables, loaded: checkpoint.Checkpoint) -> Value
         if key not in arrays:
             raise CheckpointError(
                 f"A checkpoint must hold every variable of the model_fn. {path} lacks {key} ({entry}); it holds "
-                f"{', '.join(sorted(arrays)[:8])}... Train this model in another model_dir, with "
+                f"{', '.join(sorted(given.arrays)[:8])}... Train this model in another model_dir, with "
                 "WarmStartSettings(ckpt_to_initialize_from=...) to take over what fits."
             )
         if arrays[key].shape != entry.shape:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
-from lockstep._engine.step.steps_per_execution import Outputs
+from lockstep._engine.step.batches import Outputs
 from lockstep._text import Words
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError

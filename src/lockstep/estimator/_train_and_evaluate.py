@@ -369,8 +369,9 @@ def _check_strategy(config: RunConfig) -> None:
     jobs = config.cluster_spec.jobs if config.cluster_spec else []
     if config.task_type == "ps" or ("ps" in jobs and config.train_distribute is None):
         raise UnsupportedError(
-            "Parameter servers need asynchronous training, which this version of lockstep lacks. Received: a cluster "
-            "with `ps` tasks. Leave them out of TF_CONFIG, and train synchronously: RunConfig(train_distribute="
+            "Estimators train without parameter servers, which models of Keras can use "
+            "(lockstep.distribute.ParameterServerStrategy). Received: a cluster with `ps` tasks. Leave them out of "
+            "TF_CONFIG, and train synchronously: RunConfig(train_distribute="
             "lockstep.distribute.MultiWorkerMirroredStrategy())."
         )
     trainers = sum(config.cluster_spec.num_tasks(job) for job in jobs if job in ("chief", "master", "worker"))

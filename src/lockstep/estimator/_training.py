@@ -19,9 +19,10 @@ from lockstep import checkpoint
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.loop import loop
 from lockstep._engine.runtime import environment, failure, progress
+from lockstep._engine.runtime.recorder import Recorder, recording
 from lockstep._engine.runtime.runtime import Runtime
+from lockstep._engine.step.batches import Outputs
 from lockstep._engine.step.replicas import Replicas
-from lockstep._engine.step.steps_per_execution import Outputs
 from lockstep.errors import ArgumentError, CheckpointError, Preempted, UnsupportedError
 from lockstep.estimator._core import CompiledModelFn, restore_loaded
 from lockstep.estimator._data_position import InputState, RestoredPosition
@@ -76,11 +77,21 @@ class Training:
         self._all_save = True
         self._waits = False
         self._last: Outputs | None = None
+        self._recorder: Recorder | None = None
         # The input_fn is called now, before the model_fn, in TensorFlow's order.
         self._input = Input(request.input_fn, "train", replicas, is_distributed, core.params, core.config)
 
     def run(self) -> int:
-        """Trains; returns the global step at the end."""
+        """Trains, and leaves a report of that in the model_dir; returns the global step at the end."""
+        runtime, request = self._runtime, self._request
+        account, task = runtime.preemption.progress, runtime.tasks[runtime.process]
+        about = {"max_steps": request.max_steps or "", "steps": request.steps or "", "replicas": self._replicas.count}
+        with recording(
+            account, task, self._core.model_dir, "Estimator.train", about, is_chief=runtime.is_chief
+        ) as self._recorder:
+            return self._train()
+
+    def _train(self) -> int:
         runtime, timeout = self._runtime, self._config.session_creation_timeout_secs
         # 1. Trace: the model_fn is called once, abstractly, for its variables, hooks and summaries.
         compiled = self._core.compile("train", self._replicas, self._input)
@@ -167,6 +178,9 @@ class Training:
         if not runtime.is_alone:
             state.broadcast_from_chief()
         position.receive(answers[0][1])
+        # On all workers: the chief alone has read the checkpoint.
+        if self._recorder is not None and state.global_step > 0:
+            self._recorder.restored()
         return state, position
 
     def _step_limit(self, compiled: CompiledModelFn, hooks: Sequence[Any], start: int) -> int | None:
@@ -245,6 +259,12 @@ class Training:
                 "CheckpointSaverHook in training_chief_hooks. Let RunConfig(save_checkpoints_steps=...) say when, or "
                 "give all workers a CheckpointSaverHook."
             )
+        with self._runtime.preemption.progress.being(progress.SAVING):
+            return self._write(compiled, state, directory, basename, step, together)
+
+    def _write(
+        self, compiled: CompiledModelFn, state: VariableState, directory: str, basename: str, step: int, together: bool
+    ) -> str:
         key = (directory, basename)
         arrays, extra = self._data.to_checkpoint(self._session.batches, together, self._has_ended)
         if self._has_ended:

@@ -116,7 +116,8 @@ def read(directory: Path, safe_mode: bool = True) -> Files:
             raise ArgumentError(
                 f"A program of an export computes with its own arrays. Received: {directory}/{name}, which holds "
                 f"{found}: one that was made to do harm writes elsewhere in the memory of this process. If you know "
-                "who made the export, as of functions of linear algebra, load it with safe_mode=False."
+                "who made the export, as of functions of linear algebra, load it with safe_mode=False (lockstep "
+                "export: --no-safe-mode)."
             )
     return Files(description, variables, programs)
 

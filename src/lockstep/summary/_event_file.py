@@ -10,16 +10,16 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from lockstep.data import TFRecordWriter
 from lockstep.errors import ArgumentError
-from lockstep.summary import _protos
+from lockstep.summary import _hparams, _protos
 from lockstep.summary._protos import messages
 
 _log = logging.getLogger("lockstep")
@@ -74,6 +74,14 @@ class EventFile:
         self._flushed = 0.0
         self._is_lost = False
 
+    def __enter__(self) -> Self:
+        """Returns the file, which is closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Closes the file."""
+        self.close()
+
     def scalar(self, tag: str, value: Any, step: int) -> None:
         """Writes one number."""
         self.add_summary(_protos.scalar_value(tag, np.asarray(value)), step)
@@ -86,9 +94,35 @@ class EventFile:
         """Writes a picture of shape (height, width, channels), of values from 0 to 255."""
         self.add_summary(_protos.image_value(tag, picture.astype("uint8")), step)
 
+    def text(self, tag: str, text: str, step: int) -> None:
+        """Writes a text, which TensorBoard renders as Markdown."""
+        self.add_summary(_protos.text_value(tag, [text.encode()], "text", ()), step)
+
+    def hparams(self, values: Mapping[str, Any], group: str = "") -> None:
+        """Writes the hyperparameters of a run: numbers, texts or booleans by name; once, before its end.
+
+        TensorBoard shows them beside the scalars of this directory and of the directories in it.
+
+        Args:
+            values: The hyperparameters.
+            group: Runs with one group are repetitions of one experiment. Default: each is one of its own.
+
+        Raises:
+            ArgumentError: If a value is something else.
+        """
+        self.add_summary(_hparams.session_start(values, group), 0)
+
+    def end_hparams(self, status: Literal["SUCCESS", "FAILURE"] = "SUCCESS") -> None:
+        """Writes how the run with these hyperparameters has ended."""
+        self.add_summary(_hparams.session_end(status), 0)
+
     def text_of_plugin(self, tag: str, plugin: str, text: str, step: int) -> None:
         """Writes a text that one of TensorBoard's plugins understands."""
         self.add_summary(_protos.text_value(tag, [text.encode()], plugin), step)
+
+    def graph(self, graph_def: bytes) -> None:
+        """Writes a serialized `GraphDef`, which the Graphs tab opens with."""
+        self.add_event(messages("event").Event(wall_time=time.time(), graph_def=graph_def))
 
     def add_summary(self, summary: Any, step: int) -> None:
         """Writes a `Summary`; an empty one is left out."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from lockstep import _nest as nest
 from lockstep._nest import map_structure
+from lockstep._types import ArrayLike, PyTreeDef, Variable
 from lockstep.distribute.internal import DistributedValues, Fixed, is_variable
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.training._program_step import NoUpdates
@@ -89,7 +90,7 @@ class Function:
         self._widens = widens
         self._programs: dict[Hashable, _Program] = {}
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: Any = None) -> Any:
         """Binds a method; each instance has a program of its own, for it is static."""
         if instance is None:
             return self
@@ -112,7 +113,9 @@ class Function:
         if not self._compiles or any(map(_is_distributed, leaves)):
             return map_structure(_read, self.python_function(*args, **kwargs), is_leaf=_is_distributed)
         is_array = tuple(_is_array(leaf, self._widens) for leaf in leaves)
+        # `Fixed` compares types, too: 1, 1.0 and True are one key to a dict, and three programs here.
         static = tuple(Fixed(leaf) for leaf, array in zip(leaves, is_array, strict=True) if not array)
+        # Before anything hashes the key: here it is still known which argument a value belongs to.
         for path, leaf in jax.tree_util.tree_flatten_with_path((args, kwargs))[0]:
             try:
                 hash(leaf if not _is_array(leaf) else None)
@@ -123,6 +126,8 @@ class Function:
                 ) from None
         key: Hashable = (structure, is_array, static)
         if key not in self._programs:
+            # The key has jax's structure, in which keys of dicts are sorted; the function sees them in the order of the
+            # first call, as one of `tf.function` does.
             kept = nest.structure((args, kwargs))
             self._programs[key] = _Program(self.python_function, kept, is_array, static)
         return self._programs[key]([v for v, array in zip(leaves, is_array, strict=True) if array])
@@ -132,7 +137,7 @@ class _Program:
     """Compiles a function for one structure of arguments; the Keras variables that it reads are arguments, too."""
 
     def __init__(
-        self, function: Callable[..., Any], structure: Any, is_array: Sequence[bool], static: Sequence[Fixed]
+        self, function: Callable[..., Any], structure: PyTreeDef, is_array: Sequence[bool], static: Sequence[Fixed]
     ) -> None:
         self._function = function
         self._structure = structure
@@ -183,7 +188,7 @@ class _Reads(NoUpdates):
         self._values = {id(v): value for v, value in zip(variables, values, strict=True)}
         self.unknown: dict[int, Any] = {}
 
-    def get_current_value(self, variable: Any) -> Any:
+    def get_current_value(self, variable: Variable) -> Any:
         """Returns the value that the program is given; `None` for a variable that it is not given."""
         if id(variable) not in self._values:
             self.unknown[id(variable)] = variable
@@ -194,7 +199,7 @@ class _Reads(NoUpdates):
 class _Static:
     """Static results of a function: no part of the compiled program, but of the structure of its results."""
 
-    def __init__(self, structure: Any, leaves: tuple[Any, ...]) -> None:
+    def __init__(self, structure: PyTreeDef, leaves: tuple[Any, ...]) -> None:
         self._structure = structure
         self._leaves = leaves
 
@@ -213,18 +218,19 @@ class _Static:
 _ARRAY = object()
 
 
-def _is_array(leaf: Any, widens: bool = False) -> bool:
+def _is_array(leaf: ArrayLike, widens: bool = False) -> bool:
+    # Objects, bytes, text and times are numpy's kinds that jax has no type for.
     if isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
         return isinstance(leaf, jax.Array) or leaf.dtype.kind not in "OSUMm"
     return widens and isinstance(leaf, (int, float, complex)) and not isinstance(leaf, bool)
 
 
-def _read(leaf: Any) -> Any:
+def _read(leaf: ArrayLike) -> Any:
     """Returns the value of a variable; anything else as it is."""
     return leaf.value if is_variable(leaf) else leaf
 
 
-def _is_distributed(leaf: Any) -> bool:
+def _is_distributed(leaf: ArrayLike) -> bool:
     return isinstance(leaf, DistributedValues)
 
 
@@ -235,6 +241,7 @@ def _check_signature(signature: tuple[Any, ...], args: tuple[Any, ...], kwargs: 
             f"{f', and {sorted(kwargs)} by name' if kwargs else ''}."
         )
     for i, (spec, value) in enumerate(zip(signature, args, strict=True)):
+        # The type that jax gives it: numpy's float64 becomes float32 unless jax_enable_x64 is set, and fits either.
         shape, dtype = np.shape(value), jax.dtypes.canonicalize_dtype(getattr(value, "dtype", np.asarray(value).dtype))
         wanted = None if spec.shape is None else tuple(spec.shape)
         fits = wanted is None or (

@@ -19,6 +19,8 @@ from lockstep._engine.step.program import StepProgram, adapter_for
 from lockstep._engine.step.program_digest import Subject, describe
 from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import canonical, map_structure, opened
+from lockstep._types import ArrayLike, Batch, PyTree
+from lockstep.checkpoint.internal import of_tensorflow
 from lockstep.errors import ArgumentError, CheckpointError, UnsupportedError
 from lockstep.training._program_fit import Plan, ProgramFit
 from lockstep.training._program_layout import Layout, find_layout
@@ -112,7 +114,7 @@ class Program:
         """Returns whether this process is the one that prints and writes: the chief, or worker 0 without a chief."""
         return self._replicas.runtime.is_chief
 
-    def __call__(self, state: Any, batch: Any) -> tuple[Any, Any]:
+    def __call__(self, state: PyTree, batch: Batch) -> tuple[Any, Any]:
         """Runs one step; all tasks call it alike.
 
         Args:
@@ -134,19 +136,22 @@ class Program:
             )
         return self._replicas.runtime.launch("a step of lockstep.training.Program", partial(self._run, state, batch))
 
-    def _run(self, state: Any, batch: Any) -> tuple[tuple[Any, Any], Any]:
+    def _run(self, state: PyTree, batch: Batch) -> tuple[tuple[Any, Any], Any]:
         """Returns the new state and the logs, and an array of them."""
+        # One of `batches` is on the replicas already.
         batch = batch if isinstance(batch, DeviceBatch) else canonical(concatenate(batch, self._replicas))
         layout, program = self._program_for(state, batch)
         placed = batch if isinstance(batch, DeviceBatch) else program.place_batch(batch)
         outputs, after = program.run(self._placed(layout, program, state), placed)
         new, logs = layout.state(after), opened(outputs.last)
         self._last = jax.tree.leaves(new), after
+        # One array stands for all of them, which are ready together. Until then this task depends on the others, and
+        # says so if they are gone.
         return (new, logs), next(iter([*jax.tree.leaves(logs), *after]), None)
 
     def fit(
         self,
-        state: Any,
+        state: PyTree,
         dataset: Any,
         *,
         epochs: int | None = None,
@@ -191,9 +196,11 @@ class Program:
         with runtime.collective_region("lockstep.training.Program.fit"):
             source = source_of(dataset, self._replicas, steps_per_epoch or steps)
             layout, program = self._program_for(state, source.peek)
+            # It copies: each step donates the state's buffers, and those of the caller must live.
             held = ProgramState(program, layout, layout.arrays(state))
             feed = Feed(source, program, runtime, steps_per_epoch)
             self.history = ProgramFit(held, program, feed, plan, callbacks, verbose, runtime).run()
+            # Inside of the region: if the optimizer's state lies in parts, this puts them together, with all tasks.
             return held.local()
 
     def batches(self, dataset: Any, steps: int | None = None) -> Iterator[DeviceBatch]:
@@ -211,7 +218,7 @@ class Program:
         with Feed(source, placing, self._replicas.runtime, steps, at_most=True).epoch(()) as batches:
             yield from batches
 
-    def local(self, value: Any) -> Any:
+    def local(self, value: ArrayLike) -> Any:
         """Returns a state that a step returned as arrays of this process, for what it does without the others.
 
         All tasks call it together where the strategy has `shard_optimizer_state` and they are several.
@@ -222,12 +229,13 @@ class Program:
             self._replicas.runtime.all_gather_object("lockstep.training.Program.local", len(sharded))
         return map_structure(lambda a: local_array(self._replicas, a) if _is_placed(a, self._replicas) else a, value)
 
-    def restore(self, state: Any, checkpoint_dir: str | os.PathLike[str]) -> Any:
+    def restore(self, state: PyTree, checkpoint_dir: str | os.PathLike[str]) -> Any:
         """Returns the state of the newest checkpoint of a directory, in the structure of `state`.
 
         Raises:
             CheckpointError: If there is none, or it is of another state.
         """
+        of_tensorflow.refuse_in(checkpoint_dir, "It does not know the state of a Program.")
         found = checkpoint.load_newest(checkpoint_dir)
         if found is None:
             raise CheckpointError(
@@ -240,7 +248,7 @@ class Program:
         arrays = [jax.numpy.asarray(a) for a in layout.arrays(state)]
         return layout.state([jax.numpy.asarray(a) for a in in_order(layout, arrays, found.arrays)])
 
-    def _program_for(self, state: Any, batch: Any) -> tuple[Layout, StepProgram]:
+    def _program_for(self, state: PyTree, batch: Batch) -> tuple[Layout, StepProgram]:
         """Returns the step for states like this one, compiled once; `batch` is one, or a function that returns one."""
         for layout, program in self._compiled:
             if layout.fits(state):
@@ -265,7 +273,7 @@ class Program:
         self._compiled.append((layout, program))
         return layout, program
 
-    def _compile(self, layout: Layout, state: Any, batch: Any) -> StepProgram:
+    def _compile(self, layout: Layout, state: PyTree, batch: Batch) -> StepProgram:
         def explain(avals: Sequence[Any]) -> dict[str, Any]:
             return layout.describe([describe(aval) for aval in avals])
 
@@ -283,7 +291,7 @@ class Program:
         adapter = adapter_for(self._replicas, per_replica.of_replica(layout))
         return StepProgram(per_replica.of_whole(layout), self._replicas, adapter, subject=subject)
 
-    def _placed(self, layout: Layout, program: StepProgram, state: Any) -> list[jax.Array]:
+    def _placed(self, layout: Layout, program: StepProgram, state: PyTree) -> list[jax.Array]:
         """Returns the arrays of a state on the replicas: as the last step has left them there, or new copies."""
         # By identity, which costs microseconds: a state that a step has returned is on the replicas.
         leaves = jax.tree.leaves(state)

@@ -13,18 +13,20 @@ import keras
 import numpy as np
 
 from lockstep._engine.input.feed import Feed
-from lockstep._engine.keras.callbacks import callback_list, looks_at_batches, only_chief_prints
+from lockstep._engine.keras.callbacks import callback_list, log_directory, looks_at_batches, only_chief_prints
 from lockstep._engine.keras.fit import EpochDriver
 from lockstep._engine.keras.recovery import Progress, Recovery
 from lockstep._engine.runtime.runtime import Runtime
+from lockstep._engine.step.batches import Outputs
 from lockstep._engine.step.program import StepProgram
-from lockstep._engine.step.steps_per_execution import Outputs
+from lockstep._types import JSON, ArrayLike, PyTree
 from lockstep.errors import ArgumentError
 from lockstep.training._program_state import ProgramState
 from lockstep.training._training import Training
 from lockstep.training.callbacks._backup_and_restore import BackupAndRestore
 
 _UNLIMITED = 1 << 30
+# Keras' own bar is drawn at most every 0.05 s. Here each time waits for the devices, too.
 _BAR_SECONDS = 0.1
 
 
@@ -43,6 +45,7 @@ class Plan:
         """Raises `ArgumentError` for what is no number, or too small."""
         for name in ("epochs", "steps_per_epoch", "steps"):
             value = getattr(self, name)
+            # By type: True is an int to Python.
             if value is not None and (type(value) is not int or value < 1):
                 raise ArgumentError(f"{name} is a number, at least 1, or None. Received: {value!r}.")
         if self.save_every not in ("epoch", None) and (type(self.save_every) is not int or self.save_every < 1):
@@ -76,6 +79,7 @@ class Checkpoints(BackupAndRestore):
 
     def __init__(self, directory: Any, save_every: Any, keep_max: int) -> None:
         frequency = False if save_every is None else save_every
+        # They stay, unlike backups: the same call, made again, returns the state of the end, or goes on to more epochs.
         super().__init__(directory, frequency, delete_checkpoint=False, keep=keep_max)
 
     def note_restored(self) -> None:
@@ -91,7 +95,7 @@ class Checkpoints(BackupAndRestore):
 
 
 class ProgramFit:
-    """One call of `Program.fit`, as a `lockstep._engine.keras.fit.TrainCall`."""
+    """One call of `Program.fit`, as a `lockstep._engine.keras.train_call.TrainCall`."""
 
     name = "Program.fit"
     validation = None
@@ -113,7 +117,7 @@ class ProgramFit:
                     f"Callbacks of Program.fit are Keras' callbacks. Received: {callback!r:.60}. A function becomes "
                     "one with lockstep.training.Every(100, function)."
                 )
-        self.model = Training(state)
+        self.model = Training(state, runtime)
         self.data = feed
         self._state = state
         self._program = program
@@ -122,6 +126,7 @@ class ProgramFit:
         self._checkpoints: list[Checkpoints] = []
         if plan.checkpoint_dir is not None:
             self._checkpoints.append(Checkpoints(plan.checkpoint_dir, plan.save_every, plan.keep_max))
+        # Checkpoints last: what other callbacks change at a step is part of the checkpoint of that step.
         self._callbacks = callback_list(
             [*(callbacks or ()), *self._checkpoints],
             self.model,
@@ -131,7 +136,7 @@ class ProgramFit:
             epochs=plan.last_epoch or 0,
             steps=feed.num_batches,
         )
-        self._driver = EpochDriver(self, state, program, feed, self._callbacks, runtime)
+        self._driver = EpochDriver(self, state, program, feed, self._callbacks, runtime, log_directory(callbacks))
 
     def run(self) -> dict[str, list[Any]]:
         """Trains; returns the logs of each epoch."""
@@ -139,8 +144,16 @@ class ProgramFit:
             self._driver.run()
         return self.model.history.history
 
-    def facts(self, backups: Any) -> dict[str, Any]:
+    def facts(self, backups: JSON) -> dict[str, Any]:
         return {"epochs": self._plan.epochs, "total steps": self._plan.steps, "checkpoints": backups}
+
+    def about(self) -> dict[str, Any]:
+        return {
+            "epochs": self._plan.epochs or "",
+            "steps in all": self._plan.steps or "",
+            "steps of an epoch": self.data.num_batches,
+            "tasks": len(self._runtime.tasks),
+        }
 
     def begin(self, progress: Progress, is_restored: bool) -> None:
         # Steps count over restarts, which `Every` and limits of steps depend on.
@@ -158,8 +171,12 @@ class ProgramFit:
         return self._plan.steps is not None and progress.total >= self._plan.steps
 
     def is_over(self, epoch: int, progress: Progress) -> bool:
+        return self.model.stop_training or self._is_planned_end(epoch, progress)
+
+    def _is_planned_end(self, epoch: int, progress: Progress) -> bool:
+        """Returns whether all epochs, or all steps, are done before `epoch`."""
         last = self._plan.last_epoch
-        return self.model.stop_training or self.has_all_steps(progress) or (last is not None and epoch >= last)
+        return self.has_all_steps(progress) or (last is not None and epoch >= last)
 
     def begin_epoch(self, epoch: int) -> None:
         self.model.epoch = epoch
@@ -169,10 +186,11 @@ class ProgramFit:
         return StepListener(self.model, self._state, self._callbacks, self._runtime, recovery, self._plan.steps)
 
     def flush_mode(self, epoch: int, progress: Progress) -> bool | None:
-        # Until training ends, rounds of local SGD go on over epochs.
-        return True if self.is_over(epoch + 1, progress) else None
+        # Until training ends, rounds of local SGD go on over epochs. Where a callback asks to stop, workers may not all
+        # know it yet, and flushing is collective: the end of the epoch does that, once they have agreed.
+        return True if self._is_planned_end(epoch + 1, progress) else None
 
-    def epoch_logs(self, epoch: int, logs: Any) -> dict[str, Any]:
+    def epoch_logs(self, epoch: int, logs: PyTree) -> dict[str, Any]:
         del epoch
         return by_name(logs)
 
@@ -241,6 +259,7 @@ class StepListener:
     def after(self, step: int, outputs: Outputs) -> bool:
         """Calls callbacks that are due, and saves after them; returns whether to stop."""
         recovery, training = self._recovery, self._training
+        # `advance` puts another object in its place: this one keeps the count from before these steps.
         before = recovery.progress
         batches = step + self._first + 1
         recovery.check()
@@ -260,6 +279,7 @@ class StepListener:
                 bar.on_train_batch_end(batches - 1, by_name(outputs))
         # After the callbacks, whose state is part of a checkpoint.
         recovery.on_batches(before.batches)
+        # The same on all tasks, so nothing is agreed on; what follows may be the wish of one of them.
         if self._last is not None and total >= self._last:
             return True
         if not self._runtime.stops_here(bool(training.stop_training)):
@@ -276,7 +296,7 @@ class StepListener:
             self._state.sync_point()
 
 
-def by_name(logs: Any) -> dict[str, Any]:
+def by_name(logs: PyTree) -> dict[str, Any]:
     """Returns logs of any structure by name: a dict's own names, "loss" for a number alone, else paths."""
     if isinstance(logs, Outputs):
         logs = logs.last
@@ -286,7 +306,7 @@ def by_name(logs: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="/"): _number(leaf) for path, leaf in leaves}
 
 
-def _number(value: Any) -> Any:
+def _number(value: ArrayLike) -> Any:
     """Returns an array of no dimensions as a number."""
     array = np.asarray(value)
     return array if array.ndim else array.item()

@@ -19,6 +19,7 @@ import numpy as np
 
 from lockstep._engine.step.program_digest import describe
 from lockstep._nest import flatten
+from lockstep._types import ArrayLike, PyTree
 from lockstep.errors import ArgumentError
 
 
@@ -51,10 +52,12 @@ class Static:
 
     value: Any
 
-    def equals(self, after: Any) -> bool:
+    def equals(self, after: ArrayLike) -> bool:
         """Returns whether `after` is the same leaf."""
+        # By identity first: a NaN is not equal to itself.
         if after is self.value:
             return True
+        # 1, 1.0 and True are equal to Python, but the step was compiled for one of them.
         if isinstance(after, jax.Array) or type(after) is not type(self.value):
             return False
         try:
@@ -72,7 +75,7 @@ class Layout:
         numbers_that_change: The positions of Python's numbers that travel as arrays.
     """
 
-    def __init__(self, state: Any, numbers_that_change: frozenset[int] = frozenset()) -> None:
+    def __init__(self, state: PyTree, numbers_that_change: frozenset[int] = frozenset()) -> None:
         leaves, self.structure = flatten(state)
         self._treedef = jax.tree.structure(state)  # Compared at each step, in C++.
         self._changing = numbers_that_change
@@ -88,15 +91,18 @@ class Layout:
         """
         pairs = zip(self.names, self._kinds, strict=True)
         state = {name: describe(kind.value) for name, kind in pairs if isinstance(kind, Static)}
+        # The inputs that follow those of the state are those of the batch.
         state.update(zip(self.array_names, inputs, strict=False))
         return {"batch": inputs[len(self.array_names) :], "state": state}
 
     def names_in(self, part: Callable[[Any], Any]) -> set[str]:
         """Returns the names of the leaves that are in a part of the state, which a function of the state returns."""
+        # A user's function selects by structure: given names in place of arrays, it returns those of the leaves it
+        # means.
         named = self.structure.unflatten([_Name(name) for name in self.names])
         return {leaf.name for leaf in jax.tree.leaves(part(named)) if isinstance(leaf, _Name)}
 
-    def fits(self, state: Any) -> bool:
+    def fits(self, state: PyTree) -> bool:
         """Returns whether a state has this layout, with the same static leaves."""
         leaves, treedef = jax.tree.flatten(state)
         if treedef != self._treedef:
@@ -111,7 +117,7 @@ class Layout:
                 return False
         return True
 
-    def arrays(self, state: Any) -> list[Any]:
+    def arrays(self, state: PyTree) -> list[Any]:
         """Returns the arrays of a state that fits; numbers and keys as arrays."""
         pairs = [p for p in zip(self._kinds, jax.tree.leaves(state), strict=True) if not isinstance(p[0], Static)]
         return [leaf if kind is None else jax.random.key_data(leaf) for kind, leaf in pairs]
@@ -129,7 +135,7 @@ class Layout:
                 leaves.append(next(rest))
         return self.structure.unflatten(leaves)
 
-    def after(self, state: Any, before: Sequence[Any]) -> list[Any]:
+    def after(self, state: PyTree, before: Sequence[Any]) -> list[Any]:
         """Returns the arrays of the state that a step has made.
 
         Args:
@@ -154,6 +160,7 @@ class Layout:
             if not isinstance(kind, Static):
                 after.append(_array_after(name, kind, next(rest), leaf))
             elif not kind.equals(leaf):
+                # A number that changes can travel as an array; text, or an object, cannot.
                 if not isinstance(kind.value, numbers.Number):
                     raise ArgumentError(
                         f"Leaves of the state that are no arrays pass through a step as they are. {name} is "
@@ -173,7 +180,7 @@ class _Name:
     name: str
 
 
-def _kind(leaf: Any, changes: bool) -> Static | Key | None:
+def _kind(leaf: ArrayLike, changes: bool) -> Static | Key | None:
     """Returns the kind of a leaf; `None` for an array."""
     if isinstance(leaf, jax.Array):
         is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
@@ -183,7 +190,7 @@ def _kind(leaf: Any, changes: bool) -> Static | Key | None:
     return None if changes or is_array else Static(leaf)
 
 
-def _array_after(name: str, kind: Key | None, before: Any, leaf: Any) -> Any:
+def _array_after(name: str, kind: Key | None, before: ArrayLike, leaf: ArrayLike) -> Any:
     """Returns the array that a leaf has become, of the shape and dtype that it had."""
     if isinstance(kind, Key) and _kind(leaf, changes=False) != kind:
         raise ArgumentError(
@@ -201,13 +208,13 @@ def _array_after(name: str, kind: Key | None, before: Any, leaf: Any) -> Any:
     return array
 
 
-def _describe(value: Any) -> str:
+def _describe(value: ArrayLike) -> str:
     if not hasattr(value, "dtype"):
         return f"{value!r:.40}"
     return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
 
 
-def _names_of(state: Any) -> list[str]:
+def _names_of(state: PyTree) -> list[str]:
     """Returns the paths of the leaves, such as "params/dense/kernel"; "state" for a leaf that is the state itself."""
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(state)[0]]
     # They are names in checkpoints. A dict may have both "a/b" and {"a": {"b": ...}}.
@@ -215,7 +222,7 @@ def _names_of(state: Any) -> list[str]:
     return names if len(set(names)) == len(names) else [jax.tree_util.keystr(path) for path in paths]
 
 
-def _first_difference(layout: Layout, state: Any) -> str:
+def _first_difference(layout: Layout, state: PyTree) -> str:
     here, there = layout.names, _names_of(state)
     missing = [name for name in here if name not in set(there)]
     added = [name for name in there if name not in set(here)]
@@ -225,7 +232,7 @@ def _first_difference(layout: Layout, state: Any) -> str:
     return f"It was given {str(layout.structure)[:160]}, and returned {str(jax.tree.structure(state))[:160]}."
 
 
-def find_layout(state: Any, trace: Callable[[Layout], None]) -> Layout:
+def find_layout(state: PyTree, trace: Callable[[Layout], None]) -> Layout:
     """Returns the layout of a state under a step: with those numbers as arrays that the step changes.
 
     Args:

@@ -17,6 +17,7 @@ from lockstep._engine.step.local_sgd import COMMON, OWN, PARAMETER, LocalTrainin
 from lockstep._engine.step.protocol import Step
 from lockstep._engine.step.replica_invariance import find_varying
 from lockstep._engine.step.replicas import AXIS, Replicas
+from lockstep._types import ArrayLike, Batch, PyTree, State
 from lockstep.errors import ArgumentError
 from lockstep.training._program_layout import Layout
 from lockstep.training._program_step import UserStep, check_same_trace, of_arrays
@@ -37,7 +38,7 @@ class ReplicaStep:
         """Returns the step for one replica, to be traced over `AXIS`."""
         inner = self._inner(layout)
 
-        def step(arrays: Any, batch: Any) -> tuple[Any, Any]:
+        def step(arrays: State, batch: Batch) -> tuple[Any, Any]:
             logs, after = inner(arrays, batch)
             return jax.tree.map(partial(_mean, self._replicas.count), logs), after
 
@@ -46,13 +47,13 @@ class ReplicaStep:
     def of_whole(self, layout: Layout) -> Step:
         """Returns the step for a batch that the replicas cannot divide into equal shards."""
 
-        def check(differs: Any, shapes: Any) -> None:
+        def check(differs: Any, shapes: PyTree) -> None:
             _check_means(differs[0], shapes[0])
             _check_equal(layout, differs[1])
 
         return sequential_emulation.emulate_step(self.of_replica(layout), self._replicas, check)
 
-    def examine(self, layout: Layout, arrays: Any, batch: Any) -> None:
+    def examine(self, layout: Layout, arrays: State, batch: Batch) -> None:
         """Traces the step.
 
         Args:
@@ -82,6 +83,8 @@ class ReplicaStep:
         # The state is the same on all replicas, and a batch's arrays with rows are not.
         differs = [False] * len(arrays) + [bool(leaf.ndim) for leaf in jax.tree.leaves(shard)]
         logs, after = jax.tree.unflatten(jax.tree.structure(shapes), find_varying(jaxpr, differs, AXIS))
+        # The state first: logs may differ, if they have a mean, and differ as a consequence where an average was
+        # forgotten.
         _check_equal(layout, after)
         _check_means(logs, shapes[0])
 
@@ -90,7 +93,7 @@ class ReplicaStep:
         # Batch normalization takes its moments over all replicas, unless the strategy says otherwise.
         is_own = self._replicas.batch_statistics == "replica"
 
-        def step(arrays: Any, batch: Any) -> tuple[Any, Any]:
+        def step(arrays: State, batch: Batch) -> tuple[Any, Any]:
             from lockstep.distribute.internal import enter_replica
 
             with enter_replica(self._strategy), contextlib.nullcontext() if is_own else moments_over_replicas(AXIS):
@@ -99,13 +102,13 @@ class ReplicaStep:
         return step
 
 
-def _largest_shard(count: int, leaf: Any) -> jax.ShapeDtypeStruct:
+def _largest_shard(count: int, leaf: ArrayLike) -> jax.ShapeDtypeStruct:
     """Returns the shape of the first replica's shard, which is never the smallest."""
     shape = (-(-leaf.shape[0] // count), *leaf.shape[1:]) if leaf.shape else ()
     return jax.ShapeDtypeStruct(shape, leaf.dtype)
 
 
-def _mean(count: int, value: Any) -> Any:
+def _mean(count: int, value: ArrayLike) -> Any:
     """Returns the mean of a logged float over all replicas, each weighted by its rows."""
     value = jnp.asarray(value)
     if not jnp.issubdtype(value.dtype, jnp.inexact):
@@ -114,6 +117,7 @@ def _mean(count: int, value: Any) -> Any:
     turn = sequential_emulation.current()
     weight = 1.0 if turn is None else turn.weight
     own = value if weight else jnp.zeros_like(value)  # The mean over no examples is not a number.
+    # The weights of all replicas add up to `count`: this is the mean over rows, not over replicas.
     return lax.psum(own * jnp.asarray(weight / count, value.dtype), AXIS)
 
 
@@ -128,7 +132,7 @@ def _check_equal(layout: Layout, differs: list[bool]) -> None:
             )
 
 
-def _check_means(differs: Any, shapes: Any) -> None:
+def _check_means(differs: Any, shapes: PyTree) -> None:
     """Raises `ArgumentError` for logs that differ and have no mean, because they are no floats."""
     logs = zip(jax.tree_util.tree_flatten_with_path(differs)[0], jax.tree.leaves(shapes), strict=True)
     for (path, is_different), shape in logs:
@@ -165,7 +169,7 @@ class LocalStep:
         self._replicas = replicas
         self._parameters = parameters
 
-    def local(self, layout: Layout, arrays: Sequence[Any], batch: Any) -> LocalTraining:
+    def local(self, layout: Layout, arrays: Sequence[Any], batch: Batch) -> LocalTraining:
         """Returns how a step program trains in rounds.
 
         Args:
@@ -180,6 +184,8 @@ class LocalStep:
         inner = of_arrays(self._step, layout)
         names = layout.names_in(self._parameters)
         pairs = zip(layout.array_names, arrays, strict=True)
+        # A count of steps among the parameters has no mean; the trace decides whether it is common or each replica's
+        # own.
         combined = [name in names and jnp.issubdtype(a.dtype, jnp.inexact) for name, a in pairs]
         if not any(combined):
             raise ArgumentError(
@@ -192,7 +198,7 @@ class LocalStep:
         roles = [PARAMETER if c else OWN if d else COMMON for c, d in zip(combined, differs, strict=True)]
         return LocalTraining(self._replicas.local_sgd, inner, lambda state: roles)
 
-    def _find_differing(self, step: Any, arrays: Sequence[Any], batch: Any, combined: Sequence[bool]) -> list[bool]:
+    def _find_differing(self, step: Any, arrays: Sequence[Any], batch: Batch, combined: Sequence[bool]) -> list[bool]:
         """Returns which arrays may differ between replicas after any number of steps, if the combined ones do."""
         count = self._replicas.count
         shard = jax.tree.map(partial(_largest_shard, count), batch)

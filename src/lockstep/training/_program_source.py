@@ -17,6 +17,7 @@ from lockstep._engine.input.source import Source, distribution_of, random_state_
 from lockstep._engine.step.batches import RaggedShard
 from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import canonical, map_structure
+from lockstep._types import JSON, ArrayLike, Batch, SourcePosition
 from lockstep.data.internal import check_finite
 from lockstep.distribute.internal import DistributedValues, PerReplica
 from lockstep.errors import ArgumentError
@@ -38,6 +39,7 @@ def source_of(data: Any, replicas: Replicas, steps: int | None) -> Source:
     if (distribution := distribution_of(data, replicas)) is not None:
         check_finite(distribution.dataset, steps)
         return DistributedSource(distribution, identity)
+    # These are iterable, too: each row, character or key would be taken for a global batch.
     if isinstance(data, (np.ndarray, jax.Array, str, bytes, dict)) or not isinstance(data, Iterable):
         raise ArgumentError(
             "A program trains on a lockstep.data.Dataset of global batches, or on an iterable of them. Received: "
@@ -47,7 +49,7 @@ def source_of(data: Any, replicas: Replicas, steps: int | None) -> Source:
     return Batches(data)
 
 
-def concatenate(batch: Any, replicas: Replicas) -> Any:
+def concatenate(batch: Batch, replicas: Replicas) -> Any:
     """Returns a batch whose arrays may be values of the replicas as a batch of arrays, or this worker's shard of one.
 
     Raises:
@@ -70,7 +72,7 @@ def concatenate(batch: Any, replicas: Replicas) -> Any:
     return data if tasks == 1 else RaggedShard(data, tuple(sum(known[i * each : (i + 1) * each]) for i in range(tasks)))
 
 
-def _rows(value: Any) -> tuple[int, ...] | None:
+def _rows(value: ArrayLike) -> tuple[int, ...] | None:
     """Returns how many rows each replica has, over all workers."""
     shapes = value.shapes if isinstance(value, PerReplica) else None
     return tuple(shape[0] for shape in shapes) if shapes and all(shapes) else None
@@ -102,6 +104,7 @@ class Batches:
         if self._rest is None:
             self._beginning = random_state.snapshot()
             return map(canonical, self._data)
+        # The one pass of an iterator began with the first epoch, however many take from it.
         self._beginning = self._beginning or random_state.snapshot()
         return self
 
@@ -128,12 +131,12 @@ class Batches:
             self._rest = itertools.chain([first], self._rest)
         return first
 
-    def saved_position(self, position: Any) -> Any:
+    def saved_position(self, position: SourcePosition) -> Any:
         """Returns the random state with which the pass began: what draws from it draws the same again."""
         del position
         return {"random": self._beginning}
 
-    def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
+    def resume_pass(self, saved: JSON, batches: int, rows: int | None) -> Iterator[Any]:
         """Begins the pass again, and skips the batches that were used."""
         with random_state_of_pass(saved["random"], batches):
             passing = self.begin_pass()

@@ -102,11 +102,13 @@ class ProgramState(ReplicatedState[StepProgram]):
     def _set(self, arrays: list[jax.Array]) -> None:
         self._unplaced = {i: arrays[i] for i in self.sharded}
         self._values = [a if i in self._unplaced else self._place(i, a) for i, a in enumerate(arrays)]
+        # With others `follow_chief` shards, which they all call; a checkpoint is assigned on the chief alone.
         if self._program.runtime.is_alone:
             self._shard()
 
     def _shard(self) -> None:
         """Shards the chief's values, where there are new ones; a collective call."""
+        # Sorted: each is a collective operation, which all tasks must come to in one order, and a set has none.
         for number in sorted(self.sharded):
             # Where the chief's are the only new values, others take part with any content.
             shape = self._shapes[number]

@@ -13,6 +13,7 @@ import numpy as np
 
 from lockstep._engine.step.protocol import Step
 from lockstep._nest import opened, packed
+from lockstep._types import Batch, Jaxpr, State
 from lockstep.errors import ArgumentError
 from lockstep.training._program_layout import Layout
 
@@ -47,7 +48,7 @@ class NoUpdates(keras.StatelessScope):
 def of_arrays(step: UserStep, layout: Layout) -> Step:
     """Returns a user's step `(state, batch) -> (state, logs)` as `(arrays, batch) -> (logs, arrays)`."""
 
-    def inner(arrays: Any, batch: Any) -> tuple[Any, Any]:
+    def inner(arrays: State, batch: Batch) -> tuple[Any, Any]:
         with NoUpdates(_RULE, _ADVICE):
             result: Any = step(layout.state(arrays), opened(batch))
         if not isinstance(result, (tuple, list)) or len(result) != 2:
@@ -68,7 +69,7 @@ def of_arrays(step: UserStep, layout: Layout) -> Step:
     return inner
 
 
-def examine(step: UserStep, layout: Layout, arrays: Any, batch: Any) -> None:
+def examine(step: UserStep, layout: Layout, arrays: State, batch: Batch) -> None:
     """Traces a step.
 
     Args:
@@ -87,7 +88,7 @@ def examine(step: UserStep, layout: Layout, arrays: Any, batch: Any) -> None:
     check_same_trace(trace(), trace)
 
 
-def check_same_trace(first: Any, trace: Callable[[], Any]) -> None:
+def check_same_trace(first: Jaxpr, trace: Callable[[], Any]) -> None:
     """Raises `ArgumentError` if a step does something else when it is traced again.
 
     Args:

@@ -10,6 +10,7 @@ import keras
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from lockstep._engine.runtime.runtime import Runtime
     from lockstep.training._program_state import ProgramState
 
 
@@ -21,8 +22,9 @@ class Training:
         stop_training: Set it to end training, on every worker alike.
     """
 
-    def __init__(self, state: ProgramState) -> None:
+    def __init__(self, state: ProgramState, runtime: Runtime) -> None:
         self._state = state
+        self._runtime = runtime
         self.epoch = 0
         self.stop_training = False
         self.history: Any = None
@@ -36,6 +38,11 @@ class Training:
     def state(self) -> Any:
         """Returns a copy of the state, as arrays of this process."""
         return self._state.local()
+
+    @property
+    def runtime(self) -> Runtime:
+        """Returns this process among the others; for callbacks of lockstep."""
+        return self._runtime
 
     # Keras' callbacks expect a model, and fail here with what to do instead.
     def __getattr__(self, name: str) -> Any:
@@ -53,8 +60,8 @@ class Every(keras.callbacks.Callback):
     Args:
         steps: After how many, counted from the beginning of training; at least 1.
         function: `(training, logs)`: a `Training`, which knows step, epoch and state, and the logs of the last step.
-        chief_only: Whether only the chief calls it (default), as is right for what prints or writes. A function that
-            stops training must be called by all.
+        chief_only: Whether only the chief calls it (default), as is right for what prints or writes. If it stops
+            training there, all workers stop after the same step, within about a second.
 
     Raises:
         ArgumentError: If an argument is not as described.

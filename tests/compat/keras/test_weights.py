@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import lockstep.compat.tensorflow.keras as tf_keras
 from lockstep.compat.tensorflow.keras import _saves
-from lockstep.errors import DataNotFoundError, InputError, UnsupportedError
+from lockstep.errors import CheckpointError, DataNotFoundError, InputError
 from tests.compat.keras import small
 
 
@@ -112,9 +112,9 @@ def test_the_weights_of_a_saved_model(tmp_path: Path) -> None:
     assert equal(model, other)
 
 
-def test_a_checkpoint_of_tensorflow_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_of_tensorflow_is_named(tmp_path: Path) -> None:
     (tmp_path / "cp.ckpt.index").write_bytes(b"\0table")
-    with pytest.raises(UnsupportedError, match="TensorFlow's own format"):
+    with pytest.raises(CheckpointError, match=r"cp\.ckpt\.index is not a usable checkpoint of TensorFlow"):
         small.model().load_weights(tmp_path / "cp.ckpt")
 
 

@@ -90,6 +90,10 @@ NAMED = {
     "1x1, stride 2": plain(2, 7, 5, 7, 1, stride=2),
     "1x1 over one place": plain(3, 1, 5, 7, 1),
     "ordinary": plain(2, 8, 8, 8, 3),
+    "groups": {**plain(2, 6, 4, 12, 3), "lhs": [2, 16, 6, 6], "rhs": [12, 4, 3, 3], "feature_group_count": 4},
+    "groups, stride 2": {**plain(2, 7, 3, 6, 3, stride=2), "lhs": [2, 9, 7, 7], "feature_group_count": 3},
+    "a kernel larger than the picture": plain(8, 2, 16, 32, 3),
+    "a kernel larger than the picture, stride 2": plain(16, 3, 16, 16, 5, stride=2),
 }
 
 
@@ -140,6 +144,52 @@ def test_a_transposed_kernel_s_gradient_does_not_read_backwards() -> None:
     own, ours = (lowered(gradient, *arrays, ours=ours).compile().as_text() for ours in (False, True))
     assert "rhs_reversal" in own
     assert "rhs_reversal" not in ours
+
+
+@pytest.mark.slow
+@settings(max_examples=8)
+@given(
+    space=st.lists(st.integers(1, 3), min_size=1, max_size=2),
+    taps=st.integers(3, 4),
+    stride=st.integers(1, 3),
+    dilation=st.integers(1, 2),
+    padding=st.sampled_from(["SAME", [(2, 4)]]),
+    layout=st.integers(0, 1),
+    dtype=st.sampled_from(["float32", "bfloat16"]),
+)
+@example(space=[2, 2], taps=3, stride=1, dilation=1, padding="SAME", layout=0, dtype="float32")
+@example(space=[3, 1], taps=4, stride=2, dilation=2, padding=[(5, 4)], layout=1, dtype="float32")
+def test_kernels_larger_than_the_picture(
+    space: list[int], taps: int, stride: int, dilation: int, padding: Any, layout: int, dtype: str
+) -> None:
+    rank = len(space)
+    case = {
+        "layout": LAYOUTS[rank][layout],
+        "lhs": [8, 16, *space],
+        "rhs": [24, 16, *(taps,) * rank],
+        "window_strides": [stride] * rank,
+        "padding": padding if isinstance(padding, str) else padding * rank,
+        "rhs_dilation": [dilation] * rank,
+    }
+    f, x, k = build(case, dtype, 0)
+    if 0 not in jax.eval_shape(f, x, k).shape:
+        assert_same(with_gradients(f), x, k)
+
+
+def test_groups_are_convolutions_of_their_own() -> None:
+    """XLA convolves the channels of all groups with each other for a kernel's gradient."""
+    f, x, k = build(NAMED["groups"], "float32", 0)
+    own, ours = (lowered(with_gradients(f), x, k, ours=ours).as_text() for ours in (False, True))
+    assert "group_count = 4" in own
+    assert "group_count = 4" not in ours
+
+
+def test_a_kernel_larger_than_the_picture_is_a_product() -> None:
+    """XLA has a naive loop only for it."""
+    f, x, k = build(plain(8, 2, 64, 64, 3), "float32", 0)
+    own, ours = (str(lowered(f, x, k, ours=ours).as_text()) for ours in (False, True))
+    assert "stablehlo.convolution" in own
+    assert "stablehlo.convolution" not in ours
 
 
 @pytest.mark.parametrize("name", ["one channel", "one output", "1x1, stride 2"])

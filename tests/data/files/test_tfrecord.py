@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gc
 import gzip
 import re
+import sys
 import zlib
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockstep.data._files import tfrecord
+from lockstep.data._files.stream import Stream
 from lockstep.data._files.tfrecord import TFRecordOptions, TFRecordWriter, open_tfrecord
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError
 from tests.data.files.reading import check_positions, elements
@@ -196,3 +199,19 @@ def test_a_position_beyond_the_end(tmp_path: Path, compression: str) -> None:
     reader = open_tfrecord(write(tmp_path / "a", [b"abc"], compression), compression)
     with pytest.raises(InputError, match="shorter than it was"):
         reader.seek(1000)
+
+
+def test_a_reading_given_up_in_a_cycle_gives_no_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warned: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda event: warned.append(event.exc_value))
+    (tmp_path / "a").write_bytes(b"abc")
+    stream = Stream(str(tmp_path / "a"))
+    file = stream._file
+    cycle: list[object] = [stream]
+    cycle.append(cycle)
+    # A collection while something else holds the file moves the stream behind it, to be finalized after it.
+    del stream
+    gc.collect()
+    del file, cycle
+    gc.collect()
+    assert not warned

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -64,11 +66,16 @@ def test_a_callback_that_writes_runs_on_the_chief(pair: Cluster, tmp_path: Path)
 class _Recording(keras.callbacks.Callback):
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[tuple[str, Any]] = []
+        self.calls: list[tuple[Any, ...]] = []
 
 
-def _record(name: str) -> Any:
-    return lambda self, *args, **_: self.calls.append((name, *(a for a in args if isinstance(a, int))))
+def _record(name: str) -> Callable[..., None]:
+    def method(self: _Recording, *args: Any, **_: Any) -> None:
+        # Keras calls some of a callback's methods from a thread of its own.
+        here = threading.current_thread() is threading.main_thread()
+        self.calls.append((name, here, *(a for a in args if isinstance(a, int))))
+
+    return method
 
 
 for _name in [n for n in dir(keras.callbacks.Callback) if n.startswith("on_")]:

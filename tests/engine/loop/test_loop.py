@@ -14,8 +14,7 @@ import pytest
 from lockstep._engine.loop import loop
 from lockstep._engine.runtime import progress
 from lockstep._engine.runtime.preemption import Preemption
-from lockstep._engine.step.batches import DeviceBatch, Split
-from lockstep._engine.step.steps_per_execution import Outputs, StepsPerExecutionTuner
+from lockstep._engine.step.batches import DeviceBatch, Outputs, Split, StepsPerExecutionTuner
 from lockstep.errors import Preempted
 
 

@@ -136,7 +136,7 @@ def test_the_first_failure_is_the_cause() -> None:
     here[2].announce_failure("PeerError", "worker 1 failed first")
     told = {"process": 1, "task": "worker 1", "type": "OSError", "message": "disk gone", "by": 1}
     assert here[0].failure() == told
-    with pytest.raises(PeerError, match=r"^worker 1 failed first: OSError: disk gone$"):
+    with pytest.raises(PeerError, match=r"(?m)^worker 1 failed first: OSError: disk gone$"):
         here[0].check_peers()
     here[1].check_peers()  # Its own failure is not its peers'.
 
@@ -146,11 +146,11 @@ def test_a_consequence_is_announced_as_its_cause() -> None:
     here = controls(3)
     with here[0].running("fit") as run, here[1].running("fit"):
         here[1].announce_failure("SystemExit", "0", run)
-        with pytest.raises(PeerError, match=r"^worker 1 failed first: SystemExit: 0$") as heard:
+        with pytest.raises(PeerError, match=r"(?m)^worker 1 failed first: SystemExit: 0$") as heard:
             here[0].check_peers()
     here[0].announce_failure("PeerError", str(heard.value), cause=attached_cause(heard.value))
     for control in here:  # Also the cause itself: the others have ended.
-        with pytest.raises(PeerError, match=r"^worker 1 failed first: SystemExit: 0$"):
+        with pytest.raises(PeerError, match=r"(?m)^worker 1 failed first: SystemExit: 0$"):
             control.check_peers()
 
 

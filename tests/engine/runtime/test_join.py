@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lockstep._engine.runtime import addresses as addressing
+from lockstep._messages.reading import is_pointer
 from tests.engine.runtime.jobs import JOIN, Job, Task, addresses, eventually, tf_config
 
 # What a process may need beyond the limit that it was given: to start, to answer, to end.
@@ -23,7 +24,9 @@ def assert_all_fail(tasks: list[Task], *told: str) -> None:
     """Every task ends by itself with an error that says `told`."""
     for task in tasks:
         assert task.wait(SPARE) == 1
-        last = task.err.strip().splitlines()[-1]
+        # The line below the message names its page.
+        *_, last, pointer = task.err.strip().splitlines()
+        assert is_pointer(pointer)
         for text in told:
             assert text in last, task.err[-3000:]
 
@@ -305,7 +308,7 @@ def test_on_several_machines_the_service_is_for_those_who_know_the_secret(
     for task in tasks:
         task.tell("go")
     assert [t.wait() for t in tasks] == [0, 0], tasks[0].err + tasks[1].err
-    assert tasks[0].err.count("A caller from 127.0.0.1 was refused at the address of worker 0") == 1
+    assert tasks[0].err.count("A connection from 127.0.0.1 was refused at the address of worker 0") == 1
 
 
 def test_without_a_secret_tasks_of_several_machines_reach_the_service_in_the_same_way(job: Job) -> None:

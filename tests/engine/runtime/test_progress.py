@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,27 +19,35 @@ from lockstep._engine.runtime.stragglers import Stragglers, behind, stacks, stal
 from lockstep._launch.task_files import ProgressRecord, read_progress
 
 
-def test_time_is_spent_where_a_task_decides_about_it() -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A clock that stands still until a test sets it: a busy machine adds nothing to a wait."""
+    clock = SimpleNamespace(now=100.0, monotonic=lambda: clock.now, time=time.time)
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+def test_time_is_spent_where_a_task_decides_about_it(clock: SimpleNamespace) -> None:
     found = Progress()
     for place in (progress.READING, progress.DEVICES, progress.STEP, progress.AGREEING):
         with found.being(place):
-            time.sleep(0.02)
+            clock.now += 2
         assert found.where == progress.ELSEWHERE
     spent = found.account()["spent"]
-    assert spent[progress.READING] >= 0.02
-    assert sum(spent.values()) < 0.06
+    assert spent[progress.READING] == 2
+    assert sum(spent.values()) == 2
     assert progress.DEVICES not in spent and progress.STEP not in spent
 
 
-def test_a_wait_is_as_long_as_it_has_one_reason() -> None:
+def test_a_wait_is_as_long_as_it_has_one_reason(clock: SimpleNamespace) -> None:
     found = Progress()
     found.at(progress.READING)
-    time.sleep(0.02)
+    clock.now += 2
     found.still_at(progress.READING)
-    assert found.seconds() >= 0.02
+    assert found.seconds() == 2
     found.still_at(progress.AWAITING)
-    assert found.seconds() < 0.02
-    assert found.account()["spent"][progress.READING] >= 0.02
+    assert found.seconds() == 0
+    assert found.account()["spent"][progress.READING] == 2
     assert found.describe().startswith("a wait for the input of the other tasks for 0.")
 
 
@@ -148,8 +157,9 @@ def test_what_came_before_a_run_does_not_count(caplog: pytest.LogCaptureFixture)
     assert not caplog.records
 
 
-def _stuck_here(event: threading.Event) -> None:
-    event.wait(20)
+def _stuck_here(stuck: threading.Event, release: threading.Event) -> None:
+    stuck.set()
+    release.wait(20)
 
 
 @pytest.mark.parametrize(
@@ -162,23 +172,24 @@ def _stuck_here(event: threading.Event) -> None:
     ],
 )
 def test_a_stuck_main_thread_is_found_with_its_place(place: str, limits: Limits, setting: str) -> None:
-    found, release = Progress(), threading.Event()
+    found, stuck, release = Progress(), threading.Event(), threading.Event()
 
     def main() -> None:
         found.enter()
         found.at(place)
-        _stuck_here(release)
+        _stuck_here(stuck, release)
 
     thread = threading.Thread(target=main)
     thread.start()
-    time.sleep(0.05)
+    assert stuck.wait(20)
+    found.since -= 0.05
     assert stall("worker 1", found, Limits()) is None
     told = stall("worker 1", found, limits)
     release.set()
     thread.join(20)
     assert told is not None
     assert setting in told[0] and f"worker 1 has been in {place} for" in told[0]
-    assert "_stuck_here(release)" in told[1]
+    assert "_stuck_here(stuck, release)" in told[1]
     assert stacks(found) == "  (it has ended)\n"
 
 
@@ -192,14 +203,15 @@ def test_who_waits_for_others_has_longer_than_any_of_them() -> None:
 
 
 def test_a_stuck_reader_is_shown_too() -> None:
-    found, release = Progress(), threading.Event()
-    reader = threading.Thread(target=_stuck_here, args=(release,), name="lockstep-reader")
+    found, stuck, release = Progress(), threading.Event(), threading.Event()
+    reader = threading.Thread(target=_stuck_here, args=(stuck, release), name="lockstep-reader")
     reader.start()
+    assert stuck.wait(20)
     found.at(progress.READING)
     told = stacks(found)
     release.set()
     reader.join(20)
-    assert "and its reader at:" in told and "event.wait(20)" in told
+    assert "and its reader at:" in told and "release.wait(20)" in told
 
 
 def test_the_last_one_comes_first() -> None:

@@ -371,7 +371,7 @@ def test_something_else_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     [("MismatchError", MismatchError), ("MissingTaskError", MissingTaskError), ("SystemExit", JoinError)],
 )
 def test_the_verdict_is_an_error_of_ours(name: str, kind: type[LockstepError]) -> None:
-    with pytest.raises(kind, match=r"^because$"):
+    with pytest.raises(kind, match=r"(?m)^because$"):
         _answered_by(lambda sock: sock.sendall(_greet_back(sock).sign("answer", {"error": name, "message": "because"})))
 
 
@@ -564,7 +564,7 @@ def test_a_task_of_another_attempt_is_refused(theirs: int, which: str) -> None:
     with contextlib.closing(found) as here:
         error = error_of(here.report(1, attempt=theirs))
         assert isinstance(error, JoinError)
-        assert f"worker 1 is of generation {theirs}, {roll.describe([0])} of generation 3." in str(error)
+        assert f"worker 1 belongs to attempt {theirs}, {roll.describe([0])} to attempt 3." in str(error)
         assert which in str(error)
         assert_all_join(here, here.report(1, attempt=3))
 
@@ -653,7 +653,7 @@ def test_who_comes_late_is_told_that_the_cluster_runs() -> None:
         assert isinstance(error, JoinError)
         assert "The cluster runs already, with another process as worker 1" in str(error)
         error = error_of(kept.here.report(1, attempt=1))
-        assert "worker 1 is of generation 1" in str(error)
+        assert "worker 1 belongs to attempt 1" in str(error)
         assert not kept.let_in
 
 

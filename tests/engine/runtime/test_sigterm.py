@@ -222,3 +222,29 @@ def test_a_forked_child_that_is_ended_does_not_end_its_parent() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True
     )
     assert found.stdout.split() == ["15", "False", "True"], found.stderr
+
+
+# A pool may end its child at once. Hooks of a child are called in the order in which they were registered.
+_ENDED_AT_ONCE = """
+import os, signal, sys, threading
+sys.path[:0] = {path!r}
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
+from lockstep._engine.runtime import sigterm
+
+told = threading.Event()
+with sigterm.notify(told.set):
+    child = os.fork()
+    if not child:
+        signal.pause()
+        os._exit(1)
+    _, status = os.waitpid(child, 0)
+    print(os.WTERMSIG(status), told.wait(0.3), signal.pthread_sigmask(signal.SIG_BLOCK, []), flush=True)
+"""
+
+
+def test_a_forked_child_that_is_ended_at_once_does_not_end_its_parent() -> None:
+    program = _ENDED_AT_ONCE.format(path=sys.path)
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert found.stdout.strip() == "15 False set()", found.stderr

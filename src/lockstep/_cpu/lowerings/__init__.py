@@ -6,8 +6,10 @@ a lowering stays only while it gains 1.2 x on its own grid (`benchmarks/lowering
     rewrite             applies them; the table of rules
     convolution         the canonical form of convolutions, in which their rules work
     depthwise           depthwise convolutions and their kernel gradients
+    grouped             groups of several channels, and their kernel gradients
     kernel_gradients    of convolutions without groups, transposed ones too
     small_convolutions  few inputs, one output, 1x1
+    small_pictures      kernels larger than the picture
     pooling             max and average pooling, and the gradient of max pooling
     loop_products       products in the body of a `lax.scan`, as recurrent layers have them
 """

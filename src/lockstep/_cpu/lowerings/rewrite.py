@@ -19,6 +19,7 @@ from jax.extend.core import JaxprEqn, primitives
 
 from lockstep._cpu.lowerings.convolution import Compute, Convolution, canonical, canonicalize
 from lockstep._cpu.lowerings.depthwise import depthwise, depthwise_kernel_gradient
+from lockstep._cpu.lowerings.grouped import grouped, grouped_kernel_gradient
 from lockstep._cpu.lowerings.kernel_gradients import (
     kernel_gradient,
     pointwise_kernel_gradient,
@@ -27,6 +28,7 @@ from lockstep._cpu.lowerings.kernel_gradients import (
 from lockstep._cpu.lowerings.loop_products import loop_products
 from lockstep._cpu.lowerings.pooling import max_gradient, window_max, window_sum
 from lockstep._cpu.lowerings.small_convolutions import few_inputs, one_output, pointwise
+from lockstep._cpu.lowerings.small_pictures import small_picture
 from lockstep._cpu.lowerings.windows import ISOLATE_ORIGINAL, isolate
 from lockstep._engine.step.jaxprs import replace_equations, replace_subjaxprs
 from lockstep._types import Aval, Jaxpr
@@ -37,8 +39,11 @@ _CLOSED = frozenset(("pallas_call", "core_map"))
 _CONVOLUTION_RULES: tuple[Callable[[Convolution], Compute | None], ...] = (
     depthwise,
     depthwise_kernel_gradient,
+    grouped,
+    grouped_kernel_gradient,
     pointwise_kernel_gradient,
     pointwise,
+    small_picture,
     few_inputs,
     one_output,
     kernel_gradient,

@@ -102,6 +102,8 @@ _REFUSED = (
     *("new_ref", "empty_ref", "free_ref", "freeze", "get", "swap", "addupdate", "call_hi_primitive"),
 )
 _SHARDINGS = ("sharding", "out_sharding", "dst_sharding")
+# A gradient that nothing contributes to is a zero that was broadcast. It must be known for one: zeros may join
+# summands, where any other value would be added once per replica.
 _KEEPS_ZERO = ("broadcast_in_dim", "convert_element_type", "reshape", "copy", "neg", "transpose", "squeeze")
 
 
@@ -174,6 +176,7 @@ def _inner(name: str, eqn: JaxprEquation, inputs: Sequence[Value]) -> Any:
     if name in _CALLS:
         return eqn.params[_CALLS[name]]
     if name == "random_bits":
+        # Of random bits each replica can hash its own block; as one primitive all would draw all of them.
         return bits_as_jaxpr(inputs[0].aval, eqn.params)
     return None
 

@@ -92,4 +92,5 @@ def gather_replicas(value: Array) -> Any:
 
 def as_summand(value: Array) -> Any:
     """Returns a value that all replicas hold as a sum over them: the first one's, and zeros."""
+    # Not divided by the count: that would round, and integers have no such part.
     return jnp.where(replica_number() == 0, value, jnp.zeros_like(value))

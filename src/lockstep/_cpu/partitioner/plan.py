@@ -78,6 +78,7 @@ class Planner:
 
     def body(self, equation: Equation, name: Any) -> Flat:
         """Returns a loop's body, by the name of the parameter that holds it, or its name and number."""
+        # A step is planned several times, and a loop in it with each: its body is flattened once.
         if name not in equation.bodies:
             jaxpr = equation.params[name] if isinstance(name, str) else equation.params[name[0]][name[1]]
             equation.bodies[name] = flatten(jaxpr)
@@ -87,6 +88,7 @@ class Planner:
         self, equation: Equation, name: Any, layouts: Sequence[Layout], wanted: Sequence[Layout | None]
     ) -> Plan:
         """Plans a loop's body."""
+        # Layouts are compared by identity, so the key costs little to hash.
         key = (name, tuple(layouts), tuple(wanted))
         if key not in equation.plans:
             equation.plans[key] = self.plan_program(self.body(equation, name), layouts, wanted)
@@ -103,6 +105,7 @@ class Planner:
         for last in range(_PASSES - 1, -1, -1):
             attempt = _Pass(self, flat, layouts, wanted, hints)
             learned = attempt.next_hints()
+            # A pass that learns nothing new has used all there is to know. Hints only grow, so this ends.
             if not last or (learned.sums <= hints.sums and learned.slices.keys() <= hints.slices.keys()):
                 return attempt.make_plan()
             hints = _Hints(hints.sums | learned.sums, hints.slices | learned.slices)
@@ -156,6 +159,7 @@ class _Pass:
                 if source is not None and size_of(source.aval) <= size_of(outputs[0].aval):
                     due.discard(outputs[0])
                     due.add(source)
+        # Each equation counts once for a value, also one that takes the same value twice.
         users: dict[Value, list[Equation]] = {}
         for equation in self._flat.equations:
             for value in dict.fromkeys(equation.inputs):
@@ -257,6 +261,7 @@ def decide(call: Call) -> Decision:
         if decision is not None:
             return decision
         call.layouts = [REPLICATED if layout == PARTIAL else layout for layout in call.layouts]
+    # What all hold whole, all compute whole, as one device does: that needs no rule.
     if all(layout == REPLICATED for layout in call.layouts):
         sliced = RULES[name](call) if call.wanted_axis is not None else None
         return sliced or Decision(call.layouts, [REPLICATED] * len(call.equation.outputs))
@@ -272,6 +277,7 @@ def _repeat_on_all(call: Call) -> Decision:
     divided = [(v, layout) for v, layout in zip(equation.inputs, call.layouts, strict=True) if layout.is_sharded]
     for value, _ in divided:
         _check_collectable(value)
+    # An operation that keeps the shape of its input is most often one on each element: its users want blocks again.
     again = {v.aval.shape: layout for v, layout in divided}
     outs = [again.get(o.aval.shape, REPLICATED) for o in equation.outputs]
 

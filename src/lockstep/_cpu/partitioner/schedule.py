@@ -102,6 +102,7 @@ class _Order:
         stage = 0
         for value, need in _needs(step):
             ready = self.due[value] if self._is_summed(value, need) else self._placed.get(value, 0)
+            # A sum is there in the stage that begins with it; other values in the stage that computes them.
             stage = max(stage, ready)
         self._placed.update(dict.fromkeys(step.equation.outputs, stage))
         return stage
@@ -125,6 +126,7 @@ def run_plan(
     for value, array in zip(flat.inputs, inputs, strict=True):
         frame.put(value, layouts[value], array)
     for stage in stages:
+        # The first stage mostly has none: what it needs was there before the step.
         if stage.sums:
             summands = [frame.get(value, PARTIAL) for value in stage.sums]
             for value, total in zip(stage.sums, reduction.sum(summands, AXIS, count), strict=True):
@@ -163,6 +165,7 @@ class _Frame:
         """Returns a value in a layout; constants that are scalars stay what they are."""
         found = self._held.get((value, layout.axis))
         if found is None:
+            # Kept: what several equations need in a layout is gathered once.
             found = self._held[value, layout.axis] = self._convert(value, layout)
         return found
 
@@ -182,4 +185,5 @@ class _Frame:
         # To slice costs nothing, so a block is cut from the whole, and never sent.
         if layout.is_sharded:
             return own_block(whole if isinstance(whole, jax.Array) else jnp.asarray(whole), layout.axis, self._count)
+        # A zero is its own summand; any other value is the first replica's alone, or it would count once for each.
         return whole if layout == REPLICATED or value.is_zero else as_summand(whole)

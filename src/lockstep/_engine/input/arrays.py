@@ -18,6 +18,7 @@ from lockstep._engine.input.device_cache import DeviceCache, take_rows
 from lockstep._engine.input.samples import Sample
 from lockstep._engine.step.batches import BatchFn, GatherIndices
 from lockstep._nest import canonical
+from lockstep._types import JSON, PyTree, SourcePosition
 
 # Batches whose row indices are computed in one call: a call costs more than a batch.
 _BATCHES_AT_ONCE = 64
@@ -53,7 +54,7 @@ class HeldArrays:
         return dict(zip(("x", "y", "sample_weight"), parts, strict=False))
 
 
-def facts_of(x: Any, **arguments: Any) -> dict[str, Any]:
+def facts_of(x: PyTree, **arguments: Any) -> dict[str, Any]:
     """Returns what workers compare of data that they read later: all facts of arrays, of anything else its kind."""
     if array_data_adapter.can_convert_arrays((x, arguments.get("y"), arguments.get("sample_weight"))):
         return HeldArrays(ArrayDataAdapter(x, **arguments)).facts()
@@ -120,11 +121,11 @@ class ArraySource:
         self.end_pass()
         return self._recipe(self._leaves, first.rows)
 
-    def saved_position(self, position: Any) -> Any:
+    def saved_position(self, position: SourcePosition) -> Any:
         del position
         return {"random": self._beginning, **description_of(self._adapter)}
 
-    def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
+    def resume_pass(self, saved: JSON, batches: int, rows: int | None) -> Iterator[Any]:
         del rows
         check_same_arrays(saved, self._adapter)
         now = random_state.snapshot()
@@ -147,7 +148,7 @@ def description_of(adapter: Any) -> dict[str, Any]:
     return {"examples": known["_num_samples"], "batch": known["_batch_size"], "shuffle": str(known["_shuffle"])}
 
 
-def check_same_arrays(saved: Any, adapter: Any) -> None:
+def check_same_arrays(saved: JSON, adapter: Any) -> None:
     """Raises `CheckpointError` unless arrays are like those of a position."""
     actual = description_of(adapter)
     check_same_rows(saved["batch"], actual["batch"])

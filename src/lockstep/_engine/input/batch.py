@@ -12,6 +12,7 @@ import numpy as np
 
 from lockstep._engine.input.samples import Sample
 from lockstep._engine.step.batches import EvenShard, GatherIndices, RaggedShard
+from lockstep._types import JSON, ArrayLike, PyTree, SourcePosition
 from lockstep.errors import CheckpointError, InputError
 
 VERSION = 1
@@ -66,13 +67,13 @@ def signature(batch: Any) -> str:
     return ", ".join(f"{path}: {array}" for path, array in describe_arrays(data, rows).items())
 
 
-def describe_arrays(data: Any, rows: Any = None) -> dict[str, str]:
+def describe_arrays(data: PyTree, rows: ArrayLike = None) -> dict[str, str]:
     """Returns the dtype and the shape of each array by its path, with `rows` in place of the number of rows."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(data)
     return {jax.tree_util.keystr(path): _describe(leaf, rows) for path, leaf in leaves}
 
 
-def _describe(leaf: Any, rows: Any) -> str:
+def _describe(leaf: ArrayLike, rows: ArrayLike) -> str:
     shape = leaf.shape if hasattr(leaf, "shape") else np.shape(leaf)
     if rows is not None and shape:
         shape = (rows, *shape[1:])
@@ -176,12 +177,12 @@ class PositionsInFlight:
     def __init__(self) -> None:
         self.begin(0, None)
 
-    def begin(self, number: int, position: Any) -> None:
+    def begin(self, number: int, position: SourcePosition) -> None:
         """Starts anew, with the position after `number` batches of a pass."""
         self._first = number
         self._positions: deque[Any] = deque([position])
 
-    def add(self, position: Any) -> None:
+    def add(self, position: SourcePosition) -> None:
         """Notes the position after the next batch."""
         self._positions.append(position)
 
@@ -235,7 +236,7 @@ def check_same_rows(saved: int, actual: int) -> None:
         )
 
 
-def check_same(what: str, saved: Any, actual: Any) -> None:
+def check_same(what: str, saved: JSON, actual: PyTree) -> None:
     """Raises `CheckpointError` unless the data are what they were."""
     if saved != actual:
         raise CheckpointError(

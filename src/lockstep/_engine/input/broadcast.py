@@ -14,13 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from lockstep._engine.step.protocol import Program
+from lockstep._types import JSON
 
 _END = b"\n"
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
-def to_bytes(extra: Any, arrays: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+def to_bytes(extra: JSON, arrays: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     """Returns JSON and arrays as uint8 (n,)."""
     flat = {key: np.asarray(a) for key, a in arrays.items()}
     # numpy's text for bfloat16 and its kind is that of raw bytes; their names are unique.

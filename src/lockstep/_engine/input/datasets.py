@@ -20,6 +20,7 @@ from lockstep._engine.input.batch import WithPosition
 from lockstep._engine.input.device_cache import DeviceCache
 from lockstep._engine.input.samples import samples_of
 from lockstep._engine.step.batches import EvenShard, RaggedShard
+from lockstep._types import Element, PyTree
 from lockstep.data.internal import (
     Block,
     ElementStream,
@@ -39,7 +40,7 @@ from lockstep.errors import InputError
 Rows = Callable[[int], slice | None]
 
 
-def identity(data: Any) -> Any:
+def identity(data: PyTree) -> Any:
     """Returns `data`."""
     return data
 
@@ -134,7 +135,7 @@ def _stack(block: Block) -> Any:
     return StackedStore(block, len(block), None).element(0)
 
 
-def _cut(element: Any, rows: Rows) -> Any:
+def _cut(element: Element, rows: Rows) -> Any:
     """Cuts this worker's rows out of a computed batch."""
     lengths = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(element)}
     count = lengths.pop() if len(lengths) == 1 else ()

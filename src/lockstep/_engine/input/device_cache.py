@@ -18,6 +18,7 @@ import numpy as np
 
 from lockstep._engine.step.batches import BatchFn, GatherIndices
 from lockstep._engine.step.replicas import Replicas
+from lockstep._types import ArrayLike, PyTree, PyTreeDef
 from lockstep.data.internal import (
     ArrayStore,
     Block,
@@ -152,7 +153,7 @@ def _rows_of(block: Block) -> _Rows | None:
     return _in_zip(store, block.rows) if isinstance(store, ZippedStore) else None
 
 
-def _in_columns(columns: Any, rows: Any) -> _Rows | None:
+def _in_columns(columns: PyTree, rows: ArrayLike) -> _Rows | None:
     leaves, structure = jax.tree.flatten(columns)
     # Text stays on the host, and row indices are int32.
     if any(isinstance(leaf, Ragged) or leaf.dtype == object or len(leaf) >= 2**31 for leaf in leaves):
@@ -160,13 +161,13 @@ def _in_columns(columns: Any, rows: Any) -> _Rows | None:
     return _Rows(("arrays", structure), partial(take_rows, structure), tuple(leaves), rows)
 
 
-def take_rows(structure: Any, arrays: tuple[Any, ...], rows: Any) -> Any:
+def take_rows(structure: PyTreeDef, arrays: tuple[Any, ...], rows: ArrayLike) -> Any:
     """Returns rows of arrays, in a structure; traced as part of the step."""
     # Rows are known to be there: "clip" spares XLA the check, and the fill value, of jax's default mode.
     return structure.unflatten([a.take(rows, axis=0, mode="clip") for a in arrays])
 
 
-def _in_cache(store: CachedElements, rows: Any) -> _Rows | None:
+def _in_cache(store: CachedElements, rows: ArrayLike) -> _Rows | None:
     """Returns rows of a complete cache; or, if the elements cost next to nothing, of their origin."""
     columns = store.columns
     if columns is not None:
@@ -192,27 +193,27 @@ def _pure_function(store: MappedStore) -> VectorizedFunction | None:
     return many if many is not None and many.is_pure else None
 
 
-def _in_map(store: MappedStore, rows: Any) -> _Rows | None:
+def _in_map(store: MappedStore, rows: ArrayLike) -> _Rows | None:
     many = _pure_function(store)
     upstream = None if many is None else _rows_of(Block(store.upstream, rows))
     if many is None or upstream is None:
         return None
     compute = upstream.compute
 
-    def mapped(arrays: tuple[Any, ...], rows: Any) -> Any:
+    def mapped(arrays: tuple[Any, ...], rows: ArrayLike) -> Any:
         return many.inline(compute(arrays, rows))
 
     return _Rows(("map", many.traced.identity, upstream.key), mapped, upstream.arrays, upstream.rows)
 
 
-def _in_zip(store: ZippedStore, rows: Any) -> _Rows | None:
+def _in_zip(store: ZippedStore, rows: ArrayLike) -> _Rows | None:
     parts = [part for s in store.stores if (part := _rows_of(Block(s, rows))) is not None]
     if len(parts) < len(store.stores) or any(part.rows is not rows for part in parts):
         return None
     cuts = np.cumsum([0, *(len(p.arrays) for p in parts)]).tolist()
     computes, structure = [p.compute for p in parts], store.structure
 
-    def zipped(arrays: tuple[Any, ...], rows: Any) -> Any:
+    def zipped(arrays: tuple[Any, ...], rows: ArrayLike) -> Any:
         pieces = [c(arrays[a:b], rows) for c, a, b in zip(computes, cuts[:-1], cuts[1:], strict=True)]
         return jax.tree.unflatten(structure, pieces)
 

@@ -15,6 +15,7 @@ from lockstep._engine.input.device_cache import DeviceCache
 from lockstep._engine.input.samples import Sample, arrays_of, functions_of
 from lockstep._engine.step.batches import EvenShard, GatherIndices, RaggedShard, host_rows
 from lockstep._engine.step.replicas import Replicas
+from lockstep._types import JSON, SourcePosition
 from lockstep.data import AutoShardPolicy, Dataset, InputContext
 from lockstep.data.internal import (
     Node,
@@ -96,7 +97,7 @@ class Distribution:
         inside.follow(self.dataset, entropy)
         return Run(entropy, tuple(iteration))
 
-    def begin(self, spec: ShardSpec, position: Any = None) -> ReplicatedReader | InterleavedReader:
+    def begin(self, spec: ShardSpec, position: JSON = None) -> ReplicatedReader | InterleavedReader:
         """Opens the next pass, or one at a position; a collective call.
 
         Args:
@@ -118,7 +119,7 @@ class Distribution:
         pipelines = self._pipelines(len(positions) if positions else workers)
         return InterleavedReader(pipelines, run, runtime.process, workers, spec, positions, threads)
 
-    def saved_position(self, reader: ReplicatedReader | InterleavedReader, position: Any) -> dict[str, Any]:
+    def saved_position(self, reader: ReplicatedReader | InterleavedReader, position: SourcePosition) -> dict[str, Any]:
         """Returns a position as JSON, the same on all workers; a collective call where each has its own pipelines."""
         if isinstance(reader, ReplicatedReader):
             return {"version": _VERSION, "combined": False, "pipelines": [reader.to_json(position)]}
@@ -126,7 +127,7 @@ class Distribution:
         return {"version": _VERSION, "combined": True, "pipelines": [p for worker in everyone for p in worker]}
 
 
-def _check_position(position: Any, combined: bool) -> list[Any]:
+def _check_position(position: JSON, combined: bool) -> list[Any]:
     """Returns the positions of the pipelines in a saved one."""
     if not isinstance(position, dict) or position.get("version") != _VERSION or "pipelines" not in position:
         raise ArgumentError(f"set_state needs what get_state returned. Received: {str(position)[:80]}.")
@@ -244,7 +245,7 @@ class DistributedSource:
         begun, self._begun = self._begun, None
         return begun or self._open(None)
 
-    def _open(self, position: Any) -> Iterator[Any]:
+    def _open(self, position: JSON) -> Iterator[Any]:
         self._reader = self._distribution.begin(self._spec, position)
         self.start = self._reader.position()
         return iter(self._reader)
@@ -252,11 +253,11 @@ class DistributedSource:
     def end_pass(self) -> None:
         self._reader = None
 
-    def saved_position(self, position: Any) -> Any:
+    def saved_position(self, position: SourcePosition) -> Any:
         assert self._reader is not None
         return self._distribution.saved_position(self._reader, position)
 
-    def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
+    def resume_pass(self, saved: JSON, batches: int, rows: int | None) -> Iterator[Any]:
         del batches, rows
         self._begun = None
         return self._open(saved)

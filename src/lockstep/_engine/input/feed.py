@@ -22,9 +22,9 @@ from lockstep._engine.input.reader import Reader
 from lockstep._engine.input.samples import Sample
 from lockstep._engine.input.source import Source
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.step.batches import DeviceBatch
+from lockstep._engine.step.batches import DeviceBatch, group_batches
 from lockstep._engine.step.protocol import Program
-from lockstep._engine.step.steps_per_execution import group_batches
+from lockstep._types import State
 
 _numbers = itertools.count()
 
@@ -157,7 +157,7 @@ class Feed:
     # ---- Epochs ----
 
     @contextlib.contextmanager
-    def epoch(self, state: Any) -> Generator[Iterator[DeviceBatch]]:
+    def epoch(self, state: State) -> Generator[Iterator[DeviceBatch]]:
         """Opens the next epoch: an iterator of `DeviceBatch` chunks.
 
         Args:

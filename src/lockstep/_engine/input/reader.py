@@ -24,7 +24,7 @@ from lockstep._engine.input.samples import Sample
 from lockstep._engine.runtime import failure, fingerprint, progress
 from lockstep._engine.runtime.control import ChannelClosed
 from lockstep._engine.runtime.runtime import ObjectChannel, Runtime
-from lockstep._engine.step.steps_per_execution import group_batches
+from lockstep._engine.step.batches import group_batches
 from lockstep.errors import InputError, MismatchError
 
 # One agreement covers what was read in this time, up to so many batches (or what the step program takes in one
@@ -99,6 +99,7 @@ class Reader:
         self._outbox: set[str] = set()
         self.received: set[str] = set()
         self._ready: queue.Queue[tuple[str, Any]] = queue.Queue(_PREFETCH)
+        runtime.preemption.progress.buffered = self._ready.qsize
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lockstep-reader", daemon=True)
         self._thread.start()
@@ -231,6 +232,8 @@ class Reader:
         }
 
     def _compare(self, reports: list[dict[str, Any]], common: int) -> None:
+        if self._runtime.is_alone:
+            return
         for i in range(common):
             texts = [r["batches"][i] for r in reports]
             if len(set(texts)) > 1 and (difference := fingerprint.first_difference(texts, self._runtime.tasks)):

@@ -11,6 +11,7 @@ import numpy as np
 
 from lockstep._engine.runtime import environment, failure, fingerprint
 from lockstep._engine.runtime.runtime import Runtime
+from lockstep._types import ArrayLike
 from lockstep.data.internal import (
     Arrays,
     ArrayStore,
@@ -47,8 +48,13 @@ _ROWS, _VALUES = 64, 4
 
 def are_compared(runtime: Runtime) -> bool:
     """Returns whether tasks compare the values of their data."""
+    return is_comparing() and not runtime.is_alone
+
+
+def is_comparing() -> bool:
+    """Returns whether values are compared where several tasks read the same data."""
     meaning = "workers compare checksums of a few rows of the data that all of them read"
-    return environment.env_flag(VARIABLE, meaning) and not runtime.is_alone
+    return environment.env_flag(VARIABLE, meaning)
 
 
 class Sample:
@@ -101,7 +107,7 @@ def differ(checksums: Sequence[int | None]) -> bool:
     return None not in checksums and len(set(checksums)) > 1
 
 
-def _rows_of(leaf: Any, number: int, nbytes: int) -> Any:
+def _rows_of(leaf: ArrayLike, number: int, nbytes: int) -> Any:
     """Returns some rows as a numpy array, or `None` for what is no array of this process."""
     if isinstance(leaf, (np.ndarray, np.generic)):
         return _some(leaf, number, nbytes)
@@ -116,7 +122,7 @@ def _rows_of(leaf: Any, number: int, nbytes: int) -> Any:
     return None
 
 
-def _some(array: Any, number: int, nbytes: int) -> Any:
+def _some(array: ArrayLike, number: int, nbytes: int) -> Any:
     """Returns all rows of a small array, or some of a large one."""
     # At equal distances: a slice is a view, and copies nothing until it is summed up.
     size = array.nbytes
@@ -127,13 +133,13 @@ def _some(array: Any, number: int, nbytes: int) -> Any:
     return array[number % step :: step]
 
 
-def _is_here(leaf: Any) -> bool:
+def _is_here(leaf: ArrayLike) -> bool:
     if not isinstance(leaf, jax.Array):
         return True
     return leaf.is_fully_addressable and not jax.numpy.issubdtype(leaf.dtype, jax.dtypes.extended)
 
 
-def _extended(checksum: int, rows: Any) -> int:
+def _extended(checksum: int, rows: ArrayLike) -> int:
     if rows is None:
         return checksum
     content = b"\0".join(map(_content, rows.ravel())) if rows.dtype.kind == "O" else rows.tobytes()

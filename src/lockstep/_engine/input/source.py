@@ -28,7 +28,8 @@ from lockstep._engine.input.device_cache import DeviceCache
 from lockstep._engine.input.distributed import DistributedSource, Distribution, of_dataset
 from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import canonical
-from lockstep.data import Dataset
+from lockstep._types import JSON, PyTree, SourcePosition
+from lockstep.data import Dataset, InputContext
 from lockstep.data.internal import as_keras_batch, check_finite
 from lockstep.errors import InputError
 
@@ -78,11 +79,11 @@ class Source(Protocol):
         """Returns a first batch, to learn its shapes, without consuming it."""
         ...
 
-    def saved_position(self, position: Any) -> Any:
+    def saved_position(self, position: SourcePosition) -> Any:
         """Returns the position in the open pass after the batch with this one, as JSON; a collective call."""
         ...
 
-    def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
+    def resume_pass(self, saved: JSON, batches: int, rows: int | None) -> Iterator[Any]:
         """Opens a pass at a position.
 
         Args:
@@ -104,7 +105,7 @@ class Source(Protocol):
         ...
 
 
-def source_of(x: Any, replicas: Replicas, divides: bool, **arguments: Any) -> Source:
+def source_of(x: PyTree, replicas: Replicas, divides: bool, **arguments: Any) -> Source:
     """Wraps `x` (and `y`, `sample_weight`, ... as `keras.Model.fit` takes them).
 
     Args:
@@ -135,7 +136,19 @@ def source_of(x: Any, replicas: Replicas, divides: bool, **arguments: Any) -> So
     return _Adapted(adapter, x)
 
 
-def distribution_of(x: Any, replicas: Replicas) -> Distribution | None:
+def dataset_of(x: PyTree) -> PyTree:
+    """Returns the dataset of a DatasetCreator, anything with a `dataset_fn`; all else as it is.
+
+    Every task makes the whole: there is one pipeline, and one replica, since what a function divides by their number
+    would be divided again here.
+
+    Source: tf.keras.utils.experimental.DatasetCreator.
+    """
+    dataset_fn = getattr(x, "dataset_fn", None)
+    return dataset_fn(InputContext()) if callable(dataset_fn) else x
+
+
+def distribution_of(x: PyTree, replicas: Replicas) -> Distribution | None:
     """Returns how the workers divide a dataset, or `None` if `x` is none."""
     if isinstance(x, Dataset):
         return of_dataset(x, replicas)
@@ -158,7 +171,7 @@ class _Adapted:
     single_pass = False
     start = None
 
-    def __init__(self, adapter: DataAdapter, data: Any = None) -> None:
+    def __init__(self, adapter: DataAdapter, data: PyTree = None) -> None:
         self._adapter = adapter
         self._data = data
         self.in_memory = isinstance(adapter, ArrayDataAdapter)
@@ -193,11 +206,11 @@ class _Adapted:
         self._adapter.on_epoch_end()  # Keras goes on with what was read ahead.
         return not_empty(batch)
 
-    def saved_position(self, position: Any) -> Any:
+    def saved_position(self, position: SourcePosition) -> Any:
         del position
         return self._beginning
 
-    def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
+    def resume_pass(self, saved: JSON, batches: int, rows: int | None) -> Iterator[Any]:
         self.follow(saved)
         with random_state_of_pass(saved["random"], batches):
             passing = self.begin_pass()
@@ -282,7 +295,7 @@ class _Enqueued:
 
 
 @contextlib.contextmanager
-def random_state_of_pass(beginning: Any, batches: int) -> Generator[None]:
+def random_state_of_pass(beginning: JSON, batches: int) -> Generator[None]:
     """Restores the random state of the beginning of a pass, while so many of its batches are skipped.
 
     Data that draw from the global generators while they are read go on drawing from there. If none do, the random state
@@ -329,11 +342,11 @@ class _Generator:
         self._rest = itertools.chain([first], self._rest)
         return first
 
-    def saved_position(self, position: Any) -> Any:
+    def saved_position(self, position: SourcePosition) -> Any:
         del position
         return {"random": self._beginning}
 
-    def resume_pass(self, saved: Any, batches: int, rows: int | None) -> Iterator[Any]:
+    def resume_pass(self, saved: JSON, batches: int, rows: int | None) -> Iterator[Any]:
         self._beginning = saved["random"]
         with random_state_of_pass(self._beginning, batches):
             skip(self, batches, rows)

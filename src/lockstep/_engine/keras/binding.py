@@ -38,20 +38,27 @@ def install() -> None:
         return
     _installed = True
     for name, ours in _METHODS.items():
-        setattr(JAXTrainer, name, _dispatch(getattr(JAXTrainer, name), ours))
+        setattr(JAXTrainer, name, _dispatch(name, getattr(JAXTrainer, name), ours))
     JAXTrainer.__init__ = _claim_after(JAXTrainer.__init__)
     Trainer.compile = _claim_after(Trainer.compile)
     saving.install()
 
 
-def _dispatch(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+def _dispatch(name: str, theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a method that calls `ours` for models of a strategy, and Keras' own for others."""
     ours = traceback_utils.filter_traceback(ours)
 
     @functools.wraps(theirs)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         owned = ownership(self)
-        return theirs(self, *args, **kwargs) if owned is None else ours(self, owned, *args, **kwargs)
+        if owned is None:
+            return theirs(self, *args, **kwargs)
+        if owned.servers is None:
+            return ours(self, owned, *args, **kwargs)
+        # Imported here: most programs have no parameter servers.
+        from lockstep._engine.keras.servers import methods
+
+        return traceback_utils.filter_traceback(getattr(methods, name))(self, owned, *args, **kwargs)
 
     return method
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
 import sys
@@ -13,7 +14,9 @@ import keras
 from keras.src import tree
 
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.step.steps_per_execution import Outputs
+from lockstep._engine.step.batches import Outputs
+from lockstep._types import Callback, Model
+from lockstep.errors import UnsupportedError
 
 _log = logging.getLogger("lockstep")
 _UNLIMITED = 1 << 30
@@ -58,11 +61,12 @@ ON_CHIEF = "callback_on_chief"
 # ---- Which callbacks run on which worker ----
 
 
-def callback_list(callbacks: Any, model: Any, runtime: Runtime, verbose: Any, **params: Any) -> Any:
+def callback_list(callbacks: Any, model: Model, runtime: Runtime, verbose: Any, **params: Any) -> Any:
     """Returns a `keras.callbacks.CallbackList`, without the writers unless this is the chief."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks.callbacks = _of_worker(callbacks.callbacks, runtime)
         return callbacks
+    _check_tensorboard(callbacks)
     chosen = _of_worker(tree.flatten(callbacks) if callbacks else [], runtime)
     # A progress bar on a terminal or in a notebook, else one line per epoch; silent except on the chief.
     if not runtime.is_chief:
@@ -72,11 +76,40 @@ def callback_list(callbacks: Any, model: Any, runtime: Runtime, verbose: Any, **
     return keras.callbacks.CallbackList(chosen, add_progbar=verbose != 0, verbose=verbose, model=model, **params)
 
 
+def log_directory(callbacks: Any) -> str | None:
+    """Returns the directory that the first callback with a `log_dir` writes to, such as `TensorBoard`; or `None`.
+
+    Also on workers whose own list lacks that callback, because the chief alone writes: all keep a record there.
+    """
+    listed = getattr(callbacks, "callbacks", None) or (tree.flatten(callbacks) if callbacks else [])
+    for callback in (getattr(c, ON_CHIEF, c) for c in listed):
+        if isinstance(found := getattr(callback, "log_dir", None), (str, os.PathLike)):
+            return os.fspath(found)
+    return None
+
+
+def _check_tensorboard(callbacks: Any) -> None:
+    """Refuses Keras' own `TensorBoard`, which writes through TensorFlow, where that is not installed."""
+    for callback in tree.flatten(callbacks) if callbacks else []:
+        callback = getattr(callback, ON_CHIEF, callback)
+        is_keras_own = getattr(type(callback), "set_model", None) is keras.callbacks.TensorBoard.set_model
+        if is_keras_own and importlib.util.find_spec("tensorflow") is None:
+            raise UnsupportedError(
+                "keras.callbacks.TensorBoard writes through TensorFlow, which is not installed. Received: "
+                f"keras.callbacks.TensorBoard(log_dir={callback.log_dir!r}). Use lockstep.callbacks.TensorBoard, which "
+                "has the same arguments and writes the same files."
+            )
+
+
 def _of_worker(callbacks: list[Any], runtime: Runtime) -> list[Any]:
     """Returns the callbacks that run here; on the chief those of `OnChief` themselves, so that Keras' are known."""
     if runtime.is_chief:
         return [getattr(c, ON_CHIEF, c) for c in callbacks]
-    return [c for c in callbacks if not isinstance(c, _WRITERS) and not hasattr(c, ON_CHIEF)]
+    return [
+        c
+        for c in callbacks
+        if not isinstance(c, _WRITERS) and not hasattr(c, ON_CHIEF) and not getattr(c, "runs_on_chief_only", False)
+    ]
 
 
 @contextlib.contextmanager
@@ -105,7 +138,7 @@ class BatchListener:
     """
 
     def __init__(
-        self, kind: str, model: Any, callbacks: Any, runtime: Runtime, sync_point: Callable[[], None] | None = None
+        self, kind: str, model: Model, callbacks: Any, runtime: Runtime, sync_point: Callable[[], None] | None = None
     ) -> None:
         self.model = model
         # The outputs of the last step, or, before any step, logs.
@@ -177,7 +210,7 @@ class BatchListener:
         return self.should_stop()
 
 
-def looks_at_batches(callback: Any, kind: str) -> bool:
+def looks_at_batches(callback: Callback, kind: str) -> bool:
     """Returns whether a callback must be called after each batch."""
     by_epoch = type(callback) in _BY_FREQUENCY and callback.save_freq == "epoch"
     if type(callback) in _MAY_MISS or by_epoch or not getattr(callback, "looks_at_batches", True):
@@ -185,7 +218,7 @@ def looks_at_batches(callback: Any, kind: str) -> bool:
     return _implements(callback, kind)
 
 
-def _implements(callback: Any, kind: str) -> bool:
+def _implements(callback: Callback, kind: str) -> bool:
     """Returns whether a callback, or its class, overrides a method for batches."""
     names = [f"on_{kind}_batch_begin", f"on_{kind}_batch_end"]
     if kind == "train":  # Their names from before there was more than training; Keras forwards to them.
@@ -250,7 +283,7 @@ def _by_name(callbacks: Iterable[Any]) -> dict[str, Any]:
     return names
 
 
-def _state_of(callback: Any) -> Any:
+def _state_of(callback: Callback) -> Any:
     if callable(getattr(callback, "get_state", None)):
         return callback.get_state()
     if isinstance(callback, keras.callbacks.CSVLogger):

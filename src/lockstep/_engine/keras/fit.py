@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 from keras.src.backend import config
-from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
+from keras.src.trainers.data_adapters import array_slicing
 
 from lockstep._engine.input.arrays import facts_of
 from lockstep._engine.input.batch import no_batch
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.input.samples import Sample
 from lockstep._engine.keras import agreement, programs, trainer
-from lockstep._engine.keras.callbacks import BatchListener, callback_list
+from lockstep._engine.keras.callbacks import BatchListener, callback_list, log_directory
 from lockstep._engine.keras.ownership import Ownership
-from lockstep._engine.keras.recovery import Progress, Recovery, Validation
+from lockstep._engine.keras.recovery import Progress, Recovery
 from lockstep._engine.keras.state import TRAIN, ModelState
+from lockstep._engine.keras.train_call import EpochListener, EpochState, TrainCall
+from lockstep._engine.keras.validation import ValidationData
 from lockstep._engine.loop import loop
+from lockstep._engine.runtime.progress import CALLBACKS
+from lockstep._engine.runtime.recorder import Recorder, recording
 from lockstep._engine.runtime.runtime import Runtime
+from lockstep._engine.step.batches import Outputs
 from lockstep._engine.step.protocol import Program
-from lockstep._engine.step.steps_per_execution import Outputs
+from lockstep._types import JSON, Model, PyTree
 from lockstep.errors import Preempted
 
 
 def fit(
-    model: Any,
+    model: Model,
     owned: Ownership,
-    x: Any = None,
-    y: Any = None,
+    x: PyTree = None,
+    y: PyTree = None,
     batch_size: int | None = None,
     epochs: int = 1,
     verbose: Any = "auto",
@@ -38,7 +43,7 @@ def fit(
     validation_data: Any = None,
     shuffle: Any = True,
     class_weight: Any = None,
-    sample_weight: Any = None,
+    sample_weight: PyTree = None,
     initial_epoch: int = 0,
     steps_per_epoch: int | None = None,
     validation_steps: int | None = None,
@@ -82,97 +87,9 @@ def fit(
         )
 
         # ---- Agree, restore, epochs, validation ----
-        call = _ModelFit(model, owned, feed, program, called, validation, epochs, initial_epoch, class_weight)
-        EpochDriver(call, state, program, feed, called, runtime).run()
+        call = ModelFit(model, owned, feed, program, called, validation, epochs, initial_epoch, class_weight)
+        EpochDriver(call, state, program, feed, called, runtime, log_directory(callbacks)).run()
     return model.history
-
-
-class TrainCall(Protocol):
-    """The parts of a training in which `Model.fit` and `Program.fit` differ.
-
-    Attributes:
-        name: The method, in messages.
-        model: The `model` of callbacks, with `stop_training`.
-    """
-
-    name: str
-    model: Any
-
-    @property
-    def validation(self) -> Validation | None:
-        """Returns the validation data, whose position is part of a backup."""
-        ...
-
-    @property
-    def data(self) -> agreement.Data:
-        """Returns the data that workers compare before the first batch."""
-        ...
-
-    @property
-    def initial_epoch(self) -> int:
-        """Returns the first epoch without a backup; read after `on_train_begin`."""
-        ...
-
-    def facts(self, backups: Any) -> dict[str, Any]:
-        """Returns the arguments that must be equal on all workers."""
-        ...
-
-    def begin(self, progress: Progress, is_restored: bool) -> None:
-        """Begins at `progress`, from a backup if `is_restored`."""
-        ...
-
-    def has_all_steps(self, progress: Progress) -> bool:
-        """Returns whether a limit of steps is reached, where training ends in the middle of an epoch."""
-        ...
-
-    def is_over(self, epoch: int, progress: Progress) -> bool:
-        """Returns whether training ends before `epoch`."""
-        ...
-
-    def begin_epoch(self, epoch: int) -> None:
-        """Begins an epoch, before its callbacks."""
-        ...
-
-    def listener(self, epoch: int, recovery: Recovery) -> EpochListener:
-        """Returns the listener to the steps of an epoch that are left; a collective call."""
-        ...
-
-    def flush_mode(self, epoch: int, progress: Progress) -> bool | None:
-        """Returns, after the steps of an epoch, the `ends` with which the state is flushed; `None` for not at all."""
-        ...
-
-    def epoch_logs(self, epoch: int, logs: Any) -> dict[str, Any]:
-        """Returns the logs of an epoch, from its last outputs and the validation, which it runs."""
-        ...
-
-    def close(self, is_complete: bool) -> None:
-        """Ends training, `is_complete` if without an error, before `on_train_end`."""
-        ...
-
-
-class EpochListener(loop.Listener, Protocol):
-    """A listener to the steps of one epoch."""
-
-    @property
-    def logs(self) -> Any:
-        """Returns the outputs of the last step."""
-        ...
-
-    def end(self) -> None:
-        """Calls callbacks of a stride of steps that the data cut short."""
-        ...
-
-
-class EpochState(agreement.TrainState, loop.State, Protocol):
-    """The state that a training changes; see `lockstep._engine.step.state.ReplicatedState`."""
-
-    def attached(self) -> Any: ...
-
-    def shapes(self) -> Any: ...
-
-    def flush(self, ends: bool) -> None: ...
-
-    def gather(self) -> None: ...
 
 
 class EpochDriver:
@@ -180,10 +97,18 @@ class EpochDriver:
 
     Args:
         call: What differs between the two.
+        log_dir: The directory that callbacks log to, if any: the run's report goes there.
     """
 
     def __init__(
-        self, call: TrainCall, state: EpochState, program: Program, feed: Feed, callbacks: Any, runtime: Runtime
+        self,
+        call: TrainCall,
+        state: EpochState,
+        program: Program,
+        feed: Feed,
+        callbacks: Any,
+        runtime: Runtime,
+        log_dir: str | None = None,
     ) -> None:
         self._call = call
         self._state = state
@@ -191,10 +116,20 @@ class EpochDriver:
         self._feed = feed
         self._callbacks = callbacks
         self._runtime = runtime
+        self._log_dir = log_dir
+        self._recorder: Recorder | None = None
         self._recovery = Recovery(call.model, state, feed, program, callbacks, runtime, call.validation)
 
     def run(self) -> None:
-        """Trains from the beginning, or from where a backup stands, to the end."""
+        """Trains from the beginning, or from where a backup stands, to the end, and leaves a report of that."""
+        runtime, call = self._runtime, self._call
+        account, task = runtime.preemption.progress, runtime.tasks[runtime.process]
+        with recording(
+            account, task, self._log_dir, call.name, call.about(), is_chief=runtime.is_chief
+        ) as self._recorder:
+            self._train()
+
+    def _train(self) -> None:
         call, recovery = self._call, self._recovery
         is_done = False
         try:
@@ -212,6 +147,8 @@ class EpochDriver:
             # ---- Restore: variables, callbacks, random states, and the position in the data ----
             progress = recovery.resume(initial_epoch, size)
             call.begin(progress, size is not None)
+            if size is not None and self._recorder is not None:
+                self._recorder.restored()
 
             self._run_epochs(progress.epoch)
             is_done = True
@@ -256,7 +193,8 @@ class EpochDriver:
         # ---- Begin: callbacks may change variables, which all workers must do alike ----
         call.begin_epoch(epoch)
         progress = recovery.begin_epoch(epoch)
-        self._callbacks.on_epoch_begin(epoch)
+        with self._runtime.preemption.progress.being(CALLBACKS):
+            self._callbacks.on_epoch_begin(epoch)
         # After on_epoch_begin, and before workers compare: what callbacks do there again is overwritten by the backup.
         recovery.resume_epoch()
         agreement.begin_epoch(self._runtime, epoch, state, feed)
@@ -288,12 +226,15 @@ class EpochDriver:
 
         # ---- Validate, and end the epoch ----
         logs = call.epoch_logs(epoch, recovery.progress.logs)
-        self._callbacks.on_epoch_end(epoch, logs)
+        with self._runtime.preemption.progress.being(CALLBACKS):
+            self._callbacks.on_epoch_end(epoch, logs)
+        if self._recorder is not None:
+            self._recorder.epoch(epoch, logs)
         return logs
 
 
 @dataclass
-class _ModelFit:
+class ModelFit:
     """`Model.fit` as a `TrainCall`."""
 
     model: Any
@@ -316,7 +257,7 @@ class _ModelFit:
         # Keras' attribute first, which its callbacks set in on_train_begin.
         return self.model._initial_epoch or self.first_epoch
 
-    def facts(self, backups: Any) -> dict[str, Any]:
+    def facts(self, backups: JSON) -> dict[str, Any]:
         weights = self.class_weight and {str(label): float(weight) for label, weight in self.class_weight.items()}
         validation = {
             "given": self.validation.data is not None,
@@ -324,6 +265,17 @@ class _ModelFit:
             "frequency": self.validation.frequency,
         }
         return {"epochs": self.epochs, "class_weight": weights, "validation": validation, "backups": backups}
+
+    def about(self) -> dict[str, Any]:
+        model = self.model
+        return {
+            "model": model.name,
+            "parameters": f"{model.count_params():,}" if model.built else "",
+            "optimizer": type(model.optimizer).__name__,
+            "epochs": self.epochs,
+            "steps of an epoch": self.feed.num_batches,
+            "replicas": f"{self.owned.replicas.count} on {len(self.owned.replicas.runtime.tasks)} tasks",
+        }
 
     def begin(self, progress: Progress, is_restored: bool) -> None:
         """Begins at `progress`; a training that a callback had stopped is over."""
@@ -344,7 +296,7 @@ class _ModelFit:
 
     def listener(self, epoch: int, recovery: Recovery) -> EpochListener:
         del epoch
-        return _TrainListener(self.model, self.callbacks, self.owned, recovery)
+        return TrainListener(self.model, self.callbacks, self.owned, recovery)
 
     def flush_mode(self, epoch: int, progress: Progress) -> bool:
         del progress
@@ -386,16 +338,18 @@ class _ComparedData:
         return self.feed.sample(number)
 
 
-class _TrainListener(BatchListener):
+class TrainListener(BatchListener):
     """Calls Keras' callbacks for training batches, and saves when it is due.
 
     Args:
         recovery: Knows at which batch of the epoch the loop starts, and saves.
     """
 
-    def __init__(self, model: Any, callbacks: Any, owned: Ownership, recovery: Recovery) -> None:
+    def __init__(self, model: Model, callbacks: Any, owned: Ownership, recovery: Recovery) -> None:
         runtime = owned.replicas.runtime
-        super().__init__("train", model, callbacks, runtime, owned.sync_point)
+        # Variables are read by all workers together only where each holds a part of the optimizer's.
+        sync_point = owned.sync_point if owned.replicas.shards_optimizer_state else None
+        super().__init__("train", model, callbacks, runtime, sync_point)
         self._runtime = runtime
         self._recovery = recovery
         # The loop counts from 0 where an interrupted epoch goes on.
@@ -440,51 +394,3 @@ class _TrainListener(BatchListener):
     def _save(self) -> None:
         before, self._saved = self._saved, self._recovery.progress.batches
         self._recovery.on_batches(before)
-
-
-class ValidationData:
-    """The validation data of a `fit`, which each epoch that asks for it reads again.
-
-    Attributes:
-        data: (x, y, sample_weight), or `None`.
-        position: Where the data stand: to begin with, and before an evaluation that is under way.
-    """
-
-    def __init__(self, model: Any, data: Any, batch_size: int | None, steps: int | None, frequency: Any) -> None:
-        self._model = model
-        self.data: Any = None if data is None else data_adapter_utils.unpack_x_y_sample_weight(data)
-        self.batch_size = batch_size
-        self.steps = steps
-        self.frequency = frequency
-        self.position: Any = None
-        self._is_under_way = False
-        self.close()
-
-    def run(self, epoch: int, callbacks: Any) -> dict[str, Any]:
-        """Evaluates if this epoch asks for it; returns the logs, each named "val_..."."""
-        if self.data is None or not self._model._should_eval(epoch, self.frequency):
-            return {}
-        x, y, sample_weight = self.data
-        self.position, self._is_under_way = self.saved_position(), True
-        logs = self._model.evaluate(
-            x=x,
-            y=y,
-            sample_weight=sample_weight,
-            batch_size=self.batch_size,
-            steps=self.steps,
-            callbacks=callbacks,
-            return_dict=True,
-            _use_cached_eval_dataset=True,
-            _position=self.position,
-        )
-        self._is_under_way = False
-        return {f"val_{name}": value for name, value in logs.items()}
-
-    def saved_position(self) -> Any:
-        """Returns the position of the data, or `None` before the first read; a collective call."""
-        feed = self._model._eval_epoch_iterator
-        return self.position if self._is_under_way or feed is None else feed.position()
-
-    def close(self) -> None:
-        """Drops the feed."""
-        self._model._eval_epoch_iterator = None

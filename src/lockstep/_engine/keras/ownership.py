@@ -7,12 +7,16 @@ import threading
 import weakref
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstep._engine.keras.callbacks import only_chief_prints
 from lockstep._engine.step.replicas import Replicas
 from lockstep._engine.step.state import LocalCopies
 from lockstep._engine.step.zero1 import OptimizerStateGather
+from lockstep._types import Model
+
+if TYPE_CHECKING:
+    from lockstep._engine.keras.servers.options import ServerOptions
 
 
 @dataclass(eq=False)
@@ -23,11 +27,17 @@ class Ownership:
         replicas: Where it trains.
         copies: The arrays on the replicas behind its variables. What was not assigned to need not be placed again.
         reading: The sync points of variables that are sharded since the last training, if there are any.
+        servers: The parameter servers that hold its variables while it trains, if it trains with such.
+        spec: The optimizer, the variables and the spec of the last training with servers.
+        is_training: Whether a training with servers is under way.
     """
 
     replicas: Replicas
     copies: LocalCopies = field(default_factory=LocalCopies)
     reading: OptimizerStateGather | None = None
+    servers: ServerOptions | None = None
+    spec: tuple[Any, Any, Any] | None = None
+    is_training: bool = False
 
     @contextlib.contextmanager
     def collective_call(self, call: str) -> Generator[None]:
@@ -49,23 +59,23 @@ _scope = threading.local()
 
 
 @contextlib.contextmanager
-def scope(replicas: Replicas) -> Generator[None]:
-    """Has models created or compiled on this thread belong to `replicas`."""
-    before = getattr(_scope, "replicas", None)
-    _scope.replicas = replicas
+def scope(replicas: Replicas, servers: ServerOptions | None = None) -> Generator[None]:
+    """Has models created or compiled on this thread belong to `replicas`, and train with `servers`, if given."""
+    before = getattr(_scope, "place", None)
+    _scope.place = replicas, servers
     try:
         yield
     finally:
-        _scope.replicas = before
+        _scope.place = before
 
 
-def claim(model: Any) -> None:
+def claim(model: Model) -> None:
     """Gives `model` to the scope that is open, if one is and the model is not taken."""
-    replicas = getattr(_scope, "replicas", None)
-    if replicas is not None and model not in _owned:
-        _owned[model] = Ownership(replicas)
+    place = getattr(_scope, "place", None)
+    if place is not None and model not in _owned:
+        _owned[model] = Ownership(place[0], servers=place[1])
 
 
-def ownership(model: Any) -> Ownership | None:
+def ownership(model: Model) -> Ownership | None:
     """Returns the record of `model`, or `None` for a model of plain Keras."""
     return _owned.get(model)

@@ -17,15 +17,15 @@ import keras
 from lockstep._engine.keras.non_finite import Reports, new_counters, watched
 from lockstep._engine.keras.ownership import Ownership
 from lockstep._engine.keras.replica_step import local_train_step, replica_train_step
-from lockstep._engine.step.batches import DeviceBatch
+from lockstep._engine.step.batches import DeviceBatch, Outputs
 from lockstep._engine.step.eager import EagerProgram
 from lockstep._engine.step.local_sgd import LocalTraining
 from lockstep._engine.step.program import StepProgram, adapter_for
 from lockstep._engine.step.program_digest import Subject
 from lockstep._engine.step.protocol import OutputMode, Program, Step
 from lockstep._engine.step.replicas import Replicas
-from lockstep._engine.step.steps_per_execution import Outputs
 from lockstep._nest import on_opened, opened, packed
+from lockstep._types import Batch, Model, State
 from lockstep.errors import ArgumentError, UnsupportedError
 
 _ADVICE = (
@@ -44,7 +44,12 @@ class TrainProgram(StepProgram):
     """
 
     def __init__(
-        self, model: Any, step: Step, replicas: Replicas, replica_step: Step | None, local: LocalTraining | None = None
+        self,
+        model: Model,
+        step: Step,
+        replicas: Replicas,
+        replica_step: Step | None,
+        local: LocalTraining | None = None,
     ) -> None:
         subject = _subject("train_step")
         adapter = adapter_for(replicas, replica_step, local, partial(_slots, model))
@@ -103,7 +108,7 @@ class TrainProgram(StepProgram):
         super().__init__(step, self._replicas, adapter, subject=_subject("train_step"))
         self._most = most
 
-    def __call__(self, state: Any, batch: DeviceBatch) -> tuple[Any, Any]:
+    def __call__(self, state: State, batch: DeviceBatch) -> tuple[Any, Any]:
         """Runs one step; `state` is donated."""
         if self._reports is None:
             self._recompile(None)
@@ -112,7 +117,7 @@ class TrainProgram(StepProgram):
         outputs, after = self.run(state, batch)
         return outputs.value, after
 
-    def run(self, state: Any, placed: DeviceBatch) -> tuple[Outputs, Any]:
+    def run(self, state: State, placed: DeviceBatch) -> tuple[Outputs, Any]:
         """Runs as many steps as `placed` has; `state` is donated."""
         if self._reports is None:
             self._recompile(None)
@@ -130,20 +135,20 @@ class TrainProgram(StepProgram):
         self._last = replace(outputs, value=logs)
         return self._last, after
 
-    def decide(self, state: Any, batch: Any) -> None:
+    def decide(self, state: State, batch: Batch) -> None:
         """Decides whether several steps go into one dispatch; a collective call."""
         if self._reports is None:
             self._recompile(None)
         super().decide(state if self._reports is None else (state, self._counters), batch)
 
 
-def _slots(model: Any) -> range:
+def _slots(model: Model) -> range:
     """Returns the numbers of the optimizer's arrays in the state."""
     start = len(model.trainable_variables) + len(model.non_trainable_variables)
     return range(start, start + len(model.optimizer.variables))
 
 
-def train_program(model: Any, owned: Ownership) -> Program:
+def train_program(model: Model, owned: Ownership) -> Program:
     """Returns the program that trains `model`."""
     cached = model.train_function
     if isinstance(cached, TrainProgram):
@@ -174,13 +179,13 @@ def _check_eager(replicas: Replicas) -> None:
         )
 
 
-def test_program(model: Any, owned: Ownership) -> Program:
+def test_program(model: Model, owned: Ownership) -> Program:
     """Returns the program that evaluates `model`; the global view is exact for it whatever the strategy says."""
     _check_pure(model, "test_step")
     return _cached(model, owned, "test_function", on_opened(model.test_step))
 
 
-def _check_pure(model: Any, name: str) -> None:
+def _check_pure(model: Model, name: str) -> None:
     """Raises `ArgumentError` for a step without a state, as programs written for TensorFlow override it."""
     step = getattr(type(model), name)
     if step is getattr(keras.Model, name) or len(inspect.signature(step).parameters) != 2:
@@ -192,22 +197,22 @@ def _check_pure(model: Any, name: str) -> None:
     )
 
 
-def predict_program(model: Any, owned: Ownership) -> Program:
+def predict_program(model: Model, owned: Ownership) -> Program:
     """Returns the program whose outputs are the predictions."""
 
-    def predict_step(state: Any, data: Any) -> tuple[Any, Any]:
+    def predict_step(state: State, data: Batch) -> tuple[Any, Any]:
         outputs, non_trainable = model.predict_step(state, opened(data))
         return packed(outputs), (state[0], non_trainable)
 
     return _cached(model, owned, "predict_function", predict_step, output_mode="all")
 
 
-def is_compiled(model: Any) -> bool:
+def is_compiled(model: Model) -> bool:
     """Returns whether steps of `model` are compiled, or run as they are."""
     return model.jit_compile and not model.run_eagerly
 
 
-def _cached(model: Any, owned: Ownership, attribute: str, step: Step, output_mode: OutputMode = "last") -> Program:
+def _cached(model: Model, owned: Ownership, attribute: str, step: Step, output_mode: OutputMode = "last") -> Program:
     cached = getattr(model, attribute)
     if isinstance(cached, (StepProgram, EagerProgram)):
         return cached

@@ -22,8 +22,9 @@ from lockstep._engine.keras import callbacks as callbacks_
 from lockstep._engine.keras.agreement import TrainState
 from lockstep._engine.runtime import failure, progress
 from lockstep._engine.runtime.runtime import Runtime
+from lockstep._engine.step.batches import Outputs
 from lockstep._engine.step.protocol import Program
-from lockstep._engine.step.steps_per_execution import Outputs
+from lockstep._types import Model
 from lockstep.errors import ArgumentError, CheckpointError
 
 _log = logging.getLogger("lockstep")
@@ -123,7 +124,7 @@ class Recovery:
 
     def __init__(
         self,
-        model: Any,
+        model: Model,
         state: TrainState,
         feed: Feed,
         program: Program,
@@ -302,7 +303,8 @@ class Recovery:
         """Saves if it is due, after all callbacks were called for the batches from `before` of this epoch on."""
         if self._backup is not None:
             passed = self.progress.batches - before
-            self._backup.on_batches(self.progress.total - passed, self.progress.total)
+            with self._runtime.preemption.progress.being(progress.SAVING):
+                self._backup.on_batches(self.progress.total - passed, self.progress.total)
 
     def on_epoch(self, epoch: int, stopped: bool) -> None:
         """Saves if it is due at the end of an epoch, after all callbacks; `stopped` if training ends with it."""
@@ -310,8 +312,9 @@ class Recovery:
         self._trained = None
         self.progress = Progress(epoch + 1, total=self.progress.total, stopped=stopped)
         if self._backup is not None:
-            self.require_saved(None)
-            self._backup.on_epoch()
+            with self._runtime.preemption.progress.being(progress.SAVING):
+                self.require_saved(None)
+                self._backup.on_epoch()
 
     def note_data_position(self) -> None:
         """Notes where the data stand, as long as they are open, for a save when training ends between two steps."""

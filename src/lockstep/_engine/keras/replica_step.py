@@ -25,6 +25,7 @@ from lockstep._engine.step.protocol import Step
 from lockstep._engine.step.reduction import Reduction
 from lockstep._engine.step.replicas import AXIS, Replicas
 from lockstep._nest import opened
+from lockstep._types import Array, ArrayLike, Batch, Model, Optimizer, PyTree, State, Variable
 
 
 @contextlib.contextmanager
@@ -41,13 +42,13 @@ def replace_method(owner: type, name: str, wrap: Callable[[Any], Any]) -> Genera
 # ---- The replica view ----
 
 
-def replica_train_step(model: Any, replicas: Replicas) -> Step:
+def replica_train_step(model: Model, replicas: Replicas) -> Step:
     """Returns `model.train_step` for use inside `shard_map` over `replicas.AXIS`."""
     count = replicas.count
     shares = Shards([None], [1.0 / count], AXIS, count, replicas.reduction or Reduction())
     is_global = replicas.batch_statistics == "global"
 
-    def step(state: Any, data: Any) -> tuple[Any, Any]:
+    def step(state: State, data: Batch) -> tuple[Any, Any]:
         with _averaged_gradients(shares), moments_over_replicas(AXIS) if is_global else contextlib.nullcontext():
             logs, after = model.train_step(_split_seeds(model, shares, state), opened(data))
         trainable, non_trainable, optimizer, metrics = after
@@ -72,7 +73,9 @@ def _averaged_gradients(shares: Shards) -> Generator[None]:
     is_inside = False
 
     def average(apply: Callable[..., Any]) -> Callable[..., Any]:
-        def averaged(optimizer: Any, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
+        def averaged(
+            optimizer: Optimizer, optimizer_variables: PyTree, grads: PyTree, trainable_variables: PyTree
+        ) -> Any:
             nonlocal is_inside
             if is_inside:
                 return apply(optimizer, optimizer_variables, grads, trainable_variables)
@@ -92,7 +95,7 @@ def _averaged_gradients(shares: Shards) -> Generator[None]:
         yield
 
 
-def _average(shares: Shards, scale: Any, gradients: list[Any]) -> list[Any]:
+def _average(shares: Shards, scale: ArrayLike, gradients: list[Any]) -> list[Any]:
     """Averages gradients over the replicas; a gradient that is `None` stays so."""
     if scale is None or not shares.reduction.compresses:
         return shares.mean_of_gradients([gradients])
@@ -102,7 +105,7 @@ def _average(shares: Shards, scale: Any, gradients: list[Any]) -> list[Any]:
     return jax.tree.map(lambda g: g * scale.astype(g.dtype), means)
 
 
-def _loss_scale(optimizer: Any, values: Any) -> Any:
+def _loss_scale(optimizer: Optimizer, values: Any) -> Any:
     """Returns the dynamic loss scale by which gradients are multiplied, or `None`."""
     if not isinstance(optimizer, LossScaleOptimizer):
         return None
@@ -117,7 +120,7 @@ def moments_over_replicas(axis: str) -> Generator[None]:
     Keras' own `synchronized=True` is not implemented for JAX. The global view needs nothing: there the batch is global.
     """
 
-    def moments(self: Any, inputs: Any, mask: Any) -> tuple[Any, Any]:
+    def moments(self: Any, inputs: Array, mask: Array) -> tuple[Any, Any]:
         weights = ops.ones_like(inputs)
         if mask is not None:
             weights = ops.broadcast_to(ops.expand_dims(ops.cast(mask, inputs.dtype), -1), inputs.shape)
@@ -137,25 +140,25 @@ def moments_over_replicas(axis: str) -> Generator[None]:
 # ---- LocalTraining SGD ----
 
 
-def local_train_step(model: Any, replicas: Replicas) -> LocalTraining | None:
+def local_train_step(model: Model, replicas: Replicas) -> LocalTraining | None:
     """Returns how `model` trains in rounds of local steps; `None` if the strategy has none."""
     if replicas.local_sgd is None:
         return None
     shares = Shards([None], [1.0], AXIS, replicas.count)
 
-    def step(state: Any, data: Any) -> tuple[Any, Any]:
+    def step(state: State, data: Batch) -> tuple[Any, Any]:
         logs, after = model.train_step(_split_seeds(model, shares, state), opened(data))
         trainable, non_trainable, optimizer, metrics = after
         values = zip(model.non_trainable_variables, state[1], non_trainable, strict=True)
         common = [shares.common_seed(was, now) if is_seed(v) else now for v, was, now in values]
         return logs, (trainable, common, optimizer, metrics)
 
-    def show(logs: Any, state: Any) -> Any:
+    def show(logs: Any, state: State) -> Any:
         # At the end of a round metrics hold the examples of all replicas, and the step has logged those of one.
         results = _metric_results(model, state)
         return results if isinstance(logs, dict) and set(logs) == set(results) else logs
 
-    def roles(state: Any) -> tuple[list[Role], ...]:
+    def roles(state: State) -> tuple[list[Role], ...]:
         del state
         averages = {id(v) for v in _weight_averages(model.optimizer)}
         return (
@@ -168,7 +171,7 @@ def local_train_step(model: Any, replicas: Replicas) -> LocalTraining | None:
     return LocalTraining(replicas.local_sgd, step, roles, show)
 
 
-def _optimizer_role(optimizer: Any, variable: Any, is_average: bool) -> Role:
+def _optimizer_role(optimizer: Optimizer, variable: Variable, is_average: bool) -> Role:
     if is_average:
         return role_of(False, "mean")
     # Counts of steps and learning rates are the same everywhere, unless gradients that overflow are left out.
@@ -178,7 +181,7 @@ def _optimizer_role(optimizer: Any, variable: Any, is_average: bool) -> Role:
     return COMMON
 
 
-def _weight_averages(optimizer: Any) -> list[Any]:
+def _weight_averages(optimizer: Optimizer) -> list[Any]:
     """Returns moving averages of the weights (`use_ema`), which become the weights in the end."""
     wrapped = [getattr(optimizer, "inner_optimizer", None), *getattr(optimizer, "_inner_optimizers", ())]
     averages = list(getattr(optimizer, "_model_variables_moving_average", ()))
@@ -188,12 +191,12 @@ def _weight_averages(optimizer: Any) -> list[Any]:
 # ---- Seeds and metrics ----
 
 
-def is_seed(variable: Any) -> bool:
+def is_seed(variable: Variable) -> bool:
     """Returns whether a variable is the state of a random generator."""
     return variable.path.endswith("seed_generator_state")
 
 
-def _split_seeds(model: Any, shares: Shards, state: Any) -> Any:
+def _split_seeds(model: Model, shares: Shards, state: State) -> Any:
     """Gives each replica seeds of its own."""
     trainable, non_trainable, optimizer, metrics = state
     own = [
@@ -203,7 +206,7 @@ def _split_seeds(model: Any, shares: Shards, state: Any) -> Any:
     return trainable, own, optimizer, metrics
 
 
-def _metric_results(model: Any, state: Any) -> dict[str, Any]:
+def _metric_results(model: Model, state: State) -> dict[str, Any]:
     """Returns the results of a model's metrics in a state."""
     with backend.StatelessScope(state_mapping=list(zip(model.metrics_variables, state[3], strict=True))):
         return model.get_metrics_result()

@@ -17,6 +17,7 @@ from keras.src.legacy.saving import legacy_h5_format
 from keras.src.saving import saving_lib
 
 from lockstep._engine.keras.ownership import ownership
+from lockstep._types import Model
 from lockstep.checkpoint.internal import atomic as _atomic
 from lockstep.checkpoint.internal import naming
 
@@ -38,7 +39,7 @@ def install() -> None:
 
 def _whole(theirs: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(theirs)
-    def write(model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+    def write(model: Model, filepath: Any, *args: Any, **kwargs: Any) -> Any:
         path = _shared_path(model, filepath)
         if path is None:
             return theirs(model, filepath, *args, **kwargs)
@@ -54,7 +55,7 @@ def _whole(theirs: Callable[..., Any]) -> Callable[..., Any]:
     return write
 
 
-def _shared_path(model: Any, filepath: Any) -> str | None:
+def _shared_path(model: Model, filepath: Any) -> str | None:
     """Returns where several workers may be writing at once, or `None` for what Keras writes as it always does.
 
     That is what belongs to no strategy, or to one of this process alone; open files; addresses of remote storage; and

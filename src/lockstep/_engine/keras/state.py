@@ -21,6 +21,7 @@ from lockstep._engine.keras.ownership import Ownership
 from lockstep._engine.step.protocol import Program
 from lockstep._engine.step.state import ReplicatedState
 from lockstep._engine.step.zero1 import OptimizerStateGather
+from lockstep._types import ArrayLike, Model, Variable
 from lockstep.errors import CheckpointError
 
 _OPTIMIZER = "optimizer_variables"
@@ -37,7 +38,7 @@ class ModelState(ReplicatedState[Program]):
         groups: Which variables: `TRAIN`, `TEST` or `PREDICT`.
     """
 
-    def __init__(self, model: Any, owned: Ownership, program: Program, groups: Sequence[str]) -> None:
+    def __init__(self, model: Model, owned: Ownership, program: Program, groups: Sequence[str]) -> None:
         self._model = model
         self._owned = owned
         self._groups: dict[str, list[Any]] = {
@@ -177,7 +178,7 @@ class ModelState(ReplicatedState[Program]):
         placed = self._owned.copies.placed(variable, _held(variable))
         return self._place(number, variable.value) if placed is None else placed
 
-    def _is_assigned(self, variable: Any) -> bool:
+    def _is_assigned(self, variable: Variable) -> bool:
         return self._owned.copies.placed(variable, _held(variable)) is None
 
     def _show(self, number: int, value: jax.Array) -> None:
@@ -263,13 +264,13 @@ class ShardedValue:
         return self.fetch()
 
 
-def _held(variable: Any) -> Any:
+def _held(variable: Variable) -> Any:
     """Returns the value that a variable holds, without gathering it."""
     held = vars(variable).get(_VALUE)
     return held if isinstance(held, ShardedValue) else variable.value
 
 
-def _read(variable: Any) -> Any:
+def _read(variable: Variable) -> Any:
     """Returns the value of a variable; of a sharded one as numpy's array, which takes no memory of the devices."""
     held = _held(variable)
     return held.read() if isinstance(held, ShardedValue) else held
@@ -286,7 +287,7 @@ def _gathering_class(kind: type[Any]) -> type[Any]:
         # The gathered array stays on the devices no longer than its reader needs it.
         return jnp.asarray(held.read()) if isinstance(held, ShardedValue) else held
 
-    def write(self: Any, value: Any) -> None:
+    def write(self: Any, value: ArrayLike) -> None:
         vars(self)[_VALUE] = value
 
     return type(kind.__name__, (kind,), {_VALUE: property(read, write), "__module__": kind.__module__})

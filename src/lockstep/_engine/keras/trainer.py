@@ -17,27 +17,28 @@ from lockstep._engine.input import random_state, samples
 from lockstep._engine.input.batch import no_batch, signature
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.input.samples import Sample
-from lockstep._engine.input.source import Source, source_of
+from lockstep._engine.input.source import Source, dataset_of, source_of
 from lockstep._engine.keras import agreement, programs
 from lockstep._engine.keras.callbacks import BatchListener, callback_list
 from lockstep._engine.keras.ownership import Ownership
 from lockstep._engine.keras.state import PREDICT, TEST, TRAIN, ModelState
 from lockstep._engine.loop import loop
+from lockstep._engine.runtime.progress import EVALUATION
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.step.batches import to_arrays
+from lockstep._engine.step.batches import Outputs, to_arrays
 from lockstep._engine.step.protocol import Program
-from lockstep._engine.step.steps_per_execution import Outputs
 from lockstep._nest import canonical, map_structure, opened
+from lockstep._types import Batch, Model, PyTree
 from lockstep.errors import ArgumentError, UnsupportedError
 
 # ---- Input, shared with fit ----
 
 
-def make_source(owned: Ownership, call: str, model: Any, x: Any, **arguments: Any) -> Source:
+def make_source(owned: Ownership, call: str, model: Model, x: PyTree, **arguments: Any) -> Source:
     """Returns the source of a call's data."""
     # Sources may draw random numbers as soon as they are looked at, so all workers first take the chief's random state.
     random_state.follow_chief(owned.replicas.runtime, call)
-    return source_of(x, owned.replicas, programs.is_compiled(model), **arguments)
+    return source_of(dataset_of(x), owned.replicas, programs.is_compiled(model), **arguments)
 
 
 def make_feed(source: Source, program: Program, owned: Ownership, steps: int | None) -> Feed:
@@ -54,7 +55,7 @@ def cap(value: Any, limit: int | None, name: str) -> Any:
     return value
 
 
-def build(model: Any, source: Source) -> None:
+def build(model: Model, source: Source) -> None:
     """Builds what is not built yet, as Keras does, from the shapes of a first batch."""
     parts = (*model._flatten_layers(), model._compile_metrics, model._compile_loss)
     is_built = all(part is None or part.built for part in parts)
@@ -62,17 +63,27 @@ def build(model: Any, source: Source) -> None:
     model._symbolic_build(data_batch=() if is_built else opened(to_arrays(source.peek())))
 
 
+def opened_first_batch(source: Source) -> Any:
+    """Returns a first batch as a model sees it, without consuming it."""
+    return opened(to_arrays(source.peek()))
+
+
+def canonical_batch(batch: Any) -> Any:
+    """Returns a batch that a user has passed as steps take it."""
+    return canonical(batch)
+
+
 # ---- evaluate ----
 
 
 def evaluate(
-    model: Any,
+    model: Model,
     owned: Ownership,
-    x: Any = None,
-    y: Any = None,
+    x: PyTree = None,
+    y: PyTree = None,
     batch_size: int | None = None,
     verbose: Any = "auto",
-    sample_weight: Any = None,
+    sample_weight: PyTree = None,
     steps: int | None = None,
     callbacks: Any = None,
     return_dict: bool = False,
@@ -85,7 +96,7 @@ def evaluate(
     if kwargs:
         raise ValueError(f"Arguments not recognized: {kwargs}")
     runtime = owned.replicas.runtime
-    with owned.collective_call("evaluate"):
+    with owned.collective_call("evaluate"), runtime.preemption.progress.in_phase(EVALUATION):
         # fit evaluates on the same data after each epoch, under the name that Keras gives them.
         feed = getattr(model, "_eval_epoch_iterator", None) if use_cached else None
         if feed is None:
@@ -105,15 +116,15 @@ def evaluate(
         called.on_test_begin()
         agreement.begin_run(runtime, "evaluate", state, {}, feed)
         model.reset_metrics()
-        listener = _TestListener("test", model, called, runtime)
-        _run_batches(feed, program, state, listener)
+        listener = TestListener("test", model, called, runtime)
+        run_batches(feed, program, state, listener)
         logs = pythonify_logs(model._get_metrics_result_or_logs(listener.logs))
         runtime.release()
         called.on_test_end(logs)
     return logs if return_dict else model._flatten_metrics_in_order(logs)
 
 
-class _TestListener(BatchListener):
+class TestListener(BatchListener):
     """Calls Keras' callbacks for test batches."""
 
     def should_stop(self) -> bool:
@@ -125,9 +136,9 @@ class _TestListener(BatchListener):
 
 
 def predict(
-    model: Any,
+    model: Model,
     owned: Ownership,
-    x: Any,
+    x: PyTree,
     batch_size: int | None = None,
     verbose: Any = "auto",
     steps: int | None = None,
@@ -135,7 +146,7 @@ def predict(
 ) -> Any:
     """Stands in for `keras.Model.predict`; every worker gets the predictions for all of `x`."""
     runtime = owned.replicas.runtime
-    with owned.collective_call("predict"):
+    with owned.collective_call("predict"), runtime.preemption.progress.in_phase(EVALUATION):
         arguments = {"batch_size": batch_size, "steps_per_epoch": steps, "shuffle": False}
         source = make_source(owned, "predict", model, x, **arguments)
         # Not `build`: predict works without compile, and so without the shapes of targets.
@@ -151,23 +162,23 @@ def predict(
         model.stop_predicting = False
         called.on_predict_begin()
         agreement.begin_run(runtime, "predict", state, {}, feed)
-        listener = _PredictListener("predict", model, called, runtime)
-        _run_batches(feed, program, state, listener)
-        predictions = _concatenate(jax.device_get(listener.outputs))
+        listener = PredictListener("predict", model, called, runtime)
+        run_batches(feed, program, state, listener)
+        predictions = concatenate(jax.device_get(listener.outputs))
         # All steps are done on all workers: what fails from here on fails on this one alone.
         runtime.release()
         called.on_predict_end()
     return predictions
 
 
-class _PredictListener(BatchListener):
+class PredictListener(BatchListener):
     """Calls Keras' callbacks for batches of predictions, and collects these.
 
     Attributes:
         outputs: The outputs of all steps.
     """
 
-    def __init__(self, kind: str, model: Any, callbacks: Any, runtime: Runtime) -> None:
+    def __init__(self, kind: str, model: Model, callbacks: Any, runtime: Runtime) -> None:
         super().__init__(kind, model, callbacks, runtime)
         self.outputs: list[Any] = []
         self._shown = 0
@@ -179,14 +190,14 @@ class _PredictListener(BatchListener):
     def callback_logs(self) -> Any:
         """Returns the outputs since the last call."""
         new, self._shown = self.outputs[self._shown :], len(self.outputs)
-        return {"outputs": _concatenate(new)}
+        return {"outputs": concatenate(new)}
 
     def should_stop(self) -> bool:
         """Returns whether predicting ends here."""
         return self.model.stop_predicting
 
 
-def _run_batches(feed: Feed, program: Program, state: ModelState, listener: BatchListener) -> None:
+def run_batches(feed: Feed, program: Program, state: ModelState, listener: BatchListener) -> None:
     """Runs steps over one pass of the data."""
     with state.attached():
         with feed.epoch(state.shapes()) as batches:
@@ -196,7 +207,7 @@ def _run_batches(feed: Feed, program: Program, state: ModelState, listener: Batc
         raise no_batch()
 
 
-def _concatenate(outputs: list[Any]) -> Any:
+def concatenate(outputs: list[Any]) -> Any:
     """Concatenates outputs along the batch."""
     trees = [opened(one) for one in outputs]
     if len(trees) == 1:
@@ -208,11 +219,11 @@ def _concatenate(outputs: list[Any]) -> Any:
 
 
 def train_on_batch(
-    model: Any,
+    model: Model,
     owned: Ownership,
-    x: Any,
-    y: Any = None,
-    sample_weight: Any = None,
+    x: PyTree,
+    y: PyTree = None,
+    sample_weight: PyTree = None,
     class_weight: Any = None,
     return_dict: bool = False,
 ) -> Any:
@@ -235,7 +246,7 @@ def train_on_batch(
 
 
 def test_on_batch(
-    model: Any, owned: Ownership, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False
+    model: Model, owned: Ownership, x: PyTree, y: PyTree = None, sample_weight: PyTree = None, return_dict: bool = False
 ) -> Any:
     """Stands in for `keras.Model.test_on_batch`; the batch is the global one, the same on every worker."""
     model._assert_compile_called("test_on_batch")
@@ -244,7 +255,7 @@ def test_on_batch(
     return _logs(model, owned, "test_on_batch", programs.test_program(model, owned), TEST, batch, return_dict)
 
 
-def predict_on_batch(model: Any, owned: Ownership, x: Any) -> Any:
+def predict_on_batch(model: Model, owned: Ownership, x: PyTree) -> Any:
     """Stands in for `keras.Model.predict_on_batch`; every worker gets all predictions."""
     if not all(layer.built for layer in model._flatten_layers()):
         with backend.StatelessScope():
@@ -269,13 +280,15 @@ class _Batch:
         return Sample(self.batch, number) if samples.are_compared(self.runtime) else None
 
 
-def _logs(model: Any, owned: Ownership, call: str, program: Program, groups: Any, batch: Any, return_dict: bool) -> Any:
+def _logs(
+    model: Model, owned: Ownership, call: str, program: Program, groups: Any, batch: Batch, return_dict: bool
+) -> Any:
     model.reset_metrics()
     logs = pythonify_logs(_run_step(model, owned, call, program, groups, batch))
     return logs if return_dict else model._flatten_metrics_in_order(logs)
 
 
-def _run_step(model: Any, owned: Ownership, call: str, program: Program, groups: Any, batch: Any) -> Any:
+def _run_step(model: Model, owned: Ownership, call: str, program: Program, groups: Any, batch: Batch) -> Any:
     """Runs one step program once."""
     state = ModelState(model, owned, program, groups)
     runtime = owned.replicas.runtime

@@ -163,8 +163,10 @@ class AuthenticatedListener:
         if connection.ip in self._logged or len(self._logged) >= _MAX_LOGGED:
             return
         self._logged.add(connection.ip)
-        more = "" if len(self._logged) < _MAX_LOGGED else " Further addresses are not told of."
-        _log.warning("A caller from %s was refused at the address of %s: %s.%s", connection.ip, self._whose, why, more)
+        more = "" if len(self._logged) < _MAX_LOGGED else " Further addresses are not logged."
+        _log.warning(
+            "A connection from %s was refused at the address of %s: %s.%s", connection.ip, self._whose, why, more
+        )
 
     def _accept(self, server: socket.socket) -> None:
         try:

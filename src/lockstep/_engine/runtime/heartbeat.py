@@ -25,6 +25,7 @@ from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.runtime.progress import OUTSIDE
 from lockstep._engine.runtime.stragglers import Stragglers, behind, stall
 from lockstep._engine.runtime.tunnel import Outage
+from lockstep._engine.runtime.waiting import Waits
 from lockstep.errors import PeerError
 
 _HEARTBEAT_SECONDS = 1.0
@@ -53,7 +54,9 @@ class HeartbeatMonitor:
         self._lost = 0
         self._unanswered = 0
         self._alive_at = time.monotonic()
-        self._stragglers = Stragglers(control.tasks)
+        note = control.preemption.progress.note
+        self._stragglers = Stragglers(control.tasks, note=note)
+        self._waits = Waits(control.tasks, note)
         # The run that cannot go on, and since when; and the record of the failure that caused it.
         self._doomed: tuple[Run, float] | None = None
         self._cause: dict[str, Any] | None = None
@@ -99,6 +102,11 @@ class HeartbeatMonitor:
         if not late:
             return None
         return self._control.record("", self._silence_of(sorted(late), max(late.values())), min(late))
+
+    def ages(self) -> dict[str, float]:
+        """Returns the seconds since the last new heartbeat of each task that this one has watched; for any thread."""
+        now = time.monotonic()
+        return {self._control.tasks[i]: now - seen for i, (_, seen) in dict(self._seen).items()}
 
     def check_current(self) -> None:
         """Raises `PeerError` if the others have given this process up, because it was stopped for so long.
@@ -220,12 +228,15 @@ class HeartbeatMonitor:
         account = control.preemption.progress.account()
         if run is None:
             self._stragglers.reset()
+            self._waits.reset()
             if not account["dispatches"]:
                 return
             account["where"] = OUTSIDE
         control.set(f"{_ACCOUNTS}/{control.process}", account, overwrite=True)
         if run is not None and control.process == 0:
-            self._stragglers.update({int(name): account for name, account in control.listing(_ACCOUNTS).items()})
+            accounts: dict[int, Any] = {int(name): account for name, account in control.listing(_ACCOUNTS).items()}
+            self._stragglers.update(accounts)
+            self._waits.update(accounts)
 
     def _given_up(self, seconds: float) -> str:
         return (

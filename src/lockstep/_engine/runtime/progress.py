@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from lockstep._engine.runtime import launcher_files
@@ -24,13 +24,17 @@ READING = "a wait for its own input"
 # Where the devices of this process run it at once, this too is a wait for the devices of others.
 STEP = "the call of a step, or its compilation"
 CALLBACKS = "callbacks or hooks"
+SAVING = "checkpoints"
 ELSEWHERE = "the program, between steps"
 # Between the calls of a loop of one's own, where nothing is waited for.
 OUTSIDE = "the program, outside of any call"
 WAITS = frozenset({AGREEING, DEVICES, AWAITING})
-_OWN = frozenset({READING, CALLBACKS, ELSEWHERE})
+OWN = frozenset({READING, CALLBACKS, SAVING, ELSEWHERE})
+# A phase of a training, whose time and steps count apart from those of the training.
+EVALUATION = "evaluation"
 
 _PROGRESS_FILE = "LOCKSTEP_PROGRESS_FILE"
+_MOST_NOTES = 100
 # Between two writes: steps may take less than a millisecond, and the file is renamed into place each time.
 _PROGRESS_SECONDS = 1.0
 
@@ -46,18 +50,33 @@ class Progress:
         since: Since when, by the monotonic clock.
         thread: The identity of the thread that runs the steps.
         spent: Seconds in each place where this task alone decides how long it takes.
+        totals: Seconds in every place, and those of a phase under its name instead.
+        phase: The phase of the training, if it is in one: `EVALUATION`.
         dispatches: The number of dispatches.
         step: The number of the last step that was dispatched, counted by the optimizer or the global step; `None`
             while it is not known.
+        steps: The number of steps of training that this process has dispatched.
+        outputs: The outputs of the last dispatch of a training, still on the devices.
+        log_dir: The log directory of the run, once a training has named one.
+        buffered: Returns how many chunks of batches are read ahead, while data are read.
+        notes: The last sentences for the record of the run, which takes them.
     """
 
     def __init__(self) -> None:
         self.where = ELSEWHERE
         self.since = time.monotonic()
         self.thread = threading.get_ident()
-        self.spent = dict.fromkeys(_OWN, 0.0)
+        self.spent = dict.fromkeys(OWN, 0.0)
+        self.totals: dict[str, float] = {}
+        self.phase: str | None = None
         self.dispatches = 0
         self.step: int | None = None
+        self.steps = 0
+        self.outputs: Any = None
+        self.log_dir: str | None = None
+        self.buffered: Callable[[], int] | None = None
+        # Bounded: a run without a log directory takes none of them.
+        self.notes: deque[str] = deque(maxlen=_MOST_NOTES)
 
     def enter(self) -> None:
         """Starts a run, in this thread."""
@@ -68,8 +87,11 @@ class Progress:
         """Notes where the main thread is from now on; returns where it was."""
         now = time.monotonic()
         before = self.where
-        if before in _OWN:
-            self.spent[before] += now - self.since
+        elapsed = now - self.since
+        if before in OWN:
+            self.spent[before] += elapsed
+        key = self.phase or before
+        self.totals[key] = self.totals.get(key, 0.0) + elapsed
         self.where, self.since = where, now
         return before
 
@@ -87,6 +109,17 @@ class Progress:
         finally:
             self.at(before)
 
+    @contextlib.contextmanager
+    def in_phase(self, phase: str) -> Generator[None]:
+        """Charges the time while this is open to a phase, wherever the main thread is."""
+        self.at(self.where)
+        before, self.phase = self.phase, phase
+        try:
+            yield
+        finally:
+            self.at(self.where)
+            self.phase = before
+
     def begin(self, step: int | None) -> None:
         """Starts a loop at this step, if that is known."""
         if step is not None:
@@ -95,6 +128,10 @@ class Progress:
     def dispatched(self, steps: int) -> None:
         """Counts a dispatch of so many steps."""
         self.dispatches += 1
+        # An evaluation makes steps of its own, which the optimizer does not count.
+        if self.phase is not None:
+            return
+        self.steps += steps
         if self.step is not None:
             self.step += steps
 
@@ -112,6 +149,17 @@ class Progress:
             "spent": {place: round(value, 3) for place, value in spent.items()},
             "dispatches": self.dispatches,
         }
+
+    def note(self, text: str) -> None:
+        """Notes a sentence for the record of the run; called by any thread."""
+        self.notes.append(text)
+
+    def charged(self) -> dict[str, float]:
+        """Returns seconds in every place up to now, as `totals`; called by any thread."""
+        key, seconds = self.phase or self.where, self.seconds()
+        totals = dict(self.totals)
+        totals[key] = totals.get(key, 0.0) + seconds
+        return totals
 
     def describe(self) -> str:
         """Describes the place, and for how long the main thread has been there."""
@@ -154,6 +202,11 @@ def mark(name: str) -> None:
     _marks.setdefault(name, round(time.time(), 3))
 
 
+def marks() -> dict[str, float]:
+    """Returns the times, in seconds since the epoch, of what `mark` was called with."""
+    return dict(_marks)
+
+
 def has_mark(name: str) -> bool:
     """Returns whether `mark` was called with this name."""
     return name in _marks
@@ -166,5 +219,11 @@ def write_progress(progress: Progress, at_once: bool = False) -> None:
     if not path or (not at_once and time.monotonic() - _written < _PROGRESS_SECONDS):
         return
     _written = time.monotonic()
-    record = {"dispatches": progress.dispatches, "step": progress.step, "marks": _marks, "time": time.time()}
+    record: dict[str, Any] = {
+        "dispatches": progress.dispatches,
+        "step": progress.step,
+        "marks": _marks,
+        "time": time.time(),
+    }
+    record["log_dir"] = progress.log_dir
     launcher_files.write_json(path, record)

@@ -282,6 +282,6 @@ def check_attempt(roster: Roster, hello: Mapping[str, Any]) -> str | None:
         return None
     which = "an attempt that has been given up: end it" if theirs < ours else "a later attempt: end this one first"
     return (
-        f"Only tasks of one attempt at a job (LOCKSTEP_GENERATION) take part in it together. {hello['task'][:100]} is "
-        f"of generation {theirs}, {roster.describe([0])} of generation {ours}. The process is of {which}."
+        f"Only tasks of one attempt at a job (LOCKSTEP_GENERATION) take part in it together. {hello['task'][:100]} "
+        f"belongs to attempt {theirs}, {roster.describe([0])} to attempt {ours}. The process is of {which}."
     )

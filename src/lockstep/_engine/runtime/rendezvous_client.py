@@ -129,6 +129,28 @@ class RendezvousClient:
         talk.sock.settimeout(seconds)
         return talk.sock, talk.lines.rest()
 
+    def connect(self, seconds: float, **wanted: Any) -> tuple[socket.socket, dict[str, Any]]:
+        """Connects to the first task of the roster, which may start later, and says what this one wants of it.
+
+        Returns:
+            The connection, and the answer.
+
+        Raises:
+            MissingTaskError: If it cannot be reached within `seconds`.
+            JoinError: If it does not receive this one.
+            PeerError: If something else answers, or it hangs up.
+        """
+        deadline = Deadline(seconds)
+        talk = self._connect(deadline)
+        with contextlib.ExitStack() as failing:
+            failing.callback(talk.sock.close)
+            authentication.send(talk.sock, talk.session.sign("hello", self._hello | wanted))
+            verdict = self._verdict(talk, deadline)
+            if talk.lines.rest():
+                raise PeerError(self._gone())  # It speaks when it is spoken to.
+            failing.pop_all()
+        return talk.sock, verdict
+
     def _connect(self, deadline: Deadline) -> _Conversation:
         """Connects to the first task at the first of its addresses where authentication succeeds."""
         # All are tried in turn, again and again until the limit: the first task may start later, its name may not be

@@ -114,6 +114,10 @@ class Runtime:
             return wants
         return self._control.stopping.stops_here(self._control.runs[-1], wants, self._limits.peer)
 
+    def heartbeat_ages(self) -> dict[str, float]:
+        """Returns the seconds since this task has seen a new heartbeat of each task; none of a process alone."""
+        return {} if self._watchdog is None else self._watchdog.ages()
+
     def check_current(self) -> None:
         """Raises `PeerError` if the others have given this process up; called before anything that lasts is written."""
         if self._watchdog is not None:

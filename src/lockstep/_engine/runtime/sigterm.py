@@ -31,13 +31,16 @@ class _Watch:
         self._error: BaseException | None = None
         self._ignored_until = 0.0
         self._is_prepared = False
+        self._mask_before_fork: set[int | signal.Signals] | None = None
 
     def prepare(self) -> None:
         """Registers the hooks for the exit of this process, and for its forks, once."""
         # A process that joins others calls it before it registers its shutdown: exit hooks run in reverse order.
         if not self._is_prepared:
             self._is_prepared = True
-            os.register_at_fork(after_in_child=self.reset_in_fork)
+            os.register_at_fork(
+                before=self._block_in_fork, after_in_parent=self._unblock, after_in_child=self.reset_in_fork
+            )
             atexit.register(self.ignore_at_exit)
 
     @contextlib.contextmanager
@@ -82,6 +85,18 @@ class _Watch:
             if signal.getsignal(signal.SIGTERM) == self._handle:
                 signal.signal(signal.SIGTERM, self._previous)
         self._callback = self._pipe = None
+        self._unblock()
+
+    def _block_in_fork(self) -> None:
+        # A pool may end its child before `reset_in_fork` has run there: the signal would be written into the parent's
+        # pipe, and end the parent's training. It waits in the child instead.
+        if self._callback is not None:
+            self._mask_before_fork = set(signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]))
+
+    def _unblock(self) -> None:
+        if self._mask_before_fork is not None:
+            mask, self._mask_before_fork = self._mask_before_fork, None
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def _can_handle(self) -> bool:
         # Not in a nested run, nor on another thread; a signal that is ignored, or handled by C code, is left alone.

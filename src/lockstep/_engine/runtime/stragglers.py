@@ -30,8 +30,14 @@ _TIMES = 3.0
 class Stragglers:
     """Compares the progress of the tasks from one heartbeat to the next."""
 
-    def __init__(self, tasks: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[str],
+        clock: Callable[[], float] = time.monotonic,
+        note: Callable[[str], None] | None = None,
+    ) -> None:
         self._tasks = tasks
+        self._note = note
         self._clock = clock
         self._begin: tuple[float, dict[int, dict[str, float]]] | None = None
         self._warned = -_WARN_SECONDS
@@ -51,6 +57,8 @@ class Stragglers:
         if found is not None and now - self._warned >= _WARN_SECONDS:
             self._warned = now
             _log.warning("%s", found)
+            if self._note is not None:
+                self._note(found)
 
     def reset(self) -> None:
         """Starts anew: no task depends on another."""

@@ -91,6 +91,7 @@ class Shards:
 
     def first(self, values: Sequence[PyTree]) -> Any:
         """Returns the array of the first shard of all."""
+        # From all, for one: XLA has no broadcast between processes.
         is_same = self.axis is None or not is_traced(values[0])
         return values[0] if is_same else lax.all_gather(values[0], self.axis)[0]
 

@@ -93,6 +93,7 @@ class Backend(Protocol):
 
 
 _backends: dict[str, Backend] = {}
+# One for the process: it joins a cluster once.
 _all_reduce: AllReduce | None = None
 
 
@@ -116,6 +117,7 @@ def connect(runtime: Runtime, devices: Sequence[Device], axis: str, peer_seconds
 
 def all_reduce(axis: str, replicas: int) -> AllReduce | None:
     """Returns the backend's all-reduce over all `replicas` along `axis`; `None` if XLA's is to be used."""
+    # A strategy of fewer devices than the job's, such as OneDeviceStrategy beside it, is XLA's to sum.
     if _all_reduce is not None and _all_reduce.axis == axis and _all_reduce.replicas == replicas:
         return _all_reduce
     return None

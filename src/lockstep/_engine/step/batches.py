@@ -1,9 +1,10 @@
-"""Global batches: the forms they have on the host, and on the devices."""
+"""Global batches: the forms they have on the host and on the devices, their chunks, and the outputs of a dispatch."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -18,6 +19,15 @@ from lockstep.errors import InputError
 
 # Boolean, signed and unsigned integer, float, complex. bfloat16 and its kind are of kind "V".
 _NUMBERS = "biufc"
+# A chunk holds so many batches and bytes at most, and so many bytes of outputs of its steps. Control messages between
+# tasks travel with chunks, so that several tasks put fewer batches into one.
+_MOST_STEPS = 256
+_MOST_STEPS_TOGETHER = 16
+_MOST_BYTES = 8 << 20
+_MOST_OUTPUT_BYTES = 4 << 20
+# A dispatch that takes less may be longer, one that takes more must be shorter: signals and callbacks wait for it.
+# Where XLA has all cores, what Python does around a dispatch is taken from the steps.
+_SHORT_SECONDS, _LONG_SECONDS = 0.04, 0.08
 
 
 @dataclass(frozen=True)
@@ -136,6 +146,64 @@ class DeviceBatch:
         return dataclasses.replace(self, first=self.first + first, steps=steps)
 
 
+@dataclass(frozen=True)
+class Outputs:
+    """The outputs of the steps of one dispatch, still on the devices.
+
+    Attributes:
+        value: Those of the last step; or those of all steps, stacked, if `slots` is not `None`.
+        slots: Which slots of the stack belong to the steps of the dispatch.
+        local: Makes arrays of this process of them.
+    """
+
+    value: PyTree
+    slots: range | None
+    local: Callable[[PyTree], PyTree]
+
+    @property
+    def all(self) -> PyTree:
+        """Arrays of the last step, or of all steps with zeros in slots that are not theirs."""
+        return self.local(self.value)
+
+    @property
+    def last(self) -> PyTree:
+        """The outputs of the last step: a pytree of arrays of this process."""
+        stack, slots = self.all, self.slots
+        return stack if slots is None else jax.tree.map(lambda a: a[slots[-1]], stack)
+
+    def each(self) -> list[PyTree]:
+        """The outputs of each step; of the last one alone, unless all are kept."""
+        if self.slots is None:
+            return [self.all]
+        # One copy to the host for all steps, then slices of it.
+        stack = jax.tree.map(np.asarray, self.all)
+        return [jax.tree.map(lambda a: a[slot], stack) for slot in self.slots]  # noqa: B023
+
+
+class StepsPerExecutionTuner:
+    """Tunes how many steps the next dispatch may run: more and more, until one takes long enough.
+
+    Attributes:
+        max_steps: How many steps the next dispatch may run.
+    """
+
+    def __init__(self, is_alone: bool = True) -> None:
+        # Tasks that train together do not follow their clocks: all must dispatch alike, because XLA may put what they
+        # exchange before or after the loop.
+        self._follows_clock = is_alone
+        self.max_steps = 1 if is_alone else _MOST_STEPS_TOGETHER
+
+    def record(self, steps: int, seconds: float) -> None:
+        """Notes how long a dispatch of so many steps took."""
+        if not self._follows_clock:
+            return
+        if seconds > _LONG_SECONDS:
+            self.max_steps = max(1, steps // 2)
+        # A dispatch that was cut short, such as before a callback, does not say that more steps would still be short.
+        elif seconds < _SHORT_SECONDS and steps >= self.max_steps:
+            self.max_steps = min(2 * self.max_steps, _MOST_STEPS)
+
+
 def chunk_key(batch: Any) -> Hashable:
     """Returns what batches that go into one chunk have in common; `None` for one that goes alone."""
     if isinstance(batch, RaggedShard):
@@ -145,6 +213,36 @@ def chunk_key(batch: Any) -> Hashable:
     count, data = (batch.count, batch.data) if isinstance(batch, EvenShard) else (None, batch)
     leaves, structure = jax.tree.flatten(data)
     return count, structure, tuple((np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves)
+
+
+def chunk_capacity(nbytes: int, output_bytes: int, is_alone: bool) -> int:
+    """Returns how many batches a chunk holds: a power of two."""
+    most = min(
+        _MOST_STEPS if is_alone else _MOST_STEPS_TOGETHER,
+        _MOST_BYTES // max(1, nbytes),
+        _MOST_OUTPUT_BYTES // max(1, output_bytes),
+    )
+    return 1 << int(math.log2(max(1, most)))
+
+
+def group_batches(batches: Iterable[Any], capacity: Callable[[Any], int]) -> Iterator[list[Any]]:
+    """Yields consecutive batches with the same `chunk_key`, as many together as a chunk holds; or one alone."""
+    group: list[Any] = []
+    group_key: Any = None
+    limit = 0
+    for batch in batches:
+        key = chunk_key(batch)
+        if group and key != group_key:
+            yield group
+            group = []
+        if not group:
+            group_key, limit = key, capacity(batch)
+        group.append(batch)
+        if len(group) >= limit:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 def as_even_shard(replicas: Replicas, batch: Any) -> Any:
@@ -177,6 +275,7 @@ def host_rows(replicas: Replicas, count: int) -> slice | None:
     if count % replicas.count or not count or len(replicas.local) == replicas.count:
         return None
     each = count // replicas.count
+    # Replicas of one process are neighbours, so that its rows are one slice.
     mine = [i for i, _ in replicas.local]
     return slice(mine[0] * each, (mine[-1] + 1) * each)
 
@@ -201,6 +300,7 @@ def to_arrays(batch: Batch) -> Batch:
 
 
 def _to_array(path: Any, leaf: Any) -> Array:
+    # np.asarray would fetch it from its device.
     if isinstance(leaf, jax.Array):
         return leaf
     array = np.asarray(leaf)

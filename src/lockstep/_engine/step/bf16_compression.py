@@ -80,6 +80,8 @@ def _exchange(reduction: Reduction, pack: Pack, axis: str, replicas: int) -> tup
         return shared.sum_bfloat16(pack), None
     # As bits: on CPUs XLA widens bfloat16 to float32 on the way, which would double the bytes.
     flat = lax.bitcast_convert_type(jnp.concatenate([value.reshape(-1) for value in pack]), _BITS)
+    # Two replicas send as many bytes either way: all they have once, or half of it twice. In parts the sums would be
+    # rounded, too.
     if reduction.algorithm == "one_device" or replicas == 2:
         return cut(_sum_in_order(flat, axis, replicas), pack), None
     total, lost = _sum_in_parts(flat, axis, replicas)

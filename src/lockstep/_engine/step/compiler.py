@@ -65,6 +65,7 @@ class TracedStep:
 def trace_step(step: Step, state: State, batch: Batch) -> TracedStep:
     """Traces a step for a state and a batch of these shapes and dtypes."""
     backends.begin_program()
+    # Shapes alone: no value can get into the jaxpr, nor is one waited for that a dispatch still computes.
     arguments = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), (state, batch))
     jaxpr, shapes = jax.make_jaxpr(step, return_shape=True)(*arguments)
     return TracedStep(jaxpr, jax.tree.structure(shapes))
@@ -97,7 +98,7 @@ class Compiler:
         donate_argnums: tuple[int, ...],
         out_shardings: Any = None,
         is_loop: bool = False,
-    ) -> Callable[..., Any]:
+    ) -> jax.stages.Wrapped:
         """Returns a function that traces, rewrites and compiles `function` once for each signature of its arguments.
 
         Args:
@@ -124,6 +125,7 @@ class Compiler:
         advice: str = ADVICE,
     ) -> None:
         """Compares a program with the other tasks', once for each key; see `check_same_program`."""
+        # When it is new: the comparison is a message between all tasks, which a short step could not afford each time.
         if key not in self._digests:
             self._digests[key] = check_same_program(self._replicas.runtime, name, jaxprs, explain, advice)
 
@@ -189,6 +191,7 @@ class Adapter:
 
     def carry(self, step: Step, split: Split) -> Step:
         """Returns the step of what is carried, in the global view, for batches that lie on the replicas as `split`."""
+        # `shard_map` has shards of one shape. A batch that does not divide into these runs the step of the whole.
         if self._replica_step is None or split is not Split.EVEN:
             return carrying_nothing(step)
         shard_step = shard_over_replicas(self._replicas, self.carry_replica(self._replica_step), split)
@@ -197,6 +200,8 @@ class Adapter:
             return shard_step
 
         def step_and_update(carried: Carried, batch: Batch) -> tuple[PyTree, Carried]:
+            # Outside of `shard_map`, of the state from before the step: where its arrays are sharded, XLA divides the
+            # update.
             outputs, (gradients, own) = shard_step(carried, batch)
             return outputs, (update(carried[0], gradients), own)
 

@@ -8,12 +8,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from lockstep._engine.step.batches import DeviceBatch, RaggedShard, Split, concat_ragged, to_arrays
+from lockstep._engine.step.batches import (
+    DeviceBatch,
+    Outputs,
+    RaggedShard,
+    Split,
+    StepsPerExecutionTuner,
+    concat_ragged,
+    to_arrays,
+)
 from lockstep._engine.step.placement import broadcast_from_chief, local_copy, place_ragged, replicate
 from lockstep._engine.step.program_digest import A_STEP, Subject
 from lockstep._engine.step.protocol import Step
 from lockstep._engine.step.replicas import Device, Replicas
-from lockstep._engine.step.steps_per_execution import Outputs, StepsPerExecutionTuner
 from lockstep._engine.step.zero1 import OptimizerSharding
 
 # By so much, relatively, the same step may come to other numbers on another kind of processor.
@@ -47,10 +54,12 @@ class EagerProgram:
         """Raises `MismatchError` if another task comes to other outputs: there is no record to compare."""
         if self.runtime.is_alone:
             return
+        # A number for each output: whole predictions would be a long message in every step.
         mine = [float(np.mean(np.abs(np.asarray(leaf, np.float64)))) for leaf in jax.tree.leaves(outputs)]
         values = self.runtime.all_gather_object(f"a step that is not compiled, {self._subject.name}", mine)
         # With a tolerance: processors of two kinds round differently.
         first = values[0]  # Of all tasks the same: they must come to the same verdict.
+        # Equal if NaN: a loss that is not a number on all of them is one trajectory, too.
         if not all(len(v) == len(first) and np.allclose(v, first, _ROUNDING, 1e-6, True) for v in values):
             self.runtime.check_equal(f"outputs of {self._subject.name}", values, self._subject.advice)
 

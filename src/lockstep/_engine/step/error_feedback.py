@@ -30,6 +30,7 @@ from lockstep._engine.step.replicas import Replicas
 from lockstep._types import Array, Batch, PyTree, State
 from lockstep.errors import ArgumentError, CheckpointError, UnsupportedError
 
+# By thread: jax traces on the thread that calls it, and two may trace at a time.
 _tracing = threading.local()
 # The names in checkpoints of what all replicas have alike begin so.
 _COMMON = "common/"
@@ -59,6 +60,7 @@ class _Ways(NamedTuple):
 def _choose_ways(reduction: Reduction, values: Sequence[jax.Array]) -> _Ways:
     ways = _Ways([], [], [])
     for i, value in enumerate(values):
+        # Factors win over a narrower type: they save more, and their sums keep full precision.
         if reduction.rank and powersgd.gains(value, reduction.rank):
             ways.factored.append(i)
         elif reduction.wire is not None and bf16_compression.narrows(value):
@@ -122,6 +124,8 @@ def _sum_factored(
     if not reduction.whole_steps:
         return by_factors(values, before)
     steps, *factors = before.common
+    # Each branch has collectives of its own. The count is the same on all replicas, so that all take the same branch;
+    # in different ones they would wait for each other for ever.
     sums, (own, after) = lax.cond(
         steps < reduction.whole_steps,
         lambda values, kept: (reduction.sum(values, axis, replicas), kept),
@@ -256,6 +260,7 @@ class ErrorFeedback(Adapter):
     def unwrap(self, carried: Carried, steps: int) -> State:
         """Takes the residuals that a step has returned; returns the state."""
         del steps
+        # A batch that does not divide carries none, and must not drop those of the last one that did.
         if carried[1]:
             self._residuals = carried[1]
         return carried[0]
@@ -283,6 +288,7 @@ class ErrorFeedback(Adapter):
         def explore(state: State, batch: Batch) -> tuple[()]:
             with exploring() as compensation:
                 step(state, batch)
+            # By way of a list: what `eval_shape` returns are shapes over all replicas, and these are of one.
             traced.append(jax.tree.map(lambda r: jax.ShapeDtypeStruct(r.shape, r.dtype), compensation.after))
             return ()
 

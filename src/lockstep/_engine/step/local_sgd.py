@@ -165,6 +165,8 @@ class Plan:
     def follow(self, state: OuterState) -> OuterState:
         """Has the replica go on with what was changed from outside of what everybody sees."""
         seen, own = self._open(state)
+        # By marks, not by identity: what has been through another program, such as an evaluation, is a new array of the
+        # same content. On the devices, so that nothing is fetched.
         is_known = (_marks(seen) == state.marks[0]).all(1)
         for number, i in enumerate(self.seen):
             own[i] = jnp.where(is_known[number], own[i], seen[i])
@@ -217,6 +219,7 @@ def _marks(seen: dict[int, Any]) -> Array:
 def mark_of(value: Array) -> Array:
     """Returns two numbers that tell an array from another one, but for one in 2**64; zeros for an array of zeros."""
     number = value.astype(jnp.uint8) if value.dtype == bool else value
+    # 8 bytes become two words: the conversion adds a last axis of length 2.
     unsigned = {1: jnp.uint8, 2: jnp.uint16}.get(number.dtype.itemsize, jnp.uint32)
     words = lax.bitcast_convert_type(number, unsigned).reshape(-1).astype(jnp.uint32)
     places = lax.iota(jnp.uint32, words.size)
@@ -224,7 +227,9 @@ def mark_of(value: Array) -> Array:
     # The end of MurmurHash3, 32 bits: each digit of the result depends on all of the word's.
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         mixed = (mixed ^ mixed >> shift) * jnp.uint32(factor)
+    # Zeros stay zeros, whatever their places: so the marks before the first step need not be computed.
     mixed = jnp.where(words == 0, jnp.uint32(0), mixed ^ mixed >> 16)
+    # Times an odd number modulo 2**32 no bit is lost, and the second sum depends on the places of words, too.
     odd = 2 * places + 1
     return jnp.stack([jnp.sum(mixed, dtype=jnp.uint32), jnp.sum(mixed * odd, dtype=jnp.uint32)])
 
@@ -316,6 +321,8 @@ class LocalSGD(Adapter):
 
     def synchronize(self, state: State, ends: bool) -> State:
         """Combines metrics, or makes an outer step ahead of time; all tasks call it together. The state is consumed."""
+        # Right after an outer step all is combined. The count is the same on all tasks, so that none of them goes into
+        # what follows, which is collective, alone.
         if not self._steps:
             return state
         common, _ = self._wrap(state)
@@ -430,6 +437,7 @@ class LocalSGD(Adapter):
                 f"A training with local_steps goes on from a checkpoint of one. Received: one that holds {unknown[:3]} "
                 "of a training with other options. Use the options that it was made with, or begin anew."
             )
+        # Saved in a longer round than those here: the next step ends it.
         self._steps = min(int(self._restored.get(_COUNT, np.zeros(1))[0]), self._local.options.every - 1)
 
 

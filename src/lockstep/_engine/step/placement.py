@@ -122,6 +122,8 @@ def _place_indices(replicas: Replicas, rows: np.ndarray, split: Split, axis: int
 def _shard(replicas: Replicas, array: Array, count: int, axis: int, starts: list[int], each: int) -> jax.Array:
     """Places an array with `count` rows along `axis`; each replica of this process holds those from its start on."""
     before = (slice(None),) * axis
+    # By device: given a sharding with devices of other processes, jax.device_put wants the whole array on each of them,
+    # and compares it between them.
     shards = [
         jax.device_put(array[(*before, slice(start, start + each))], device)
         for start, (_, device) in zip(starts, replicas.local, strict=True)
@@ -143,6 +145,7 @@ def _stack(leaves: Sequence[Any], capacity: int) -> np.ndarray[Any, Any]:
 def replicate(replicas: Replicas, value: ArrayLike) -> jax.Array:
     """Places one array, equal on every process, as a full copy on every device."""
     if isinstance(value, jax.Array) and len(value.sharding.device_set) > 1:
+        # jax.device_put takes no array that lies on other processes' devices, too; numpy reads the copy that is here.
         value = np.asarray(value)
     copies = [jax.device_put(value, device) for _, device in replicas.local]
     return jax.make_array_from_single_device_arrays(np.shape(value), replicas.whole, copies)
@@ -160,6 +163,7 @@ def gather_to_host(replicas: Replicas, value: jax.Array) -> np.ndarray[Any, Any]
 
 @functools.cache
 def _all_gather(whole: NamedSharding) -> Callable[[jax.Array], jax.Array]:
+    # Kept: jax.jit knows programs by their function, and would compile anew for each new lambda.
     return jax.jit(lambda array: array, out_shardings=whole)
 
 

@@ -43,6 +43,7 @@ def gains(value: jax.Array, rank: int) -> bool:
 
 def factor_dtype(value: jax.Array) -> jnp.dtype:
     """Returns the type of the factors and residuals: at least float32."""
+    # bfloat16 has 8 binary digits: what an orthonormal basis needs, and what a residual adds, would be rounded away.
     return jnp.promote_types(value.dtype, jnp.float32)
 
 
@@ -76,6 +77,8 @@ def sum_factored(
         (left @ right.T).reshape(value.shape).astype(value.dtype)
         for left, right, value in zip(lefts, rights, values, strict=True)
     ]
+    # Each replica takes off the mean, and not its own part of it, which nobody computes: together they keep just what
+    # the sum lacks.
     after = [whole - total.astype(whole.dtype) / replicas for whole, total in zip(wanted, sums, strict=True)]
     # What has overflowed on any replica makes a whole factor so. No such step counts, and nothing is kept of it.
     is_finite = jnp.stack([jnp.isfinite(right).all() for right in rights]).all()
@@ -110,6 +113,7 @@ def _apply_stacked(function: Callable[[jax.Array], jax.Array], matrices: Sequenc
 
 def _round_up(rows: int) -> int:
     """Returns the next power of four."""
+    # A hundred shapes make a handful of groups; a matrix is filled up to at most four times its rows.
     return 4 ** math.ceil(math.log(max(rows, 4), 4) - 1e-9)
 
 
@@ -125,6 +129,7 @@ def _draw(like: jax.Array) -> jax.Array:
     mixed = (row + 1) * jnp.uint32(0x9E3779B1) + (column + 1) * jnp.uint32(0x85EBCA77)
     for shift, times in ((15, 0x2C1B3C6D), (12, 0x297A2D39), (15, 1)):
         mixed = (mixed ^ (mixed >> shift)) * jnp.uint32(times)
+    # 24 bits, all of which float32 holds.
     return (mixed >> 8).astype(like.dtype) / (1 << 23) - 1
 
 

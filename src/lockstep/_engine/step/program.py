@@ -23,9 +23,12 @@ from lockstep._engine.step.batches import (
     BatchFn,
     DeviceBatch,
     GatherIndices,
+    Outputs,
     RaggedShard,
     Split,
+    StepsPerExecutionTuner,
     as_even_shard,
+    chunk_capacity,
     concat_ragged,
     global_shapes,
 )
@@ -38,18 +41,13 @@ from lockstep._engine.step.compiler import (
     signature,
     trace_step,
 )
+from lockstep._engine.step.cost import estimate_seconds, pays
 from lockstep._engine.step.error_feedback import gradient_adapter
 from lockstep._engine.step.local_sgd import LocalSGD, LocalTraining
+from lockstep._engine.step.memory import StepMemory, measure
 from lockstep._engine.step.program_digest import A_STEP, Subject
 from lockstep._engine.step.protocol import OutputMode, Step, Update
 from lockstep._engine.step.replicas import AXIS, Replicas
-from lockstep._engine.step.steps_per_execution import (
-    Outputs,
-    StepsPerExecutionTuner,
-    chunk_capacity,
-    estimate_seconds,
-    pays,
-)
 from lockstep._engine.step.zero1 import OptimizerSharding
 from lockstep._types import Array, Batch, PyTree, State
 
@@ -152,10 +150,11 @@ class StepProgram:
         self._traced: dict[Any, TracedStep] = {}  # Before it runs: its cost and digest are looked at.
         self._partitioned: dict[Any, Step] = {}
         self._out_shardings = replicas.whole, (self._adapter.state_sharding, replicas.by_example)
+        # The state is donated: weights and optimizer are in the device's memory once while a step runs, not twice.
         self._run_one = self._compiler.compile(self._one_step, (0, 1, 2), (3,), self._out_shardings)
 
     @cached_property
-    def _run_several(self) -> Callable[..., Any]:
+    def _run_several(self) -> jax.stages.Wrapped:
         return self._compiler.compile(self._several_steps, (0, 1), (2,), self._out_shardings, is_loop=True)
 
     # Running
@@ -283,6 +282,10 @@ class StepProgram:
 
         return jax.eval_shape(first_batch, placed.data)
 
+    def memory(self, state: State, batch: Batch) -> StepMemory:
+        """Returns what one step takes of each device's memory, for a state and a global batch of these shapes."""
+        return measure(self._run_one, self._replicas, self._adapter, state, batch)
+
     # Deciding how many steps go into one dispatch
 
     def decide(self, state: State, batch: Any) -> None:
@@ -308,6 +311,7 @@ class StepProgram:
         part = here / (1 if self._adapter.is_explicit else count) if split is Split.EVEN else 1.0
         seconds = estimate_seconds(traced.jaxpr, self._compiler.platform) * part
         is_short = pays(seconds, len(jax.tree.leaves(carried)))
+        # What a loop carries keeps its shapes and types: a step that changes these runs alone.
         return is_short and traced.keeps(carried), _nbytes(traced.outputs) if self._output_mode == "all" else 0
 
     def compiled(self) -> list[str]:
@@ -342,6 +346,7 @@ class StepProgram:
 
     def chunk_capacity(self, batch: Any) -> int:
         """Returns how many batches like a prepared one may be placed together; 0 if each goes alone."""
+        # The processes' numbers of rows are constants of the program, and may be others in the next batch.
         if not self._repeats or isinstance(batch, RaggedShard):
             return 0
         is_cached = isinstance(batch, GatherIndices)

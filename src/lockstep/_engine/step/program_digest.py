@@ -90,17 +90,25 @@ def check_same_program(
         shown = text if len(text) <= _MOST_SHOWN_EQUATION else text[:_MOST_SHOWN_EQUATION] + "..."
         shown = f"{shown} [{place}]" if place else shown
     runtime.check_same(topic, {f"equation {number}": shown}, advice)
+    # Long equations are cut where they are shown: if the difference is beyond that, this still raises.
     runtime.check_same(topic, {"digest": mine}, advice)
     return mine
 
 
 def _first_different(runtime: Runtime, topic: str, lines: Sequence[Line]) -> int:
-    """Returns the number of the first line that is not the same on all tasks; all tasks call it together."""
-    first, size = 0, max(runtime.all_gather_object(topic, len(lines)))
+    """Returns the number of the first line that is not the same on all tasks; all tasks call it together.
+
+    It is the length of the longest program if no part of it differs by its digest.
+    """
+    longest = max(runtime.all_gather_object(topic, len(lines)))
+    first, size = 0, longest
     while size > 1:
         part = -(-size // _PARTS)
         mine = [_digest([x.text for x in lines[i : i + part]])[:12] for i in range(first, first + size, part)]
         differs = [len(set(column)) > 1 for column in zip(*runtime.all_gather_object(topic, mine), strict=True)]
+        if True not in differs:
+            # Different parts with equal digests, of 48 bits: the caller then compares the digests of whole programs.
+            return longest
         first, size = first + part * differs.index(True), part
     return first
 
@@ -232,6 +240,7 @@ def _parameter_text(value: Any, inside: list[Jaxpr]) -> str:
         # Others name devices, and each task has its own.
         return f"{dict(value.mesh.shape)} {value.spec}" if isinstance(value, NamedSharding) else type(value).__name__
     if isinstance(value, jax.Device):
+        # Not its number, which each process has another one of.
         return value.platform
     return name_of(value) if callable(value) else " ".join(_PATH.sub("", _ADDRESS.sub("", repr(value))).split())
 

@@ -9,8 +9,7 @@ import jax
 import numpy as np
 
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.step.batches import DeviceBatch
-from lockstep._engine.step.steps_per_execution import Outputs, StepsPerExecutionTuner
+from lockstep._engine.step.batches import DeviceBatch, Outputs, StepsPerExecutionTuner
 from lockstep._engine.step.zero1 import OptimizerSharding
 from lockstep._types import PyTree, State
 

@@ -93,6 +93,7 @@ class Reduction:
         packs: list[list[int]] = []
         filled = 0
         for i, size in enumerate(sizes):
+            # Under a limit an empty value joins the pack before it: alone it would be a collective on nothing.
             if not packs or not limit or (size and filled >= limit):
                 packs.append([])
                 filled = 0

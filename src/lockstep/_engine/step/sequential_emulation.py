@@ -231,6 +231,7 @@ def evaluate(jaxprs: Sequence[Jaxpr], arguments: Sequence[Sequence[Array]]) -> l
         _run(_fill_replica_number(jaxpr, i), values)
         for i, (jaxpr, values) in enumerate(zip(jaxprs, arguments, strict=True))
     ]
+    # A generator is begun by sending it `None`.
     answers: list[Any] = [None] * len(runs)
     while True:
         results: list[list[Array]] = []
@@ -290,6 +291,7 @@ def _all_gather(eqn: Equation, column: _Column) -> _Column:
 
 
 def _permute(eqn: Equation, column: _Column) -> _Column:
+    # As lax.ppermute: who is sent nothing receives zeros.
     received = [jnp.zeros_like(v) for v in column]
     for source, to in eqn.params["perm"]:
         received[to] = column[source]

@@ -94,6 +94,7 @@ class ReplicatedState(Generic[_Program]):
 
     def digest(self) -> str:
         """Returns a short text that is equal if and only if the signatures are."""
+        # Not `hash`, which Python salts: the digests of two processes are compared.
         return hashlib.sha256(repr(self.signature()).encode()).hexdigest()
 
     def attached(self) -> contextlib.AbstractContextManager[None]:

@@ -177,6 +177,7 @@ class _DataFlow:
             if number not in needed:
                 needed.add(number)
                 pending += [self._maker[v] for v in self._needs[number] if v not in values]
+        # In the order of the trace, in which every input is made before its users.
         for number in sorted(needed):
             self._apply(number, values)
 
@@ -196,6 +197,8 @@ class _DataFlow:
         """Computes derivatives, and with them what is on the path to the target."""
         _, target, *sources = eqn.invars
         made = dict.fromkeys(var for i in path.steps for var in self._eqns[i].outvars)
+        # Of sources that the target does not depend on they stay zeros; whoever asked knows by `connected`, and returns
+        # what tf.GradientTape does: `None`, or zeros with unconnected_gradients.
         values.update({o: _zeros(s) for o, s in zip(eqn.outvars, sources, strict=True)})
         by = list(dict.fromkeys(s for s, is_on in zip(sources, path.connected, strict=True) if is_on))
         if not by:

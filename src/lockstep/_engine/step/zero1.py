@@ -46,6 +46,7 @@ class OptimizerSharding:
 
     def axis(self, shape: Sequence[int]) -> int | None:
         """Returns along which axis an array of the optimizer is divided: the first that the replicas can divide."""
+        # By the shape alone, so that all tasks, and a restart, come to the same.
         count = self._replicas.count
         return next((i for i, n in enumerate(shape) if n and n % count == 0), None)
 
@@ -121,5 +122,6 @@ class OptimizerStateGather:
             self._collect()
 
     def _meet(self, reads: bool) -> None:
+        # `_is_due` first: it is alike on all tasks, so that either all or none of them take part in the message.
         if self._is_due and any(self._runtime.all_gather_object(_GATHER_TOPIC, reads, _GATHER_SECONDS)):
             self.gather()

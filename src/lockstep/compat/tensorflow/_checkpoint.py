@@ -13,10 +13,11 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from lockstep._types import ArrayLike, Optimizer, Variable
 from lockstep.checkpoint import CheckpointStore, get_checkpoint_state, latest_checkpoint, load
-from lockstep.checkpoint.internal import file_of, write
+from lockstep.checkpoint.internal import Bundle, file_of, is_bundle, prefix_of, write
 from lockstep.compat.tensorflow._ops.variable import Module
 from lockstep.compat.tensorflow._types import Argument, PathLike, SizeLike, Trackable
 from lockstep.compat.tensorflow.keras._saves import Restored
+from lockstep.compat.tensorflow.keras._tensorflow_objects import restore_objects
 from lockstep.errors import ArgumentError, CheckpointError, StartupOrderError
 
 _COUNTER = "save_counter"
@@ -79,6 +80,8 @@ class Checkpoint:
     def restore(self, save_path: PathLike, options: object = None) -> Restored:
         """Gives everything the values that were saved; the variables of an optimizer not yet built when it is.
 
+        Checkpoints that TensorFlow 2 saved are read, too: objects are found by the names that they were given there.
+
         Args:
             save_path: What `save` returned, or `None` to restore nothing.
             options: Refused.
@@ -89,6 +92,9 @@ class Checkpoint:
         """
         _check_options(options)
         if save_path is None:
+            return Restored()
+        if is_bundle(prefix_of(save_path)) and not os.path.exists(file_of(save_path)):
+            restore_objects(Bundle(prefix_of(save_path)), vars(self))
             return Restored()
         checkpoint = load(save_path)
         for name, value in self._named_parts():

@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lockstep._messages.reading import pointer
+
 ROOT = "lockstep.compat.tensorflow"
 # For names that nobody has written advice for.
 _DEFAULT = "lockstep.compat.tensorflow covers what training programs use; see docs/tensorflow.md."
@@ -21,9 +23,13 @@ GRADIENT = (
 )
 _SPARSE = "Tensors are dense: use padded batches (Dataset.padded_batch), or indices and values in arrays of their own."
 _SAVED_MODEL = "Use model.save('model.keras') and tf.keras.models.load_model; for serving, model.export(path)."
-_PS = (
-    "lockstep trains synchronously: use tf.distribute.MultiWorkerMirroredStrategy; tasks of type "
-    "ps wait and take no part."
+_COORDINATOR = (
+    "Every task of the cluster runs the same program here, and the chief's Model.fit shares its batches among the "
+    "workers: use tf.distribute.ParameterServerStrategy and Model.fit; see docs/parameter_servers.md."
+)
+_SERVER = (
+    "Strategies start what they need from TF_CONFIG, also on tasks of type ps, whose fit serves until the chief's has "
+    "ended: leave it out, and run the same program on every task."
 )
 _TPU = (
     "Use tf.distribute.MirroredStrategy for the TPU cores of one host; MultiWorkerMirroredStrategy for several hosts."
@@ -97,33 +103,32 @@ ADVICE: dict[str, str] = {
     "tf.distribute.TPUStrategy": _TPU,
     "tf.distribute.experimental.TPUStrategy": _TPU,
     "tf.tpu.experimental": _TPU,
-    "tf.distribute.ParameterServerStrategy": _PS,
-    "tf.distribute.experimental.ParameterServerStrategy": _PS,
     "tf.distribute.experimental.CentralStorageStrategy": "Use tf.distribute.MirroredStrategy.",
-    "tf.distribute.experimental.coordinator": _PS,
-    "tf.distribute.coordinator": _PS,
-    "tf.distribute.Server": "MultiWorkerMirroredStrategy starts what it needs from TF_CONFIG; leave it out.",
+    "tf.distribute.experimental.coordinator": _COORDINATOR,
+    "tf.distribute.coordinator": _COORDINATOR,
+    "tf.distribute.Server": _SERVER,
     "tf.distribute.cluster_resolver.TPUClusterResolver": _TPU,
     "tf.distribute.cluster_resolver.GCEClusterResolver": "Write the addresses into TF_CONFIG, or use "
     "SimpleClusterResolver.",
-    "tf.train.Server": "MultiWorkerMirroredStrategy starts what it needs from TF_CONFIG; leave it out.",
+    "tf.train.Server": _SERVER,
     "tf.train.ExponentialMovingAverage": "Use an optimizer with use_ema=True.",
     "tf.compat.v1.Session": _GRAPH,
     "tf.compat.v1.flags": "Install absl-py, which it is another name of.",
     "tf.compat.v1.train.Saver": "Estimator saves checkpoints as RunConfig says. To begin with values of another "
     "training, pass warm_start_from=tf.estimator.WarmStartSettings(checkpoint) to it.",
-    "tf.compat.v1.train.init_from_checkpoint": _WARM,
     "tf.compat.v1.train.warm_start": _WARM,
     "tf.compat.v1.train.MonitoredTrainingSession": _SESSION,
     "tf.compat.v1.train.MonitoredSession": _SESSION,
     "tf.compat.v1.train.SingularMonitoredSession": _SESSION,
     "tf.compat.v1.train.Supervisor": _SESSION,
     "tf.compat.v1.train.Coordinator": _SESSION,
-    "tf.compat.v1.train.SyncReplicasOptimizer": "All training is synchronous: pass train_distribute to RunConfig, and "
-    "use the optimizer itself.",
+    "tf.compat.v1.train.SyncReplicasOptimizer": "Use the optimizer itself. Estimators train synchronously with "
+    "RunConfig(train_distribute=tf.distribute.MultiWorkerMirroredStrategy()), and models of Keras on parameter servers "
+    "with tf.distribute.ParameterServerStrategy(mode='sync', replicas=n).",
     "tf.compat.v1.train.ExponentialMovingAverage": "Use an optimizer of tf.keras with use_ema=True.",
-    "tf.compat.v1.train.replica_device_setter": _PS,
-    "tf.compat.v1.train.Server": "Strategies start what they need from TF_CONFIG; leave it out.",
+    "tf.compat.v1.train.replica_device_setter": "ParameterServerStrategy places variables on servers by itself, and "
+    "divides them as its variable_partitioner says; leave it out.",
+    "tf.compat.v1.train.Server": _SERVER,
     "tf.compat.v1.train.batch": _QUEUE,
     "tf.compat.v1.train.shuffle_batch": _QUEUE,
     "tf.compat.v1.train.string_input_producer": _QUEUE,
@@ -162,7 +167,10 @@ def getter(module: str, lazy: Mapping[str, str] | None = None) -> Callable[[str]
         # Python and tools ask modules for names such as __path__: no advice for those.
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        raise AttributeError(describe(f"tf{module.removeprefix(ROOT)}.{name}"))
+        error = AttributeError(describe(f"tf{module.removeprefix(ROOT)}.{name}"))
+        # Of Python's own class, because hasattr and getattr expect it; so its page is named here.
+        error.add_note(pointer("tensorflow-names"))
+        raise error
 
     return __getattr__
 

@@ -55,20 +55,24 @@ class SummaryWriter:
 
 
 def write(kind: Any, name: str, data: Tensor, step: Any, max_outputs: int = 3) -> bool:
-    """Writes a summary by the default writer.
+    """Writes a summary by the default writer, if there is one.
+
+    Returns:
+        `False` where no writer is open, as in TensorFlow: programs leave the writer out to log nothing.
 
     Raises:
-        StartupOrderError: If there is none, or no step.
+        StartupOrderError: If there is a writer, but no step.
         UnsupportedError: In code that JAX compiles.
         ArgumentError: If a scalar is none.
     """
     writer, own = _default()
+    if writer is None:
+        return False
     at = own if step is None else step
-    if writer is None or at is None:
+    if at is None:
         raise StartupOrderError(
-            "Outside of a model_fn summaries are written by a writer, for a step. Received: tf.summary."
-            f"{kind}({name!r}, step={step!r}) {'without a writer' if writer is None else ''}. Write: with "
-            "tf.summary.create_file_writer(logdir).as_default(step=step): ..."
+            f"A writer writes summaries for a step. Received: tf.summary.{kind}({name!r}) without one. Write: "
+            f"tf.summary.{kind}({name!r}, ..., step=step), or: with writer.as_default(step=step): ..."
         )
     # A file cannot be written from compiled code, where this line runs once.
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((data, at))):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import glob
 import os
+import weakref
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO, Protocol
@@ -102,6 +103,9 @@ class Stream:
         self.path = path
         self.compression = check_compression(compression)
         self._file = _open(path)
+        # Closes the file of a reading that was given up. A __del__ would be too late where the stream is part of a
+        # reference cycle: the collector may finalize the file first, and Python then warns of an unclosed file.
+        self._close = weakref.finalize(self, self._file.close)
         self._position = 0
         self._inflater = _Inflater(path, WINDOW_BITS[self.compression]) if self.compression else None
 
@@ -139,12 +143,7 @@ class Stream:
 
     def close(self) -> None:
         """Closes the file."""
-        self._file.close()
-
-    def __del__(self) -> None:
-        """Closes the file of a reading that was given up, without the warning that Python would give."""
-        if hasattr(self, "_file"):
-            self._file.close()
+        self._close()
 
     def _piece(self, size: int) -> bytes:
         try:

@@ -15,9 +15,8 @@ from lockstep._types import ArrayLike, PyTree
 from lockstep.data import _columns, _spec
 from lockstep.data._blocks import Block, array_block, join_blocks
 from lockstep.data._columns import Column, Columns, Ragged, Rows
-from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
+from lockstep.data._plan import UNKNOWN, Cursor, DeferredError, Node, Run, State, Transformation
 from lockstep.data._structure import TEXT
-from lockstep.data._transforms.errors import DeferredError
 from lockstep.errors import ArgumentError, InputError
 
 

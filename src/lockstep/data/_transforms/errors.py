@@ -4,54 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from lockstep._types import PyTree
 from lockstep.data import _blocks
-from lockstep.data._blocks import Block, join_blocks
+from lockstep.data._blocks import Block, FailedElement, join_blocks
 from lockstep.data._map_program import is_of_element
 from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation, drop
-from lockstep.errors import InputError
 
 _BEFORE, _USED = "before_block", "used_of_block"
-_POSTPONED = "postponed_error"
 _log = logging.getLogger("lockstep")
-
-
-@dataclass(frozen=True)
-class FailedElement:
-    """An error that stands in the place of the element that failed, and is raised when it is the element's turn."""
-
-    error: Exception
-
-
-class DeferredError:
-    """An error that the next call raises, because the elements before it are returned first."""
-
-    def __init__(self) -> None:
-        self._error: Exception | None = None
-
-    def defer(self, error: Exception) -> None:
-        """Defers an error to the next call."""
-        self._error = error
-
-    def raise_deferred(self) -> None:
-        """Raises the deferred error, once; without one does nothing."""
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
-    def add_to_state(self, state: PyTree) -> Any:
-        """Returns a cursor's state with the deferred error, if there is one."""
-        return state if self._error is None else {_POSTPONED: str(self._error), "state": state}
-
-    def take_from_state(self, state: PyTree) -> Any:
-        """Returns the state without the error that `add_to_state` added, and defers that error again."""
-        if not isinstance(state, dict) or _POSTPONED not in state:
-            return state
-        self._error = InputError(state[_POSTPONED])
-        return state["state"]
 
 
 class Outcome(NamedTuple):
@@ -142,16 +103,6 @@ def compute_block_or_elements(compute: Callable[[Block], Block | None], block: B
         return
     for i in range(len(block)):
         yield from compute_block_or_elements(compute, block[i : i + 1])
-
-
-def elements_or_errors(block: Block, elements: Callable[[Block], list[Any]]) -> list[Any]:
-    """Returns the elements of a block, a `FailedElement` for each that fails."""
-    try:
-        return elements(block)
-    except Exception as error:
-        if len(block) == 1:
-            return [FailedElement(error)]
-    return [element for i in range(len(block)) for element in elements_or_errors(block[i : i + 1], elements)]
 
 
 class IgnoreErrors(Transformation):

@@ -12,9 +12,18 @@ import numpy as np
 from lockstep.data import _columns
 from lockstep.data._blocks import Block, join_blocks
 from lockstep.data._peek import first_elements, peek_spec, spec_if_known
-from lockstep.data._plan import CHUNK, INFINITE, UNKNOWN, Cursor, FunctionTransformation, Node, Run, State
+from lockstep.data._plan import (
+    CHUNK,
+    INFINITE,
+    UNKNOWN,
+    Cursor,
+    DeferredError,
+    FunctionTransformation,
+    Node,
+    Run,
+    State,
+)
 from lockstep.data._spec import generalize
-from lockstep.data._transforms.errors import DeferredError
 from lockstep.data._transforms.sequence import CompatibleInputs
 from lockstep.errors import InputError
 

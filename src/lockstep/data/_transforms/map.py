@@ -13,17 +13,15 @@ import numpy as np
 from lockstep._nest import opened
 from lockstep._types import ArrayLike, Element, PyTree
 from lockstep.data import _blocks, _columns, _division, _structure
-from lockstep.data._blocks import Block, MappedStore, array_block
+from lockstep.data._blocks import Block, FailedElement, MappedStore, array_block, elements_or_errors
 from lockstep.data._map_program import MapProgram, wrap_error
 from lockstep.data._peek import example_of, peek_spec, spec_if_known
 from lockstep.data._plan import UNKNOWN, Cursor, FunctionTransformation, Node, Run, State
 from lockstep.data._structure import TEXT
 from lockstep.data._transforms.errors import (
-    FailedElement,
     Outcome,
     SequentialCompute,
     compute_block_or_elements,
-    elements_or_errors,
 )
 from lockstep.errors import InputError
 

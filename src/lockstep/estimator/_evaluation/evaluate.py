@@ -16,8 +16,8 @@ import numpy as np
 
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.loop import loop
+from lockstep._engine.step.batches import Outputs
 from lockstep._engine.step.replicas import Replicas
-from lockstep._engine.step.steps_per_execution import Outputs
 from lockstep.errors import ArgumentError
 from lockstep.estimator._core import CompiledModelFn, log_only_on
 from lockstep.estimator._hooks import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -186,6 +187,11 @@ class ModelScope(keras.StatelessScope):
         if number >= len(self._gradients):
             raise impurity_error("it asked for more gradients as values")
         return list(self._gradients[number])
+
+    def begin_with(self, key: str, read: Callable[[], np.ndarray[Any, Any]]) -> None:
+        """Lets a variable that this call has made begin with what a function returns; in the first call alone."""
+        if not self._variables.is_complete:
+            self._variables.entries[key] = replace(self._variables.entries[key], initial=lambda values: read())
 
     def record(self, name: str, value: Tensor) -> None:
         """Names a value, for hooks to fetch; a second value of the name becomes "<name>_1"."""

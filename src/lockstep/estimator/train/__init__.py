@@ -34,6 +34,7 @@ from lockstep.estimator.train._global_step import create_global_step as create_g
 from lockstep.estimator.train._global_step import get_global_step as get_global_step
 from lockstep.estimator.train._global_step import get_or_create_global_step as get_or_create_global_step
 from lockstep.estimator.train._global_step import global_step as global_step
+from lockstep.estimator.train._init_from_checkpoint import init_from_checkpoint as init_from_checkpoint
 from lockstep.estimator.train._minimize import apply_gradients as apply_gradients
 from lockstep.estimator.train._minimize import minimize as minimize
 from lockstep.estimator.train._optimizer import Optimizer as Optimizer
@@ -91,6 +92,7 @@ __all__ = [
     "global_norm",
     "global_step",
     "group",
+    "init_from_checkpoint",
     "inverse_time_decay",
     "latest_checkpoint",
     "linear_cosine_decay",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import keras
 
 from lockstep.checkpoint import CheckpointStore, load_newest
-from lockstep.checkpoint.internal import remove_all
+from lockstep.checkpoint.internal import of_tensorflow, remove_all
 from lockstep.errors import ArgumentError, CheckpointError, UnsupportedError
 
 _log = logging.getLogger("lockstep")
@@ -88,7 +89,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         # The step of the last backup, and whether the epoch had ended then.
         self._saved: tuple[int, bool] | None = None
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         """Refuses a model that no strategy trains."""
         if self._run is None:
             raise UnsupportedError(
@@ -102,6 +103,8 @@ class BackupAndRestore(keras.callbacks.Callback):
     def attach_run(self, run: Any) -> None:
         """Begins a training."""
         self._run, self._saved = run, None
+        if run.is_chief:
+            of_tensorflow.refuse_in(self.backup_dir, "It holds no position in the data, from which a backup goes on.")
         self._store = CheckpointStore(self.backup_dir, self.basename, self.keep) if run.is_chief else None
 
     def facts(self) -> Any:
@@ -122,6 +125,7 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def on_batches(self, before: int, batches: int) -> None:
         """Saves, if that many batches have passed."""
+        # By crossing: several steps of one dispatch may pass a multiple without ending at it.
         if self._counts_batches and batches // self.save_freq > before // self.save_freq:
             self._save()
 
@@ -148,9 +152,11 @@ class BackupAndRestore(keras.callbacks.Callback):
             if is_done:
                 self._require_last()
         finally:
+            # Let go of first: after an error, too, the callback may serve another `fit`.
             store, self._store, self._run = self._store, None, None
             if store is not None:
                 try:
+                    # Before the removal: the writer's thread could bring a backup back.
                     store.close()
                     if is_done and self.delete_checkpoint:
                         remove_all(self.backup_dir, self.basename)

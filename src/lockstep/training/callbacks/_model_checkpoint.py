@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 
+from lockstep._types import Model
 from lockstep.checkpoint.internal import atomic as _atomic
 from lockstep.errors import ArgumentError, CheckpointError
 
+# The longest first: a file of weights ends with ".h5", too.
 _ENDINGS = (".weights.h5", ".keras", ".h5")
 
 
@@ -66,10 +68,11 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
         """Returns whether it must be called after each batch; otherwise one dispatch may run several."""
         return self.save_freq != "epoch"
 
-    def _save_model(self, epoch: int, batch: int | None, logs: Any) -> None:
+    def _save_model(self, epoch: int, batch: int | None, logs: Mapping[str, Any] | None) -> None:
         """Saves, if this model is to be; what goes wrong leaves the best value and the file as they were."""
         # Asking for the model brings its variables up to date.
         model, best = self.model, self.best
+        # Keras' own method decides what is saved, and under which name; only the writing is another.
         self.set_model(_AtomicSaver(model))
         try:
             super()._save_model(epoch, batch, logs or {})
@@ -79,7 +82,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
         finally:
             self.set_model(model)
 
-    def _get_file_path(self, epoch: int, batch: int | None, logs: Any) -> str:
+    def _get_file_path(self, epoch: int, batch: int | None, logs: Mapping[str, Any]) -> str:
         try:
             return super()._get_file_path(epoch, batch, logs)
         except KeyError as error:
@@ -93,7 +96,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
 class _AtomicSaver:
     """Saves a model to files that appear whole or not at all."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Model) -> None:
         self._model = model
 
     def save(self, path: str, overwrite: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import keras
@@ -53,7 +54,7 @@ class NonFinite(keras.callbacks.Callback):
         reports = getattr(self._program(), "reports", None)
         return 0 if reports is None else reports.undone
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         """Watches the steps of this training."""
         program = self._program()
         if not hasattr(program, "watch"):
@@ -66,11 +67,11 @@ class NonFinite(keras.callbacks.Callback):
         self._epochs = []
         program.watch(self.most_in_a_row if self.policy == "skip" else 1, self._describe)
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Notes which step begins an epoch."""
         self._epochs.append((epoch, self._reports.dispatched))
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Ends the training, if a step of the epoch was not finite."""
         self._reports.flush()
         ended = self._reports.ended
@@ -81,7 +82,7 @@ class NonFinite(keras.callbacks.Callback):
         _log.error("%s", ended.error)
         self.model.stop_training = True
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         """Reads the counters of the last steps."""
         self._reports.flush()
 

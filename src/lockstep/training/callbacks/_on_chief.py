@@ -49,6 +49,7 @@ class OnChief(keras.callbacks.Callback):
                 f"OnChief({type(callback).__name__}(...)). Give the callback itself."
             )
         self.callback_on_chief = callback
+        self.async_safe = getattr(callback, "async_safe", False)
 
     # For models of plain Keras. `fit` of a strategy's model takes the callback out on the chief, and leaves it out on
     # the other workers.
@@ -68,7 +69,9 @@ class OnChief(keras.callbacks.Callback):
 def _forward(name: str) -> Callable[..., None]:
     """Returns a method of `OnChief` that calls the callback's, on the chief."""
 
-    @functools.wraps(getattr(keras.callbacks.Callback, name))
+    # Without the base method's attributes: by one of them Keras knows a method that does nothing, and it calls the ends
+    # of batches from another thread, late, where it finds no other.
+    @functools.wraps(getattr(keras.callbacks.Callback, name), updated=())
     def method(self: OnChief, *args: Any, **kwargs: Any) -> None:
         if jax.process_index() == 0:
             getattr(self.callback_on_chief, name)(*args, **kwargs)
@@ -77,6 +80,7 @@ def _forward(name: str) -> Callable[..., None]:
     return method
 
 
+# The base class has each of these methods, which do nothing: `__getattr__` would never be asked for one.
 for _name in (
     *(f"on_epoch_{end}" for end in ("begin", "end")),
     *(f"on_{kind}_batch_{end}" for kind in ("train", "test", "predict") for end in ("begin", "end")),

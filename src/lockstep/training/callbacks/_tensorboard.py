@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 import keras
 import numpy as np
 
+from lockstep._types import Model, Optimizer
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.summary import EventFile
-from lockstep.summary.internal import goes_on_without
+from lockstep.summary.internal import goes_on_without, session_start
+from lockstep.training.callbacks._graph import graph_def_of, graph_of
 
 
 class TensorBoard(keras.callbacks.TensorBoard):
@@ -36,6 +38,8 @@ class TensorBoard(keras.callbacks.TensorBoard):
             `log_dir/train/plugins/profile`. 0: none.
         embeddings_freq: Must be 0: the projector reads TensorFlow's checkpoints only.
         embeddings_metadata: Must be None.
+        hparams: Hyperparameters of this run, for the HParams tab: numbers, texts or booleans by name. They are written
+            to `log_dir` itself, and shown beside the last metrics of `train` and `validation`.
 
     Source: `tf.keras.callbacks.TensorBoard`.
 
@@ -55,6 +59,8 @@ class TensorBoard(keras.callbacks.TensorBoard):
         profile_batch: Any = 0,
         embeddings_freq: int = 0,
         embeddings_metadata: Any = None,
+        *,
+        hparams: Mapping[str, Any] | None = None,
     ) -> None:
         # Not that of the base class, which prepares TensorFlow's profiler; deriving from it says what this is.
         keras.callbacks.Callback.__init__(self)
@@ -73,8 +79,13 @@ class TensorBoard(keras.callbacks.TensorBoard):
             self.update_freq = 1 if update_freq == "batch" else _frequency("update_freq", update_freq, least=1)
         self._profiled = _batch_range(profile_batch)
         self._traces = os.path.join(self.log_dir, "train")
+        # Names as keras.callbacks.TensorBoard has them; ".v2" is the suffix of tf.summary.create_file_writer.
         self._train = EventFile(os.path.join(self.log_dir, "train"), ".v2")
         self._validation = EventFile(os.path.join(self.log_dir, "validation"), ".v2")
+        self._hparams = dict(hparams or {})
+        self._session = EventFile(self.log_dir, ".v2")
+        if self._hparams:
+            session_start(self._hparams, "")  # Refuses, before training, what cannot be shown.
         # Of this fit, as Keras counts them; `set_state` sets those of an interrupted one.
         self._steps = self._steps_before_epoch = 0
         self._batch_start = self._epoch_start = time.perf_counter()
@@ -93,35 +104,43 @@ class TensorBoard(keras.callbacks.TensorBoard):
         """Goes on with that number."""
         self._steps, self._steps_before_epoch = state["steps"], state["steps_before_epoch"]
 
-    def set_model(self, model: Any) -> None:
+    def set_model(self, model: Model) -> None:
         """Takes the model, and writes its configuration if asked to."""
         keras.callbacks.Callback.set_model(self, model)
         self._close()
+        # The configuration of a subclassed model does not say how its layers are connected.
         if self.write_graph and type(model).__name__ in ("Functional", "Sequential"):
             try:
-                configuration = model.to_json()
+                json = model.to_json()
+                configuration, graph = graph_of(json), graph_def_of(json)
             except Exception as error:
                 warnings.warn(f"TensorBoard gets no graph: the model cannot be put into JSON ({error}).", stacklevel=2)
                 return
             self._train.text_of_plugin("keras", "graph_keras_model", configuration, 0)
+            self._train.graph(graph)
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         """Counts batches from the start."""
         self._is_training = True
         self._steps = self._steps_before_epoch = 0
+        if self._hparams:
+            self._session.hparams(self._hparams)
+            self._session.flush()
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         """Ends a profile that is still running, and closes the files."""
         self._is_training = False
         self._end_trace()
+        if self._hparams:
+            self._session.end_hparams()
         self._close()
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Remembers when, and after how many batches, the epoch began."""
         self._steps_before_epoch = self._steps
         self._epoch_start = time.perf_counter()
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Starts the profile, if this is its first batch."""
         self._batch_start = time.perf_counter()
         if self._profiled and not self._is_tracing and self._number(batch) == self._profiled[0]:
@@ -129,7 +148,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
                 jax.profiler.start_trace(self._traces)
                 self._is_tracing = True
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Writes the metrics so far, if it is time to, and ends the profile after its last batch."""
         before, self._steps = self._steps, self._number(batch)
         if self.update_freq != "epoch" and self._steps // self.update_freq > before // self.update_freq:
@@ -137,9 +156,10 @@ class TensorBoard(keras.callbacks.TensorBoard):
         if self._is_tracing and self._profiled and self._steps >= self._profiled[1]:
             self._end_trace()
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Writes the metrics of the epoch, the learning rate, and what else was asked for."""
         logs = dict(logs or {})
+        # Keras has one dict for both; TensorBoard shows equal names of two directories as two lines of one chart.
         names = [name for name in logs if name.startswith("val_")]
         _write_all(self._validation, {f"epoch_{name[4:]}": logs.pop(name) for name in names}, epoch)
         if logs:
@@ -151,13 +171,13 @@ class TensorBoard(keras.callbacks.TensorBoard):
         if self.histogram_freq and epoch % self.histogram_freq == 0:
             self._write_weights(epoch)
 
-    def on_test_begin(self, logs: Any = None) -> None:
+    def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         """Does nothing: all is written when the evaluation ends."""
 
-    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def on_test_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Does nothing: all is written when the evaluation ends."""
 
-    def on_test_end(self, logs: Any = None) -> None:
+    def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
         """Writes the metrics of an evaluation over the number of training steps."""
         optimizer = self._trained.optimizer
         if optimizer is not None and hasattr(optimizer, "iterations"):
@@ -176,6 +196,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
 
     def _write_batch(self, logs: dict[str, Any], steps: int) -> None:
         if self.write_steps_per_second:
+            # Batches of one dispatch are reported one after the other: the clock may not have moved.
             logs["steps_per_second"] = steps / max(time.perf_counter() - self._batch_start, 1e-9)
         _write_all(self._train, {f"batch_{name}": value for name, value in logs.items()}, self._steps)
 
@@ -198,8 +219,8 @@ class TensorBoard(keras.callbacks.TensorBoard):
                 jax.profiler.stop_trace()
 
     def _close(self) -> None:
-        self._train.close()
-        self._validation.close()
+        for file in (self._train, self._validation, self._session):
+            file.close()
 
 
 def _write_all(file: EventFile, values: dict[str, Any], step: int) -> None:
@@ -208,7 +229,8 @@ def _write_all(file: EventFile, values: dict[str, Any], step: int) -> None:
     file.flush()
 
 
-def _learning_rates(optimizer: Any) -> dict[str, float]:
+def _learning_rates(optimizer: Optimizer) -> dict[str, float]:
+    # A LossScaleOptimizer wraps the one that has the rate.
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     if hasattr(optimizer, "optimizers"):
         return {f"learning_rate_{one.name}": float(np.asarray(one.learning_rate)) for one in optimizer.optimizers}
@@ -218,6 +240,7 @@ def _learning_rates(optimizer: Any) -> dict[str, float]:
 
 
 def _frequency(name: str, value: Any, least: int) -> int:
+    # True is a whole number to Python, and not what somebody means by a frequency.
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ArgumentError(f"{name} is a whole number, at least {least}: received {value!r}.")
     return value
@@ -266,6 +289,8 @@ def _images(weight: np.ndarray, channels_last: bool) -> Iterator[np.ndarray]:
     elif weight.ndim == 3:
         images = list(np.moveaxis(weight, -1, 0) if channels_last else weight)
     for image in images:
+        # A weight that is NaN should be looked at, and not end the training that writes it.
         values = np.nan_to_num(image[:, :, None].astype("float32"))
         low, high = float(values.min()), float(values.max())
+        # A picture of one value alone is black: there is no range to stretch.
         yield (values - low) * (255.0 / (high - low) if high > low else 0.0)

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from lockstep._engine.step import sequential_emulation
+from lockstep._types import Array
 from lockstep.distribute import get_replica_context
 from lockstep.errors import ArgumentError
 
 
-def replica_key(key: Any) -> Any:
+def replica_key(key: Array) -> Any:
     """Returns a key of this replica's own: `jax.random.fold_in(key, replica_id_in_sync_group)`.
 
     What is drawn with it differs between replicas, and so depends on how many there are.
@@ -26,7 +27,7 @@ def replica_key(key: Any) -> Any:
     return jax.random.fold_in(key, 0 if context is None else context.replica_id_in_sync_group)
 
 
-def for_batch(draw: Callable[..., Any], key: Any, shape: tuple[int, ...], *args: Any, **kwargs: Any) -> Any:
+def for_batch(draw: Callable[..., Any], key: Array, shape: tuple[int, ...], *args: Any, **kwargs: Any) -> Any:
     """Draws for this replica's rows what one device would draw for them, if it had the whole batch.
 
     All rows are drawn, and this replica's are taken; so training does not depend on the number of replicas.
@@ -50,6 +51,8 @@ def for_batch(draw: Callable[..., Any], key: Any, shape: tuple[int, ...], *args:
     if not shape:
         raise ArgumentError("What is drawn for a batch has an axis of rows. Received: shape (). Draw with key itself.")
     total, start = _locate(shape[0])
+    # Drawn by every replica, so that nothing is sent. Not row by row with keys of their own: one device does not draw
+    # so, and `draw` may be any function of a shape, whose numbers depend on all of it.
     drawn = draw(key, (total, *shape[1:]), *args, **kwargs)
     return drawn if total == shape[0] else lax.dynamic_slice_in_dim(drawn, start, shape[0])
 
@@ -69,6 +72,7 @@ def rows_of_batch(count: int) -> Any:
 def _locate(count: int) -> tuple[int, Any]:
     """Returns how many rows the whole batch has, and the first one of this replica."""
     turn = sequential_emulation.current()
+    # Shards of different sizes: the number of a replica times the length of its own would be another's rows.
     if turn is not None and turn.rows:
         if count != turn.rows[turn.number]:
             raise ArgumentError(

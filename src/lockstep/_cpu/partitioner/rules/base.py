@@ -113,6 +113,7 @@ def linear(*names: str) -> Callable[[Rule], Rule]:
 
 def does_not_grow(call: Call, numbers: Sequence[int]) -> bool:
     """Returns whether the outputs together are no larger than each of these inputs."""
+    # A sum that is taken after an operation that grows sends more bytes than one before it.
     made = sum(size_of(o.aval) for o in call.equation.outputs)
     return all(made <= call.size(i) for i in numbers)
 
@@ -127,6 +128,7 @@ def passes_sums(call: Call, count: int | None = None) -> Decision | None:
     """Decides on outputs that are summands as the first `count` inputs (default: all) are; the others are whole."""
     count = len(call.layouts) if count is None else count
     first = range(count)
+    # A value that is no summand would be counted once per replica, and a block is of other elements on each.
     if not all(is_summand(call, i) for i in first) or any(layout != REPLICATED for layout in call.layouts[count:]):
         return None
     needs = [PARTIAL if i < count else REPLICATED for i in range(len(call.layouts))]

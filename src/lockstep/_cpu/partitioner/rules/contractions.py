@@ -65,12 +65,15 @@ def convolution(call: Call) -> Decision | None:
     image, kernel = call.layouts
     examples, channels = numbers.lhs_spec[0], numbers.lhs_spec[1]
     if image.is_sharded and image.axis == examples:
+        # Groups of examples have kernels of their own, and a replica's block is no such group. The gradient of a
+        # depthwise kernel comes so, with as many groups as channels.
         if params["batch_group_count"] != 1:
             return None
         return Decision([image, REPLICATED], [sharded(numbers.out_spec[0])])
     summed = (sharded(channels), sharded(numbers.rhs_spec[1]))
     # Either of the two may be on all replicas, and is sliced then.
     either = (summed, (summed[0], REPLICATED), (REPLICATED, summed[1]))
+    # With groups of channels each output sums over its own group, and no replica's block is one.
     if (image, kernel) in either and params["feature_group_count"] == 1:
         return Decision(summed, [PARTIAL])
     return None
@@ -126,6 +129,7 @@ def argument(call: Call) -> Decision | None:
         (winner,) = bind(equation.primitive, [gather_replicas(best)], {**equation.params, "axes": (0,)})
         return [jnp.take_along_axis(gather_replicas(place + start), winner[None], 0)[0]]
 
+    # Of each replica the best value, and its place of 4 bytes.
     each = math.prod(call.out_shape()) * (equation.inputs[0].aval.dtype.itemsize + 4)
     return Decision(call.layouts, [REPLICATED], run=run, gathered=call.count * each)
 
@@ -143,6 +147,7 @@ def reduce(call: Call) -> Decision | None:
 
 def _is_alone(params: dict[str, Any], axis: int) -> bool:
     """Returns whether each index along `axis` is a window of its own."""
+    # Windows that reach over the end of a block would need the neighbour's edge.
     return (
         params["window_dimensions"][axis] == 1
         and params["window_strides"][axis] == 1

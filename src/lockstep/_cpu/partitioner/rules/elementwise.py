@@ -80,6 +80,7 @@ def added_sums(call: Call) -> Decision | None:
 @linear("mul")
 def scaled_sum(call: Call) -> Decision | None:
     """Scales a summand by a number; times an infinity that was computed, one that is zero would become NaN."""
+    # So constants only: whether a computed factor is finite is not known here.
     for number in range(2):
         if call.layouts[1 - number] == PARTIAL and _is_finite(call.equation.inputs[number]):
             return Decision(call.layouts, [PARTIAL])
@@ -91,6 +92,7 @@ def divided_sum(call: Call) -> Decision | None:
     """Divides a summand by a number; division of integers is not linear."""
     divisor = call.equation.inputs[1]
     inexact = jnp.issubdtype(divisor.aval.dtype, jnp.inexact)
+    # By zero, summands that are zero would be NaN where one device has infinity.
     usable = inexact and not divisor.is_zero and _is_finite(divisor)
     return Decision(call.layouts, [PARTIAL]) if usable else None
 

@@ -42,6 +42,7 @@ def _operand_need(call: Call, index_axis: int) -> Any:
 
 def _look_up(call: Call, index_axis: int) -> Decision | None:
     numbers = call.params["dimension_numbers"]
+    # The last axis of indices holds the coordinates of one lookup.
     if index_axis >= len(call.shape(1)) - 1:
         return None
     lookups = [a for a in range(len(call.out_shape())) if a not in numbers.offset_dims]
@@ -52,6 +53,7 @@ def _from_slices(call: Call) -> Decision | None:
     """Decides where the sharded axis is no index and comes out whole."""
     axis, params = call.layouts[0].axis, call.params
     numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
+    # Along an axis that is looked up, the rows that a replica asks for may be another's.
     if axis in numbers.start_index_map or axis in numbers.collapsed_slice_dims or sizes[axis] != call.shape(0)[axis]:
         return None
     gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
@@ -89,6 +91,8 @@ def scatter(call: Call) -> Decision | None:
         return Decision([block, sharded(index_axis), sharded(_scatter_axes(call)[index_axis])], [block])
     if operand == REPLICATED and updates.is_sharded and updates.axis in numbers.update_window_dims:
         return None if indices.is_sharded else _to_slices(call, _window_axis(call, updates.axis))
+    # Indices of different replicas may be the same place. Sums of such updates have a rule, in `scatter_add`; for
+    # others the order would count.
     return None
 
 

@@ -56,6 +56,7 @@ def scan(call: Call) -> Decision | None:
         needs,
         [*carried, *stacked],
         run=run,
+        # Counted for every round: a step is judged by what it gathers in all.
         gathered=final.gathered * length,
         repeated=final.repeated * length,
         calls=final.calls,
@@ -85,6 +86,7 @@ def _find_fixed_point(after: Any, first: list[Layout]) -> list[Layout]:
     """Returns layouts of what is carried such that a turn returns it as it got it, or as what can be made so."""
     # A value only ever goes from summand to replicated to sharded, so this ends.
     carried = first
+    # Each value changes twice at most, and a round without a change ends it.
     for _ in range(2 * len(first) + 2):
         found = [_join(was, now) for was, now in zip(carried, after(carried), strict=True)]
         if found == carried:
@@ -114,6 +116,7 @@ def while_loop(call: Call) -> Decision | None:
     first = list(call.layouts[tested + fixed :])
     carried = _find_fixed_point(lambda c: plan(c, [None] * len(first)).outs, first)
     body = plan(carried, carried)
+    # A replica that left the loop before the others would leave them waiting in its sums.
     test = call.planner.plan_body(call.equation, "cond_jaxpr", [*cond_consts, *carried], [REPLICATED])
     # Nobody knows how many turns there will be, nor so how much would be gathered.
     if body.gathered or body.repeated or test.repeated:

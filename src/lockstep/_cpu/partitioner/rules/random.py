@@ -56,6 +56,7 @@ def _bits(key: Aval, bit_width: int, shape: tuple[int, ...], partitionable: bool
 def element_numbers(call: Call) -> Decision | None:
     """Numbers each element of an array, as two halves of 64 bits."""
     axis, shape = call.wanted_axis, tuple(call.params["shape"])
+    # Up to there the upper half is zero on all replicas, and the lower one does not overflow.
     if axis is None or math.prod(shape) >= 2**32:
         return None
     own = call.local(shape, axis)

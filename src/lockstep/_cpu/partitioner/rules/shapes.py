@@ -22,10 +22,12 @@ def _axis(call: Call) -> int:
 def broadcast_in_dim(call: Call) -> Decision | None:
     """Moves the sharded axis; an axis that is new is made for each replica's block alone."""
     shape, dims = call.params["shape"], tuple(call.params["broadcast_dimensions"])
+    # More operands are sizes known at run time only, of which no block can be made beforehand.
     if len(call.layouts) != 1:
         return None
     axis = dims[_axis(call)] if call.wanted_axis is None else call.wanted_axis
     comes_from = dims.index(axis) if axis in dims else None
+    # An axis of one element is repeated: each replica makes its block of the whole.
     if comes_from is not None and call.shape(0)[comes_from] == 1 != shape[axis]:
         comes_from = None
     need = REPLICATED if comes_from is None else sharded(comes_from)
@@ -174,6 +176,8 @@ def dynamic_update_slice(call: Call) -> Decision | None:
     if first is None or first > 1:
         return None
     axis = call.layouts[first].axis
+    # Written in full along the axis, an update starts at 0, as XLA clamps it: so no replica writes into another's
+    # block.
     if call.shape(0)[axis] != call.shape(1)[axis]:
         return None
     divided = sharded(axis)
@@ -211,6 +215,7 @@ def moved_sum(call: Call) -> Decision | None:
 @linear("concatenate", "stack")
 def joined_sums(call: Call) -> Decision | None:
     """Puts summands after each other alike."""
+    # Larger than each input, and not than all together: but for zeros as many bytes are summed, in one value.
     return passes_sums(call)
 
 

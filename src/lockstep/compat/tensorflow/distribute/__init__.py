@@ -20,6 +20,7 @@ from lockstep.distribute import MirroredStrategy as MirroredStrategy
 from lockstep.distribute import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
 from lockstep.distribute import NcclAllReduce as NcclAllReduce
 from lockstep.distribute import OneDeviceStrategy as OneDeviceStrategy
+from lockstep.distribute import ParameterServerStrategy as ParameterServerStrategy
 from lockstep.distribute import ReduceOp as ReduceOp
 from lockstep.distribute import ReductionToOneDevice as ReductionToOneDevice
 from lockstep.distribute import ReplicaContext as ReplicaContext
@@ -36,7 +37,7 @@ __all__ = ["CrossDeviceOps", "DistributedDataset", "DistributedIterator", "Distr
 __all__ += ["HierarchicalCopyAllReduce", "InputContext", "InputOptions", "MirroredStrategy"]
 __all__ += ["MultiWorkerMirroredStrategy", "NcclAllReduce", "OneDeviceStrategy", "ReduceOp", "ReductionToOneDevice"]
 __all__ += ["ReplicaContext", "RunOptions", "Strategy", "cluster_resolver", "experimental", "get_replica_context"]
-__all__ += ["get_strategy", "has_strategy", "in_cross_replica_context"]
+__all__ += ["ParameterServerStrategy", "get_strategy", "has_strategy", "in_cross_replica_context"]
 
 _other = _missing.getter(__name__, _LAZY)
 

@@ -10,13 +10,15 @@ from lockstep.distribute.experimental import CollectiveCommunication as Collecti
 from lockstep.distribute.experimental import CommunicationImplementation as CommunicationImplementation
 from lockstep.distribute.experimental import CommunicationOptions as CommunicationOptions
 from lockstep.distribute.experimental import MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy
+from lockstep.distribute.experimental import ParameterServerStrategy as ParameterServerStrategy
 from lockstep.distribute.experimental import ValueContext as ValueContext
+from lockstep.distribute.experimental import partitioners as partitioners
 
 # TensorFlow 2.4 renamed the class.
 CollectiveHints = CommunicationOptions
 
 __all__ = ["CollectiveCommunication", "CollectiveHints", "CommunicationImplementation", "CommunicationOptions"]
-__all__ += ["MultiWorkerMirroredStrategy", "ValueContext"]
+__all__ += ["MultiWorkerMirroredStrategy", "ParameterServerStrategy", "ValueContext", "partitioners"]
 
 _other = _missing.getter(__name__)
 

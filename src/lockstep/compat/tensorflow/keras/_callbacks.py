@@ -6,6 +6,7 @@ Those that only the chief of a cluster runs derive from Keras' own, by which loc
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -76,11 +77,12 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
         self._epochs_since_saving = 0
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-        """Refuses to save beside TensorFlow's checkpoints, before it has trained for nothing."""
+        """Refuses to save over a checkpoint of TensorFlow, before it has trained for nothing."""
         super().on_train_begin(logs)
         if self.save_weights_only and not self.filepath.endswith((".h5", ".hdf5", ".keras")):
-            # Here, not in the constructor: the directory may be made after it.
-            _of_tensorflow.refuse_in(os.path.dirname(self.filepath))
+            # Here, not in the constructor: the directory may be made after it. Names with the epoch in them are looked
+            # at when they are known.
+            _of_tensorflow.refuse_at(self.filepath)
 
     def _save_model(self, epoch: int, batch: int | None, logs: dict[str, float] | None) -> None:
         if batch is None:
@@ -134,7 +136,7 @@ class BackupAndRestore(_BackupAndRestore):
         self.save_before_preemption = save_before_preemption
         self._plain: Any = None
 
-    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         """Restores a model of no strategy; others are by now."""
         # `_run` is set by a strategy's fit, which backs up by itself.
         self._plain = None if self._run is not None else self._make_keras_callback()

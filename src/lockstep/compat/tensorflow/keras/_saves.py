@@ -22,11 +22,12 @@ import h5py
 from keras.src.saving import saving_api, saving_lib
 
 from lockstep._types import Model
+from lockstep.checkpoint.internal import Bundle, is_bundle, naming, remove, take_place
 from lockstep.checkpoint.internal import atomic as _atomic
-from lockstep.checkpoint.internal import naming, remove, take_place
 from lockstep.checkpoint.internal import of_tensorflow as _of_tensorflow
 from lockstep.compat.tensorflow._types import Argument
-from lockstep.errors import DataNotFoundError, InputError, UnsupportedError
+from lockstep.compat.tensorflow.keras._tensorflow_objects import restore_model
+from lockstep.errors import ArgumentError, DataNotFoundError, InputError
 
 # In the order in which they may be replaced one by one: the configuration is of no use without the weights.
 _PARTS = ("assets", "model.weights.h5", "metadata.json", "config.json")
@@ -121,10 +122,10 @@ def write_checkpoint(model: Model, prefix: str | os.PathLike[str]) -> None:
     """Saves the weights of `model`, and its optimizer's state, under `prefix`; it is now the newest there.
 
     Raises:
-        CheckpointError: If the directory holds checkpoints of TensorFlow.
+        CheckpointError: If a checkpoint of TensorFlow has this name.
     """
     target = Path(os.path.abspath(prefix))
-    _of_tensorflow.refuse_in(target.parent)
+    _of_tensorflow.refuse_at(target)
     with whole_file(_weights(target), _WEIGHTS) as temporary:
         saving_api.save_weights(model, str(temporary))
     # After the weights: a program that sees the index finds them whole.
@@ -135,23 +136,36 @@ def write_checkpoint(model: Model, prefix: str | os.PathLike[str]) -> None:
 
 
 def read_checkpoint(model: Model, prefix: str | os.PathLike[str], **options: Argument) -> Restored:
-    """Loads what `write_checkpoint` saved under `prefix`.
+    """Loads what `write_checkpoint` saved under `prefix`, or what Keras 2 did in TensorFlow's format.
 
     Raises:
+        ArgumentError: If only some of TensorFlow's variables are asked for.
+        CheckpointError: If TensorFlow's checkpoint is damaged, or lacks a variable.
         DataNotFoundError: If nothing lies there.
-        UnsupportedError: If it is one of TensorFlow's own.
     """
     target = Path(os.path.abspath(prefix))
     weights = _weights(target)
-    if not weights.exists() and _index(target).exists():
-        raise UnsupportedError(
-            f"{target} is a checkpoint in TensorFlow's own format, which only TensorFlow reads. Load it there once, "
-            "and save the weights with model.save_weights('name.h5'); that file can be loaded here."
-        )
+    if not weights.exists() and _is_of_tensorflow(target):
+        asked = [name for name, value in options.items() if value]
+        if asked:
+            raise ArgumentError(
+                f"TensorFlow's checkpoints are loaded whole. Received: {', '.join(asked)}. Leave it out, or read "
+                "single variables with tf.train.load_checkpoint."
+            )
+        restore_model(Bundle(str(target)), model)
+        return Restored()
     if not weights.exists():
         raise DataNotFoundError(f"No weights were saved at {target}: neither {weights.name} nor an index is there.")
     load_into(model, weights, **options)
     return Restored()
+
+
+def _is_of_tensorflow(prefix: Path) -> bool:
+    """Returns whether an index is TensorFlow's, whole or damaged, and not the one that `write_checkpoint` wrote."""
+    try:
+        return not _index(prefix).read_bytes().startswith(b"{")
+    except OSError:
+        return False
 
 
 def load_into(model: Model, weights: Path, **options: Argument) -> None:
@@ -171,17 +185,15 @@ def latest_checkpoint(directory: str | os.PathLike[str], latest_filename: str | 
         The prefix, for `model.load_weights`, or None if there is none. Source: `tf.train.latest_checkpoint`.
 
     Raises:
-        CheckpointError: If the directory holds checkpoints of TensorFlow.
         InputError: If the file that names the newest is damaged.
     """
-    _of_tensorflow.refuse_in(directory)
     state = Path(directory) / (latest_filename or "checkpoint")
     if not state.exists():
         return None
     # TensorFlow writes names relative to the directory, so that it can be moved.
     prefix = os.path.join(os.fspath(directory), _names(state)[0])
     # Retention by another program may have removed the file.
-    return prefix if _weights(Path(prefix)).exists() else None
+    return prefix if _weights(Path(prefix)).exists() or is_bundle(prefix) else None
 
 
 def _make_newest(target: Path) -> None:

@@ -50,7 +50,10 @@ _MOVED: dict[str, dict[str, str]] = {
     "backend.experimental": {},
     "callbacks.experimental": {"BackupAndRestore": f"{_HERE}._callbacks"},
     "estimator": {"model_to_estimator": "lockstep.estimator"},
-    "experimental": dict.fromkeys(("CosineDecay", "CosineDecayRestarts"), "keras.optimizers.schedules"),
+    "experimental": {
+        **dict.fromkeys(("CosineDecay", "CosineDecayRestarts"), "keras.optimizers.schedules"),
+        "SidecarEvaluator": f"{_HERE}._sidecar",
+    },
     "layers.experimental": {
         "EinsumDense": "keras.layers",
         # Statistics are those of the global batch already.
@@ -68,7 +71,11 @@ _MOVED: dict[str, dict[str, str]] = {
         f"{_HERE}._utils",
     ),
     "preprocessing.text": {},
-    "utils.experimental": {},
+    "utils": {"SidecarEvaluator": f"{_HERE}._sidecar"},
+    "utils.experimental": {
+        "DatasetCreator": f"{_HERE}._dataset_creator",
+        "SidecarEvaluator": f"{_HERE}._sidecar",
+    },
     "wrappers.scikit_learn": {},
 }
 # keras._tf_keras has aliases for programs of Keras 2; in these modules they do not import TensorFlow.
@@ -81,7 +88,6 @@ _ADVICE: dict[str, str] = {
     "dtensor": "Shard with keras.distribution, or train under a strategy of lockstep.distribute.",
     "experimental.LinearModel": "Write it as keras.Sequential([keras.layers.Dense(units)]).",
     "experimental.SequenceFeatures": "Use keras.layers preprocessing layers.",
-    "experimental.SidecarEvaluator": "Use an evaluator task that loads what callbacks.ModelCheckpoint saved.",
     "experimental.WideDeepModel": "Add the outputs of two models with the functional API.",
     "layers.AbstractRNNCell": "Derive the cell from keras.layers.Layer, with state_size and output_size.",
     "layers.LocallyConnected1D": "Keras 3 has no locally connected layers; write one from keras.layers.Layer.",
@@ -99,7 +105,6 @@ _ADVICE: dict[str, str] = {
     "utils.GeneratorEnqueuer": "Pass the generator to model.fit, or use lockstep.data.Dataset.from_generator.",
     "utils.OrderedEnqueuer": "Pass the Sequence to model.fit; its workers= runs it in parallel.",
     "utils.SequenceEnqueuer": "Pass the Sequence to model.fit; its workers= runs it in parallel.",
-    "utils.experimental.DatasetCreator": "Give model.fit a lockstep.data.Dataset; each worker builds its own shard.",
     "wrappers.scikit_learn.KerasClassifier": "Keras 3 has it as keras.wrappers.SKLearnClassifier.",
     "wrappers.scikit_learn.KerasRegressor": "Keras 3 has it as keras.wrappers.SKLearnRegressor.",
 }

@@ -22,7 +22,14 @@ _RATES = (
     *("natural_exp_decay", "noisy_linear_cosine_decay", "piecewise_constant", "piecewise_constant_decay"),
     "polynomial_decay",
 )
-_STEPS = ("assert_global_step", "create_global_step", "get_global_step", "get_or_create_global_step", "global_step")
+_STEPS = (
+    "init_from_checkpoint",
+    "assert_global_step",
+    "create_global_step",
+    "get_global_step",
+    "get_or_create_global_step",
+    "global_step",
+)
 _CHECKPOINTS = (
     *("checkpoint_exists", "checkpoints_iterator", "get_checkpoint_mtimes", "get_checkpoint_state"),
     *("list_variables", "load_checkpoint", "load_variable", "remove_checkpoint", "update_checkpoint_state"),

@@ -1,0 +1,83 @@
+"""The texts of lockstep's errors, read from the source: the sites that make an error, and the page of each."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockstep._messages.pages import page_of
+
+ROOT = Path(__file__).resolve().parents[2]
+_SOURCE = ROOT / "src"
+# Values in a message are shown by the last name of their expression.
+_LAST_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Message:
+    """The text of one place of the source that makes an error: its class, its module, and the page that it leads to."""
+
+    text: str
+    kind: str
+    module: str
+    page: str
+
+
+def _classes() -> dict[str, type[BaseException]]:
+    """Returns stand-ins for the error classes of the source, by name, without importing what uses jax."""
+    bases: dict[str, list[str]] = {}
+    for path in _SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                bases.setdefault(node.name, [ast.unparse(b) for b in node.bases])
+    made: dict[str, type[BaseException]] = {"LockstepError": type("LockstepError", (Exception,), {})}
+    while True:
+        new = {
+            name: next(made[base] for base in of if base in made)
+            for name, of in bases.items()
+            if name not in made and any(base in made for base in of)
+        }
+        if not new:
+            return made
+        made |= {name: type(name, (base,), {}) for name, base in new.items()}
+
+
+def _shown(node: ast.expr) -> str:
+    """Returns the text of a message with its values as <names>, or "" if another function words it."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        parts = _shown(node.left), _shown(node.right)
+        return "".join(parts) if any(parts) else ""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(v.value if isinstance(v, ast.Constant) else _value(v) for v in node.values)
+    return ""
+
+
+def _value(node: ast.expr) -> str:
+    names = _LAST_NAME.findall(ast.unparse(node.value)) if isinstance(node, ast.FormattedValue) else []
+    names = [n for n in names if n not in {"repr", "str", "map", "join", "sorted", "self", "type", "r", "f", "format"}]
+    return f"<{names[-1].strip('_').lower() or 'value'}>" if names else "<value>"
+
+
+def messages() -> Iterator[Message]:
+    """Yields every error whose text stands where it is made, in the order of the source."""
+    classes = _classes()
+    for path in sorted(_SOURCE.rglob("*.py")):
+        if path.is_symlink():
+            continue
+        module = ".".join(path.relative_to(_SOURCE).with_suffix("").parts).removesuffix(".__init__")
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        # Imports under another name: `from lockstep.errors import ArgumentError as _ArgumentError`.
+        names = {a.asname or a.name: a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
+        for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
+            called = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+            kind, start = names.get(called, called), ""
+            if called == "error" and module.startswith("lockstep.cluster_resolver"):
+                kind, start = "ClusterSpecError", "<field> "
+            text = _shown(call.args[0]) if kind in classes and call.args else ""
+            if text:
+                yield Message(start + " ".join(text.split()), kind, module, page_of(classes[kind], module))

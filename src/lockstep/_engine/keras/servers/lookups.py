@@ -1,0 +1,164 @@
+"""Lookups of tables in a step that is traced: which ids a batch needs, and windows in place of whole tables."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from keras import layers, ops
+
+from lockstep._engine.keras.replica_step import replace_method
+from lockstep._engine.keras.servers.tables import Table, watching
+from lockstep._types import Array, Tracer
+from lockstep.errors import UnsupportedError
+
+# Programs are compiled for windows of 2^k rows, from this size on: smaller ones would save nothing.
+_SMALLEST = 256
+
+
+@dataclass
+class Lookups:
+    """What a step that was traced with whole tables looks up.
+
+    Attributes:
+        ids: By the number of a table: the ids of each of its lookups, in their order.
+        whole: The numbers of the tables of which more than rows by ids was used.
+    """
+
+    ids: dict[int, list[Tracer]] = field(default_factory=dict[int, list[Tracer]])
+    whole: set[int] = field(default_factory=set[int])
+
+
+@contextlib.contextmanager
+def recording_lookups(tables: Sequence[Table]) -> Generator[Lookups]:
+    """Records the lookups of a step that is being traced with whole tables, of which only shapes are there."""
+    numbers = {id(table): number for number, table in enumerate(tables)}
+    found = Lookups()
+
+    def note_read(table: Table) -> None:
+        if id(table) in numbers:
+            found.whole.add(numbers[id(table)])
+
+    def lookup(table: Table, ids: Tracer) -> Tracer:
+        found.ids.setdefault(numbers[id(table)], []).append(ids)
+        with watching(None):
+            return ops.take(table, ids, axis=0)
+
+    with watching(note_read), _replaced_lookups(numbers, lookup):
+        yield found
+
+
+@contextlib.contextmanager
+def windows(
+    tables: Sequence[Table], sizes: Mapping[int, int], positions: Mapping[int, Sequence[Array]]
+) -> Generator[None]:
+    """Has a step that is being traced look rows up in windows.
+
+    Args:
+        tables: The tables of the model, by number.
+        sizes: How many rows the window of each table has.
+        positions: By the number of a table: in place of the ids of each lookup, their rows in the window.
+    """
+    numbers = {id(tables[number]): number for number in sizes}
+    left = {number: iter(each) for number, each in positions.items()}
+    shapes = [(tables[number], tables[number].shape) for number in sizes]
+
+    def refuse(table: Table) -> None:
+        if id(table) in numbers:
+            raise whole_table(table)
+
+    def lookup(table: Table, ids: Tracer) -> Tracer:
+        rows = next(left[numbers[id(table)]])
+        assert rows.shape == ids.shape, (rows.shape, ids.shape)
+        with watching(None):
+            return ops.take(table, rows, axis=0)
+
+    try:
+        # Keras maps variables to values of the same shape only.
+        for number, size in sizes.items():
+            tables[number]._shape = (size, *tables[number].shape[1:])
+        with watching(refuse), _replaced_lookups(numbers, lookup):
+            yield
+    finally:
+        for table, shape in shapes:
+            table._shape = shape
+
+
+def whole_table(table: Table) -> UnsupportedError:
+    """Returns the error for a table that is used otherwise in one step than in the one that was traced first."""
+    return UnsupportedError(
+        f"A step must use a table in the same way for each batch. Received: {table.path!r}, whose rows are looked up "
+        "by ids, and of which the whole is used in another batch. Use the layer's call alone."
+    )
+
+
+@contextlib.contextmanager
+def _replaced_lookups(numbers: Mapping[int, int], lookup: Callable[[Table, Tracer], Tracer]) -> Generator[None]:
+    """Replaces what `Embedding` computes of its table."""
+
+    def wrap(theirs: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: Any, inputs: Any) -> Any:
+            table = vars(self).get("_embeddings")
+            if id(table) not in numbers or self.lora_enabled or self.quantization_mode:
+                return theirs(self, inputs)
+            if inputs.dtype not in ("int32", "int64"):
+                inputs = ops.cast(inputs, "int32")
+            return ops.cast(lookup(table, inputs), dtype=self.compute_dtype)
+
+        return call
+
+    with replace_method(layers.Embedding, "call", wrap):
+        yield
+
+
+@dataclass(frozen=True)
+class Needed:
+    """The rows of a table that a batch needs.
+
+    Attributes:
+        ids: int64 (n,), sorted, each once.
+        positions: In place of the ids of each lookup, their rows in the window; int32.
+        size: How many rows the window has.
+    """
+
+    ids: np.ndarray
+    positions: Sequence[np.ndarray]
+    size: int
+
+    def window(self, rows: np.ndarray) -> np.ndarray:
+        """Returns rows (n, ...) as a window, padded by zeros."""
+        if len(rows) == self.size:
+            return rows
+        padded = np.zeros((self.size, *rows.shape[1:]), rows.dtype)
+        padded[: len(rows)] = rows
+        return padded
+
+
+def needed_rows(rows: int, lookups: Sequence[Array]) -> Needed:
+    """Returns which rows of a table of so many rows lookups need.
+
+    Ids count from the end if they are negative; those outside of the table read NaN, as in Keras on JAX.
+    """
+    ids = [np.asarray(lookup).astype(np.int64) for lookup in lookups]
+    flat = np.concatenate([each.ravel() for each in ids]) if ids else np.empty(0, np.int64)
+    flat = np.where(flat < 0, flat + rows, flat) if flat.size and flat.min() < 0 else flat
+    unique, places = np.unique(flat, return_inverse=True)
+    # Ids outside of the table are the first or the last ones of those sorted.
+    first, last = np.searchsorted(unique, [0, rows])
+    size = max(_SMALLEST, 1 << max(0, int(last - first) - 1).bit_length())
+    places = places.reshape(-1) - first
+    if first or last < len(unique):
+        # A row after the window's last one.
+        places = np.where((places < 0) | (places >= last - first), size, places)
+    ends = np.cumsum([each.size for each in ids])[:-1]
+    positions = [p.reshape(each.shape).astype(np.int32) for p, each in zip(np.split(places, ends), ids, strict=True)]
+    return Needed(unique[first:last], positions, size)
+
+
+def leaks(error: Exception) -> bool:
+    """Returns whether ids were computed inside of a loop or a branch, from where they cannot be taken out."""
+    return isinstance(error, jax.errors.UnexpectedTracerError)

@@ -1,0 +1,233 @@
+"""A task's way through one ticket: pull what a batch needs, compute its gradients, push them, report.
+
+In asynchronous training the push of a ticket travels with the pull of the next one, in one round trip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep._engine.input.samples import Sample
+from lockstep._engine.keras.replica_step import is_seed
+from lockstep._engine.keras.servers.held import HeldModel
+from lockstep._engine.keras.servers.lookups import Needed
+from lockstep._engine.keras.servers.ticket_program import Inputs, TicketProgram, seeds_for, share_of
+from lockstep._engine.servers.call import Call
+from lockstep._engine.servers.requests import Pull, Push, Reply
+from lockstep._engine.servers.tickets import Lease
+from lockstep._types import Array, Batch, PyTree
+
+Report = dict[str, np.ndarray]
+METRIC, LOG, STALENESS, CHECKSUM = "metric/", "log/", "staleness", "checksum"
+
+
+@dataclass(frozen=True)
+class Training:
+    """The facts of one training that all tasks have alike.
+
+    Attributes:
+        is_synchronous: Whether every update waits for all shares of its batch.
+        shares: Into how many shares a batch is divided.
+        iterations: How many steps the optimizer had made before.
+        seeds: The states of the model's random generators before the first step.
+        first_ticket: The ticket of the first step, which servers number.
+    """
+
+    is_synchronous: bool
+    shares: int
+    iterations: int
+    seeds: Sequence[np.ndarray]
+    first_ticket: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as JSON."""
+        seeds = [[str(s.dtype), s.tolist()] for s in self.seeds]
+        return {**vars(self), "seeds": seeds}
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> Training:
+        """Returns what `to_json` has described."""
+        seeds = [np.asarray(values, dtype) for dtype, values in facts["seeds"]]
+        return cls(bool(facts["is_synchronous"]), int(facts["shares"]), int(facts["iterations"]), seeds)
+
+
+class TicketClient:
+    """Computes tickets of one call.
+
+    Args:
+        call: The call.
+        model: The model.
+        program: Its step.
+        held: Its variables on the servers.
+        training: The facts of the training.
+
+    Attributes:
+        training: The facts of the training, whose first ticket is known when its first epoch begins.
+        compares_data: Whether reports have a checksum of the batch, which the chief compares with its own.
+    """
+
+    def __init__(self, call: Call, model: Any, program: TicketProgram, held: HeldModel, training: Training) -> None:
+        self._call = call
+        self._model = model
+        self._program = program
+        self._held = held
+        self.training = training
+        self._kinds = {v.name: v.kind for v in held.variables}
+        self._dense: dict[str, Array] = {}
+        self._version = -1
+        # What is computed and not pushed yet.
+        self._pending: tuple[Lease, Push, Report] | None = None
+        self._metrics = reset_values(model)
+        self.compares_data = False
+        self._logs_are_metrics: bool | None = None
+
+    def compute(self, lease: Lease, batch: Batch) -> None:
+        """Computes a ticket's share; its push waits for the next pull, or for `flush`.
+
+        The lease goes back if other workers have computed the share meanwhile.
+
+        Raises:
+            Superseded: If the servers have gone back to a cut meanwhile: the lease is void.
+        """
+        training = self.training
+        part, weight = share_of(batch, lease.share, lease.shares)
+        if part is None:
+            self.flush()
+            self._pending = lease, self._push_of(lease, 0.0, {}, {}, {}), {}
+            return
+        if self._program.plan(part).ids_need_state and self._exchange(lease, {}) is None:
+            return
+        needed = self._program.needed(part, self._inputs(lease, part, {}))
+        reply = self._exchange(lease, self._pulled(needed))
+        if reply is None:
+            return
+        results = jax.device_get(self._program(part, needed, self._inputs(lease, part, self._windows(needed, reply))))
+        report = self._report(results)
+        if self.compares_data:
+            report[CHECKSUM] = np.asarray(Sample(batch, lease.batch).checksum, np.int64)
+        self._pending = lease, self._gradients(lease, weight, needed, results), report
+        if training.is_synchronous:
+            self.flush()
+
+    def flush(self) -> None:
+        """Pushes what is computed, and reports it."""
+        if self._pending is not None:
+            lease, push, report = self._pending
+            reply = self._call.exchange(push, None)
+            self._finish(lease, report, reply)
+
+    def drop(self) -> None:
+        """Forgets what was computed for a state that servers have left."""
+        self._pending, self._version = None, -1
+
+    # ---- What travels ----
+
+    def _exchange(self, lease: Lease, rows: dict[str, np.ndarray]) -> Reply | None:
+        """Pulls what a ticket needs, and pushes the one before; `None` if it is too late for this one."""
+        at_version = lease.version if self.training.is_synchronous else None
+        pull = Pull(lease.generation, rows, self._version, at_version)
+        pending = self._pending
+        reply = self._call.exchange(None if pending is None else pending[1], pull)
+        if pending is not None:
+            self._finish(pending[0], pending[2], reply)
+        if reply.status == "late":
+            self._call.give_back(lease)
+            return None
+        if reply.dense is not None:
+            self._dense.update(reply.dense)
+        self._version = reply.version
+        return reply
+
+    def _finish(self, lease: Lease, report: Report, reply: Reply) -> None:
+        self._pending = None
+        self._call.done(lease, {**report, STALENESS: np.asarray(reply.staleness)})
+
+    def _pulled(self, needed: Mapping[int, Needed]) -> dict[str, np.ndarray]:
+        names = self._held.trainable
+        return {names[i]: each.ids for i, each in needed.items() if self._kinds[names[i]] == "rows"}
+
+    def _windows(self, needed: Mapping[int, Needed], reply: Reply) -> dict[int, Array]:
+        found: dict[int, Array] = {}
+        for place, each in needed.items():
+            name = self._held.trainable[place]
+            rows = reply.rows[name] if self._kinds[name] == "rows" else self._dense[name][each.ids]
+            found[place] = each.window(rows)
+        return found
+
+    def _inputs(self, lease: Lease, batch: Batch, windows: Mapping[int, Array]) -> Inputs:
+        training, held, model = self.training, self._held, self._model
+        is_whole = training.shares == 1
+        draws = self._program.plan(batch).draws
+        seeds = iter(seeds_for(training.seeds, draws, lease.ticket - training.first_ticket, lease.share, is_whole))
+        trainable: list[Any] = [
+            windows[i] if i in windows else self._dense.get(name, 0) for i, name in enumerate(held.trainable)
+        ]
+        for place, name in enumerate(held.trainable):
+            if self._kinds[name] == "rows" and place not in windows and windows:
+                trainable[place] = self._call.read(name)
+        others = [
+            next(seeds) if is_seed(v) else self._dense.get(name or "", 0)
+            for v, name in zip(model.non_trainable_variables, held.non_trainable, strict=True)
+        ]
+        steps = training.iterations + lease.ticket - training.first_ticket
+        numbers = {"iterations": steps, "learning_rate": lease.hyper.get("learning_rate", 0.0)}
+        optimizer = {
+            i: np.asarray(numbers[name], model.optimizer.variables[i].dtype)
+            for i, name in self._program.optimizer_numbers().items()
+        }
+        return Inputs(trainable, others, optimizer, self._metrics)
+
+    def _gradients(self, lease: Lease, weight: float, needed: Mapping[int, Needed], results: PyTree) -> Push:
+        rows: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        dense: dict[str, np.ndarray] = {}
+        for place, gradient in results["gradients"].items():
+            name, each = self._held.trainable[place], needed.get(place)
+            if self._kinds[name] == "rows":
+                ids = np.arange(len(gradient)) if each is None else each.ids
+                rows[name] = ids, gradient[: len(ids)]
+            elif each is None:
+                dense[name] = gradient
+            else:
+                whole = np.zeros(self._dense[name].shape, gradient.dtype)
+                whole[each.ids] = gradient[: len(each.ids)]
+                dense[name] = whole
+        names = self._held.non_trainable
+        delta = {name: change for i, change in results["changes"].items() if (name := names[i]) is not None}
+        return self._push_of(lease, weight, rows, dense, delta)
+
+    def _push_of(self, lease: Lease, weight: float, rows: Any, dense: Any, delta: Any) -> Push:
+        return Push(
+            generation=lease.generation,
+            ticket=lease.ticket,
+            share=lease.share,
+            weight=weight,
+            hyper=dict(lease.hyper),
+            rows=rows,
+            dense=dense,
+            delta=delta,
+            based_on=self._version,
+        )
+
+    def _report(self, results: PyTree) -> Report:
+        report = {f"{METRIC}{i}": np.asarray(value) for i, value in enumerate(results["metrics"])}
+        logs = results["logs"]
+        if self._logs_are_metrics is None:
+            self._logs_are_metrics = set(logs) == set(self._model.get_metrics_result())
+        if not self._logs_are_metrics:
+            report |= {f"{LOG}{name}": np.asarray(value) for name, value in logs.items()}
+        return report
+
+
+def reset_values(model: Any) -> list[np.ndarray]:
+    """Returns the values of a model's metrics when nothing is counted yet; those that they have stay."""
+    now = [np.asarray(v) for v in model.metrics_variables]
+    model.reset_metrics()
+    reset = [np.asarray(v) for v in model.metrics_variables]
+    for variable, value in zip(model.metrics_variables, now, strict=True):
+        variable.assign(value)
+    return reset

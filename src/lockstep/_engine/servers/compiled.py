@@ -1,0 +1,146 @@
+"""Exported programs at work on a server: sizes in buckets, rates by step, rows that are brought up to date."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import export
+
+from lockstep._engine.servers.layout import dtype_of
+from lockstep._engine.servers.rule import Program, Rule
+from lockstep._types import Array
+
+_LEAST = 64
+
+
+@functools.lru_cache(maxsize=1024)
+def load(code: bytes) -> Callable[..., Any]:
+    """Returns an exported program as a function of NumPy arrays; it is compiled for each size that it meets, once."""
+    called = jax.jit(export.deserialize(bytearray(code)).call)
+
+    def call(*arguments: Array) -> Any:
+        # Programs say their types themselves; without this a float64 variable would become float32 on the way in.
+        with jax.enable_x64(True):
+            return called(*arguments)
+
+    return call
+
+
+def bucket(count: int) -> int:
+    """Returns the size that arrays of `count` rows or elements are padded to: at most a quarter more, few in number."""
+    if count <= _LEAST:
+        return _LEAST
+    step = 1 << ((count - 1).bit_length() - 3)
+    return -(-count // step) * step
+
+
+def coarse_bucket(count: int) -> int:
+    """Returns a power of two, for programs that are called with very different sizes: fewer have to be compiled."""
+    return max(_LEAST, 1 << (count - 1).bit_length())
+
+
+class Rates:
+    """What an optimizer's clock gives at each step, from `first` on: rows that are behind read it again."""
+
+    def __init__(self, program: Program, iteration: int) -> None:
+        self._clock = load(program.clock)
+        taken = export.deserialize(bytearray(program.clock)).in_avals
+        # Of the hyperparameters, which follow the iteration.
+        self._float = taken[1].dtype if len(taken) > 1 else np.dtype(np.float32)
+        self._dtypes = [dtype_of(d) for d in program.rates]
+        self.scalars = [np.asarray(s.initial, dtype_of(s.dtype)) for s in program.scalars]
+        self.keeps = program.movement is not None
+        self.first = iteration
+        self.stop = iteration
+        self.past = [np.zeros(1024, d) for d in self._dtypes]
+
+    def advance(self, iteration: int, hyper: Sequence[float]) -> list[Array]:
+        """Returns the rates of this step, and goes on to the next."""
+        given = [np.asarray(h, self._float) for h in hyper]
+        results = self._clock(np.int32(iteration), *given, *self.scalars)
+        values = [np.asarray(r) for r in results]
+        count = len(self._dtypes)
+        self.scalars = values[count:]
+        if self.keeps:
+            self._append(values[:count])
+        return values[:count]
+
+    def window(self, starts: Array, width: int) -> list[Array]:
+        """Returns the rates of `width` steps from each of `starts` on, of shape (n, width); beyond the last, any."""
+        steps = np.minimum(starts[:, None] + np.arange(width), self.stop - 1) - self.first
+        return [p.take(steps) for p in self.past]
+
+    def _append(self, values: Sequence[Array]) -> None:
+        length = self.stop - self.first
+        if length == self.past[0].size:
+            self.past = [np.concatenate([p, np.zeros_like(p)]) for p in self.past]
+        for past, value in zip(self.past, values, strict=True):
+            past[length] = value
+        self.stop += 1
+
+    def state(self) -> dict[str, Array]:
+        """Returns arrays that `load_state` takes, for a cut."""
+        past = {f"past{i}": p[: self.stop - self.first] for i, p in enumerate(self.past)}
+        return {**past, **{f"scalar{i}": s for i, s in enumerate(self.scalars)}, "first": np.int64(self.first)}
+
+    def load_state(self, state: Mapping[str, Array]) -> None:
+        """Takes the arrays of `state`."""
+        self.first = int(state["first"])
+        self.past = [np.array(state[f"past{i}"], d) for i, d in enumerate(self._dtypes)]
+        self.stop = self.first + (self.past[0].size if self.past else 0)
+        self.past = [np.concatenate([p, np.zeros(1024, p.dtype)]) for p in self.past]
+        self.past = [np.concatenate([p, np.zeros_like(p)]) for p in self.past]
+        self.scalars = [np.asarray(state[f"scalar{i}"]) for i in range(len(self.scalars))]
+
+
+class Programs:
+    """All programs of a rule, compiled when they are first called."""
+
+    def __init__(self, rule: Rule, iteration: int) -> None:
+        self.rule = rule
+        self.rates = {key: Rates(program, iteration) for key, program in rule.programs.items()}
+        self._updates = {key: load(program.update) for key, program in rule.programs.items()}
+        self._replays = {key: load(p.replay) for key, p in rule.programs.items() if p.replay is not None}
+
+    def restart(self, iteration: int) -> None:
+        """Goes on with another count of steps; scalars stay as they are."""
+        for clock in self.rates.values():
+            clock.first = clock.stop = iteration
+
+    def update(self, key: str, rates: Sequence[Array], arrays: Sequence[Array]) -> list[Array]:
+        """Returns value and slots after an update."""
+        return [np.asarray(r) for r in self._updates[key](*rates, *arrays)]
+
+    def replay(self, key: str, starts: Array, steps: Array, arrays: Sequence[Array]) -> list[Array]:
+        """Returns rows after steps without gradient: row i after those from `starts[i]` on, `steps[i]` of them."""
+        order = np.argsort(steps, kind="stable")
+        results = [np.empty_like(a) for a in arrays]
+        # Rows with nearly as many steps go together: a loop of the longest would cost a table's worth of the others.
+        widths = 1 << np.ceil(np.log2(np.maximum(steps[order], 1))).astype(np.int64)
+        bounds = [0, *(np.flatnonzero(widths[1:] != widths[:-1]) + 1), order.size]
+        for low, high in itertools.pairwise(bounds):
+            own = order[low:high]
+            size = coarse_bucket(own.size)
+            count = np.zeros(size, np.int32)
+            count[: own.size] = steps[own]
+            begin = np.full(size, self.rates[key].first)
+            begin[: own.size] = starts[own]
+            window = self.rates[key].window(begin, int(widths[low]))
+            given = [padded(a[own], size) for a in arrays]
+            for result, new in zip(results, self._replays[key](count, *window, *given), strict=True):
+                result[own] = np.asarray(new)[: own.size]
+        return results
+
+
+def padded(array: Array, size: int) -> Array:
+    """Returns an array with zeros appended to the size of its bucket."""
+    if len(array) == size:
+        return array
+    result = np.zeros((size, *array.shape[1:]), array.dtype)
+    result[: len(array)] = array
+    return result

@@ -1,0 +1,365 @@
+"""A job with parameter servers, from one of its tasks: the way in for strategies and Estimators."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import secrets
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from lockstep._engine.runtime import authentication, environment, failure
+from lockstep._engine.runtime.limits import Limits
+from lockstep._engine.runtime.rendezvous import Roster
+from lockstep._engine.servers.call import Call, Channel, Place
+from lockstep._engine.servers.connection import Caller, FrameSocket, Listener, MessageChannel
+from lockstep._engine.servers.coordinator import Coordinator
+from lockstep._engine.servers.messages import BEAT, MESSAGE, Message, ProtocolError, Superseded, decode, encode
+from lockstep._engine.servers.server import LocalServerLink, ServerService, SocketServerLink
+from lockstep._engine.servers.server_group import ServerGroup
+from lockstep.cluster_resolver import ClusterSpec, Task
+from lockstep.errors import ArgumentError, LockstepError, MissingTaskError, PeerError
+
+_log = logging.getLogger("lockstep")
+_BEAT_SECONDS = 1.0
+_POLL_SECONDS = 1.0
+# The chief's own threads outlive its program for so long, for tasks that still learn that it has ended.
+_GOODBYE_SECONDS = 5.0
+_RESTARTS_LEFT = "LOCKSTEP_RESTARTS_LEFT"
+
+
+class Job:
+    """Part of this process in a job with parameter servers.
+
+    Attributes:
+        task: The task that this process is.
+        num_servers: The number of servers.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        chief: Task,
+        servers: Mapping[str, str],
+        channel: Channel,
+        group: ServerGroup,
+        coordinator: Coordinator | None,
+        limits: Limits,
+        service: ServerService | None = None,
+    ) -> None:
+        self.task = task
+        self.num_servers = len(servers)
+        self._chief, self._servers = chief, dict(servers)
+        self._channel, self._group, self._coordinator, self._limits = channel, group, coordinator, limits
+        self._service = service
+        self._calls = 0
+        self._call: Call | None = None
+        self._is_closed = False
+        self._closers: list[Any] = []
+        self._place = Place(str(task), str(chief), channel, group, limits, coordinator, self._check)
+
+    @property
+    def is_chief(self) -> bool:
+        """Returns whether this process is the chief: it calls callbacks, prints and saves, and computes, too."""
+        return self._coordinator is not None
+
+    @property
+    def is_server(self) -> bool:
+        """Returns whether this process is a server."""
+        return self.task.type == "ps"
+
+    @classmethod
+    def connect(cls, cluster: ClusterSpec, task: Task, limits: Limits | None = None) -> Job:
+        """Makes this process part of the job; other tasks may come later.
+
+        Args:
+            cluster: The cluster, with at least one "ps" task.
+            task: The task that this process is. A worker's index may lie beyond the cluster's.
+            limits: The limits of all waits; by default those of the environment.
+
+        Raises:
+            AddressError: If the chief or a server cannot listen on its address.
+            ArgumentError: If the cluster has no servers, or a setting is wrong.
+        """
+        limits = limits or Limits.from_environment()
+        if "ps" not in cluster.jobs:
+            raise ArgumentError('A job with parameter servers has a job "ps" in its cluster. Add its addresses.')
+        chief = chief_of(cluster)
+        servers = {f"ps {i}": cluster.task_address("ps", i) for i in cluster.task_indices("ps")}
+        chief_address = cluster.task_address(chief.type, chief.index)
+        secret = authentication.secret_from_environment()
+        agreed = {"chief": chief_address, "ps": list(servers.values())}
+        incarnation = secrets.token_hex(8)
+        own = servers.get(str(task), chief_address if task == chief else "")
+        caller = Caller(str(task), own, incarnation, agreed, secret)
+        places = enumerate(servers.items())
+        links = [SocketServerLink(caller, name, address, i, limits) for i, (name, address) in places]
+        coordinator = service = None
+        if task == chief:
+            coordinator = Coordinator(str(chief), servers, limits)
+        elif task.type == "ps":
+            service = ServerService(list(servers).index(str(task)))
+        channel: Channel = (
+            _LocalChannel(coordinator, str(task))
+            if coordinator
+            else MessageChannel(caller, str(chief), chief_address, limits)
+        )
+        reachability = _Reachability(str(task), channel, coordinator, servers, limits)
+        group = ServerGroup(links, reachability.check)
+        job = cls(task, chief, servers, channel, group, coordinator, limits, service)
+        # The names first: whoever listens is named first in errors.
+        others = [(str(chief), chief_address), *servers.items()]
+        names = [(n, a) for n, a in others if n != str(task)]
+        roster = Roster((str(task), *(n for n, _ in names)), (own, *(a for _, a in names)), environment.attempt())
+        if coordinator is not None:
+            listening = Listener(roster, agreed, _CoordinatorService(coordinator), secret, limits.join)
+            job._closers.append(listening.close)
+        elif service is not None:
+            listening = Listener(roster, agreed, service, secret, limits.join)
+            job._closers.append(listening.close)
+        job._start()
+        return job
+
+    @classmethod
+    def in_process(cls, workers: int, servers: int, limits: Limits | None = None) -> list[Job]:
+        """Returns the jobs of threads of this process, the chief's (worker 0) first: for tests without sockets."""
+        limits = limits or Limits()
+        names = {f"ps {i}": "this process" for i in range(servers)}
+        services = [ServerService(i) for i in range(servers)]
+        chief = Task("worker", 0)
+        coordinator = Coordinator(str(chief), names, limits)
+        for name in names:
+            coordinator.connect(name, "in process", _nothing)
+        jobs: list[Job] = []
+        for index in range(workers):
+            task = Task("worker", index)
+            channel = _LocalChannel(coordinator, str(task))
+            own = coordinator if index == 0 else None
+            links = [LocalServerLink(service, name) for name, service in zip(names, services, strict=True)]
+            reachability = _Reachability(str(task), channel, own, names, limits)
+            group = ServerGroup(links, reachability.check)
+            jobs.append(cls(task, chief, names, channel, group, own, limits))
+            if index:
+                coordinator.connect(str(task), "in process", _nothing)
+        return jobs
+
+    def begin(self, kind: str, facts: Any = None) -> Call:
+        """Begins the next call of the sequence that all tasks make.
+
+        Args:
+            kind: The method, such as "fit".
+            facts: What must be equal on all tasks, such as arguments; JSON.
+
+        Raises:
+            MismatchError: If the chief's call is another one.
+            MissingTaskError: If the chief has not begun it within `LOCKSTEP_PEER_TIMEOUT`, or cannot be reached.
+        """
+        call = Call(self._place, self._calls, kind, facts)
+        if self._coordinator is not None:
+            self._coordinator.begin(kind, facts)
+            call.generation = self._coordinator.generation
+        else:
+            call.begin()
+        self._calls += 1
+        self._call = call
+        return call
+
+    def serve_until_end(self) -> None:
+        """Serves, on a server, until the chief's program has ended; returns at once elsewhere.
+
+        Raises:
+            MissingTaskError: If the chief has gone and does not come back within `LOCKSTEP_JOIN_TIMEOUT`.
+        """
+        while self.is_server and not self._is_closed:
+            answer = self._channel.ask(Message("state", {}))
+            self._check()
+            if answer.facts.get("ended"):
+                return
+            time.sleep(_POLL_SECONDS / 4)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Leaves the job: the chief ends it for all, a server serves until then, a worker is not missed.
+
+        Args:
+            error: What has ended this task's program; the chief learns it.
+        """
+        if self._is_closed:
+            return
+        if error is not None:
+            self._report(error)
+        elif self.is_server and not failure.has_failed():
+            with contextlib.suppress(LockstepError):
+                self.serve_until_end()
+        self._is_closed = True
+        if self._coordinator is not None:
+            if error is None and not failure.has_failed():
+                self._coordinator.end_job()
+                self._coordinator.wait_until_left(_GOODBYE_SECONDS)
+        elif self._call is not None and error is None:
+            with contextlib.suppress(LockstepError, Superseded):
+                self._call.flush()
+        for close in self._closers:
+            close()
+        for link in self._group.links:
+            link.close()
+        if isinstance(self._channel, MessageChannel):
+            self._channel.close()
+
+    def _start(self) -> None:
+        """Starts what runs for as long as the process: signs of life, and the report of how it ends."""
+        threading.Thread(target=self._beat, name="lockstep-heartbeat", daemon=True).start()
+        failure.report_to_launcher()
+        failure.on_failure(self._report)
+        atexit.register(self.close)
+        if isinstance(self._channel, MessageChannel):
+            # Connected at once: the chief counts on a server from then on, and sees when it goes.
+            self._channel.ask(Message("state", {}))
+
+    def _beat(self) -> None:
+        while not self._is_closed:
+            time.sleep(_BEAT_SECONDS)
+            if self._coordinator is not None:
+                self._look_for_silence(self._coordinator)
+                continue
+            assert isinstance(self._channel, MessageChannel)
+            self._channel.beat()
+            call = self._call
+            if call is not None and not call.is_over:
+                with contextlib.suppress(LockstepError, Superseded):
+                    call.flush()
+
+    def _look_for_silence(self, coordinator: Coordinator) -> None:
+        for name in coordinator.look_for_silence():
+            text = (
+                f"Every task must send a heartbeat at least every {self._limits.silence:g} s "
+                f"(LOCKSTEP_SILENCE_TIMEOUT). {name} does not: its process is stopped, or its machine is unreachable."
+            )
+            # A server is waited for as one that has ended: the launcher kills what is stopped, and starts it again.
+            _log.warning("%s", text)
+            coordinator.disconnect(name)
+
+    def _check(self) -> None:
+        """Raises the error that has ended this server's service."""
+        if self._service is not None and self._service.failure is not None:
+            raise self._service.failure
+
+    def _report(self, error: BaseException) -> None:
+        """Tells the chief why this task ends; on the chief, all others."""
+        record = {
+            "type": type(error).__name__,
+            "message": str(error)[:4000],
+            "traceback": "".join(traceback.format_exception(error))[-16000:],
+            # One that is started again is missed by nobody.
+            "final": not _restarts_left(),
+        }
+        if self._coordinator is not None:
+            if not _restarts_left():
+                kind = error if isinstance(error, LockstepError) else None
+                text = f"{self.task} failed first. {type(error).__name__}: {error}"
+                self._coordinator.fail(kind or PeerError(text))
+                self._coordinator.wait_until_left(_GOODBYE_SECONDS)
+            return
+        if isinstance(error, (PeerError, MissingTaskError)) and failure.attached_cause(error) is None:
+            return  # A consequence: the chief knows the cause, or cannot be reached.
+        with contextlib.suppress(Exception):
+            self._channel.ask(Message("failed", record), _GOODBYE_SECONDS)
+
+
+class _Reachability:
+    """Decides how long a task tries to reach a server that does not answer."""
+
+    def __init__(
+        self, task: str, channel: Channel, coordinator: Coordinator | None, servers: Mapping[str, str], limits: Limits
+    ) -> None:
+        self._task, self._channel, self._coordinator = task, channel, coordinator
+        self._servers, self._limits = servers, limits
+        self._asked = 0.0
+
+    def check(self, server: str, seconds: float, generation: int) -> None:
+        """Raises what ends the wait for a server that has not answered for so long.
+
+        Raises:
+            Superseded: If the servers have gone on to another generation.
+            PeerError: If the chief reaches that server, and this task does not.
+        """
+        if self._coordinator is not None:
+            self._coordinator.check()
+            if self._coordinator.generation != generation:
+                raise Superseded("the servers are of another generation")
+            return
+        if time.monotonic() - self._asked < _POLL_SECONDS / 2:
+            return
+        self._asked = time.monotonic()
+        facts = self._channel.ask(Message("state", {})).facts
+        if facts.get("generation") != generation:
+            raise Superseded("the servers are of another generation")
+        if server not in facts.get("missing", []) and seconds > self._limits.silence:
+            raise PeerError(
+                f"Every worker must reach every server. {self._task} has not reached {server} "
+                f"({self._servers[server]}) for {seconds:.0f} s (LOCKSTEP_SILENCE_TIMEOUT), and the chief has. Look at "
+                "the network between the two machines."
+            )
+
+
+class _LocalChannel:
+    """Way to the coordinator of this process."""
+
+    def __init__(self, coordinator: Coordinator, task: str) -> None:
+        self._coordinator, self._task = coordinator, task
+
+    def ask(self, message: Message, seconds: float | None = None) -> Message:
+        """Returns the coordinator's answer."""
+        del seconds
+        return self._coordinator.handle(self._task, message)
+
+
+class _CoordinatorService:
+    """The coordinator, for those that connect to it."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    def arrive(self, task: str, incarnation: str) -> str | None:
+        """Admits each task once."""
+        return self._coordinator.arrive(task, incarnation)
+
+    def serve(self, task: str, incarnation: str, frames: FrameSocket) -> None:
+        """Serves a task until its connection ends."""
+        connection = self._coordinator.connect(task, incarnation, frames.close)
+        try:
+            while True:
+                kind, first, size = frames.read_header()
+                if kind == BEAT:
+                    self._coordinator.beat(task)
+                elif kind == MESSAGE:
+                    message = decode(frames.read(first), size, frames.read_into)
+                    frames.send(encode(self._coordinator.handle(task, message)))
+                else:
+                    raise ProtocolError(f"a frame of kind {kind}")
+        finally:
+            self._coordinator.leave(task, connection)
+
+
+def chief_of(cluster: ClusterSpec) -> Task:
+    """Returns the task that is the chief: of the job "chief" or "master", else the first worker."""
+    for job in ("chief", "master", "worker"):
+        if job in cluster.jobs:
+            return Task(job, cluster.task_indices(job)[0])
+    raise ArgumentError("A job with parameter servers needs a chief or a worker. Received: a cluster of neither.")
+
+
+def _restarts_left() -> bool:
+    """Returns whether the launcher starts this task again after a failure."""
+    try:
+        return int(os.environ.get(_RESTARTS_LEFT, "0")) > 0
+    except ValueError:
+        return False
+
+
+def _nothing() -> None:
+    """Closes nothing: a thread has no connection."""

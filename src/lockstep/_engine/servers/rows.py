@@ -1,0 +1,277 @@
+"""A server's rows of a table: what has been touched lies together, in the order in which it was first touched.
+
+An index of 4 bytes a row leads there, on pages that the system gives when they are written to: a table of 50 million
+rows costs what is touched of it, and so does a cut.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+
+import numpy as np
+
+from lockstep._engine.servers.compiled import Programs, bucket, coarse_bucket, load, padded
+from lockstep._engine.servers.layout import Shard, Variable, dtype_of
+from lockstep._types import Array
+from lockstep.errors import ArgumentError
+
+# The steps are counted from 0; a row's count is below this in int32 after 20 years of 3 steps a second.
+_STEPS = np.int32
+# Reading a range makes at most so many rows at a time that have not been touched.
+_READ_ROWS = 1 << 16
+
+
+def reserve(count: int, row: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
+    """Returns an array of zeros whose memory the system gives when it is written to, page by page."""
+    size = max(int(np.prod([count, *row])) * dtype.itemsize, 1)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    memory = mmap.mmap(-1, size, flags=flags) if hasattr(mmap, "MAP_PRIVATE") else mmap.mmap(-1, size)
+    return np.frombuffer(memory, dtype, int(np.prod([count, *row]))).reshape(count, *row)
+
+
+class Table:
+    """The rows of a table on one server, and their slots."""
+
+    def __init__(
+        self, variable: Variable, shards: Sequence[Shard], programs: Programs, initializer: bytes | None
+    ) -> None:
+        self.variable = variable
+        self.key = programs.rule.program_of[variable.name]
+        self.program = programs.rule.programs[self.key]
+        self.shards = tuple(shards)
+        self._programs = programs
+        self._initialize = load(initializer) if initializer else None
+        self._starts = np.asarray([s.start for s in shards], np.int64)
+        sizes = np.asarray([s.stop - s.start for s in shards], np.int64)
+        self._offsets = np.concatenate([[0], np.cumsum(sizes)])[:-1].astype(np.int64)
+        self.length = int(sizes.sum())
+        self.begin = programs.rates[self.key].stop
+        row = variable.row_shape
+        dtypes = [dtype_of(variable.dtype), *(dtype_of(s.dtype) for s in self.program.slots)]
+        self.count = 0
+        self._index = reserve(self.length, (), np.dtype(np.int32))
+        self.ids = reserve(self.length, (), np.dtype(np.int64))
+        self.arrays = [reserve(self.length, row, d) for d in dtypes]
+        moves = self.length if self.program.movement else 0
+        self.pushed = reserve(moves, (), np.dtype(_STEPS))
+        self.at = reserve(moves, (), np.dtype(_STEPS))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of value and slots."""
+        return [self.variable.name, *(f"{self.variable.name}/{s.name}" for s in self.program.slots)]
+
+    def local(self, ids: Array) -> Array:
+        """Returns the positions among the server's rows.
+
+        Raises:
+            ArgumentError: If an id is of another server.
+        """
+        if len(self.shards) == 1:
+            local = ids - self._starts[0]
+            wrong = (local < 0) | (local >= self.length)
+        else:
+            which = np.searchsorted(self._starts, ids, side="right") - 1
+            local = ids - self._starts[which] + self._offsets[which]
+            wrong = (which < 0) | (ids >= np.asarray([s.stop for s in self.shards])[which])
+        if wrong.any():
+            raise ArgumentError(
+                f"Servers are asked for their own rows of {self.variable.name!r}: "
+                f"{[(s.start, s.stop) for s in self.shards]}"
+                f". Received: {int(ids[wrong][0])}. Start all tasks with the same program; their layouts differ."
+            )
+        return local
+
+    def touch(self, ids: Array) -> Array:
+        """Returns where rows lie; those that are touched for the first time get their initial values."""
+        local = self.local(ids)
+        places = self._index.take(local)
+        missing = places == 0
+        if missing.any():
+            self._make(np.unique(ids[missing]))
+            places = self._index.take(local)
+        return places - 1
+
+    def _make(self, ids: Array) -> None:
+        places = np.arange(self.count, self.count + ids.size)
+        self.arrays[0][places] = self._initial(ids)
+        for array, slot in zip(self.arrays[1:], self.program.slots, strict=True):
+            if slot.initial:
+                array[places] = slot.initial
+        if self.program.movement:
+            now = self._programs.rates[self.key].stop
+            self.pushed[places] = self.at[places] = now if self.program.movement.rests_when_new else self.begin
+        self.ids[places] = ids
+        self._index[self.local(ids)] = places + 1
+        self.count += ids.size
+
+    def _initial(self, ids: Array) -> Array:
+        if self._initialize is None:
+            return np.zeros((ids.size, *self.variable.row_shape), self.arrays[0].dtype)
+        size = coarse_bucket(ids.size)
+        return np.asarray(self._initialize(padded(ids.astype(np.int64), size)))[: ids.size]
+
+    def pull(self, ids: Array) -> Array:
+        """Returns rows as they are now, of shape (n, *row)."""
+        places = self.touch(ids)
+        self._catch_up(places)
+        return self.arrays[0].take(places, axis=0)
+
+    def push(self, ids: Array, gradients: Array, rates: Sequence[Array], now: int) -> None:
+        """Updates rows in step `now`, which the rates are of; ids are different from each other."""
+        if not ids.size:
+            return
+        places = self.touch(ids)
+        self._catch_up(places, now)
+        size = bucket(ids.size)
+        given = []
+        for i, array in enumerate(self.arrays):
+            rows = np.empty((size, *array.shape[1:]), array.dtype)
+            rows[ids.size :] = 0
+            np.take(array, places, axis=0, out=rows[: ids.size], mode="clip")
+            if i and self.program.movement:
+                self._decay(i, rows[: ids.size], places, now)
+            given.append(rows)
+        given.append(padded(gradients.astype(self.arrays[0].dtype, copy=False), size))
+        for array, new in zip(self.arrays, self._programs.update(self.key, rates, given), strict=True):
+            array[places] = new[: ids.size]
+        if self.program.movement:
+            self.pushed[places] = self.at[places] = now + 1
+
+    def _catch_up(self, places: Array, now: int | None = None) -> None:
+        """Computes the steps without gradient that these rows are behind, up to where they settle."""
+        if self.program.movement is None:
+            return
+        now = self._programs.rates[self.key].stop if now is None else now
+        at = self.at.take(places)
+        settles = self.program.movement.settles
+        until = now if settles is None else np.minimum(self.pushed.take(places).astype(np.int64) + settles, now)
+        steps = until - at
+        behind = np.flatnonzero(steps > 0)
+        if not behind.size:
+            return
+        places = np.unique(places[behind])
+        at = self.at.take(places)
+        until = now if settles is None else np.minimum(self.pushed.take(places).astype(np.int64) + settles, now)
+        rows = [a.take(places, axis=0) for a in self.arrays]
+        new = self._programs.replay(self.key, at.astype(np.int64), (until - at).astype(np.int64), rows)
+        for array, values in zip(self.arrays, new, strict=True):
+            array[places] = values
+        self.at[places] = until
+
+    def _decay(self, which: int, rows: Array, places: Array, now: int) -> None:
+        """Has a slot of settled rows be what it is now.
+
+        It is computed from where the row settled, each time: not step by step, so that it does not matter for the
+        bits who has looked at the row in the meantime.
+        """
+        movement = self.program.movement
+        if movement is None or movement.settles is None or movement.decays[which - 1] == 1.0:
+            return
+        quiet = now - self.at.take(places).astype(np.int64)
+        settled = np.flatnonzero(quiet > 0)
+        if settled.size:
+            factors = (movement.decays[which - 1] ** quiet[settled]).astype(rows.dtype)
+            rows[settled] *= factors.reshape(-1, *[1] * (rows.ndim - 1))
+
+    def read(self, which: int, start: int, stop: int) -> Array:
+        """Returns rows of value (0) or a slot (1, ...) as they are now; makes nothing that has not been touched.
+
+        Args:
+            which: The array.
+            start: The first row of the whole table.
+            stop: The one after the last.
+        """
+        parts = [self._read(which, np.arange(a, min(a + _READ_ROWS, stop))) for a in range(start, stop, _READ_ROWS)]
+        empty = np.empty((0, *self.variable.row_shape), self.arrays[which].dtype)
+        return np.concatenate(parts) if parts else empty
+
+    def _read(self, which: int, ids: Array) -> Array:
+        places = self._index.take(self.local(ids)).astype(np.int64) - 1
+        is_new = places < 0
+        result = np.empty((ids.size, *self.variable.row_shape), self.arrays[which].dtype)
+        held = places[~is_new]
+        self._catch_up(held)
+        rows = self.arrays[which].take(held, axis=0)
+        if which and self.program.movement:
+            self._decay(which, rows, held, self._programs.rates[self.key].stop)
+        result[~is_new] = rows
+        if is_new.any():
+            result[is_new] = self._read_new(which, ids[is_new])
+        return result
+
+    def _read_new(self, which: int, ids: Array) -> Array:
+        """Returns rows that nobody has touched."""
+        movement = self.program.movement
+        arrays = [self._initial(ids)]
+        arrays += [
+            np.full((ids.size, *self.variable.row_shape), s.initial, dtype_of(s.dtype)) for s in self.program.slots
+        ]
+        if movement and not movement.rests_when_new:
+            now = self._programs.rates[self.key].stop
+            steps = now - self.begin if movement.settles is None else min(now - self.begin, movement.settles)
+            if steps:
+                counts = np.full(ids.size, steps, np.int64)
+                arrays = self._programs.replay(self.key, np.full(ids.size, self.begin, np.int64), counts, arrays)
+        return arrays[which]
+
+    def assign(self, which: int, start: int, values: Array) -> None:
+        """Sets rows, from row `start` of the whole table on."""
+        ids = np.arange(start, start + len(values))
+        places = self.touch(ids)
+        self._catch_up(places)
+        if self.program.movement:
+            self._settle_slots(places)
+        self.arrays[which][places] = values
+
+    def _settle_slots(self, places: Array) -> None:
+        """Writes down slots of settled rows as they are now: what is assigned holds from now on."""
+        now = self._programs.rates[self.key].stop
+        for i in range(1, len(self.arrays)):
+            rows = self.arrays[i].take(places, axis=0)
+            self._decay(i, rows, places, now)
+            self.arrays[i][places] = rows
+        self.pushed[places] = self.at[places] = now
+
+    def settle(self) -> None:
+        """Brings all rows that have been touched up to date."""
+        places = np.arange(self.count)
+        self._catch_up(places)
+        if self.program.movement:
+            self._settle_slots(places)
+
+    def begin_again(self) -> None:
+        """Takes the clock's count of steps, which has been set anew, for all rows."""
+        self.begin = self._programs.rates[self.key].stop
+        if self.program.movement:
+            self.pushed[: self.count] = self.at[: self.count] = self.begin
+
+    def state(self) -> dict[str, Array]:
+        """Returns what has been touched, for a cut: ids, value and slots, and the steps that they are of."""
+        arrays = {f"array{i}": a[: self.count] for i, a in enumerate(self.arrays)}
+        steps = {"pushed": self.pushed[: self.count], "at": self.at[: self.count]} if self.program.movement else {}
+        return {"ids": self.ids[: self.count], "begin": np.int64(self.begin), **arrays, **steps}
+
+    def load_state(self, state: dict[str, Array]) -> None:
+        """Takes rows of a `state`, of which those of other servers are left out."""
+        ids = np.asarray(state["ids"])
+        own = np.zeros(ids.size, bool)
+        for shard in self.shards:
+            own |= (ids >= shard.start) & (ids < shard.stop)
+        ids = ids[own]
+        places = np.arange(self.count, self.count + ids.size)
+        for i, array in enumerate(self.arrays):
+            array[places] = state[f"array{i}"].view(array.dtype)[own]
+        if self.program.movement:
+            self.pushed[places] = state["pushed"][own]
+            self.at[places] = state["at"][own]
+        self.begin = int(state["begin"])
+        self.ids[places] = ids
+        self._index[self.local(ids)] = places + 1
+        self.count += ids.size
+
+    @property
+    def resident(self) -> int:
+        """The bytes of what has been touched, without the index."""
+        return self.count * (8 + sum(a.itemsize * self.variable.row_size for a in self.arrays) + 8 * bool(self.at.size))
