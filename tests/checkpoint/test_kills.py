@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -38,13 +40,33 @@ def check(prefix: str) -> int:
     return found.step
 
 
-def kill(writer: Other, after: float) -> list[int]:
+def hidden_files(directory: Path) -> list[str]:
+    return [name for name in os.listdir(directory) if name.startswith(".")]
+
+
+def kill_after(writer: Other, seconds: float) -> list[int]:
     """Kills a writer some time after its first words; returns the steps that it said it had saved."""
     said = [writer.hear()]
     try:
-        writer.process.wait(after)
+        writer.process.wait(seconds)
     except subprocess.TimeoutExpired:
         writer.process.kill()
+    return [int(line) for line in said + writer.finish()]
+
+
+def kill_within_a_save(writer: Other, directory: Path) -> list[int]:
+    """Stops a writer, as often as it takes to find a file that has no final name yet, and kills it there."""
+    said = [writer.hear()]
+    deadline = time.monotonic() + 60
+    while True:
+        writer.process.send_signal(signal.SIGSTOP)
+        os.waitpid(writer.pid, os.WUNTRACED)
+        if hidden_files(directory):
+            break
+        assert time.monotonic() < deadline, "the writer was never seen while it was writing"
+        writer.process.send_signal(signal.SIGCONT)
+        time.sleep(0.001)
+    writer.process.kill()
     return [int(line) for line in said + writer.finish()]
 
 
@@ -52,10 +74,12 @@ def kill(writer: Other, after: float) -> list[int]:
 def test_writers_that_are_killed(tmp_path: Path, keep: int, kills: int, caplog: pytest.LogCaptureFixture) -> None:
     chance = random.Random(keep)
     saved, good = set[int](), set[int]()
-    seen_half_written = 0
-    for _ in range(kills):
+    for turn in range(kills):
+        within = turn % 3 == 0
         with other(WRITER, tmp_path, keep) as writer:
-            saved.update(kill(writer, chance.uniform(0, 0.05)))
+            saved.update(
+                kill_within_a_save(writer, tmp_path) if within else kill_after(writer, chance.uniform(0, 0.05))
+            )
         there = {step_of(prefix): prefix for prefix in all_checkpoints(tmp_path)}
         good |= {step for step in there.keys() - good if check(there[step]) == step}
         assert len(there) == len(list(tmp_path.glob("model.ckpt-*.npz"))), "one that is not whole has its final name"
@@ -63,11 +87,9 @@ def test_writers_that_are_killed(tmp_path: Path, keep: int, kills: int, caplog: 
         assert newest is not None
         assert newest.step >= max(saved)
         assert saved <= there.keys() & good if keep == 0 else len(there) <= keep + 2
-        hidden = [name for name in os.listdir(tmp_path) if name.startswith(".")]
-        assert len(hidden) <= 1, "the next writer removes what the one before left"
-        seen_half_written += len(hidden)
-    assert seen_half_written > 0, "none was killed while it was writing"
+        hidden = hidden_files(tmp_path)
+        assert len(hidden) == 1 if within else len(hidden) <= 1, "the next writer removes what the one before left"
     assert "passed over" not in caplog.text
     with CheckpointStore(tmp_path, keep_max=1) as store:
         store.save(max(saved) + 5, {"w": np.ones(1)})
-    assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
+    assert hidden_files(tmp_path) == []
