@@ -87,8 +87,9 @@ def run(batches: Iterable[DeviceBatch], program: Program, state: State, listener
                     state.give(after)
                     account.dispatched(piece.steps)
                     if account.phase is None:
-                        # For the record of the run, whose thread reads it when it is computed.
-                        account.outputs = outputs
+                        # For the record of the run, whose thread reads it when it is computed. In one assignment
+                        # with its step: the thread may look at any time.
+                        account.outputs = outputs, account.last_step
                     # The very first step is waited for, so that a launcher knows when training goes on.
                     is_first = not progress.has_mark("stepped")
                     if is_first:

@@ -56,7 +56,7 @@ class Progress:
         step: The number of the last step that was dispatched, counted by the optimizer or the global step; `None`
             while it is not known.
         steps: The number of steps of training that this process has dispatched.
-        outputs: The outputs of the last dispatch of a training, still on the devices.
+        outputs: The outputs of the last dispatch of a training, still on the devices, and the number of its last step.
         log_dir: The log directory of the run, once a training has named one.
         buffered: Returns how many chunks of batches are read ahead, while data are read.
         notes: The last sentences for the record of the run, which takes them.
@@ -72,7 +72,7 @@ class Progress:
         self.dispatches = 0
         self.step: int | None = None
         self.steps = 0
-        self.outputs: Any = None
+        self.outputs: tuple[Any, int] | None = None
         self.log_dir: str | None = None
         self.buffered: Callable[[], int] | None = None
         # Bounded: a run without a log directory takes none of them.
@@ -134,6 +134,11 @@ class Progress:
         self.steps += steps
         if self.step is not None:
             self.step += steps
+
+    @property
+    def last_step(self) -> int:
+        """Returns the number of the last step; where none is counted by an optimizer, of this process."""
+        return self.steps if self.step is None else self.step
 
     def seconds(self) -> float:
         """Returns for how long the main thread has been in its place."""

@@ -156,6 +156,8 @@ class Recorder:
             self._thread.join()
         self._thread = None
         if error is None:
+            # The last outputs count, also when earlier ones were not computed yet when the thread looked.
+            self._pending = None
             self._write_sample()
         self._note_marks()
         self.account.outputs = self._pending = None
@@ -196,20 +198,16 @@ class Recorder:
         if self._told is not None:
             first, last = self._told
             return {"step": last, "steps": last - first + 1}
-        return {"step": self._step(), "steps": self.account.steps - self._steps_before}
+        return {"step": self.account.last_step, "steps": self.account.steps - self._steps_before}
 
     def _spent(self) -> dict[str, float]:
         charged, before = self.account.charged(), self._spent_before
         return {place: round(seconds - before.get(place, 0.0), 3) for place, seconds in charged.items()}
 
-    def _step(self) -> int:
-        # Without a step counted by the optimizer, those of this process are counted.
-        return self.account.steps if self.account.step is None else self.account.step
-
     def _outputs(self) -> dict[str, Any]:
         """Returns values of a step that is computed: reading one that is not would wait for the devices."""
-        if self._pending is None and self.account.outputs is not None:
-            self._pending = self.account.outputs, self._step()
+        if self._pending is None:
+            self._pending = self.account.outputs
         if self._pending is None:
             return {}
         outputs, step = self._pending
