@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -110,8 +111,11 @@ def test_keras_layers_are_trained(strategy: Any) -> None:
 
 
 def test_short_steps_go_together(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lockstep._engine.loop import loop
     from lockstep._engine.step.program import StepProgram
 
+    # However busy the machine is.
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: 0.0))
     sizes: list[int] = []
     run = StepProgram.run
     monkeypatch.setattr(StepProgram, "run", lambda self, s, placed: sizes.append(placed.steps) or run(self, s, placed))
