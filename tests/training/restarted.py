@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,12 @@ def main(directory: Path) -> None:
     def end(training: Any, logs: Any) -> None:
         if (worker, generation, training.step) == (1, 1, 5):
             os.kill(os.getpid(), signal.SIGTERM)
+            # A thread takes note of it. Steps that this one made meanwhile would be as many as chance has it.
+            preemption = strategy._demanded_replicas().runtime.preemption
+            deadline = time.monotonic() + 60
+            while not preemption.is_asked:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
         if (worker, generation, training.step) == (0, 2, 10):
             os.kill(os.getpid(), signal.SIGKILL)
 

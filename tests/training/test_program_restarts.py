@@ -23,7 +23,7 @@ TOLERANCE = 3e-5
 def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "lockstep._launch", "run", "--workers=2", "--devices-per-worker=2"]
     command += ["--max-restarts=1", "--max-preemptions=1", "--restart-delay=0", "-m", "tests.training.restarted"]
-    done = subprocess.run([*command, str(tmp_path)], env=environment(), capture_output=True, text=True, timeout=240)
+    done = subprocess.run([*command, str(tmp_path)], env=environment(), capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     # Asked to end after step 5, and so after one of the next; killed after step 10, perhaps while step 9 was written.
     for words in (r"\(SIGTERM\)", "generation 2, step [5-8]", "killed by signal 9", "generation 3, step [6-9]"):
