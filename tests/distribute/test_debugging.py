@@ -54,7 +54,7 @@ def test_shares_of_different_sizes() -> None:
 
 
 def test_one_failure_ends_all() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
 
     def function() -> Any:
         if context().replica_id_in_sync_group == 2:
@@ -64,7 +64,8 @@ def test_one_failure_ends_all() -> None:
     with pytest.raises(KeyError, match="mine") as caught:
         STRATEGY.experimental_run_for_debugging(function)
     assert caught.value.__notes__ == ["It was raised by replica 2 of this process."]
-    assert threading.active_count() == before
+    # Threads of earlier tests may end meanwhile.
+    assert set(threading.enumerate()) <= before
 
 
 def test_replicas_that_part_are_told_so() -> None:
