@@ -200,13 +200,15 @@ def test_loading_while_exports_appear_and_vanish(tmp_path: Path, exported: dict[
             (directory / name).parent.mkdir(exist_ok=True)
             (directory / name).write_bytes(data)
 
-    stop = threading.Event()
+    stop, goes_on = threading.Event(), threading.Event()
+    goes_on.set()
 
     def write() -> None:
         while not stop.is_set():
             _directories.create_version(tmp_path, fill)
             for old in _directories.versions(tmp_path)[:-3]:
                 _directories.remove(old)
+            goes_on.wait(60)
 
     _directories.create_version(tmp_path, fill)
     thread = threading.Thread(target=write)
@@ -220,11 +222,14 @@ def test_loading_while_exports_appear_and_vanish(tmp_path: Path, exported: dict[
             except ArgumentError:
                 # It may be gone again, but it was not half there.
                 assert not newest.exists()
+                goes_on.clear()  # The writer may be so much faster that no version ever stays for long enough.
             else:
                 seen.add(model.directory)
+                goes_on.set()
     finally:
         stop.set()
-        thread.join(30)
+        goes_on.set()
+        thread.join(60)
     assert model(x=mlp_inputs(1))["class"].shape == (1,)
 
 
