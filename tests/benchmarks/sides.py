@@ -32,7 +32,7 @@ def meet(options: Mapping[str, Any]) -> dict[str, float]:
 
 def meeting(options: Mapping[str, Any]) -> dict[str, float]:
     """A gang of three."""
-    found = gang("tests.benchmarks.sides", "meet", options, [dict(os.environ)] * 3, 60)
+    found = gang("tests.benchmarks.sides", "meet", options, [dict(os.environ)] * 3, 200)
     return {str(i): result["seen"] for i, result in enumerate(found)}
 
 
@@ -46,5 +46,5 @@ def one_fails(options: Mapping[str, Any]) -> dict[str, float]:
 
 def broken(options: Mapping[str, Any]) -> dict[str, float]:
     """A gang of three with that one."""
-    gang("tests.benchmarks.sides", "one_fails", options, [dict(os.environ)] * 3, 60)
+    gang("tests.benchmarks.sides", "one_fails", options, [dict(os.environ)] * 3, 200)
     return {}

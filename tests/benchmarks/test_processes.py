@@ -15,7 +15,7 @@ from benchmarks.harness.rounds import Settings, run
 MODULE = "tests.benchmarks.sides"
 
 
-def _measure(function: str, limit: float = 60.0, prefix: tuple[str, ...] = (), **options: Any) -> Result:
+def _measure(function: str, limit: float = 240.0, prefix: tuple[str, ...] = (), **options: Any) -> Result:
     return measure(prefix, sys.executable, MODULE, function, options, variables("lockstep"), limit)
 
 

@@ -18,7 +18,7 @@ sys.stdout.flush()
 
 
 def _seconds(program: str, tasks: int = 1, complete: bool = False) -> float:
-    return seconds_to_first_step([sys.executable, "-c", program], [{}] * tasks, ".", complete, 30)
+    return seconds_to_first_step([sys.executable, "-c", program], [{}] * tasks, ".", complete, 240)
 
 
 def test_the_first_step_is_what_the_bar_shows_first() -> None:

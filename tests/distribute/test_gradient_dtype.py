@@ -19,6 +19,7 @@ from lockstep.distribute import _multi_worker
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.training.callbacks._backup_and_restore import BackupAndRestore
 from tests.engine.runtime.jobs import Job
+from tests.support.cluster import CASE_SECONDS
 
 distribute = ls.distribute
 Options = distribute.CommunicationOptions
@@ -271,7 +272,7 @@ def workers() -> dict[str, Any]:
 def test_two_workers(job: Job, plain: keras.Model, shared: str) -> None:
     tasks = job.start_all(PROGRAM, 2, LOCKSTEP_SHARED_MEMORY=shared)
     for task in tasks:
-        assert task.wait() == 0, task.err
+        assert task.wait(CASE_SECONDS) == 0, task.err
     one, other = (dict(np.load(f"{task.program}.npz")) for task in tasks)
     assert one.keys() == other.keys()
     for name, value in one.items():

@@ -15,6 +15,7 @@ from lockstep.training.callbacks._backup_and_restore import BackupAndRestore
 from tests.distribute import test_gradient_dtype as bfloat16
 from tests.distribute.test_gradient_dtype import fit, mirrored, model_of
 from tests.engine.runtime.jobs import Job
+from tests.support.cluster import CASE_SECONDS
 
 Options = ls.distribute.CommunicationOptions
 FACTORS = Options(power_sgd_rank=1, power_sgd_start=0)
@@ -180,7 +181,7 @@ def workers() -> dict[str, Any]:
 def test_two_workers(job: Job, shared: str) -> None:
     tasks = job.start_all(PROGRAM, 2, LOCKSTEP_SHARED_MEMORY=shared)
     for task in tasks:
-        assert task.wait() == 0, task.err
+        assert task.wait(CASE_SECONDS) == 0, task.err
     one, other = (dict(np.load(f"{task.program}.npz")) for task in tasks)
     assert one.keys() == other.keys()
     for name, value in one.items():

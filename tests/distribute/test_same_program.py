@@ -141,9 +141,9 @@ def test_the_first_difference_of_long_programs_is_found(odd: int) -> None:
 
         def all_gather_object(self, topic: str, value: Any) -> list[Any]:
             answers[self.number] = value
-            barrier.wait(10)
+            barrier.wait(60)
             found = list(answers)
-            barrier.wait(10)
+            barrier.wait(60)
             return found
 
     with ThreadPoolExecutor(2) as pool:

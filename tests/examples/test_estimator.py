@@ -19,6 +19,6 @@ def test_it_trains_exports_and_serves(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "examples" / "estimator.py"), "--max-steps", "5"]
     settings = environment(LOCKSTEP_DATA_DIR=str(tmp_path), KERAS_HOME=str(tmp_path / "keras"))
     for expected in ("after 5 steps\nExported: runs/estimator/export/final/", "holds a model of 5 steps already"):
-        done = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         assert expected in done.stdout

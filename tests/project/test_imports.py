@@ -125,7 +125,7 @@ def test_every_part_has_a_place_in_the_order() -> None:
 
 def _loaded_by(statement: str) -> set[str]:
     code = f"import sys; {statement}; print('\\n'.join(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
     return set(done.stdout.split())
 
 

@@ -58,7 +58,7 @@ def directory(tmp_path: Path) -> Path:
 def _run(code: str, *arguments: object, cwd: Path, path: str) -> str:
     environment = {**os.environ, "PYTHONPATH": path}
     command = [sys.executable, "-W", "error", "-c", code, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=cwd, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.runtime.jobs import Job, addresses
+from tests.support.cluster import CASE_SECONDS
 
 _START = """
 import gc
@@ -48,7 +49,7 @@ def test_a_forgotten_scope_is_told_once(job: Job) -> None:
     jobs = [job.start_all(program, 2) for program in programs]
     for tasks, named in zip(jobs, programs.values(), strict=True):
         for task in tasks:
-            assert task.wait() == 0, task.err
+            assert task.wait(CASE_SECONDS) == 0, task.err
             assert task.err.count(_TOLD) == 1, task.err
             assert named in task.err
 
@@ -72,7 +73,7 @@ print("done", flush=True)
     tasks = job.start_all(_START + quiet, 2)
     alone = job.start(_START + "made().fit(x, y, verbose=0)")
     for task in (*tasks, alone):
-        assert task.wait() == 0, task.err
+        assert task.wait(CASE_SECONDS) == 0, task.err
         assert "belong" not in task.err, task.err
 
 
@@ -87,6 +88,6 @@ small.line(tempfile.mkdtemp(), ls.estimator.RunConfig()).train(small.input_fn())
     cluster = {"chief": chief, "worker": worker}
     configs = [json.dumps({"cluster": cluster, "task": {"type": kind, "index": 0}}) for kind in cluster]
     for task in [job.start(_START + program, TF_CONFIG=config) for config in configs]:
-        assert task.wait() == 0, task.err
+        assert task.wait(CASE_SECONDS) == 0, task.err
         assert task.err.count(_TOLD) == 1, task.err
         assert "Give it RunConfig(train_distribute=strategy)." in task.err
