@@ -15,7 +15,7 @@ import numpy as np
 
 from lockstep.checkpoint._format import Layout
 
-_LIMIT = 60
+_LIMIT = 180
 
 
 class Other:

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.support.cluster import environment, free_ports
 
 # To start, join and end as other processes share the processors.
-PATIENCE = 60.0
+PATIENCE = 180.0
 
 JOIN = """
     import lockstep as ls
