@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.chaos.schedule import DAMAGE, SIGNALS
+
 DIRECTORY = Path(os.environ["CHAOS_DIRECTORY"])
 _SLOW_SECONDS = 2.0
 # Steps take long enough for a fault to come between two of them.
@@ -53,6 +55,14 @@ def begins(kind: str, step: int) -> bool:
                 continue
             return True
     return False
+
+
+def await_disturbance(step: int) -> None:
+    """Stays between two steps until what the harness does to this task, at once after the step, has begun."""
+    for number, fault in enumerate(json.loads((DIRECTORY / "plan.json").read_text())):
+        if fault["kind"] in (*SIGNALS, *DAMAGE) and fault["victim"] == task_name() and not fault["seconds"]:
+            while 0 < fault["step"] <= step and not (DIRECTORY / f"done {number}").exists():
+                time.sleep(0.005)
 
 
 def batch_of(step: int, features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

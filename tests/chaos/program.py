@@ -74,6 +74,7 @@ class Notes(estimator.SessionRunHook):
         ids = " ".join(map(str, np.ravel(found["ids"])))
         inside.note(f"seen {inside.task_name()}", f"{step} {float(found['loss'])!r} {ids}")
         inside.disturb_writing(step)
+        inside.await_disturbance(step)
 
 
 def main(directory: str) -> None:

@@ -24,7 +24,7 @@ class Fault:
         kind: What.
         victim: The task, such as "worker 1".
         step: When the victim has made this step; 0 for while it starts.
-        seconds: So much later.
+        seconds: So much later; the victim of a signal that comes at once does no further step before it has come.
     """
 
     kind: str

@@ -15,7 +15,8 @@ import numpy as np
 
 from lockstep.checkpoint._format import Layout
 
-_LIMIT = 180
+# A program may fork many writers, on a machine that is slow for a while.
+_LIMIT = 300
 
 
 class Other:

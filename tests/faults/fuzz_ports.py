@@ -29,6 +29,8 @@ from tests.support.cluster import environment, tf_configs
 
 SECRET = "of a cluster that is fuzzed"
 PATIENCE = 300.0
+# Descriptors that a process may have more than before.
+SPARE = 2
 _HELD = 64
 _PROGRAM = """
 from __future__ import annotations
@@ -277,6 +279,12 @@ def train(directory: Path, epochs: int, connections: int, seed: int = 0, apart: 
         sent = attack(ports, connections, seed) if connections else Counter[str]()
         seconds = time.monotonic() - start
         job.await_word("waiting")
+        # Connections that were made may still wait to be refused.
+        until = time.monotonic() + PATIENCE
+        while any(s.descriptors > b.descriptors + SPARE for b, s in zip(before, job.sizes(), strict=True)):
+            if time.monotonic() > until:
+                break
+            time.sleep(0.05)
         sizes = list(zip(before, job.sizes(), strict=True))
         return Outcome(job.finish(), ports, sent, sizes, job.errors(), seconds)
     finally:

@@ -11,7 +11,7 @@ import pytest
 from lockstep._engine.runtime import addresses, join
 from lockstep._engine.runtime.limits import Deadline
 from lockstep.errors import AddressError
-from tests.support.cluster import free_ports
+from tests.support.ports import free_ports
 
 
 def test_13_a_port_in_use_is_told_at_once_with_its_address() -> None:
@@ -29,7 +29,7 @@ def test_13_a_name_that_does_not_resolve_is_told_with_what_to_do() -> None:
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "::1"])
 def test_13_only_the_interface_that_is_named_is_bound(ip: str) -> None:
-    (server,) = addresses.listen(addresses.join_host(ip, free_ports(1)[0]), "worker 0", [], Deadline(10.0))
+    (server,) = addresses.listen(addresses.join_host(ip, free_ports(1, ip)[0]), "worker 0", [], Deadline(10.0))
     with contextlib.closing(server):
         assert server.getsockname()[0] == ip
 

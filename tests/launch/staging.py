@@ -12,7 +12,8 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parents[2] / "src"
 PROGRAMS = Path(__file__).parent / "programs"
-PATIENCE = 20.0
+# Processes start as many others do, on a machine that may be slow for a while.
+PATIENCE = 90.0
 
 Environment = dict[str, str] | None
 Pipes = dict[str, object] | None
@@ -90,6 +91,16 @@ class Stage:
         """Wait for the end of a started launcher."""
         out, err = process.communicate(timeout=PATIENCE)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def await_line(self, launcher: subprocess.Popen[str], text: str) -> str:
+        """Read what a launcher prints to stderr up to the line that has `text`, and return that line."""
+        assert launcher.stderr is not None
+        seen: list[str] = []
+        for line in launcher.stderr:
+            seen.append(line)
+            if text in line:
+                return line
+        raise AssertionError(f"The launcher has ended without {text!r}; it has printed:\n{''.join(seen)}")
 
     def await_event(self, event: str) -> str:
         """Wait until a task has marked `event`, and return its text."""

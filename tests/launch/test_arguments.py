@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from lockstep._launch.options import _FLAGS, Options, shield_module
 from lockstep._launch.task import Reservation
 from lockstep.errors import AddressError, ArgumentError
 from tests.launch.staging import Stage
+from tests.support.ports import free_port
 
 
 def refusal(stage: Stage, *arguments: object) -> str:
@@ -32,15 +33,12 @@ def refusal(stage: Stage, *arguments: object) -> str:
 @contextmanager
 def free_and_busy() -> Iterator[int]:
     """Holds a port that only the program may listen on, and makes the one after it busy."""
-    with ExitStack() as sockets:
-        while True:
-            free = sockets.enter_context(socket.socket())
-            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            free.bind(("127.0.0.1", 0))
-            base = free.getsockname()[1]
-            with suppress(OSError, OverflowError):
-                sockets.enter_context(socket.create_server(("127.0.0.1", base + 1)))
-                break
+    while True:
+        base = free_port()
+        with suppress(OSError, OverflowError):
+            busy = socket.create_server(("127.0.0.1", base + 1))
+            break
+    with busy:
         yield base
 
 
@@ -110,14 +108,15 @@ def test_reserved_ports_are_held_until_they_are_freed() -> None:
         assert len(set(numbers)) == 3
         with pytest.raises(AddressError, match=f"port {numbers[0]} "):
             Reservation(1, numbers[0])
+    base = free_port()
+    with Reservation(1, base) as ports:
         ports.free()
-        with Reservation(1, numbers[0]) as again:
-            assert again.addresses == [f"127.0.0.1:{numbers[0]}"]
+        with Reservation(1, base) as again:
+            assert again.addresses == [f"127.0.0.1:{base}"]
 
 
 def test_ports_follow_the_base() -> None:
-    with Reservation(1, None) as free:
-        base = int(free.addresses[0].rpartition(":")[2])
+    base = free_port()
     with Reservation(1, base) as ports:
         assert ports.addresses == [f"127.0.0.1:{base}"]
 

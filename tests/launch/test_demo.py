@@ -19,7 +19,7 @@ from tests.launch.staging import SOURCES, Stage
 
 EXAMPLE = SOURCES.parent / "examples" / "mnist.py"
 # Two workers start JAX and compile, on as few as two cores that other tests may be using.
-DEMO_SECONDS = 180.0
+DEMO_SECONDS = 400.0
 
 
 def test_the_demo_is_the_example() -> None:

@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from tests.launch.staging import Stage, is_alive
+from tests.launch.staging import Stage, eventually, is_alive
 
 # The first process of the evaluator, once the workers have finished.
 LATE = """
@@ -22,9 +22,7 @@ if me() == "worker-0":
     sys.exit(0)
 mark("started")
 wait_for("finished")
-worker = int(Path("finished").read_text())
-while Path(f"/proc/{worker}").exists():
-    time.sleep(0.01)
+await_end(int(Path("finished").read_text()))
 """
 ENDS = {
     "an error": "sys.exit(6)",
@@ -71,10 +69,8 @@ def test_preemptions_and_failures_are_counted_apart(stage: Stage) -> None:
 
 def test_a_signal_ends_the_wait_for_its_restart(stage: Stage) -> None:
     late(stage, "sys.exit(6)")
-    launcher = stage.start(workers=1, evaluator=True, max_restarts=1, restart_delay=60)
-    assert launcher.stderr is not None
-    while "evaluator 0 failed: exit code 6" not in launcher.stderr.readline():
-        pass
+    launcher = stage.start(workers=1, evaluator=True, max_restarts=1, restart_delay=600)
+    stage.await_line(launcher, "evaluator 0 failed: exit code 6")
     launcher.send_signal(signal.SIGTERM)
     assert stage.finish(launcher).returncode == 128 + signal.SIGTERM
     assert not (stage.directory / "evaluated").exists()
@@ -111,10 +107,9 @@ def test_one_that_is_stopped_is_started_again_while_the_workers_go_on(stage: Sta
 
 def test_one_that_is_continued_in_time_is_left_alone(stage: Stage) -> None:
     late(stage, "mark('stopped', str(os.getpid()))\nos.kill(os.getpid(), signal.SIGSTOP)\nmark('continued')")
-    launcher = stage.start(workers=1, evaluator=True, env={"LOCKSTEP_SILENCE_TIMEOUT": "60"})
+    launcher = stage.start(workers=1, evaluator=True, env={"LOCKSTEP_SILENCE_TIMEOUT": "600"})
     pid = stage.await_pids("stopped")[0]
-    while "T" not in _state(pid):
-        pass
+    eventually(lambda: _state(pid) == "T", "the evaluator is stopped")
     os.kill(pid, signal.SIGCONT)
     assert stage.finish(launcher).returncode == 0
     assert (stage.directory / "continued").exists()
@@ -137,15 +132,16 @@ def test_one_that_makes_steps_may_take_longer(stage: Stage) -> None:
     late(
         stage,
         """
-        for number in range(8):
+        # All of it takes longer than the limit, each step far less.
+        for number in range(60):
             record = {"dispatches": number, "step": None, "marks": {}}
             part = Path("part")
             part.write_text(json.dumps(record))
             part.rename(os.environ["LOCKSTEP_PROGRESS_FILE"])
-            time.sleep(0.4)
+            time.sleep(0.1)
         """,
     )
-    result = stage.finish(stage.start(workers=1, evaluator=True, env={"LOCKSTEP_LEAVE_TIMEOUT": "2"}))
+    result = stage.finish(stage.start(workers=1, evaluator=True, env={"LOCKSTEP_LEAVE_TIMEOUT": "5"}))
     assert result.returncode == 0, result.stderr
 
 

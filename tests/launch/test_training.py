@@ -12,9 +12,9 @@ from tests.launch.staging import Stage, eventually, is_alive
 
 WORKERS = 3
 # Three processes import jax and compile, on as few as two cores.
-UNTIL_TRAINING = 120.0
+UNTIL_TRAINING = 300.0
 # What the end of one worker may take to be everyone's.
-UNTIL_GONE = 15.0
+UNTIL_GONE = 40.0
 
 TRAINING = """
     import lockstep as ls

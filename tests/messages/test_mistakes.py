@@ -14,6 +14,7 @@ import pytest
 from lockstep._messages import reading
 from lockstep.errors import LockstepError
 from tests.messages.mistakes import MISTAKES
+from tests.support.ports import free_port
 
 
 @dataclass(frozen=True)
@@ -144,23 +145,14 @@ def test_a_message_says_what_is_wrong_and_what_to_do(name: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_says_what_is_wrong_and_what_to_do(name: str, tmp_path: Path, free_port: int) -> None:
+def test_a_program_says_what_is_wrong_and_what_to_do(name: str, tmp_path: Path) -> None:
     variables, text, expected = PROGRAMS[name]
     program = tmp_path / "program.py"
     program.write_text(text)
     kept = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "PYTHONPATH")}
-    given = {k: v.replace("PORT", str(free_port)) for k, v in variables.items()}
+    port = str(free_port())
+    given = {k: v.replace("PORT", port) for k, v in variables.items()}
     settings = {**kept, "JAX_PLATFORMS": "cpu", **given}
-    done = subprocess.run([sys.executable, str(program)], env=settings, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(program)], env=settings, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     _assert_says(done.stderr, done.stderr.splitlines(), expected)
-
-
-@pytest.fixture
-def free_port() -> int:
-    """A port of this machine that nothing uses."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

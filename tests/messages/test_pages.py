@@ -132,7 +132,7 @@ def test_what_ends_a_program_is_printed_with_its_page(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import lockstep as ls\nls.distribute.MultiWorkerMirroredStrategy()\n")
     done = subprocess.run(
-        [sys.executable, str(program)], env={"TF_CONFIG": "{", "PATH": ""}, capture_output=True, text=True, timeout=120
+        [sys.executable, str(program)], env={"TF_CONFIG": "{", "PATH": ""}, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 1
     assert "Read on: lockstep explain cluster" in done.stderr.splitlines()[-1]

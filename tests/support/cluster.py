@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from lockstep.testing import LocalCluster, Run
-from lockstep.testing._cluster import free_ports
 from tests.support import member
+from tests.support.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 # A case compiles its programs on every process of the cluster, on as few as two cores.

@@ -13,8 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-START_SECONDS = 60.0
-JOB_SECONDS = 240.0
+from tests.support.ports import free_ports
+
+START_SECONDS = 180.0
+JOB_SECONDS = 500.0
 
 
 def missing_programs() -> list[str]:
@@ -24,12 +26,6 @@ def missing_programs() -> list[str]:
     absent = [name for name in wanted if shutil.which(name, path=path) is None]
     # slurmd starts the steps of other users, and refuses to run as anybody but root.
     return absent if os.geteuid() == 0 or absent else ["root"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class SlurmCluster:
@@ -44,6 +40,8 @@ class SlurmCluster:
         key = self._munge / "key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o600)
+        # Of two that are free at the same time, or they may be one.
+        controller, node = free_ports(2)
         host = socket.gethostname().partition(".")[0]
         self._socket = self._munge / "socket"
         (directory / "state").mkdir()
@@ -52,8 +50,8 @@ class SlurmCluster:
                 [
                     "ClusterName=test",
                     f"SlurmctldHost={host}(127.0.0.1)",
-                    f"SlurmctldPort={free_port()}",
-                    f"SlurmdPort={free_port()}",
+                    f"SlurmctldPort={controller}",
+                    f"SlurmdPort={node}",
                     f"SlurmUser={getpass.getuser()}",
                     "AuthType=auth/munge",
                     "CredType=cred/munge",

@@ -48,7 +48,7 @@ def test_it_runs_on_a_ray_of_this_machine(tmp_path: Path) -> None:
     job = Job(program=(str(tmp_path / "program.py"),), shared=str(tmp_path), cpus=1, memory=1, max_restarts=1)
     driver = tmp_path / "driver.py"
     driver.write_text(ray(job).replace("ray.init(", "ray.init(num_cpus=2, include_dashboard=False, "))
-    done = subprocess.run([sys.executable, driver], capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run([sys.executable, driver], capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     assert "Starting all tasks again: exit code 3, 1 of 1 restarts used." in done.stdout
     configs = [json.loads((tmp_path / f"worker-{index}").read_text()) for index in range(2)]

@@ -72,7 +72,7 @@ def test_each_rank_gets_its_tf_config(tmp_path: Path) -> None:
         "SLURM_GPUS_PER_TASK": "2",
     }
     done = subprocess.run(
-        ["bash", script], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        ["bash", script], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     ranks = [(role, index) for role, number in sorted(job.roles.items()) for index in range(number)]

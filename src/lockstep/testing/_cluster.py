@@ -102,6 +102,7 @@ class LocalCluster:
         self._directory = Path(directory or self._temporary.name)  # pyright: ignore[reportOptionalMemberAccess]
         self._directory.mkdir(parents=True, exist_ok=True)
         self._processes: dict[str, TaskProcess] = {}
+        self._ports = contextlib.ExitStack()
         self._running: Run | None = None
         self._runs = 0
 
@@ -188,7 +189,7 @@ class LocalCluster:
             self.close()
 
     def _start_processes(self) -> None:
-        cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(self._workers)]}
+        cluster = {"worker": [f"127.0.0.1:{port}" for port in hold_ports(self._workers, self._ports)]}
         # On CPUs, also where there are GPUs: several processes cannot share one without a word from the test.
         settings = {"JAX_PLATFORMS": "cpu", "PYTHONUNBUFFERED": "1"}
         if self._devices > 1:
@@ -254,6 +255,7 @@ class LocalCluster:
         # At once: nothing that a task may still do counts any more.
         for process in self._processes.values():
             process.close()
+        self._ports.close()
         self._running = None
 
     def _discard(self) -> None:
@@ -273,14 +275,17 @@ class LocalCluster:
         return self._processes[task]
 
 
-def free_ports(count: int) -> list[int]:
-    """Returns free ports of the loopback interface."""
-    # All are held until all are found, or the system would give one twice.
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+def hold_ports(count: int, until: contextlib.ExitStack) -> list[int]:
+    """Returns free ports of the loopback interface, which nobody else is given until the stack is closed."""
+    holders = [until.enter_context(socket.socket()) for _ in range(count)]
+    for each in holders:
+        # On Linux a task may then listen on a port that is held; elsewhere it may not, and all are let go of at once.
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in holders]
+    if sys.platform != "linux":
+        until.close()
+    return ports
 
 
 def _importable(function: Any) -> tuple[str, str]:

@@ -45,7 +45,7 @@ def main() -> None:
         replicas=options.get("replicas", 1),
         directory=directory,
         every=options.get("every", 10),
-        on_ticket=lambda ticket: _note(out, ticket),
+        on_ticket=lambda ticket: _note(out, ticket, options.get("holds", [])),
         is_computing=options.get("chief computes", True),
         delay=delay,
     )
@@ -53,9 +53,13 @@ def main() -> None:
     (out / "losses.json").write_text(json.dumps(result["losses"]))
 
 
-def _note(out: Path, ticket: int) -> None:
+def _note(out: Path, ticket: int, holds: list[int]) -> None:
+    """Notes a batch; where the test kills a task after so many, it goes on once that has been done."""
     with (out / "tickets").open("a") as file:
         file.write(f"{ticket} {time.time():.3f}\n")
+    count = len((out / "tickets").read_text().splitlines())
+    while any(count >= hold and not (out / f"go-on-{hold}").exists() for hold in holds):
+        time.sleep(0.005)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
+import signal  # noqa: F401  For the programs, which import all names.
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-PATIENCE = 20.0
+PATIENCE = 90.0
 
 
 def config() -> dict:
@@ -40,7 +40,14 @@ def wait_for(event: str) -> None:
 def stay() -> None:
     """Stay until a signal ends this process."""
     while True:
-        signal.pause()
+        # No `signal.pause`: a signal that comes just before it is not handled until the next one.
+        time.sleep(0.1)
+
+
+def await_end(pid: int) -> None:
+    """Wait until the launcher has seen that the process of a task is gone."""
+    while Path(f"/proc/{pid}").exists():
+        time.sleep(0.01)
 
 
 def start_loader() -> int:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lockstep.testing._cluster import free_ports
 from tests.support.cluster import ROOT, environment
+from tests.support.ports import free_ports
 
 JOB_SECONDS = 560.0
 
