@@ -1,9 +1,9 @@
 """Runs files of TensorFlow's tests, judges each test and prints tables.
 
-    python -m tests.conformance /path/to/tensorflow/python/data/kernel_tests/batch_test.py
-    python -m tests.conformance DIR --jobs 2 --json results.json
-    python -m tests.conformance DIR --tensorflow /path/to/python    the same on TensorFlow: which tests it passes
-    python -m tests.conformance DIR --passed-by tensorflow.json     counts those tests alone
+python -m tests.conformance /path/to/tensorflow/python/data/kernel_tests/batch_test.py
+python -m tests.conformance DIR --jobs 2 --json results.json
+python -m tests.conformance DIR --tensorflow /path/to/python    the same on TensorFlow: which tests it passes
+python -m tests.conformance DIR --passed-by tensorflow.json     counts those tests alone
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import concurrent.futures
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,9 @@ from typing import Any
 from tests.conformance.one_file import root_of
 from tests.conformance.verdicts import VERDICTS, judge
 
+# TensorFlow also has linear_test_v2.py and the like.
+_NAME = re.compile(r"_test(_\w+)?\.py$")
+_SHARED = ("_test_base", "_test_lib", "_test_util", "_test_utils")
 _CHECKOUT = Path(__file__).resolve().parents[2]
 # A process that has written nothing for this long hangs where no signal reaches it.
 _SILENCE = 240
@@ -48,7 +52,7 @@ def main() -> None:
         for file, tests in results.items():
             by_tensorflow = passed.get(str(file), {})
             good = {name for name, r in by_tensorflow.items() if r["outcome"] == "pass"}
-            results[file] = {name: r for name, r in tests.items() if name in good or name == "(import)" and good}
+            results[file] = {name: r for name, r in tests.items() if name in good or (name == "(import)" and good)}
     for tests in results.values():
         for result in tests.values():
             result["verdict"], result["cause"] = judge(result)
@@ -58,7 +62,9 @@ def main() -> None:
 
 
 def _files_of(path: Path) -> list[Path]:
-    return sorted(path.rglob("*_test.py")) if path.is_dir() else [path]
+    if not path.is_dir():
+        return [path]
+    return sorted(f for f in path.rglob("*_test*.py") if _NAME.search(f.name) and not f.stem.endswith(_SHARED))
 
 
 def _run(file: Path, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -105,9 +111,7 @@ def _siblings(root: Path) -> list[Path]:
     return [r for r in (root.parent, root / "estimator") if (r / "tensorflow/python").is_dir()]
 
 
-def _process(
-    settings: dict[str, Any], arguments: argparse.Namespace, out: Path, seconds: float
-) -> tuple[bool, float]:
+def _process(settings: dict[str, Any], arguments: argparse.Namespace, out: Path, seconds: float) -> tuple[bool, float]:
     """Runs a process until it ends, is silent for too long or has no time left; returns whether it ended, and when."""
     python = arguments.tensorflow or sys.executable
     environment = {
@@ -119,8 +123,8 @@ def _process(
         "PYTHONPATH": str(_CHECKOUT),
     }
     environment.pop("TF_CONFIG", None)
-    process = subprocess.Popen(  # noqa: S603  The program is this file's neighbour.
-        ["nice", python, "-m", "tests.conformance.one_file", json.dumps(settings)],  # noqa: S607
+    process = subprocess.Popen(
+        ["nice", python, "-m", "tests.conformance.one_file", json.dumps(settings)],
         env=environment,
         cwd=_CHECKOUT,
         stdout=subprocess.DEVNULL,

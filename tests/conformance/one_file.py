@@ -188,7 +188,7 @@ def main() -> None:
         loading["now"] = True
         try:
             module = _load(file, root_of(file))
-        except BaseException as error:  # noqa: BLE001  A file that cannot be imported is a result.
+        except BaseException as error:
             last = traceback.extract_tb(error.__traceback__)
             out.write(
                 json.dumps(
@@ -223,7 +223,7 @@ def _run(test: unittest.TestCase, result: _Result) -> None:
     # Of each test's own: the cost is small, and a failure of one test is none of another.
     try:
         cls.setUpClass()
-    except Exception:  # noqa: BLE001  It is the test's result.
+    except Exception:
         result.startTest(test)
         (result.addSkip(test, "") if _is_skip() else result.addFailure(test, sys.exc_info()))
         result.stopTest(test)
@@ -237,7 +237,7 @@ def _run(test: unittest.TestCase, result: _Result) -> None:
         try:
             cls.tearDownClass()
             test.doClassCleanups()
-        except Exception:  # noqa: BLE001, S110  What a test leaves behind is not what is asked.
+        except Exception:
             pass
 
 

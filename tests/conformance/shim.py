@@ -1,4 +1,4 @@
-"""Makes `import tensorflow` and its internal modules give lockstep.compat's names, in the process of a file of tests."""
+"""Makes `import tensorflow` and its internal modules give lockstep.compat's names, in a process of tests."""
 
 from __future__ import annotations
 
@@ -53,12 +53,39 @@ _OTHERS = {
 }
 # Public names that stand for graphs and sessions, which lockstep leaves out on purpose.
 GRAPH = frozenset(
-    "Graph Operation v1.Graph v1.Session v1.InteractiveSession v1.placeholder v1.get_default_session "
-    "v1.sparse_placeholder v1.train.MonitoredSession v1.train.Server distribute.Server v1.train.Supervisor v1.Operation "
-    "v1.disable_eager_execution v1.disable_v2_behavior v1.global_variables_initializer v1.tables_initializer "
-    "v1.train.import_meta_graph v1.train.export_meta_graph v1.graph_util v1.MetaGraphDef v1.GraphDef graph_util "
-    "v1.train.SingularMonitoredSession v1.train.MonitoredTrainingSession v1.RunOptions v1.RunMetadata "
-    "v1.data.make_initializable_iterator v1.train.queue_runner v1.QueueBase queue".split()
+    [
+        "Graph",
+        "Operation",
+        "v1.Graph",
+        "v1.Session",
+        "v1.InteractiveSession",
+        "v1.placeholder",
+        "v1.get_default_session",
+        "v1.sparse_placeholder",
+        "v1.train.MonitoredSession",
+        "v1.train.Server",
+        "distribute.Server",
+        "v1.train.Supervisor",
+        "v1.Operation",
+        "v1.disable_eager_execution",
+        "v1.disable_v2_behavior",
+        "v1.global_variables_initializer",
+        "v1.tables_initializer",
+        "v1.train.import_meta_graph",
+        "v1.train.export_meta_graph",
+        "v1.graph_util",
+        "v1.MetaGraphDef",
+        "v1.GraphDef",
+        "graph_util",
+        "v1.train.SingularMonitoredSession",
+        "v1.train.MonitoredTrainingSession",
+        "v1.RunOptions",
+        "v1.RunMetadata",
+        "v1.data.make_initializable_iterator",
+        "v1.train.queue_runner",
+        "v1.QueueBase",
+        "queue",
+    ]
 )
 # Files of the given directories that hold what several files of tests share.
 _SHARED = ("_test_base", "_test_lib", "_testing_utils", "testing_utils", "test_util", "single_loss_example")

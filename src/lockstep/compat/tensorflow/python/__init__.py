@@ -75,9 +75,8 @@ def _look_up(module: str, name: str) -> _Any:
             return _table.find(public)
         except AttributeError as error:
             missing = missing or error
-    if internal.startswith("tensorflow.python.keras") or missing is None:
-        if _is_module(f"{internal}.{name}"):
-            return _importlib.import_module(f"{module}.{name}")
+    if (internal.startswith("tensorflow.python.keras") or missing is None) and _is_module(f"{internal}.{name}"):
+        return _importlib.import_module(f"{module}.{name}")
     if missing is not None:
         raise missing
     error = AttributeError(
