@@ -8,6 +8,8 @@ from lockstep.distribute._context import default as default
 from lockstep.distribute._devices import default_devices as default_devices
 from lockstep.distribute._devices import device_named as device_named
 from lockstep.distribute._values import DistributedValues as DistributedValues
+from lockstep.distribute._values import InReplica as InReplica
+from lockstep.distribute._values import Mirrored as Mirrored
 from lockstep.distribute._values import PerReplica as PerReplica
 from lockstep.distribute._values import is_variable as is_variable
 from lockstep.distribute._variables import Tape as Tape
@@ -15,6 +17,8 @@ from lockstep.distribute._variables import Tape as Tape
 __all__ = [
     "DistributedValues",
     "Fixed",
+    "InReplica",
+    "Mirrored",
     "PerReplica",
     "Tape",
     "default",
