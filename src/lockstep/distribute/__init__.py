@@ -13,17 +13,14 @@ from lockstep.distribute._communication import HierarchicalCopyAllReduce as Hier
 from lockstep.distribute._communication import NcclAllReduce as NcclAllReduce
 from lockstep.distribute._communication import ReductionToOneDevice as ReductionToOneDevice
 from lockstep.distribute._context import ReplicaContext as ReplicaContext
-from lockstep.distribute._context import experimental_set_strategy as experimental_set_strategy
 from lockstep.distribute._context import get_replica_context as get_replica_context
 from lockstep.distribute._context import get_strategy as get_strategy
 from lockstep.distribute._context import has_strategy as has_strategy
 from lockstep.distribute._context import in_cross_replica_context as in_cross_replica_context
 from lockstep.distribute._context import register_default as _register_default
-from lockstep.distribute._extended import StrategyExtended as StrategyExtended
 from lockstep.distribute._input import DistributedDataset as DistributedDataset
 from lockstep.distribute._input import DistributedIterator as DistributedIterator
 from lockstep.distribute._input import InputOptions as InputOptions
-from lockstep.distribute._input import InputReplicationMode as InputReplicationMode
 from lockstep.distribute._mirrored import DefaultStrategy as _DefaultStrategy
 from lockstep.distribute._mirrored import MirroredStrategy as MirroredStrategy
 from lockstep.distribute._mirrored import OneDeviceStrategy as OneDeviceStrategy
@@ -52,7 +49,6 @@ __all__ = [
     "HierarchicalCopyAllReduce",
     "InputContext",
     "InputOptions",
-    "InputReplicationMode",
     "LocalSteps",
     "Mirrored",
     "MirroredStrategy",
@@ -66,9 +62,7 @@ __all__ = [
     "ReplicaContext",
     "RunOptions",
     "Strategy",
-    "StrategyExtended",
     "experimental",
-    "experimental_set_strategy",
     "get_replica_context",
     "get_strategy",
     "has_strategy",

@@ -78,7 +78,8 @@ def name_of(device: Device, task: object = None) -> str:
         task: The task of a cluster that this process is, as "worker 1" or `None` for a process alone.
     """
     job, _, number = ("localhost 0" if task is None else str(task)).partition(" ")
-    kind = _KINDS.get(device.platform, device.platform).upper()
+    platform = str(device.platform)
+    kind = _KINDS.get(platform, platform).upper()
     # JAX numbers all processes' devices through; TensorFlow those of one task.
     return f"/job:{job}/replica:0/task:{number or 0}/device:{kind}:{device.local_hardware_id or 0}"
 

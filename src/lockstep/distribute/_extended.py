@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from lockstep._nest import map_structure
@@ -216,5 +215,4 @@ def _names(strategy: Strategy) -> tuple[str, ...]:
     replicas = strategy._demanded_replicas()  # pyright: ignore[reportPrivateUsage]
     runtime = replicas.runtime
     task = None if runtime.is_alone else runtime.tasks[runtime.process]
-    devices: list[jax.Device] = [device for _, device in replicas.local]
-    return tuple(name_of(device, task) for device in devices)
+    return tuple(name_of(device, task) for _, device in replicas.local)

@@ -41,7 +41,8 @@ class InputOptions:
 
     Attributes:
         experimental_fetch_to_device: Whether values are put on their replicas' devices (default), or stay numpy arrays.
-        experimental_replication_mode: An `InputReplicationMode` or its name. Default: PER_WORKER.
+        experimental_replication_mode: "PER_WORKER" (default), one pipeline for each worker; or "PER_REPLICA", one for
+            each replica, for `distribute_datasets_from_function`.
         experimental_place_dataset_on_device: Whether elements wait on the devices. They are computed on the host and
             copied ahead of time in either case.
         experimental_per_replica_buffer_size: How many elements wait for a replica. Values are the same for any.
@@ -65,7 +66,7 @@ class InputOptions:
         if str(mode).rsplit(".", 1)[-1] not in ("None", *InputReplicationMode.__members__):
             raise ArgumentError(
                 f"experimental_replication_mode must be PER_WORKER or PER_REPLICA. Received: {mode!r}. Example: "
-                "InputReplicationMode.PER_REPLICA"
+                '"PER_REPLICA"'
             )
         size = self.experimental_per_replica_buffer_size
         if size is not None and (type(size) is not int or size < 1):

@@ -260,7 +260,7 @@ class Strategy:
 
     @cached_property
     def extended(self) -> StrategyExtended:
-        """The devices, reductions and updates for programs of tf.distribute. Source: tf.distribute.Strategy.extended."""
+        """The devices, reductions and updates. Source: tf.distribute.Strategy.extended."""
         from lockstep.distribute._extended import StrategyExtended
 
         return StrategyExtended(self)

@@ -208,9 +208,9 @@ def _first_value(array: Any) -> Callable[..., Any]:
     """
     if is_traced(array):
         raise UnsupportedError(
-            "A variable that is made in a function of strategy.run, tf.function or model.fit keeps its first value when "
-            f"the function is traced. Received: a first value that is computed in it ({array}). Make it of numbers, or "
-            "of an initializer such as tf.zeros([3]), and assign the value."
+            "A variable that is made in a function of strategy.run, tf.function or model.fit keeps its first value "
+            f"when the function is traced. Received: a first value that is computed in it ({array}). Make it of "
+            "numbers, or of an initializer such as tf.zeros([3]), and assign the value."
         )
     return lambda shape, dtype=None: keras.ops.convert_to_tensor(np.asarray(array), dtype)
 

@@ -30,10 +30,10 @@ from lockstep.distribute import get_replica_context as get_replica_context
 from lockstep.distribute import get_strategy as get_strategy
 from lockstep.distribute import has_strategy as has_strategy
 from lockstep.distribute import in_cross_replica_context as in_cross_replica_context
+from lockstep.distribute.internal import InputReplicationMode as InputReplicationMode
+from lockstep.distribute.internal import StrategyExtended as StrategyExtended
+from lockstep.distribute.internal import experimental_set_strategy as experimental_set_strategy
 
-StrategyExtended = _distribute.StrategyExtended
-InputReplicationMode = _distribute.InputReplicationMode
-experimental_set_strategy = _distribute.experimental_set_strategy
 _LAZY = {name: f"{__name__}.{name}" for name in ("cluster_resolver", "experimental")}
 
 __all__ = ["CrossDeviceOps", "DistributedDataset", "DistributedIterator", "DistributedValues"]
