@@ -13,6 +13,7 @@ import lockstep.data as _data
 from lockstep._nest import map_structure
 from lockstep._types import PyTree, Tensor
 from lockstep.compat.tensorflow._ops.named import is_of_replica
+from lockstep.compat.tensorflow._spec import as_specs
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host, as_tensor
 from lockstep.compat.tensorflow.data._iterator import Iterator
 from lockstep.compat.tensorflow.data._options import Options
@@ -37,6 +38,11 @@ class Dataset(_data.Dataset):
                 "or in a tf.function that takes derivatives. Let the function do one step, and call it with each batch."
             )
         return super().__iter__()
+
+    @property
+    def element_spec(self) -> Any:
+        """Returns the structure of `tf.TensorSpec`s of the elements."""
+        return as_specs(super().element_spec)
 
     def cardinality(self) -> Any:
         """Returns the number of elements, -1 if there is no end, -2 if it is unknown; as a tensor of int64."""
