@@ -57,7 +57,7 @@ class Dataset(_data.Dataset):
         try:
             return super().at(index)
         except IndexError as error:
-            raise errors.OutOfRangeError(None, None, str(error)) from None
+            raise errors.OutOfRangeError(str(error)) from None
 
     def options(self) -> Options:
         """Returns the options."""
