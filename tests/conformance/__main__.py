@@ -1,9 +1,9 @@
 """Runs files of TensorFlow's tests, judges each test and prints tables.
 
-    python -m tests.conformance /path/to/tensorflow/python/data/kernel_tests/batch_test.py
-    python -m tests.conformance DIR --jobs 2 --json results.json
-    python -m tests.conformance DIR --tensorflow /path/to/python    the same on TensorFlow: which tests it passes
-    python -m tests.conformance DIR --passed-by tensorflow.json     counts those tests alone
+python -m tests.conformance /path/to/tensorflow/python/data/kernel_tests/batch_test.py
+python -m tests.conformance DIR --jobs 2 --json results.json
+python -m tests.conformance DIR --tensorflow /path/to/python    the same on TensorFlow: which tests it passes
+python -m tests.conformance DIR --passed-by tensorflow.json     counts those tests alone
 """
 
 from __future__ import annotations
@@ -105,9 +105,7 @@ def _siblings(root: Path) -> list[Path]:
     return [r for r in (root.parent, root / "estimator") if (r / "tensorflow/python").is_dir()]
 
 
-def _process(
-    settings: dict[str, Any], arguments: argparse.Namespace, out: Path, seconds: float
-) -> tuple[bool, float]:
+def _process(settings: dict[str, Any], arguments: argparse.Namespace, out: Path, seconds: float) -> tuple[bool, float]:
     """Runs a process until it ends, is silent for too long or has no time left; returns whether it ended, and when."""
     python = arguments.tensorflow or sys.executable
     environment = {

@@ -125,7 +125,9 @@ class TestCase(absltest.TestCase):
                 return
         x, y = self._GetNdArray(a), self._GetNdArray(b)
         self.assertEqual(x.shape, y.shape, msg)
-        np.testing.assert_allclose(x.astype(np.result_type(x, np.float32)), y, rtol=rtol, atol=atol, err_msg=str(msg or ""))
+        np.testing.assert_allclose(
+            x.astype(np.result_type(x, np.float32)), y, rtol=rtol, atol=atol, err_msg=str(msg or "")
+        )
 
     def assertAllCloseAccordingToType(
         self, a: Any, b: Any, rtol: float = 1e-6, atol: float = 1e-6, float_rtol: float = 1e-6, float_atol: float = 1e-6,

@@ -48,9 +48,7 @@ tpu_strategy_packed_var = NamedDistribution("TPUPackedVar", tf.distribute.get_st
 tpu_strategy_spmd = NamedDistribution("TPUUseSPMD", tf.distribute.get_strategy, required_tpu=True)
 tpu_strategy_one_step = NamedDistribution("TPUOneStep", tf.distribute.get_strategy, required_tpu=True)
 tpu_strategy_one_core = NamedDistribution("TPUOneCore", tf.distribute.get_strategy, required_tpu=True)
-tpu_strategy_one_step_one_core = NamedDistribution(
-    "TPUOneStepOneCore", tf.distribute.get_strategy, required_tpu=True
-)
+tpu_strategy_one_step_one_core = NamedDistribution("TPUOneStepOneCore", tf.distribute.get_strategy, required_tpu=True)
 cloud_tpu_strategy = NamedDistribution("CloudTPU", tf.distribute.get_strategy, required_tpu=True)
 multi_worker_mirrored_2x1_cpu = _multi_worker("MultiWorkerMirrored2x1CPU", 2)
 multi_worker_mirrored_2x1_gpu = _multi_worker("MultiWorkerMirrored2x1GPU", 2, 1)
@@ -62,7 +60,12 @@ multi_worker_mirrored_4x1_cpu = _multi_worker("MultiWorkerMirrored4x1CPU", 4)
 
 def parameter_server_strategy_fn(name: str, num_workers: int, num_ps: int, required_gpus: int = 0, **_: Any) -> Any:
     return NamedDistribution(
-        name, tf.distribute.get_strategy, num_workers=num_workers, num_ps=num_ps, has_chief=True, required_gpus=required_gpus
+        name,
+        tf.distribute.get_strategy,
+        num_workers=num_workers,
+        num_ps=num_ps,
+        has_chief=True,
+        required_gpus=required_gpus,
     )
 
 
@@ -119,7 +122,12 @@ four_replica_strategies = [multi_worker_mirrored_2x2_gpu]
 multidevice_strategies = [mirrored_strategy_with_gpu_and_cpu, mirrored_strategy_with_two_gpus, tpu_strategy]
 multiworker_strategies = [multi_worker_mirrored_2x1_cpu, multi_worker_mirrored_2x1_gpu, multi_worker_mirrored_2x2_gpu]
 strategies_minus_default_minus_tpu = [
-    *(one_device_strategy, one_device_strategy_gpu, mirrored_strategy_with_gpu_and_cpu, mirrored_strategy_with_two_gpus),
+    *(
+        one_device_strategy,
+        one_device_strategy_gpu,
+        mirrored_strategy_with_gpu_and_cpu,
+        mirrored_strategy_with_two_gpus,
+    ),
     central_storage_strategy_with_gpu_and_cpu,
 ]
 strategies_minus_tpu = [default_strategy, *strategies_minus_default_minus_tpu]

@@ -39,7 +39,9 @@ def _read() -> dict[str, dict[str, str | list[str]]]:
 def modules() -> frozenset[str]:
     """Returns the full names of TensorFlow's internal modules that hold something public, and of their packages."""
     names = [m for m in _read() if m.startswith("tensorflow.python.")]
-    return frozenset(".".join(parts[:end]) for parts in (n.split(".") for n in names) for end in range(2, len(parts) + 1))
+    return frozenset(
+        ".".join(parts[:end]) for parts in (n.split(".") for n in names) for end in range(2, len(parts) + 1)
+    )
 
 
 @functools.cache
