@@ -6,7 +6,7 @@ import contextlib
 import copy
 import hashlib
 import logging
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +27,7 @@ from lockstep.estimator._model_fn.function import (
     ModelCall,
     ModelFunction,
     Selection,
+    collected_values,
     static_summaries,
     texts_in,
     traced_values_in,
@@ -39,6 +40,7 @@ from lockstep.estimator._run_config import RunConfig
 from lockstep.estimator._tensorflow_checkpoint import translate
 from lockstep.estimator._types import Strategy
 from lockstep.estimator._warm_start import WarmStartSettings, warm_start_values
+from lockstep.estimator._weights import kept, load_weights
 
 _log = logging.getLogger("lockstep")
 
@@ -71,13 +73,13 @@ class EstimatorCore:
         self,
         model_fn: Callable[..., Any],
         config: RunConfig,
-        params: Mapping[str, Any],
+        params: Any,
         warm_start: WarmStartSettings | None,
     ) -> None:
         self.model_fn = model_fn
         self.config = config
         self.warm_start = warm_start
-        self._params = copy.deepcopy(dict(params))
+        self._params = copy.deepcopy(params)
         self._cache: dict[Any, CompiledModelFn] | None = None
         self._first_device: Replicas | None = None
 
@@ -88,7 +90,7 @@ class EstimatorCore:
         return self.config.model_dir
 
     @property
-    def params(self) -> dict[str, Any]:
+    def params(self) -> Any:
         """Returns a copy of the parameters: what one call changes in them must not reach the next, as in TensorFlow."""
         return copy.deepcopy(self._params)
 
@@ -151,9 +153,15 @@ class EstimatorCore:
 
     def first_values(self, compiled: CompiledModelFn, path: str | None) -> Values:
         """Returns the values in a checkpoint; without one new values, after the warm start if there is one."""
-        variables = compiled.variables
-        if path is not None:
-            return restore(variables, path)
+        return self.first_values_of(compiled.variables) if path is None else restore(compiled.variables, path)
+
+    @property
+    def has_first_weights(self) -> bool:
+        """Returns whether the model begins with weights of another training, or of a model of Keras."""
+        return self.warm_start is not None or getattr(self.model_fn, "has_weights", False)
+
+    def first_values_of(self, variables: Variables) -> Values:
+        """Returns new values of variables, after the warm start if there is one."""
         # TensorFlow warm-starts only where no checkpoint is restored: a restart must not go back to the other model's.
         values = variables.initial_values()
         if self.warm_start is None:
@@ -205,6 +213,11 @@ class CompiledModelFn:
         return static_summaries(self.first_call.scope.recorded.summaries)
 
     @property
+    def checks(self) -> list[str]:
+        """Returns the messages of the conditions that hold in each step."""
+        return [check.message for check in self.first_call.scope.recorded.checks]
+
+    @property
     def names(self) -> list[str]:
         """Returns the names of values that hooks may fetch."""
         return list(self.first_call.scope.recorded.values)
@@ -219,16 +232,39 @@ class CompiledModelFn:
     def output_paths(self) -> dict[int, tuple[Any, ...]]:
         """Returns the path in the outputs of each traced value of the first call, by its id."""
         # A hook of a model_fn holds tensors of that call, as in TensorFlow; the first call stays alive, so do the ids.
-        paths: dict[int, tuple[Any, ...]] = {id(self.spec.loss): ("loss",)}
-        paths.update({id(v): ("values", name) for name, v in self.first_call.scope.recorded.values.items()})
+        scope = self.first_call.scope
+        paths: dict[int, tuple[Any, ...]] = {id(v): ("collected", name) for name, v in collected_values(scope).items()}
+        paths[id(self.spec.loss)] = ("loss",)
+        paths.update({id(v): ("values", name) for name, v in scope.recorded.values.items()})
         for number, hook in enumerate(self.hooks):
             paths.update({id(v): ("hooks", number, path) for path, v in traced_values_in(hook).items()})
+        # Counted on the host: reading the variable would wait for the step in progress.
+        paths.update({key: (GLOBAL_STEP,) for key in scope.shown_steps})
         return paths
+
+    def begin(self, hooks: Sequence[Any]) -> None:
+        """Calls `begin` of hooks in the scope of the first call, where they find the model_fn's variables and values.
+
+        Raises:
+            ArgumentError: If a hook computes with values of the model_fn, whose trace has ended.
+        """
+        with self._function.reopened(self.first_call):
+            for hook in hooks:
+                try:
+                    hook.begin()
+                except jax.errors.UnexpectedTracerError as error:
+                    raise ArgumentError(
+                        "A hook may find values of the model_fn in begin, and not compute with them: the model_fn has "
+                        f"returned. Received: {type(hook).__name__}.begin. Compute the value in the model_fn, and "
+                        "put it into a collection, or give it a name: tf.identity(value, name=name)."
+                    ) from error
 
     def request_outputs(self, hooks: list[Any], seconds: float | None = None) -> None:
         """Adds the values that any worker's hooks name to the program's outputs; a collective call of that timeout."""
         texts = {text for hook in hooks for text in texts_in(hook)}
-        mine = sorted(texts & set(self.names))
+        held = {id(value) for hook in hooks for value in traced_values_in(hook).values()}
+        collected = {n for n, v in collected_values(self.first_call.scope).items() if id(v) in held}
+        mine = sorted((texts & set(self.names)) | collected)
         # The chief has hooks of its own, but all workers must run the same program.
         by_worker = self.replicas.runtime.all_gather_object(
             f"the values that hooks of {self.mode} ask for", mine, seconds
@@ -264,8 +300,8 @@ class CompiledModelFn:
 def restore(variables: Variables, path: str) -> Values:
     """Returns the variables in a checkpoint; local ones get new values."""
     # Pinned: a training that goes on meanwhile keeps only the newest few, and must not delete this one.
-    with checkpoint.pinned(path):
-        return restore_loaded(variables, checkpoint.load(path))
+    with kept(path):
+        return restore_loaded(variables, load_weights(path))
 
 
 def restore_loaded(variables: Variables, loaded: checkpoint.Checkpoint) -> Values:

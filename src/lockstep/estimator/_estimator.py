@@ -137,8 +137,7 @@ class Estimator:
             )
         if steps is not None and max_steps is not None:
             raise ArgumentError("Can not provide both steps and max_steps. Received: both. Give one of them.")
-        check_step_count(steps, "steps")
-        check_step_count(max_steps, "max_steps")
+        steps, max_steps = check_step_count(steps, "steps"), check_step_count(max_steps, "max_steps")
         replicas, is_distributed = core.replicas_of(config.train_distribute)
         if not is_distributed:
             remedy = "Give it RunConfig(train_distribute=strategy)."
@@ -181,7 +180,7 @@ class Estimator:
 
         Source: tf.estimator.Estimator.evaluate.
         """
-        check_step_count(steps, "steps")
+        steps = check_step_count(steps, "steps")
         strategy, checked = self._core.config.eval_distribute, check_hooks(hooks)
         return evaluate(self._core, strategy, input_fn, steps, checked, checkpoint_path, self.eval_dir(name))
 
@@ -353,8 +352,9 @@ def _config_with(config: RunConfig | None, model_dir: str | os.PathLike[str] | N
 def _warm_start_settings(given: object) -> WarmStartSettings | None:
     if given is None or isinstance(given, WarmStartSettings):
         return given
-    if isinstance(given, (str, os.PathLike)):
-        return WarmStartSettings(ckpt_to_initialize_from=os.fspath(given))
+    if isinstance(given, (str, bytes, os.PathLike)):
+        # Bytes: what export_saved_model returns.
+        return WarmStartSettings(ckpt_to_initialize_from=os.fsdecode(given))
     raise ArgumentError(
         f"warm_start_from must be a path or WarmStartSettings. Received: {given!r}. Example: "
         "WarmStartSettings(ckpt_to_initialize_from=path, vars_to_warm_start='.*embedding.*')"

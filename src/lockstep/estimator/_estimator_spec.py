@@ -173,7 +173,7 @@ class EstimatorSpec(_EstimatorSpec):
             mode=mode,
             predictions=checked,
             loss=checked_loss,
-            train_op=None if train_op is None else group(train_op),
+            train_op=None if train_op is None else _check_train_op(train_op),
             eval_metric_ops=_check_metrics(eval_metric_ops, mode),
             export_outputs=export_outputs,  # pyright: ignore[reportArgumentType]
             training_chief_hooks=check_hooks(training_chief_hooks, "training_chief_hooks"),
@@ -224,6 +224,12 @@ def _check_predictions(predictions: PyTree, mode: str) -> Any:
     return _check_tensor(predictions, "predictions")
 
 
+def _check_train_op(train_op: object) -> GroupOp:
+    # What assigns a variable was carried out where it was written: a tensor has nothing left to do.
+    is_tensor = isinstance(train_op, (keras.Variable, jax.Array, np.ndarray, np.generic))
+    return group() if is_tensor else group(train_op)
+
+
 def _check_tensor(value: Tensor, name: str) -> Any:
     if isinstance(value, keras.Variable):
         return value.value
@@ -250,8 +256,10 @@ def _check_metrics(metrics: Any, mode: str) -> dict[str, Any]:
                     f"keras.metrics.Metric, or a pair (value, update). Received: {metric!r}. Example: "
                     "tf.compat.v1.metrics.accuracy(labels, predictions)"
                 )
-            for position, value in enumerate(metric):
-                _check_tensor(value, f"eval_metric_ops[{name!r}][{position}]")
+            _check_tensor(metric[0], f"eval_metric_ops[{name!r}][0]")
+            # Done where it was written: a tf.group or tf.no_op is an update as good as any.
+            if not isinstance(metric[1], GroupOp):
+                _check_tensor(metric[1], f"eval_metric_ops[{name!r}][1]")
         # Heads make the same metrics in training, where these names are free, as in TensorFlow.
         if name in _RESERVED and mode == ModeKeys.EVAL:
             raise ArgumentError(

@@ -5,20 +5,24 @@ Source: tensorflow/python/training/monitored_session.py.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import jax
 import keras
 import numpy as np
 
 from lockstep._engine.step.batches import Outputs
+from lockstep._engine.step.jaxprs import is_traced
 from lockstep._text import Words
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
 from lockstep.estimator._core import CompiledModelFn
-from lockstep.estimator._hooks import SessionRunArgs, SessionRunContext, SessionRunValues, next_call
+from lockstep.estimator._hooks import GLOBAL_STEP_ARGS, SessionRunArgs, SessionRunContext, SessionRunValues, next_call
 from lockstep.estimator._model_fn.records import SummaryOp
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP
 from lockstep.estimator._state import VariableState
@@ -26,6 +30,8 @@ from lockstep.estimator._types import Hook
 
 # Where no hook limits how many steps a dispatch runs, the program and the input do.
 _UNLIMITED_STEPS = 1 << 30
+# So many dispatches may run before the host looks at what their steps have checked.
+_UNSEEN_CHECKS = 8
 
 
 class Signals(Protocol):
@@ -66,6 +72,7 @@ class Session:
         batches: The number of batches this run has used.
         is_chief: Whether this process writes.
         is_stopping: Whether the run ends after this step.
+        is_in_run: Whether what is fetched now was asked for together with the step.
     """
 
     def __init__(
@@ -84,10 +91,13 @@ class Session:
         self._save = save
         self._flush = flush
         self._outputs: Outputs | None = None
+        # What the checks of steps have counted, as long as nobody has looked.
+        self._unseen: deque[Any] = deque()
         self.global_step = step
         self.batches = 0
         self.is_chief = is_chief
         self.is_stopping = False
+        self.is_in_run = False
 
     @property
     def increment(self) -> int:
@@ -123,7 +133,11 @@ class Session:
             return self._fetch_named(fetches.removesuffix(":0"), raw)
         if isinstance(fetches, keras.Variable):
             return self._state.value(self._compiled.first_call.scope.key_of(fetches))
+        if isinstance(fetches, SummaryOp):
+            return self._fetch_summary(fetches, raw)
         path = self._compiled.output_paths.get(id(fetches))
+        if path == (GLOBAL_STEP,):
+            return self._fetch_named(GLOBAL_STEP, raw)
         if path is None:
             raise ArgumentError(
                 "A hook may ask for names, for variables, and for values of the model_fn that it holds as attributes. "
@@ -189,8 +203,26 @@ class Session:
         """Records the outputs of steps."""
         # Device arrays: fetching them to the host here would wait for the step, and most hooks read few of them.
         self._outputs = outputs
+        if self._compiled.checks:
+            self._unseen.append(outputs.all["checks"])
         self.batches += steps
         self.global_step += steps * self.increment
+
+    def verify_checks(self, wait: bool) -> None:
+        """Looks at what the model_fn has checked in steps that have ended; with `wait`, in all.
+
+        Raises:
+            ArgumentError: If a condition does not hold; labels out of range are one.
+        """
+        while self._unseen:
+            counts = self._unseen[0]
+            # Waiting for each step would leave the device idle between two.
+            if not wait and len(self._unseen) <= _UNSEEN_CHECKS and not all(c.is_ready() for c in counts):
+                return
+            self._unseen.popleft()
+            for message, count in zip(self._compiled.checks, counts, strict=True):
+                if np.any(np.asarray(count) > 0):
+                    raise ArgumentError(message)
 
     def values(self) -> dict[str, np.ndarray]:
         """Returns the variables of checkpoints, on the host."""
@@ -200,7 +232,7 @@ class Session:
     def _fetch_named(self, name: str, raw: bool) -> Any:
         if name == GLOBAL_STEP:
             # Counted here: reading the variable would wait for the step in progress.
-            return np.int64(self.global_step)
+            return np.int64(self.global_step - (self.increment if self.is_in_run else 0))
         if name == "summaries":
             values = self._output(("summaries",), raw=True)
             ops = zip(self._compiled.summaries, values, strict=True)
@@ -220,6 +252,12 @@ class Session:
             f"A hook asks for values by the names that the model_fn has given. Received: {name!r}; there are "
             f"{', '.join(close)}."
         )
+
+    def _fetch_summary(self, op: SummaryOp, raw: bool) -> SummaryOp:
+        # A writer's add_summary takes it, as it takes the bytes that TensorFlow's session gives.
+        leaves, structure = jax.tree.flatten(op.value)
+        values = [self.fetch(leaf, raw) if is_traced(leaf) else leaf for leaf in leaves]
+        return dataclasses.replace(op, value=jax.tree.unflatten(structure, values))
 
     def _output(self, path: tuple[Any, ...], raw: bool) -> Any:
         """Returns the output at a path."""
@@ -278,6 +316,7 @@ class HookRunner:
         """Makes hooks that check steps lazily check all of them now."""
         # In the midst of `after`, when a hook saves: those that check lazily have not seen this step yet, so they are
         # called out of their order.
+        self._session.verify_checks(wait=True)
         lazy = [call for call in self._called if hasattr(call[0], "settle")]
         self._called = [call for call in self._called if not hasattr(call[0], "settle")]
         for call in lazy:
@@ -316,6 +355,9 @@ class HookRunner:
         del step
         self._session.record_outputs(outputs, self._steps)
         self._note(outputs)
+        # Not with several workers, of which one would end at another step than the others.
+        if self._is_alone:
+            self._session.verify_checks(wait=False)
         self._wants_stop = False
         while self._called:
             self._call_after_run(*self._called.pop(0))
@@ -338,6 +380,11 @@ class HookRunner:
         """Calls `after_run` of a hook with the values that it has requested."""
         results = None
         if request is not None and request.fetches is not None:
-            results = self._session.fetch(request.fetches, getattr(request, "raw", False))
+            # TensorFlow reads the global step in the run that counts it, before it does: loss = ..., step = 0.
+            self._session.is_in_run = request is not GLOBAL_STEP_ARGS and not getattr(request, "raw", False)
+            try:
+                results = self._session.fetch(request.fetches, getattr(request, "raw", False))
+            finally:
+                self._session.is_in_run = False
         hook.after_run(context, SessionRunValues(results, None, None))
         self._wants_stop |= context.stop_requested

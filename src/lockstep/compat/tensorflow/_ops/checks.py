@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import keras
 import numpy as np
 from jax.core import Tracer
 
+from lockstep._engine.runtime import environment
 from lockstep._types import PyTree, Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype
 from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops.named import model_fn_scope
 from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.compat.tensorflow._types import DTypeLike, ShapeLike, SizeLike
 from lockstep.compat.tensorflow.errors import InvalidArgumentError
@@ -25,31 +30,61 @@ __all__ += ["assert_rank_in", "assert_scalar", "assert_shapes", "assert_type", "
 __all__ += ["enable_check_numerics", "disable_check_numerics", "is_numeric_tensor"]
 
 
-def _read_values(value: Tensor) -> np.ndarray[Any, Any]:
-    xp, x = dispatch.pick(value)
-    # TensorFlow would put the check into its graph. JAX's checkify changes what a function returns, so it cannot be put
-    # in unseen.
-    if xp is dispatch.SYMBOLIC or isinstance(x, Tracer):
+_FLAG = "LOCKSTEP_CHECK_COMPILED"
+_MEANING = "assertions of tf.debugging are also checked in compiled code, by a call of the host in each step"
+_log = logging.getLogger("lockstep")
+# One message for each rule: a model_fn is traced several times.
+_told: set[str] = set()
+
+
+def _verify(test: Callable[..., Any], rule: str, message: str | None, *tensors: Tensor) -> None:
+    """Checks tensors at once if their values are known, else in the step, if the environment asks for that."""
+    picked = [dispatch.pick(tensor) for tensor in tensors]
+    if any(xp is dispatch.SYMBOLIC for xp, _ in picked):
         raise UnsupportedError(
-            "Values are checked where they are known, and here JAX is compiling. Check before, or in a data set's map "
-            "function, or look for NaN with jax.config.update('jax_debug_nans', True)."
+            "Values are checked where they are known, and those of Keras' symbolic tensors never are. Check in a layer "
+            "of your own, or before the model is called."
         )
-    return np.asarray(x)
+    arrays = [x for _, x in picked]
+
+    def check(*known: Any) -> None:
+        values = [np.asarray(v) for v in known]
+        if not np.all(test(np, *values)):
+            start = f"{message}. " if message else ""
+            raise InvalidArgumentError(f"{start}Elements must be {rule}. Received: {', '.join(map(repr, values))}.")
+
+    if not any(isinstance(x, Tracer) for x in arrays):
+        check(*arrays)
+    elif _is_checked_after_step(test, rule, message, arrays):
+        return
+    elif environment.env_flag(_FLAG, _MEANING, default=False):
+        jax.debug.callback(check, *arrays)
+    elif rule not in _told:
+        _told.add(rule)
+        # TensorFlow checks in each step, and so does XLA only by calling the host back.
+        _log.warning(
+            "An assertion in compiled code is not checked: elements must be %s. Set %s=1 in the environment to check "
+            "it in each step, which makes steps slower, or check in a data set's map function.",
+            rule,
+            _FLAG,
+        )
 
 
-def _check(holds: Tensor, rule: str, values: Tensor, message: str | None) -> None:
-    # Arrays of any shape: one false element is enough.
-    if not np.all(holds):
-        shown = ", ".join(repr(np.asarray(v)) for v in values)
-        raise InvalidArgumentError(f"{message + '. ' if message else ''}Elements must be {rule}. Received: {shown}.")
+def _is_checked_after_step(test: Callable[..., Any], rule: str, message: str | None, arrays: list[Any]) -> bool:
+    """Leaves the check to the Estimator, in whose step it is, which looks at it after the step."""
+    scope = model_fn_scope()
+    start = f"{message}. " if message else ""
+    received = ", ".join(f"{x.dtype} of shape {tuple(x.shape)}" for x in arrays)
+    text = f"{start}Elements must be {rule}. Received: others, in tensors {received}."
+    return scope is not None and scope.add_check(text, test(jnp, *map(jnp.asarray, arrays)))
 
 
 def _make_pair_check(name: str, rule: str, compare: Callable[..., Any]) -> Any:
     def check(
         x: Tensor, y: Tensor, message: str | None = None, summarize: int | None = None, name: str | None = None
     ) -> None:
-        a, b = _read_values(x), _read_values(y)
-        _check(compare(a, b), rule, (a, b), message)
+        # Arrays of any shape: one false element is enough.
+        _verify(lambda xp, a, b: compare(a, b), rule, message, x, y)
 
     check.__name__ = check.__qualname__ = name
     check.__doc__ = f"Raises `InvalidArgumentError` unless all elements are {rule}. Source: tf.debugging.{name}."
@@ -58,20 +93,19 @@ def _make_pair_check(name: str, rule: str, compare: Callable[..., Any]) -> Any:
 
 def _make_check(name: str, rule: str, compare: Callable[..., Any]) -> Any:
     def check(x: Tensor, message: str | None = None, summarize: int | None = None, name: str | None = None) -> None:
-        a = _read_values(x)
-        _check(compare(a), rule, (a,), message)
+        _verify(lambda xp, a: compare(a), rule, message, x)
 
     check.__name__ = check.__qualname__ = name
     check.__doc__ = f"Raises `InvalidArgumentError` unless all elements are {rule}. Source: tf.debugging.{name}."
     return check
 
 
-assert_equal = _make_pair_check("assert_equal", "equal", np.equal)
-assert_none_equal = _make_pair_check("assert_none_equal", "different", np.not_equal)
-assert_greater = _make_pair_check("assert_greater", "greater in the first", np.greater)
-assert_greater_equal = _make_pair_check("assert_greater_equal", "not less in the first", np.greater_equal)
-assert_less = _make_pair_check("assert_less", "less in the first", np.less)
-assert_less_equal = _make_pair_check("assert_less_equal", "not greater in the first", np.less_equal)
+assert_equal = _make_pair_check("assert_equal", "equal", operator.eq)
+assert_none_equal = _make_pair_check("assert_none_equal", "different", operator.ne)
+assert_greater = _make_pair_check("assert_greater", "greater in the first", operator.gt)
+assert_greater_equal = _make_pair_check("assert_greater_equal", "not less in the first", operator.ge)
+assert_less = _make_pair_check("assert_less", "less in the first", operator.lt)
+assert_less_equal = _make_pair_check("assert_less_equal", "not greater in the first", operator.le)
 assert_positive = _make_check("assert_positive", "positive", lambda x: x > 0)
 assert_negative = _make_check("assert_negative", "negative", lambda x: x < 0)
 assert_non_negative = _make_check("assert_non_negative", "not negative", lambda x: x >= 0)
@@ -91,17 +125,21 @@ def assert_near(
 
     Source: tf.debugging.assert_near.
     """
-    a, b = _read_values(x), _read_values(y)
-    # TensorFlow's default for both tolerances.
-    tolerance = 10 * float(np.finfo(a.dtype).eps)
-    r, t = (tolerance if v is None else v for v in (rtol, atol))
-    _check(np.abs(a - b) <= t + r * np.abs(b), "close", (a, b), message)
+
+    def is_close(xp: Any, a: Any, b: Any) -> Any:
+        # TensorFlow's default for both tolerances.
+        tolerance = 10 * float(np.finfo(a.dtype).eps)
+        r, t = (tolerance if v is None else v for v in (rtol, atol))
+        return xp.abs(a - b) <= t + r * xp.abs(b)
+
+    _verify(is_close, "close", message, x, y)
 
 
 def Assert(condition: Tensor, data: Tensor, summarize: int | None = None, name: str | None = None) -> None:
     """Raises `InvalidArgumentError` with `data` unless the condition is true. Source: tf.debugging.Assert."""
-    if not bool(_read_values(condition)):
-        raise InvalidArgumentError(f"The condition must be true. Received: {[np.asarray(d) for d in data]!r}.")
+    tensors = data if isinstance(data, (list, tuple)) else [data]
+    # The tensors are shown, and the condition decides.
+    _verify(lambda xp, holds, *_: holds, "as the condition says", None, condition, *tensors)
 
 
 def assert_all_finite(x: Tensor, message: str, name: str | None = None) -> Tensor:
@@ -109,10 +147,9 @@ def assert_all_finite(x: Tensor, message: str, name: str | None = None) -> Tenso
 
     Source: tf.debugging.assert_all_finite.
     """
-    a = _read_values(x)
-    _check(np.isfinite(a), "finite", (a,), message)
+    _verify(lambda xp, a: xp.isfinite(a), "finite", message, x)
     # TensorFlow returns the tensor, so that the check can stand in an expression.
-    return as_host(a) if dispatch.library_of(x) is dispatch.HOST else x
+    return as_host(np.asarray(dispatch.pick(x)[1])) if dispatch.library_of(x) is dispatch.HOST else x
 
 
 def check_numerics(tensor: Tensor, message: str, name: str | None = None) -> Tensor:
