@@ -10,7 +10,9 @@ from lockstep._nest import opened
 from lockstep._types import Element, PyTree
 from lockstep.data import _check, _structure
 from lockstep.data._dataset_base import check_dataset
+from lockstep.data._dataset_grouping import DatasetGrouping
 from lockstep.data._dataset_sources import DatasetSources
+from lockstep.data._dataset_storage import DatasetStorage
 from lockstep.data._options import AUTOTUNE, INFINITE_CARDINALITY, SHARD_HINT, UNKNOWN_CARDINALITY, Options
 from lockstep.data._plan import walk
 from lockstep.data._sources import Arrays
@@ -39,7 +41,7 @@ _AUTOTUNED_AHEAD = 8
 _CYCLE = 16
 
 
-class Dataset(DatasetSources):
+class Dataset(DatasetSources, DatasetGrouping, DatasetStorage):
     """A plan of where elements come from and how they are transformed. Nothing is read before it is used.
 
     An element is an array, or a nested structure of tuples, dicts and named tuples of arrays; text is `bytes`. A

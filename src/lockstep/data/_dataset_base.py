@@ -136,8 +136,13 @@ class DatasetBase:
         """Returns an element as iteration hands it out."""
         return element
 
-    def _inner_plan(self, function: Callable[..., Any]) -> Callable[[Element], Node]:
-        """Returns a function from an element to the plan of the dataset that `function` returns for it."""
+    def _inner_plan(
+        self, function: Callable[..., Any], user: str = "flat_map or interleave"
+    ) -> Callable[[Element], Node]:
+        """Returns a function from an element to the plan of the dataset that `function` returns for it.
+
+        `user` names in errors the method whose argument it is.
+        """
         if not callable(function):
             raise ArgumentError(f"A function of an element is needed. Received: {function!r}. Example: lambda x: x + 1")
         converted, name = self._convert_function(function), _structure.name_of(function)
@@ -149,10 +154,10 @@ class DatasetBase:
                 # A copy, because the function may write into its argument, and elements are views of the source.
                 dataset = _structure.call(converted, _structure.copy_arrays(element))
             except Exception as error:
-                raise wrap_error(error, f"The function {name} of flat_map or interleave failed") from error
+                raise wrap_error(error, f"The function {name} of {user} failed") from error
             if not isinstance(dataset, DatasetBase):
                 raise InputError(
-                    f"The function {name} of flat_map or interleave must return a dataset. "
+                    f"The function {name} of {user} must return a dataset. "
                     f"Received: {type(dataset).__name__}. Use map for a function that returns values."
                 )
             return dataset._plan

@@ -16,7 +16,7 @@ from lockstep.data._files.stream import matching_files
 from lockstep.data._plan import Node
 from lockstep.data._sources import Arrays, Generated, RandomNumbers, Range
 from lockstep.data._spec import as_signature, signature_of
-from lockstep.data._transforms.interleave import Choose
+from lockstep.data._transforms.choose import Choose
 from lockstep.data._transforms.sequence import Zip
 from lockstep.errors import ArgumentError
 

@@ -73,7 +73,7 @@ def _has_unknown_size(spec: PyTree) -> bool:
 def spec_if_known(node: Node) -> Any:
     """Returns the spec, or `None` if looking for it has side effects or finds no element."""
     if not (node.replayable or node.has_signature):
-        return None
+        return spec_without_looking(node)
     try:
         return node.spec
     except InputError:
@@ -93,13 +93,14 @@ class _WouldComputeError(Exception):
 def spec_without_looking(node: Node) -> Any:
     """Returns the spec, or `None` if only computing elements shows it."""
     # A flag of the thread, not an argument: `spec` is a property, and any node on the way may compute.
+    before = getattr(_here, "may_compute", True)
     _here.may_compute = False
     try:
         return node.spec
     except (_WouldComputeError, InputError):
         return None
     finally:
-        _here.may_compute = True
+        _here.may_compute = before
 
 
 def check_may_compute() -> None:

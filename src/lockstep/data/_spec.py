@@ -120,6 +120,15 @@ def generalize(one: PyTree, other: PyTree) -> Any:
     return jax.tree.map(lambda a, b: _generalize_shape(a, b) if isinstance(a, TensorSpec) else a, one, other)
 
 
+def is_wider(one: TensorSpec, other: TensorSpec) -> bool:
+    """Returns whether the shape of `one` holds for all arrays that that of `other` holds for."""
+    if one.shape is None or other.shape is None:
+        return one.shape is None
+    return len(one.shape) == len(other.shape) and all(
+        a is None or a == b for a, b in zip(one.shape, other.shape, strict=True)
+    )
+
+
 class IncompatibleElementsError(InputError, TypeError):
     """An attempt to join datasets whose elements differ in structure or dtype."""
 

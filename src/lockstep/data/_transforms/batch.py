@@ -306,14 +306,19 @@ class Padding:
         """Returns a shape for each leaf of a spec or of columns, `None` for sizes that are the longest of the batch."""
         if self._shapes is None:
             return [_free_shape(leaf) for leaf in leaves]
-        given_shapes = jax.tree.leaves(canonical(self._shapes), is_leaf=_is_shape)
+        given_shapes = shape_leaves(self._shapes)
         # Without this a shape too few would pad another array, without a word.
         if len(given_shapes) != len(leaves):
             raise ArgumentError(
                 f"padded_shapes must have a shape for each of the {len(leaves)} arrays of an element. Received: "
                 f"{self._shapes}. Example: ([None], [])"
             )
-        return [_shape(shape) for shape in given_shapes]
+        return given_shapes
+
+
+def shape_leaves(shapes: PyTree) -> list[tuple[int | None, ...]]:
+    """Returns the shapes of a structure of shapes, `None` for sizes that are open."""
+    return [_shape(shape) for shape in jax.tree.leaves(canonical(shapes), is_leaf=_is_shape)]
 
 
 def _free_shape(leaf: ArrayLike) -> Any:
@@ -327,6 +332,9 @@ def _free_shape(leaf: ArrayLike) -> Any:
 
 
 def _is_shape(value: ArrayLike) -> bool:
+    # Shapes of other libraries, and arrays of sizes.
+    if hasattr(value, "as_list") or isinstance(value, np.ndarray):
+        return True
     plain = isinstance(value, (list, tuple)) and not hasattr(value, "_fields")
     return plain and all(v is None or isinstance(v, (int, np.integer)) for v in value)
 

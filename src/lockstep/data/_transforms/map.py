@@ -274,24 +274,35 @@ class _ScanCursor:
 
     def state(self) -> State:
         leaves = jax.tree.leaves(self._carried)
-        return {"upstream": self._computed.state(), "carried": [_encode_leaf(leaf) for leaf in leaves]}
+        return {"upstream": self._computed.state(), "carried": [encode_leaf(leaf) for leaf in leaves]}
 
     def restore(self, state: State) -> None:
         self._computed.restore(state["upstream"])
         structure = jax.tree.structure(self._carried)
-        self._carried = structure.unflatten([_decode_leaf(saved) for saved in state["carried"]])
+        self._carried = structure.unflatten([decode_leaf(saved) for saved in state["carried"]])
 
 
-def _encode_leaf(leaf: ArrayLike) -> str:
+def encode_leaf(leaf: ArrayLike) -> str:
+    """Returns a host value as text for a cursor's state."""
     if isinstance(leaf, bytes):
         return "text:" + base64.b64encode(leaf).decode()
+    if leaf.dtype == TEXT:
+        # numpy saves objects by pickling them. The shape, then each text.
+        shape = "x".join(map(str, leaf.shape))
+        return ":".join(["texts", shape, *(base64.b64encode(v).decode() for v in leaf.ravel())])
     file = io.BytesIO()
     # A checkpoint must not run code when it is loaded.
     np.save(file, leaf, allow_pickle=False)
     return "array:" + base64.b64encode(file.getvalue()).decode()
 
 
-def _decode_leaf(saved: str) -> Any:
+def decode_leaf(saved: str) -> Any:
+    """Returns the value that `encode_leaf` received."""
     kind, _, content = saved.partition(":")
+    if kind == "texts":
+        shape, *texts = content.split(":")
+        values = np.empty(len(texts), TEXT)
+        values[:] = [base64.b64decode(text) for text in texts]
+        return values.reshape([int(size) for size in shape.split("x")])
     raw = base64.b64decode(content)
     return raw if kind == "text" else np.load(io.BytesIO(raw), allow_pickle=False)[()]
