@@ -6,7 +6,7 @@ import contextlib
 import copy
 import hashlib
 import logging
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +27,7 @@ from lockstep.estimator._model_fn.function import (
     ModelCall,
     ModelFunction,
     Selection,
+    collected_values,
     static_summaries,
     texts_in,
     traced_values_in,
@@ -219,16 +220,39 @@ class CompiledModelFn:
     def output_paths(self) -> dict[int, tuple[Any, ...]]:
         """Returns the path in the outputs of each traced value of the first call, by its id."""
         # A hook of a model_fn holds tensors of that call, as in TensorFlow; the first call stays alive, so do the ids.
-        paths: dict[int, tuple[Any, ...]] = {id(self.spec.loss): ("loss",)}
-        paths.update({id(v): ("values", name) for name, v in self.first_call.scope.recorded.values.items()})
+        scope = self.first_call.scope
+        paths: dict[int, tuple[Any, ...]] = {id(v): ("collected", name) for name, v in collected_values(scope).items()}
+        paths[id(self.spec.loss)] = ("loss",)
+        paths.update({id(v): ("values", name) for name, v in scope.recorded.values.items()})
         for number, hook in enumerate(self.hooks):
             paths.update({id(v): ("hooks", number, path) for path, v in traced_values_in(hook).items()})
+        # Counted on the host: reading the variable would wait for the step in progress.
+        paths.update({key: (GLOBAL_STEP,) for key in scope.shown_steps})
         return paths
+
+    def begin(self, hooks: Sequence[Any]) -> None:
+        """Calls `begin` of hooks in the scope of the first call, where they find the model_fn's variables and values.
+
+        Raises:
+            ArgumentError: If a hook computes with values of the model_fn, whose trace has ended.
+        """
+        with self._function.reopened(self.first_call):
+            for hook in hooks:
+                try:
+                    hook.begin()
+                except jax.errors.UnexpectedTracerError as error:
+                    raise ArgumentError(
+                        "A hook may find values of the model_fn in begin, and not compute with them: the model_fn has "
+                        f"returned. Received: {type(hook).__name__}.begin. Compute the value in the model_fn, and "
+                        "put it into a collection, or give it a name: tf.identity(value, name=name)."
+                    ) from error
 
     def request_outputs(self, hooks: list[Any], seconds: float | None = None) -> None:
         """Adds the values that any worker's hooks name to the program's outputs; a collective call of that timeout."""
         texts = {text for hook in hooks for text in texts_in(hook)}
-        mine = sorted(texts & set(self.names))
+        held = {id(value) for hook in hooks for value in traced_values_in(hook).values()}
+        collected = {n for n, v in collected_values(self.first_call.scope).items() if id(v) in held}
+        mine = sorted((texts & set(self.names)) | collected)
         # The chief has hooks of its own, but all workers must run the same program.
         by_worker = self.replicas.runtime.all_gather_object(
             f"the values that hooks of {self.mode} ask for", mine, seconds

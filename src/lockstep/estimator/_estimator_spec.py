@@ -250,8 +250,10 @@ def _check_metrics(metrics: Any, mode: str) -> dict[str, Any]:
                     f"keras.metrics.Metric, or a pair (value, update). Received: {metric!r}. Example: "
                     "tf.compat.v1.metrics.accuracy(labels, predictions)"
                 )
-            for position, value in enumerate(metric):
-                _check_tensor(value, f"eval_metric_ops[{name!r}][{position}]")
+            _check_tensor(metric[0], f"eval_metric_ops[{name!r}][0]")
+            # Done where it was written: a tf.group or tf.no_op is an update as good as any.
+            if not isinstance(metric[1], GroupOp):
+                _check_tensor(metric[1], f"eval_metric_ops[{name!r}][1]")
         # Heads make the same metrics in training, where these names are free, as in TensorFlow.
         if name in _RESERVED and mode == ModeKeys.EVAL:
             raise ArgumentError(

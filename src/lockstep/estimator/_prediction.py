@@ -31,8 +31,7 @@ def predict_batches(
     compiled = core.compile("infer", replicas, input)
     keys = _select_keys(compiled.spec.predictions, wanted)
     hooks = [*hooks, *(compiled.spec.prediction_hooks or ())]
-    for hook in hooks:
-        hook.begin()
+    compiled.begin(hooks)
     compiled.request_outputs(hooks)
     state = VariableState(compiled.program, core.first_values(compiled, path))
     session = Session(compiled, state, state.global_step, True, AloneSignals())

@@ -5,20 +5,23 @@ Source: tensorflow/python/training/monitored_session.py.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import jax
 import keras
 import numpy as np
 
 from lockstep._engine.step.batches import Outputs
+from lockstep._engine.step.jaxprs import is_traced
 from lockstep._text import Words
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
 from lockstep.estimator._core import CompiledModelFn
-from lockstep.estimator._hooks import SessionRunArgs, SessionRunContext, SessionRunValues, next_call
+from lockstep.estimator._hooks import GLOBAL_STEP_ARGS, SessionRunArgs, SessionRunContext, SessionRunValues, next_call
 from lockstep.estimator._model_fn.records import SummaryOp
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP
 from lockstep.estimator._state import VariableState
@@ -66,6 +69,7 @@ class Session:
         batches: The number of batches this run has used.
         is_chief: Whether this process writes.
         is_stopping: Whether the run ends after this step.
+        is_in_run: Whether what is fetched now was asked for together with the step.
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class Session:
         self.batches = 0
         self.is_chief = is_chief
         self.is_stopping = False
+        self.is_in_run = False
 
     @property
     def increment(self) -> int:
@@ -123,7 +128,11 @@ class Session:
             return self._fetch_named(fetches.removesuffix(":0"), raw)
         if isinstance(fetches, keras.Variable):
             return self._state.value(self._compiled.first_call.scope.key_of(fetches))
+        if isinstance(fetches, SummaryOp):
+            return self._fetch_summary(fetches, raw)
         path = self._compiled.output_paths.get(id(fetches))
+        if path == (GLOBAL_STEP,):
+            return self._fetch_named(GLOBAL_STEP, raw)
         if path is None:
             raise ArgumentError(
                 "A hook may ask for names, for variables, and for values of the model_fn that it holds as attributes. "
@@ -200,7 +209,7 @@ class Session:
     def _fetch_named(self, name: str, raw: bool) -> Any:
         if name == GLOBAL_STEP:
             # Counted here: reading the variable would wait for the step in progress.
-            return np.int64(self.global_step)
+            return np.int64(self.global_step - (self.increment if self.is_in_run else 0))
         if name == "summaries":
             values = self._output(("summaries",), raw=True)
             ops = zip(self._compiled.summaries, values, strict=True)
@@ -220,6 +229,12 @@ class Session:
             f"A hook asks for values by the names that the model_fn has given. Received: {name!r}; there are "
             f"{', '.join(close)}."
         )
+
+    def _fetch_summary(self, op: SummaryOp, raw: bool) -> SummaryOp:
+        # A writer's add_summary takes it, as it takes the bytes that TensorFlow's session gives.
+        leaves, structure = jax.tree.flatten(op.value)
+        values = [self.fetch(leaf, raw) if is_traced(leaf) else leaf for leaf in leaves]
+        return dataclasses.replace(op, value=jax.tree.unflatten(structure, values))
 
     def _output(self, path: tuple[Any, ...], raw: bool) -> Any:
         """Returns the output at a path."""
@@ -338,6 +353,11 @@ class HookRunner:
         """Calls `after_run` of a hook with the values that it has requested."""
         results = None
         if request is not None and request.fetches is not None:
-            results = self._session.fetch(request.fetches, getattr(request, "raw", False))
+            # TensorFlow reads the global step in the run that counts it, before it does: loss = ..., step = 0.
+            self._session.is_in_run = request is not GLOBAL_STEP_ARGS and not getattr(request, "raw", False)
+            try:
+                results = self._session.fetch(request.fetches, getattr(request, "raw", False))
+            finally:
+                self._session.is_in_run = False
         hook.after_run(context, SessionRunValues(results, None, None))
         self._wants_stop |= context.stop_requested

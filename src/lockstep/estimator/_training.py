@@ -97,8 +97,7 @@ class Training:
         compiled = self._core.compile("train", self._replicas, self._input)
         hooks = self._all_hooks(compiled)
         # `begin` precedes the program, as in TensorFlow, where hooks may still add to the graph.
-        for hook in hooks:
-            hook.begin()
+        compiled.begin(hooks)
         compiled.request_outputs(hooks, timeout)
         # 2. Restore or initialize, on the chief; agree on settings and variables; broadcast what the chief has.
         state, position = self._first_state(compiled, timeout)

@@ -70,6 +70,20 @@ def text_value(tag: str, texts: Sequence[bytes], plugin: str, shape: Sequence[in
     return summaries.Summary(value=[value])
 
 
+def tensor_value(tag: str, array: np.ndarray) -> Any:
+    """Returns a summary of an array of numbers or texts, as readers of event files find it."""
+    tensors, shapes, types = messages("tensor"), messages("tensor_shape"), messages("types")
+    shape = shapes.TensorShapeProto(dim=[shapes.TensorShapeProto.Dim(size=size) for size in array.shape])
+    if array.dtype.kind in "OSU":
+        texts = [text.encode() if isinstance(text, str) else bytes(text) for text in array.flat]
+        tensor = tensors.TensorProto(dtype=types.DT_STRING, tensor_shape=shape, string_val=texts)
+    else:
+        known = {"float32": "FLOAT", "float64": "DOUBLE"}
+        kind = getattr(types, f"DT_{known.get(array.dtype.name, array.dtype.name.upper())}")
+        tensor = tensors.TensorProto(dtype=kind, tensor_shape=shape, tensor_content=array.tobytes())
+    return messages("summary").Summary(value=[messages("summary").Summary.Value(tag=tag, tensor=tensor)])
+
+
 def as_bytes(images: np.ndarray) -> list[np.ndarray]:
     """Returns each image of a batch as uint8 (height, width, channels).
 

@@ -190,6 +190,17 @@ def replace_equations(jaxpr: Jaxpr, replace: Callable[[Equation], Equation]) -> 
     return made if body is jaxpr else jaxpr.replace(jaxpr=made)
 
 
+def depends_on_inputs(jaxpr: Jaxpr, output: Atom) -> bool:
+    """Returns whether an output of a jaxpr is computed from its inputs, and not from its constants alone."""
+    body = open_jaxpr(jaxpr)
+    dependent = set(body.invars)
+    for eqn in body.eqns:
+        # As a whole: an equation that calls a jaxpr passes on what any of its inputs depends on.
+        if any(atom in dependent for atom in variables(eqn.invars)):
+            dependent.update(eqn.outvars)
+    return any(atom in dependent for atom in variables([output]))
+
+
 def is_traced(value: Any) -> bool:
     """Returns whether `value` is known only when what is being traced runs."""
     return isinstance(value, jax.core.Tracer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from lockstep._engine.runtime.runtime import Runtime
 from lockstep._types import JSON
 from lockstep.estimator._estimator import Estimator, core_of
 from lockstep.estimator._evaluation.evaluate import evaluate
+from lockstep.estimator._export.exporters import FinalExporter
 from lockstep.estimator._hooks import CheckpointSaverListener, SecondOrStepTimer
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP
 from lockstep.estimator._types import Session, Strategy
@@ -38,6 +39,7 @@ class Evaluations:
         self._exports = exports
         self._path: str | None = None
         self.result: Result = (None, None)
+        self._was_final = False
 
     @property
     def step(self) -> int | None:
@@ -55,19 +57,21 @@ class Evaluations:
         self._path = path or (self._estimator.latest_checkpoint() if self._exports else None)
         self.result = (metrics, [None] * len(spec.exporters))
         # TensorFlow's rule: without max_steps no export is the final one while training goes on.
-        self._export(is_final=self._max_steps is not None and int(metrics[GLOBAL_STEP]) >= self._max_steps)
+        self._was_final = self._max_steps is not None and int(metrics[GLOBAL_STEP]) >= self._max_steps
+        self._export(self._spec.exporters, self._was_final)
 
     def finish(self) -> None:
-        """Exports the last evaluation as the final one, where it has not been exported."""
-        # TensorFlow's evaluator never learns of an end without max_steps, so its FinalExporter never exports then.
-        if self.step is not None:
-            self._export(is_final=True)
+        """Lets a `FinalExporter` export the last evaluation, where none was the final one."""
+        # TensorFlow's never exports without max_steps. Other exporters have had their call for this evaluation.
+        if self.step is not None and not self._was_final:
+            self._was_final = True
+            self._export([e for e in self._spec.exporters if isinstance(e, FinalExporter)], True)
 
-    def _export(self, is_final: bool) -> None:
+    def _export(self, exporters: Sequence[Any], is_final: bool) -> None:
         metrics, results = self.result
         assert results is not None
         for number, exporter in enumerate(self._spec.exporters if self._exports else ()):
-            if results[number] is None:
+            if exporter in exporters:
                 results[number] = exporter.export(
                     estimator=self._estimator,
                     export_path=os.path.join(self._estimator.model_dir, "export", exporter.name),

@@ -31,7 +31,8 @@ from lockstep.estimator._input_fns.source import Input
 from lockstep.estimator._session import AloneSignals, HookRunner, Session
 from lockstep.estimator._state import VariableState
 from lockstep.estimator._types import EstimatorLike, InputFn, Strategy
-from lockstep.summary import EventFile
+from lockstep.estimator.summary import FileWriterCache
+from lockstep.summary.internal import protos
 
 if TYPE_CHECKING:
     from lockstep.estimator._core import EstimatorCore
@@ -104,8 +105,7 @@ def _run(
     _log.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
     progress = [_Progress(steps)] if runtime.is_chief else []
     hooks = [*hooks, *(compiled.spec.evaluation_hooks or ()), *progress]
-    for hook in hooks:
-        hook.begin()
+    compiled.begin(hooks)
     compiled.request_outputs(hooks)
     state = VariableState(compiled.program, first_values(compiled) if runtime.is_chief else compiled.variables.zeros())
     if not runtime.is_alone:
@@ -167,15 +167,25 @@ def _write(directory: str, metrics: Metrics, path: str | None) -> None:
     shown = {k: np.float32(v) if isinstance(v, float) and is_float32 else v for k, v in metrics.items()}
     text = ", ".join(f"{name} = {value!s}" for name, value in shown.items())
     _log.info("Saving dict for global step %d: %s", step, text)
-    file = EventFile(directory)
+    # One file for all evaluations of this process: TensorBoard reads no more of a file once there is a newer one.
+    writer = FileWriterCache.get(directory)
     for name, value in metrics.items():
-        if name != GLOBAL_STEP and isinstance(value, (int, float)):
-            file.scalar(name, value, step)
+        if name != GLOBAL_STEP:
+            writer.add_summary(_summary_of(name, value), step)
     if path is not None:
         _log.info("Saving 'checkpoint_path' summary for global step %d: %s", step, path)
         # TensorFlow writes it too: TensorBoard shows which checkpoint the numbers are of.
-        file.text_of_plugin("checkpoint_path", "text", path, step)
-    file.close()
+        writer.add_summary(protos.text_value("checkpoint_path", [path.encode()], "text", ()), step)
+    writer.flush()
+
+
+def _summary_of(name: str, value: Any) -> Any:
+    """Returns a metric as a summary: a number, or an array, which TensorBoard itself does not show."""
+    if isinstance(value, (int, float)):
+        return protos.scalar_value(name, value)
+    array = np.asarray(value)
+    # Readers of event files find it there, as they do in TensorFlow's.
+    return protos.tensor_value(name, array)
 
 
 class InMemoryEvaluatorHook(SessionRunHook):

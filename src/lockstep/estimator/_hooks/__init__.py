@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lockstep.estimator._hooks._base import GLOBAL_STEP as GLOBAL_STEP
+from lockstep.estimator._hooks._base import GLOBAL_STEP_ARGS as GLOBAL_STEP_ARGS
 from lockstep.estimator._hooks._base import SessionRunArgs as SessionRunArgs
 from lockstep.estimator._hooks._base import SessionRunContext as SessionRunContext
 from lockstep.estimator._hooks._base import SessionRunHook as SessionRunHook

@@ -81,18 +81,19 @@ class SummarySaverHook(SessionRunHook):
         # TensorFlow writes summaries of the first step always.
         self._requested = self._is_first or self._timer.should_trigger_for_step(step_after(run_context))
         if not self._requested:
-            return SessionRunArgs({GLOBAL_STEP: GLOBAL_STEP})
+            return GLOBAL_STEP_ARGS
         # Values known when the model_fn was traced, such as text, are in the ops already.
         wanted = (
             self._ops
             if isinstance(self._ops, str)
             else [leaf for op in self._ops for leaf in jax.tree.leaves(op.value) if isinstance(leaf, Tracer)]
         )
-        return SessionRunArgs({GLOBAL_STEP: GLOBAL_STEP, _ALL: wanted})
+        return SessionRunArgs({_ALL: wanted})
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         """Writes the summaries, if they are due."""
-        step = int(run_values.results[GLOBAL_STEP])
+        # The step that these are of has been counted.
+        step = int(run_context.session.run(GLOBAL_STEP))
         if self._is_first:
             self._is_first = False
             # TensorBoard drops events of an earlier run beyond this step: a restart repeats them.

@@ -97,17 +97,18 @@ class ModelFunction:
         data: Data,
         gradients: Sequence[Sequence[Any]] | None = None,
         stop_at: int | None = None,
+        is_read_only: bool = False,
     ) -> ModelCall:
         """Calls the model_fn; see `ModelScope` for the arguments."""
         scope = ModelScope(
             self.variables,
             self.mode,
             values,
-            # The first call finds out which text the model_fn asks for; only then can the host compute it.
-            texts=None if self.first is None else data.texts,
+            texts=self._texts_of(data),
             gradients=gradients,
             stop_at=stop_at,
             replicas=self.replicas,
+            is_read_only=is_read_only,
         )
         # The same names and the same random numbers in each call: only then are retraced calls the same function.
         with _fresh_state(self.variables.random_state), scope:
@@ -120,12 +121,23 @@ class ModelFunction:
             spec = self._call(opened(features), opened(labels), self.mode)
             return ModelCall(scope, spec, frozenset(scope.assigned))
 
+    def _texts_of(self, data: Data) -> tuple[Any, ...] | None:
+        # The first call finds out which text the model_fn asks for; only then can the host compute it.
+        asked = 0 if self.first is None else len(self.first.scope.recorded.needs)
+        return None if self.first is None or len(data.texts) < asked else data.texts
+
     def resume(self, call: ModelCall, values: Mapping[str, Any], then: Callable[[], Any]) -> Any:
         """Runs `then` in the scope of an earlier call, with new values of the variables."""
         # The same scope: rules hold its variables, and look them up there by identity.
         call.scope.replace_values(values)
         with _fresh_state(self.variables.random_state), call.scope:
             return then()
+
+    @contextlib.contextmanager
+    def reopened(self, call: ModelCall) -> Generator[None]:
+        """Opens the scope of an earlier call, for those who look up its variables and values."""
+        with _fresh_state(self.variables.random_state), call.scope:
+            yield
 
     def finish(self, call: ModelCall) -> None:
         """Ends a call: the first one becomes the reference, later ones are compared with it.
@@ -185,6 +197,7 @@ class Selection:
             "loss": spec.loss,
             # Arrays only on request: returning one keeps XLA from fusing it away. Scalars cost nothing.
             "values": {n: v for n, v in recorded.values.items() if n in self.names or getattr(v, "ndim", 1) == 0},
+            "collected": {n: v for n, v in collected_values(call.scope).items() if n in self.names},
             "summaries": [s.value for s in recorded.summaries],
             "hooks": [traced_values_in(hook) for hook in self.hooks(spec)],
         }
@@ -196,6 +209,18 @@ def combine_outputs(shares: Shards, outputs: list[dict[str, Any]], reduction: st
     columns, treedef = zip(*(jax.tree.flatten(o) for o in outputs), strict=True)
     whole = jax.tree.unflatten(treedef[0], [shares.shown(column) for column in zip(*columns, strict=True)])
     return {**whole, "loss": shares.of_loss(reduction).shown([o["loss"] for o in outputs])}
+
+
+def collected_values(scope: ModelScope) -> dict[str, Any]:
+    """Returns the traced values in the collections of a call, and of its summaries, by names of their own."""
+    found: dict[str, Any] = {}
+    summaries = {"summaries": list(scope.recorded.summaries)}
+    for name, members in {**summaries, **scope.collections}.items():
+        for number, member in enumerate(members):
+            # No name that a model_fn gives has spaces.
+            for path, value in _walk(member, "", 1, set()):
+                found[f"{name} {number}{path}"] = value
+    return found
 
 
 def traced_values_in(holder: object) -> dict[str, Any]:

@@ -49,6 +49,7 @@ class ModelScope(keras.StatelessScope):
         gradients: The gradients at each gradient site.
         stop_at: The gradient site at which to leave the call by `ReachedGradient`.
         replicas: Number of replicas.
+        is_read_only: Whether assignments have no effect: the call computes from the values as they are.
 
     Attributes:
         recorded: The records of the trace.
@@ -56,6 +57,7 @@ class ModelScope(keras.StatelessScope):
         loss_reduction: The reduction of the last loss of `lockstep.estimator.losses` or Keras; `None` if there was
             none.
         assigned: The keys of assigned variables.
+        shown_steps: Each global step that the model_fn was given, by its id.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class ModelScope(keras.StatelessScope):
         gradients: Sequence[Sequence[Any]] | None = None,
         stop_at: int | None = None,
         replicas: int = 1,
+        is_read_only: bool = False,
     ) -> None:
         wrap_keras(current)
         # Keras would compute first values when the scope closes; here they are needed in a new training only.
@@ -78,11 +81,13 @@ class ModelScope(keras.StatelessScope):
         self.collections: dict[str, list[Any]] = {}
         self.loss_reduction: str | None = None
         self.assigned: set[str] = set()
+        self.shown_steps: dict[int, Any] = {}
         self._variables = variables
         self._values = dict(values)
         self._texts = texts
         self._gradients = gradients
         self._stop_at = stop_at
+        self._is_read_only = is_read_only
         # Variables and keys by id; the variables are kept alive so that no id is reused.
         self._registered: dict[int, tuple[Any, str]] = {}
         self._keys: dict[str, Any] = {}
@@ -109,7 +114,9 @@ class ModelScope(keras.StatelessScope):
     @property
     def global_step(self) -> jax.Array:
         """Returns the number of steps done before this one: an integer of no dimensions."""
-        return self._values[GLOBAL_STEP]
+        step = self._values[GLOBAL_STEP]
+        self.shown_steps[id(step)] = step
+        return step
 
     @property
     def values(self) -> dict[str, Any]:
@@ -193,6 +200,16 @@ class ModelScope(keras.StatelessScope):
         if not self._variables.is_complete:
             self._variables.entries[key] = replace(self._variables.entries[key], initial=lambda values: read())
 
+    def make_local(self, variable: Variable) -> None:
+        """Lets a variable that this call has made start anew in each run, and be in no checkpoint."""
+        key = self.key_of(variable)
+        if not self._variables.is_complete:
+            self._variables.entries[key] = replace(self._variables.entries[key], local=True)
+
+    def is_local(self, variable: Variable) -> bool:
+        """Returns whether a variable starts anew in each run."""
+        return self._variables.entries[self.key_of(variable)].local
+
     def record(self, name: str, value: Tensor) -> None:
         """Names a value, for hooks to fetch; a second value of the name becomes "<name>_1"."""
         # Also a TensorFlow program's tf.identity(value, name=name) ends here.
@@ -235,6 +252,8 @@ class ModelScope(keras.StatelessScope):
         """Assigns a variable's value; Keras' stateless scope calls it."""
         variable, value = update
         key = self.key_of(variable)
+        if self._is_read_only:
+            return
         # Variables that only an optimizer changes are its slots.
         self.assigned.add(key)
         self._values[key] = value

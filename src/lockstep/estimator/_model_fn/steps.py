@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from jax import lax
 
 from lockstep._engine.keras.replica_step import moments_over_replicas
 from lockstep._engine.step.aggregation import LocalShards, Shards, VariableUpdate
-from lockstep._engine.step.jaxprs import is_traced
+from lockstep._engine.step.jaxprs import depends_on_inputs, is_traced
 from lockstep._engine.step.local_sgd import COMMON, OWN, PARAMETER, LocalTraining, Role, role_of
 from lockstep._engine.step.protocol import Step, Update
 from lockstep._engine.step.reduction import Reduction
@@ -26,6 +27,8 @@ from lockstep.estimator._model_fn.function import Data, ModelCall, ModelFunction
 from lockstep.estimator._model_fn.records import MetricOp, TrainOp, group
 from lockstep.estimator._model_fn.scope import ReachedGradient
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP, Entry, impurity_error
+
+_log = logging.getLogger("lockstep")
 
 Values = Mapping[str, Any]
 
@@ -302,18 +305,19 @@ def evaluate_step(function: ModelFunction, replicas: Replicas, selection: Select
         after = {k: [c.scope.values[k] for c in calls] for k in changed}
         values = {**state, **_combine(shares, entries, state, after)}
         outputs = combine_outputs(shares, [selection.select(c) for c in calls], calls[0].scope.loss_reduction)
-        is_one = len(calls) == 1 and shares.axis is None
-        results, after = function.resume(calls[0], values, lambda: _results(calls[0], outputs["loss"], is_one))
+        results, after = function.resume(calls[0], values, lambda: _results(calls[0], outputs["loss"]))
         function.finish(calls[0])
-        return {**outputs, "metrics": results}, after
+        is_one = len(calls) == 1 and shares.axis is None
+        read = _read_values(function, after, shares.data[0], calls[0], is_one)
+        return {**outputs, "metrics": {**results, **read}}, after
 
     return Steps(compute, replicas)
 
 
-def _results(call: ModelCall, loss: Tensor, is_one: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+def _results(call: ModelCall, loss: Tensor) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the metrics over all batches so far, and the state."""
+    metrics = {n: _result(m) for n, m in (call.spec.eval_metric_ops or {}).items() if not _is_pair(m)}
     # TensorFlow's evaluation loss is the plain mean over batches, whatever their sizes.
-    metrics = {name: _result(name, metric, is_one) for name, metric in (call.spec.eval_metric_ops or {}).items()}
     # LocalTraining: an evaluation starts anew, and no checkpoint holds them.
     total = call.scope.variable("loss/total", lambda: np.zeros(()), (), loss.dtype, local=True)
     count = call.scope.variable("loss/count", lambda: np.zeros(()), (), loss.dtype, local=True)
@@ -322,19 +326,56 @@ def _results(call: ModelCall, loss: Tensor, is_one: bool) -> tuple[dict[str, Any
     return {**metrics, "loss": total.value / count.value}, call.scope.values
 
 
-def _result(name: str, metric: Metric, is_one: bool) -> Any:
+def _is_pair(metric: Metric) -> bool:
+    """Returns whether a metric is a pair of a value and an update that the program has put together itself."""
+    return not isinstance(metric, MetricOp) and not hasattr(metric, "result")
+
+
+def _result(metric: Metric) -> Any:
     # The result over the whole shards: the op's own value was computed in the trace of one.
-    if isinstance(metric, MetricOp):
-        return metric.metric.result()
-    if hasattr(metric, "result"):
-        return metric.result()
-    if not is_one:
-        raise ArgumentError(
-            "On several replicas the value of a metric is computed from the sums over all of them. Received: "
-            f"eval_metric_ops[{name!r}] as a pair of values. Use a function of lockstep.estimator.metrics, or a metric "
-            "of Keras."
+    return metric.metric.result() if isinstance(metric, MetricOp) else metric.result()
+
+
+def _read_values(function: ModelFunction, values: Values, data: Data, call: ModelCall, is_one: bool) -> dict[str, Any]:
+    """Returns the values of pairs (value, update) after the updates of all batches so far.
+
+    TensorFlow computes them at the end, from the variables as they are then, wherever the program has written them. So
+    the model_fn is called once more, with those variables, and what it assigns has no effect.
+    """
+    names = [name for name, metric in (call.spec.eval_metric_ops or {}).items() if _is_pair(metric)]
+    if not names:
+        return {}
+
+    def read(data: Data) -> list[Any]:
+        again = function(values, data, is_read_only=True)
+        return [_as_array(again.spec.eval_metric_ops[name][0]) for name in names]
+
+    jaxpr = jax.make_jaxpr(read)(data)
+    for name, output in zip(names, jaxpr.jaxpr.outvars, strict=True):
+        if depends_on_inputs(jaxpr.jaxpr, output):
+            _refuse_value_of_batch(name, is_one)
+    # XLA leaves out what these values do not depend on: nearly all of the model.
+    return dict(zip(names, read(data), strict=True))
+
+
+def _as_array(value: Tensor) -> Any:
+    return jnp.asarray(value.value if hasattr(value, "value") else value)
+
+
+def _refuse_value_of_batch(name: str, is_one: bool) -> None:
+    received = f"eval_metric_ops[{name!r}], whose value is computed from the features or labels themselves"
+    # TensorFlow takes it from one more batch, and fails if there is none. A replica sees a part of a batch alone.
+    if is_one:
+        _log.warning(
+            "The value of a metric is computed at the end, from what its update has added up. Received: %s. It is that "
+            "of the last batch. Use a function of lockstep.estimator.metrics, such as mean.",
+            received,
         )
-    return metric[1]
+        return
+    raise ArgumentError(
+        "On several replicas the value of a metric is computed from the sums over all of them. Received: "
+        f"{received}. Use a function of lockstep.estimator.metrics, such as mean, or a metric of Keras."
+    )
 
 
 def predict_step(function: ModelFunction, replicas: Replicas, selection: Selection) -> Steps:

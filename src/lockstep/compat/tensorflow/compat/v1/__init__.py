@@ -13,7 +13,8 @@ import importlib.util as _util
 from typing import Any as _Any
 
 from lockstep.compat.tensorflow import _missing
-from lockstep.compat.tensorflow.compat.v1 import _initializers, _scopes, _switches, _variables
+from lockstep.compat.tensorflow.compat.v1 import _collections, _initializers, _scopes, _switches, _variables
+from lockstep.compat.tensorflow.compat.v1._collections import *
 from lockstep.compat.tensorflow.compat.v1._initializers import *
 from lockstep.compat.tensorflow.compat.v1._scopes import *
 from lockstep.compat.tensorflow.compat.v1._switches import *
@@ -65,6 +66,7 @@ _RENAMED = {
 
 __all__ = ["ConfigProto", "GPUOptions", "app", "data", "layers", "logging", "losses", "metrics", "nn", "saved_model"]
 __all__ += ["summary", "train"]
+__all__ += _collections.__all__
 __all__ += _initializers.__all__
 __all__ += _scopes.__all__
 __all__ += _switches.__all__

@@ -20,9 +20,10 @@ from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.variable import Variable
 from lockstep.compat.tensorflow._types import Argument, DTypeLike, Initializer, ShapeLike
 from lockstep.compat.tensorflow.compat.v1 import _initializers
+from lockstep.compat.tensorflow.compat.v1._collections import GraphKeys, join_collections
 from lockstep.errors import ArgumentError, UnsupportedError
 
-__all__ = ["AUTO_REUSE", "get_variable", "get_variable_scope", "variable_scope"]
+__all__ = ["AUTO_REUSE", "get_local_variable", "get_variable", "get_variable_scope", "variable_scope"]
 
 _STORE = "lockstep.compat/variables"
 # Input pipelines and the model_fn may run on different threads.
@@ -211,7 +212,9 @@ def get_variable(
             and zeros for others.
         regularizer: A function of its value, which `losses.get_regularization_losses` adds up.
         trainable: Whether optimizers change it; default: yes.
-        collections: Refused, and so are `caching_device`, `partitioner`, `custom_getter` and `validate_shape=False`.
+        collections: Names of collections that it joins. One in `GraphKeys.LOCAL_VARIABLES` starts anew in each run and
+            is in no checkpoint.
+        caching_device: Refused, and so are `partitioner`, `custom_getter` and `validate_shape=False`.
         use_resource: Either: there is one kind of variables.
         constraint: Applied after each update by an optimizer.
         synchronization: Of `tf.VariableSynchronization`.
@@ -223,9 +226,9 @@ def get_variable(
 
     Source: tf.compat.v1.get_variable.
     """
-    if any(o is not None for o in (collections, caching_device, partitioner, custom_getter)) or not validate_shape:
+    if any(o is not None for o in (caching_device, partitioner, custom_getter)) or not validate_shape:
         raise UnsupportedError(
-            "Variables are whole, and keep their shape. collections, caching_device, partitioner, custom_getter and "
+            "Variables are whole, and keep their shape. caching_device, partitioner, custom_getter and "
             "validate_shape=False of get_variable are TensorFlow's alone; leave them out."
         )
     scope = get_variable_scope()
@@ -237,6 +240,7 @@ def get_variable(
         variable = Variable.from_initializer(chosen, sizes, kind, trainable, name, synchronization, aggregation)
         variable.regularizer = scope.regularizer if regularizer is None else regularizer
         variable.constraint = constraint
+        join_collections(variable, collections)
         return variable
 
     # A variable is made once; its type and initializer are then what they were.
@@ -244,6 +248,15 @@ def get_variable(
     if shape is not None and tuple(shared.shape) != dispatch.to_shape(shape):
         raise ArgumentError(f"{name} has shape {tuple(shared.shape)}. Received: shape={shape!r}.")
     return shared
+
+
+def get_local_variable(name: str, *args: Any, **kwargs: Any) -> Any:
+    """Returns a variable that starts anew in each run, and is in no checkpoint; see `get_variable`.
+
+    Source: tf.compat.v1.get_local_variable.
+    """
+    collections = [*(kwargs.pop("collections", None) or ()), GraphKeys.LOCAL_VARIABLES]
+    return get_variable(name, *args, **{**kwargs, "trainable": False, "collections": collections})
 
 
 def _initializer(given: Any, shape: ShapeLike, dtype: DTypeLike) -> tuple[Any, tuple[int, ...]]:

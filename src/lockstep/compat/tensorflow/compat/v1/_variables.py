@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import keras
@@ -12,124 +11,59 @@ import keras
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._ops.named import model_fn_scope
 from lockstep.compat.tensorflow._ops.training import group
+from lockstep.compat.tensorflow._ops.variable import Variable as _Variable
 from lockstep.compat.tensorflow._types import Argument, DTypeLike, ShapeLike
+from lockstep.compat.tensorflow.compat.v1._collections import join_collections
 from lockstep.errors import ArgumentError, UnsupportedError
 
-__all__ = ["GraphKeys", "add_to_collection", "assign", "assign_add", "assign_sub", "get_collection", "global_variables"]
-__all__ += ["global_variables_initializer", "initialize_all_variables", "local_variables_initializer", "placeholder"]
-__all__ += ["tables_initializer", "trainable_variables", "variables_initializer"]
+__all__ = ["Variable", "assign", "assign_add", "assign_sub", "global_variables_initializer"]
+__all__ += ["initialize_all_variables", "initialize_local_variables", "local_variables_initializer", "placeholder"]
+__all__ += ["placeholder_with_default", "tables_initializer", "variables_initializer"]
 
 
-# TensorFlow's values: programs write the text, too.
-class GraphKeys:
-    """Names of collections. Source: tf.compat.v1.GraphKeys."""
-
-    ACTIVATIONS = "activations"
-    ASSET_FILEPATHS = "asset_filepaths"
-    BIASES = "biases"
-    EVAL_STEP = "eval_step"
-    GLOBAL_STEP = "global_step"
-    GLOBAL_VARIABLES = "variables"
-    INIT_OP = "init_op"
-    LOCAL_INIT_OP = "local_init_op"
-    LOCAL_VARIABLES = "local_variables"
-    LOSSES = "losses"
-    METRIC_VARIABLES = "metric_variables"
-    MODEL_VARIABLES = "model_variables"
-    MOVING_AVERAGE_VARIABLES = "moving_average_variables"
-    READY_OP = "ready_op"
-    REGULARIZATION_LOSSES = "regularization_losses"
-    SAVERS = "savers"
-    SUMMARIES = "summaries"
-    SUMMARY_OP = "summary_op"
-    TABLE_INITIALIZERS = "table_initializer"
-    TRAINABLE_VARIABLES = "trainable_variables"
-    TRAIN_OP = "train_op"
-    UPDATE_OPS = "update_ops"
-    VARIABLES = "variables"
-    WEIGHTS = "weights"
+class _AnyVariable(type(_Variable)):
+    def __instancecheck__(cls, instance: object) -> bool:
+        # One kind of variables: what tf.Variable and get_variable make is a tf.compat.v1.Variable, too.
+        return isinstance(instance, _Variable)
 
 
-def _model_fn_scope(what: str) -> Any:
-    from lockstep.estimator.internal import demand
+class Variable(_Variable, metaclass=_AnyVariable):
+    """A value that can be changed, with TensorFlow 1's order of arguments. Source: tf.compat.v1.Variable."""
 
-    return demand(what)
-
-
-def _with_prefix(variables: list[Any], scope: str | None) -> list[Any]:
-    if scope is None:
-        return variables
-    key_of = _model_fn_scope("tf.compat.v1.get_collection").key_of
-    # TensorFlow matches from the beginning of the name.
-    return [v for v in variables if re.match(scope, key_of(v))]
-
-
-def trainable_variables(scope: str | None = None) -> list[Any]:
-    """Returns the trainable variables of the model_fn that there are so far.
-
-    Args:
-        scope: A regular expression that their names begin with.
-
-    Source: tf.compat.v1.trainable_variables.
-    """
-    return _with_prefix(_model_fn_scope("tf.compat.v1.trainable_variables").trainable_variables(), scope)
-
-
-def global_variables(scope: str | None = None) -> list[Any]:
-    """Returns all variables of the model_fn that there are so far; as `trainable_variables`.
-
-    Source: tf.compat.v1.global_variables.
-    """
-    return _with_prefix(list(_model_fn_scope("tf.compat.v1.global_variables").variables.values()), scope)
-
-
-def get_collection(key: str, scope: str | None = None) -> list[Any]:
-    """Returns what the model_fn has put into a collection so far.
-
-    Variables, losses, summaries and the global step are in those that `GraphKeys` names; updates are not: they are
-    carried out where they are written.
-
-    Args:
-        key: The name of the collection.
-        scope: For variables: a regular expression that their names begin with.
-
-    Raises:
-        StartupOrderError: Outside of a model_fn.
-
-    Source: tf.compat.v1.get_collection.
-    """
-    model = _model_fn_scope("tf.compat.v1.get_collection")
-    if key == GraphKeys.TRAINABLE_VARIABLES:
-        return trainable_variables(scope)
-    if key == GraphKeys.GLOBAL_VARIABLES:
-        return global_variables(scope)
-    if key == GraphKeys.GLOBAL_STEP:
-        return [model.global_step]
-    if key == GraphKeys.SUMMARIES:
-        return list(model.recorded.summaries)
-    if key == GraphKeys.REGULARIZATION_LOSSES:
-        # Penalties of Keras' layers are in no collection.
-        from lockstep.estimator.losses import get_regularization_losses
-
-        return get_regularization_losses()
-    return list(model.collections.get(key, []))
-
-
-def add_to_collection(name: str, value: Tensor) -> None:
-    """Puts a value into a collection of the model_fn. Source: tf.compat.v1.add_to_collection.
-
-    Raises:
-        StartupOrderError: Outside of a model_fn.
-        UnsupportedError: For variables and updates, which are not chosen by collections.
-    """
-    refused = (GraphKeys.TRAINABLE_VARIABLES, GraphKeys.GLOBAL_VARIABLES, GraphKeys.GLOBAL_STEP, GraphKeys.TRAIN_OP)
-    # These follow from what the model_fn does; an entry by hand would have no effect.
-    if name in refused:
-        raise UnsupportedError(
-            f"What is in the collection {name!r} follows from the model_fn. Received: {value!r}. Leave the call out; "
-            "trainable=False keeps a variable from being trained."
+    def __init__(
+        self,
+        initial_value: Tensor = None,
+        trainable: bool | None = None,
+        collections: Any = None,
+        validate_shape: bool = True,
+        caching_device: object = None,
+        name: str | None = None,
+        variable_def: object = None,
+        dtype: DTypeLike = None,
+        expected_shape: ShapeLike = None,
+        import_scope: object = None,
+        constraint: Any = None,
+        use_resource: object = None,
+        synchronization: str = "auto",
+        aggregation: str | None = None,
+        shape: ShapeLike = None,
+    ) -> None:
+        """Creates a variable; see tf.Variable, and `get_variable` for `collections`."""
+        super().__init__(
+            initial_value,
+            trainable,
+            validate_shape,
+            caching_device,
+            name,
+            variable_def,
+            dtype,
+            import_scope,
+            constraint,
+            synchronization,
+            aggregation,
+            expected_shape if shape is None else shape,
         )
-    _model_fn_scope("tf.compat.v1.add_to_collection").collections.setdefault(name, []).append(value)
+        join_collections(self, collections)
 
 
 def assign(
@@ -194,6 +128,7 @@ global_variables_initializer = _make_no_op("global_variables_initializer", _READ
 local_variables_initializer = _make_no_op("local_variables_initializer", _READY)
 variables_initializer = _make_no_op("variables_initializer", _READY)
 initialize_all_variables = _make_no_op("initialize_all_variables", _READY)
+initialize_local_variables = _make_no_op("initialize_local_variables", _READY)
 tables_initializer = _make_no_op("tables_initializer", "tables are ready from the start")
 
 
@@ -210,3 +145,24 @@ def placeholder(dtype: DTypeLike, shape: ShapeLike = None, name: str | None = No
     from lockstep.estimator.internal import placeholder as placed
 
     return placed(as_dtype(dtype).dtype, None if shape is None else tuple(shape), name)
+
+
+def placeholder_with_default(input: Tensor, shape: ShapeLike, name: str | None = None) -> Any:
+    """Returns the value: nothing is fed in its place. Source: tf.compat.v1.placeholder_with_default.
+
+    Args:
+        input: The value.
+        shape: Of it; `None` for sizes that may be any.
+
+    Raises:
+        ArgumentError: If the value does not fit the shape.
+    """
+    from lockstep.compat.tensorflow._ops.dispatch import pick
+
+    _, array = pick(input)
+    sizes = None if shape is None else tuple(shape)
+    if sizes is not None and (
+        len(sizes) != array.ndim or any(n not in (None, m) for n, m in zip(sizes, array.shape, strict=True))
+    ):
+        raise ArgumentError(f"The value must fit shape={sizes}. Received: shape {tuple(array.shape)}.")
+    return array
