@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from lockstep._types import Tensor
+from lockstep.compat.tensorflow._logits import remember
 from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._ops.make import unary
 from lockstep.compat.tensorflow._ops.random import uniform
@@ -82,7 +83,11 @@ def softmax(logits: Tensor, axis: int | None = None, name: str | None = None) ->
     """Computes exp(x) / sum(exp(x)) along an axis, by default the last. Source: tf.nn.softmax."""
     from lockstep.compat.tensorflow._ops.elementwise import exp
 
-    return exp(log_softmax(logits, axis))
+    result = exp(log_softmax(logits, axis))
+    # TensorFlow's softmax along another axis ends in a transposition, behind which no crossentropy looks.
+    if isinstance(result, jax.core.Tracer) and axis in (None, -1, len(result.shape) - 1):
+        remember("Softmax", result, logits)
+    return result
 
 
 def log_softmax(logits: Tensor, axis: int | None = None, name: str | None = None) -> Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype
+from lockstep.compat.tensorflow._logits import remember
 from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._ops.create import cast
 from lockstep.compat.tensorflow._ops.make import binary, unary
@@ -32,6 +33,12 @@ def _host_sigmoid(x: Tensor) -> Any:
     with np.errstate(over="ignore"):
         decay = np.exp(-np.abs(x))
         return np.where(x >= 0, 1 / (1 + decay), decay / (1 + decay)).astype(x.dtype)
+
+
+def _device_sigmoid(x: Tensor) -> Any:
+    result = jax.nn.sigmoid(x)
+    remember("Sigmoid", result, x)
+    return result
 
 
 abs = unary("tf.abs", "absolute values", "abs", device=_device_abs, floats=False)
@@ -59,7 +66,7 @@ round = unary("tf.round", "the nearest integers, halves to even ones", "round", 
 rsqrt = unary(
     "tf.math.rsqrt", "reciprocals of square roots", "rsqrt", host=lambda x: 1 / np.sqrt(x), device=jax.lax.rsqrt
 )
-sigmoid = unary("tf.sigmoid", "1 / (1 + exp(-x))", "sigmoid", host=_host_sigmoid, device=jax.nn.sigmoid)
+sigmoid = unary("tf.sigmoid", "1 / (1 + exp(-x))", "sigmoid", host=_host_sigmoid, device=_device_sigmoid)
 sign = unary("tf.sign", "signs: -1, 0 or 1", "sign", floats=False)
 sin = unary("tf.sin", "sines of radians", "sin")
 sinh = unary("tf.sinh", "hyperbolic sines", "sinh")

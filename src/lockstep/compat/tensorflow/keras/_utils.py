@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from lockstep.compat.tensorflow._types import Argument
+from lockstep.compat.tensorflow.keras._get_file import get_file as get_file
 from lockstep.errors import UnsupportedError
 
-__all__ = ["audio_dataset_from_directory", "image_dataset_from_directory", "multi_gpu_model"]
+__all__ = ["audio_dataset_from_directory", "get_file", "image_dataset_from_directory", "multi_gpu_model"]
 __all__ += ["text_dataset_from_directory", "timeseries_dataset_from_array"]
 
 

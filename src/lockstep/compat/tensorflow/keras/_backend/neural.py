@@ -33,7 +33,8 @@ def hard_sigmoid(x: Tensor) -> Any:
 
 def softmax(x: Tensor, axis: AxisLike = -1) -> Any:
     """Returns probabilities along an axis."""
-    return ops.softmax(x, axis=axis)
+    # Through the activation, whose logits crossentropies find.
+    return keras.activations.softmax(x, axis=axis)
 
 
 def binary_crossentropy(target: Tensor, output: Tensor, from_logits: bool = False) -> Any:

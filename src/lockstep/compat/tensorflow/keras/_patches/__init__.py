@@ -6,6 +6,7 @@ Importing a module of this package makes its changes.
 from __future__ import annotations
 
 from lockstep.compat.tensorflow.keras._patches import layers as layers
+from lockstep.compat.tensorflow.keras._patches import logits as logits
 from lockstep.compat.tensorflow.keras._patches import metrics as metrics
 from lockstep.compat.tensorflow.keras._patches import models as models
 from lockstep.compat.tensorflow.keras._patches import optimizers as optimizers

@@ -25,13 +25,18 @@ _LIBRARIES = {*sys.stdlib_module_names, "jax", "keras", "lockstep", "optree", "t
 
 def mark(instance: Trackable) -> bool:
     """Marks an object that is being made, if the program that makes it imports this package; returns whether it is."""
-    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
-        frame = frame.f_back
-    is_ours = imports_compat(frame)
+    is_ours = is_called_by_us()
     # Keras' __setattr__ would track it, and save it.
     object.__setattr__(instance, _MARK, is_ours)
     return is_ours
+
+
+def is_called_by_us() -> bool:
+    """Returns whether the first code that calls, outside of libraries, is of a program that imports this package."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
+        frame = frame.f_back
+    return imports_compat(frame)
 
 
 def is_ours(instance: Trackable) -> bool:
