@@ -46,6 +46,8 @@ def prepare(mode: str, full: bool) -> Any:
     _random_operations(tf)
     _order(tf)
     _short(tf, mode)
+    # Graphviz is a program of its own.
+    tf.keras.utils.plot_model = lambda *_, **__: None
     return tf
 
 
@@ -73,11 +75,10 @@ def _stubs() -> None:
     plt.show = lambda *_, **__: plt.close("all")
 
 
-
 class _Silent(types.ModuleType):
     """A module whose functions do nothing."""
 
-    __path__: list[str] = []
+    __path__ = ()  # pyright: ignore[reportAssignmentType]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -18,7 +18,9 @@ class _CartPole:
         self._draw = np.random.default_rng(0)
         self._state = np.zeros(4)
         self._steps = 0
-        self.action_space = SimpleNamespace(n=2, sample=lambda: int(self._draw.integers(2)), seed=lambda seed=None: None)
+        self.action_space = SimpleNamespace(
+            n=2, sample=lambda: int(self._draw.integers(2)), seed=lambda seed=None: None
+        )
         self.observation_space = SimpleNamespace(shape=(4,))
 
     def reset(self, seed: int | None = None, **_: Any) -> tuple[Any, dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Files of the right form and of small random contents, in place of what programs download.
 
-Runs under TensorFlow's Python and under lockstep's, so it imports nothing but the standard library, numpy and PIL. Every
-file is a function of its name alone: both sides read the same bytes.
+Runs under TensorFlow's Python and under lockstep's, so it imports the standard library, numpy and PIL alone. Every file
+is a function of its name alone: both sides read the same bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ import numpy as np
 
 SIZES = {"train": 2000, "test": 500}
 _WORDS = [
-    "".join("bcdfglmnprst"[(i * 7 + j * 5 + i // 12) % 12] + "aeiou"[(i + j * 3 + i // 5) % 5] for j in range(2 + i % 3))
+    "".join(
+        "bcdfglmnprst"[(i * 7 + j * 5 + i // 12) % 12] + "aeiou"[(i + j * 3 + i // 5) % 5] for j in range(2 + i % 3)
+    )
     for i in range(600)
 ]
 
@@ -97,8 +99,9 @@ def _cifar(base: str) -> bytes:
 def _tar(files: dict[str, bytes]) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz", compresslevel=1) as archive:
-        for name in sorted({"/".join(name.split("/")[: i + 1]) for name in files for i in range(name.count("/"))}):
-            folder = tarfile.TarInfo(name)
+        parts = [name.split("/") for name in files]
+        for above in sorted({"/".join(part[:size]) for part in parts for size in range(1, len(part))}):
+            folder = tarfile.TarInfo(above)
             folder.type, folder.mode = tarfile.DIRTYPE, 0o755
             archive.addfile(folder)
         for name, content in files.items():
@@ -223,7 +226,8 @@ def _auto(base: str) -> bytes:
     for i in range(398):
         numbers = f"{draw.uniform(10, 40):.1f}   {4 + 2 * (i % 3)}   {draw.uniform(70, 400):.1f}      "
         power = "?" if i % 80 == 7 else f"{draw.uniform(50, 200):.1f}"
-        numbers += f"{power}      {draw.integers(1700, 4500)}.      {draw.uniform(9, 23):.1f}   {70 + i % 12}  {1 + i % 3}"
+        numbers += f"{power}      {draw.integers(1700, 4500)}.      {draw.uniform(9, 23):.1f}"
+        numbers += f"   {70 + i % 12}  {1 + i % 3}"
         lines.append(f'{numbers}\t"car {i}"')
     return ("\n".join(lines) + "\n").encode()
 
@@ -324,9 +328,7 @@ def tfrecords(records: list[bytes]) -> bytes:
         return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
     sizes = [struct.pack("<Q", len(content)) for content in records]
-    return b"".join(
-        size + check(size) + content + check(content) for size, content in zip(sizes, records, strict=True)
-    )
+    return b"".join(size + check(size) + content + check(content) for size, content in zip(sizes, records, strict=True))
 
 
 def _signs(_: str) -> bytes:

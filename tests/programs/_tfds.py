@@ -13,7 +13,16 @@ import numpy as np
 
 from tests.programs import _stand_ins
 
-_CLASSES = {"mnist": 10, "cats_vs_dogs": 2, "tf_flowers": 5, "imdb_reviews": 2, "penguins": 3, "iris": 3, "titanic": 2}
+_CLASSES = {
+    "mnist": 10,
+    "fashion_mnist": 10,
+    "cats_vs_dogs": 2,
+    "tf_flowers": 5,
+    "imdb_reviews": 2,
+    "penguins": 3,
+    "iris": 3,
+    "titanic": 2,
+}
 
 
 def install(tf: Any, mode: str) -> None:
@@ -46,8 +55,8 @@ def _arrays(name: str, part: str) -> dict[str, Any]:
     count = _stand_ins.SIZES["train" if part == "train" else "test"]
     base = re.split("[/:]", name)[0]
     draw, classes = _stand_ins.draws(name + part), _CLASSES.get(base, 2)
-    if base == "mnist":
-        x, y = _stand_ins.pictures(f"mnist-{part}", count, (28, 28, 1), 10)
+    if base in ("mnist", "fashion_mnist"):
+        x, y = _stand_ins.pictures(f"{base}-{part}", count, (28, 28, 1), 10)
         return {"image": x, "label": y.astype("int64")}
     if base == "imdb_reviews":
         texts = [" ".join(_stand_ins._sentence(draw, 30).split()).encode() for _ in range(400)]
@@ -59,7 +68,10 @@ def _arrays(name: str, part: str) -> dict[str, Any]:
         fields: dict[str, Any] = {field: draw.uniform(0, 50, 100).astype("float32") for field in names}
         return fields | {"island": draw.integers(0, 3, 100), "species": draw.integers(0, 3, 100)}
     if base == "titanic":
-        columns = {"age": draw.uniform(1, 70, 300).astype("float32"), "fare": draw.uniform(5, 90, 300).astype("float32")}
+        columns = {
+            "age": draw.uniform(1, 70, 300).astype("float32"),
+            "fare": draw.uniform(5, 90, 300).astype("float32"),
+        }
         columns |= {"parch": draw.integers(0, 4, 300).astype("int32"), "pclass": draw.integers(0, 3, 300)}
         columns |= {"sex": draw.integers(0, 2, 300), "survived": draw.integers(0, 2, 300)}
         columns |= {"sibsp": draw.integers(0, 4, 300).astype("int32"), "embarked": draw.integers(0, 4, 300)}
@@ -81,7 +93,9 @@ def _info(name: str) -> Any:
     splits = {
         part: SimpleNamespace(num_examples=len(next(iter(_arrays(name, part).values())))) for part in ("train", "test")
     }
-    return SimpleNamespace(name=base, features={"label": label, "image": SimpleNamespace(shape=(28, 28, 1))}, splits=splits)
+    return SimpleNamespace(
+        name=base, features={"label": label, "image": SimpleNamespace(shape=(28, 28, 1))}, splits=splits
+    )
 
 
 def _load(

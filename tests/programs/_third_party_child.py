@@ -108,7 +108,9 @@ def _run(cell: dict[str, Any], job: dict[str, Any], space: dict[str, Any]) -> No
 
 def _shell(cell: dict[str, Any], job: dict[str, Any]) -> None:
     """Runs the Python files that a cell of the shell starts; all else of it is left out."""
-    for number, (script, arguments) in enumerate(re.findall(r"^python3? (\S+\.py)([^&>\n]*)", cell["code"], re.MULTILINE)):
+    for number, (script, arguments) in enumerate(
+        re.findall(r"^python3? (\S+\.py)([^&>\n]*)", cell["code"], re.MULTILINE)
+    ):
         inner = job | {"argv": [script, *arguments.split()], "out": f"{job['out']}.{cell['number']}.{number}"}
         inner["cells"] = [{"kind": "script", "name": script, "number": 1}]
         path = Path(f"job_{cell['number']}_{number}.json")

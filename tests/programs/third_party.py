@@ -1,11 +1,12 @@
-"""Runs programs of third parties on TensorFlow and on lockstep, with only their import lines changed, and compares them.
+"""Runs programs of third parties on TensorFlow and on lockstep, with only their import lines changed.
 
     python -m tests.programs.third_party DIRECTORY [--only TEXT] [--tensorflow PYTHON] [--results FILE] [--table FILE]
 
-DIRECTORY holds repositories as `owner+name`; `third_party_programs.py` lists what is run of them. To both sides the same
-is done: epochs and steps are capped, downloads are files of small random numbers (`_stand_ins.py`), shuffling and dropout
-are off, and initial weights are a function of their shapes (`_equal_conditions.py`); lines of IPython's own are left out.
-What TensorFlow cannot run there is no measure of lockstep. A program runs whole if each cell that ran on TensorFlow runs.
+DIRECTORY holds repositories as `owner+name`; `third_party_programs.py` lists what is run of them. To both sides the
+same is done: epochs and steps are capped, downloads are files of small random numbers (`_stand_ins.py`), shuffling and
+dropout are off, and initial weights are a function of their shapes (`_equal_conditions.py`); lines of IPython's own are
+left out. What TensorFlow cannot run there is no measure of lockstep: a program runs whole if each cell that ran on
+TensorFlow runs.
 """
 
 from __future__ import annotations
@@ -51,9 +52,7 @@ def shorten(code: str) -> str:
         found, most = _CAPPED.fullmatch(target.id), 0
         if found:
             most = 2 if found["epochs"] else 20
-        elif target.id in ("display_step", "display_steps", "eval_step"):
-            most = 5
-        elif target.id == "max_episodes":
+        elif target.id in ("display_step", "display_steps", "eval_step") or target.id == "max_episodes":
             most = 5
         if most and value.value > most and value.lineno == value.end_lineno:
             line = lines[value.lineno - 1].encode()
@@ -142,7 +141,9 @@ def run(entry: Entry, directory: Path, mode: str, python: str, verbose: bool) ->
             output = None if verbose else subprocess.DEVNULL
             command = [python, str(_CHILD), str(path)]
             processes.append(
-                subprocess.Popen(command, cwd=work, env=environment, stdout=output, stderr=output, start_new_session=True)
+                subprocess.Popen(
+                    command, cwd=work, env=environment, stdout=output, stderr=output, start_new_session=True
+                )
             )
         for process in processes:
             try:

@@ -38,35 +38,99 @@ _DRAGEN, _CHOLLET = "dragen1860+TensorFlow-2.x-Tutorials", "fchollet+deep-learni
 _HANDBOOK = "snowkylin+tensorflow-handbook"
 _CODE = "source/_static/code"
 
-_TUTORIALS = """
-quickstart/beginner quickstart/advanced customization/basics customization/custom_layers
-customization/custom_training_walkthrough keras/classification keras/text_classification keras/regression
-keras/save_and_load load_data/csv load_data/numpy load_data/images load_data/pandas_dataframe load_data/tfrecord
-structured_data/preprocessing_layers structured_data/feature_columns images/cnn
-generative/dcgan generative/autoencoder reinforcement_learning/actor_critic estimator/linear estimator/premade
-estimator/keras_model_to_estimator distribute/keras distribute/custom_training distribute/input distribute/save_and_load
-distribute/multi_worker_with_keras """.split()
+_TUTORIALS = [
+    "quickstart/beginner",
+    "quickstart/advanced",
+    "customization/basics",
+    "customization/custom_layers",
+    "customization/custom_training_walkthrough",
+    "keras/classification",
+    "keras/text_classification",
+    "keras/regression",
+    "keras/save_and_load",
+    "load_data/csv",
+    "load_data/numpy",
+    "load_data/images",
+    "load_data/pandas_dataframe",
+    "load_data/tfrecord",
+    "structured_data/preprocessing_layers",
+    "structured_data/feature_columns",
+    "images/cnn",
+    "generative/dcgan",
+    "generative/autoencoder",
+    "reinforcement_learning/actor_critic",
+    "estimator/linear",
+    "estimator/premade",
+    "estimator/keras_model_to_estimator",
+    "distribute/keras",
+    "distribute/custom_training",
+    "distribute/input",
+    "distribute/save_and_load",
+    "distribute/multi_worker_with_keras",
+]
 
-_GUIDES = """
-basics variable tensor tensor_slicing autodiff advanced_autodiff intro_to_modules intro_to_graphs basic_training_loops
-checkpoint data function distributed_training mixed_precision random_numbers ragged_tensor sparse_tensor saved_model estimator core/logistic_regression_core core/quickstart_core
-migrate/fault_tolerance migrate/canned_estimators migrate/evaluator migrate/sessionrunhook_callback migrate/tensorboard
-migrate/multi_worker_cpu_gpu_training migrate/early_stopping migrate/logging_stop_hook migrate/mirrored_strategy migrate/checkpoint_saver migrate/metrics_optimizers migrate/migrating_feature_columns
-""".split()
+_GUIDES = [
+    "basics",
+    "variable",
+    "tensor",
+    "tensor_slicing",
+    "autodiff",
+    "advanced_autodiff",
+    "intro_to_modules",
+    "intro_to_graphs",
+    "basic_training_loops",
+    "checkpoint",
+    "data",
+    "function",
+    "distributed_training",
+    "mixed_precision",
+    "random_numbers",
+    "ragged_tensor",
+    "sparse_tensor",
+    "saved_model",
+    "estimator",
+    "core/logistic_regression_core",
+    "core/quickstart_core",
+    "migrate/fault_tolerance",
+    "migrate/canned_estimators",
+    "migrate/evaluator",
+    "migrate/sessionrunhook_callback",
+    "migrate/tensorboard",
+    "migrate/multi_worker_cpu_gpu_training",
+    "migrate/early_stopping",
+    "migrate/logging_stop_hook",
+    "migrate/mirrored_strategy",
+    "migrate/checkpoint_saver",
+    "migrate/metrics_optimizers",
+    "migrate/migrating_feature_columns",
+]
 
-_AYMERICS = """
-1_Introduction/basic_operations 2_BasicModels/linear_regression 2_BasicModels/word2vec 3_NeuralNetworks/autoencoder 3_NeuralNetworks/convolutional_network
-3_NeuralNetworks/dynamic_rnn 3_NeuralNetworks/neural_network_raw 4_Utils/build_custom_layers 4_Utils/save_restore_model 4_Utils/tensorboard
-6_Hardware/multigpu_training
-""".split()
+_AYMERICS = [
+    "1_Introduction/basic_operations",
+    "2_BasicModels/linear_regression",
+    "2_BasicModels/word2vec",
+    "3_NeuralNetworks/autoencoder",
+    "3_NeuralNetworks/convolutional_network",
+    "3_NeuralNetworks/dynamic_rnn",
+    "3_NeuralNetworks/neural_network_raw",
+    "4_Utils/build_custom_layers",
+    "4_Utils/save_restore_model",
+    "4_Utils/tensorboard",
+    "6_Hardware/multigpu_training",
+]
 
-_LESSONS = """
-l02c01_celsius_to_fahrenheit l03c01_classifying_images_of_clothing l08c05_forecasting_with_machine_learning l08c06_forecasting_with_rnn """.split()
+_LESSONS = [
+    "l02c01_celsius_to_fahrenheit",
+    "l03c01_classifying_images_of_clothing",
+    "l08c05_forecasting_with_machine_learning",
+    "l08c06_forecasting_with_rnn",
+]
 
-_CHAPTERS = """
-chapter03_introduction-to-keras-and-tf chapter07_working-with-keras
-chapter12_part04_variational-autoencoders
-""".split()
+_CHAPTERS = [
+    "chapter03_introduction-to-keras-and-tf",
+    "chapter07_working-with-keras",
+    "chapter12_part04_variational-autoencoders",
+]
 
 _FULL = {"chapter07_working-with-keras", "4_Utils/tensorboard"}
 
