@@ -70,7 +70,7 @@ class Notes(estimator.SessionRunHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Notes them."""
         found = run_values.results
-        step = int(found["step"])
+        step = int(found["step"]) + 1
         ids = " ".join(map(str, np.ravel(found["ids"])))
         inside.note(f"seen {inside.task_name()}", f"{step} {float(found['loss'])!r} {ids}")
         inside.disturb_writing(step)

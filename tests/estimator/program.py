@@ -34,7 +34,7 @@ class Reacts(estimator.SessionRunHook):
         return estimator.SessionRunArgs("global_step")
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        step = int(run_values.results)
+        step = int(run_values.results) + 1
         print("STEP", step, flush=True)
         if step == options.get("crash"):
             raise RuntimeError("on purpose")

@@ -38,7 +38,7 @@ class Interrupts(estimator.SessionRunHook):
         return estimator.SessionRunArgs({"step": "global_step", "loss": "loss"})
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        step = int(run_values.results["step"])
+        step = int(run_values.results["step"]) + 1
         self.seen.append((step, float(run_values.results["loss"])))
         if step == self.at:
             raise Preempted("asked to end") if self.how == "preempted" else Interrupted

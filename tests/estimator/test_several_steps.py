@@ -31,7 +31,7 @@ class Each(estimator.SessionRunHook):
         return estimator.SessionRunArgs({"step": "global_step", "loss": "loss"})
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        self.seen.append((int(run_values.results["step"]), float(run_values.results["loss"])))
+        self.seen.append((int(run_values.results["step"]) + 1, float(run_values.results["loss"])))
 
 
 class Some(Each):
@@ -83,7 +83,7 @@ def test_checkpoints_and_logs_are_exact(tmp_path: Path, caplog: pytest.LogCaptur
     saved = [checkpoint.step_of(path) for path in checkpoint.all_checkpoints(str(tmp_path))]
     assert saved == [0, 25, 50, 60]
     lines = [r.getMessage() for r in caplog.records if "step = " in r.getMessage()]
-    assert [int(text.split("step = ")[1].split(" ")[0].rstrip(",")) for text in lines] == [1, 11, 21, 31, 41, 51]
+    assert [int(text.split("step = ")[1].split(" ")[0].rstrip(",")) for text in lines] == [0, 10, 20, 30, 40, 50]
 
 
 @pytest.mark.parametrize("bad", [1, 17, 60])

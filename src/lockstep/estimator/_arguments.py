@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError
@@ -61,14 +64,14 @@ def check_function(value: object, name: str) -> Callable[..., Any]:
 
 
 def check_step_count(value: object, name: str) -> int | None:
-    """Returns a number of steps; raises `ArgumentError` unless it is a whole number above 0, or `None`."""
+    """Returns a number of steps, rounded up; raises `ArgumentError` unless it is above 0, or `None`."""
     if value is None:
         return None
-    if not isinstance(value, Integral) or value is True or value <= 0:
-        raise ArgumentError(
-            f"Must specify {name} > 0, a whole number, or None. Received: {value!r}. Example: {name}=1000"
-        )
-    return int(value)
+    number = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    if not isinstance(number, Real) or number is True or not 0 < number < math.inf:
+        raise ArgumentError(f"Must specify {name} > 0, or None. Received: {value!r}. Example: {name}=1000")
+    # TensorFlow stops after the first step at or beyond it: 1000 / 32 are 32 steps.
+    return math.ceil(number)
 
 
 def check_seconds(value: object, name: str) -> float:

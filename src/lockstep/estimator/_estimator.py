@@ -137,8 +137,7 @@ class Estimator:
             )
         if steps is not None and max_steps is not None:
             raise ArgumentError("Can not provide both steps and max_steps. Received: both. Give one of them.")
-        check_step_count(steps, "steps")
-        check_step_count(max_steps, "max_steps")
+        steps, max_steps = check_step_count(steps, "steps"), check_step_count(max_steps, "max_steps")
         replicas, is_distributed = core.replicas_of(config.train_distribute)
         if not is_distributed:
             remedy = "Give it RunConfig(train_distribute=strategy)."
@@ -181,7 +180,7 @@ class Estimator:
 
         Source: tf.estimator.Estimator.evaluate.
         """
-        check_step_count(steps, "steps")
+        steps = check_step_count(steps, "steps")
         strategy, checked = self._core.config.eval_distribute, check_hooks(hooks)
         return evaluate(self._core, strategy, input_fn, steps, checked, checkpoint_path, self.eval_dir(name))
 

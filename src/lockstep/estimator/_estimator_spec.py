@@ -173,7 +173,7 @@ class EstimatorSpec(_EstimatorSpec):
             mode=mode,
             predictions=checked,
             loss=checked_loss,
-            train_op=None if train_op is None else group(train_op),
+            train_op=None if train_op is None else _check_train_op(train_op),
             eval_metric_ops=_check_metrics(eval_metric_ops, mode),
             export_outputs=export_outputs,  # pyright: ignore[reportArgumentType]
             training_chief_hooks=check_hooks(training_chief_hooks, "training_chief_hooks"),
@@ -222,6 +222,12 @@ def _check_predictions(predictions: PyTree, mode: str) -> Any:
     if isinstance(predictions, Mapping):
         return {key: _check_tensor(value, f"predictions[{key!r}]") for key, value in predictions.items()}
     return _check_tensor(predictions, "predictions")
+
+
+def _check_train_op(train_op: object) -> GroupOp:
+    # What assigns a variable was carried out where it was written: a tensor has nothing left to do.
+    is_tensor = isinstance(train_op, (keras.Variable, jax.Array, np.ndarray, np.generic))
+    return group() if is_tensor else group(train_op)
 
 
 def _check_tensor(value: Tensor, name: str) -> Any:

@@ -6,6 +6,7 @@ from lockstep.estimator._export.placeholders import placeholder as placeholder
 from lockstep.estimator._input_fns.source import OneShotIterator as OneShotIterator
 from lockstep.estimator._model_fn.records import SummaryOp as SummaryOp
 from lockstep.estimator._model_fn.records import TrainOp as TrainOp
+from lockstep.estimator._model_fn.records import count_steps as count_steps
 from lockstep.estimator._model_fn.records import group as group
 from lockstep.estimator._model_fn.scope import ModelScope as ModelScope
 from lockstep.estimator._model_fn.scope import demand as demand
@@ -17,6 +18,7 @@ __all__ = [
     "OneShotIterator",
     "SummaryOp",
     "TrainOp",
+    "count_steps",
     "demand",
     "group",
     "placeholder",

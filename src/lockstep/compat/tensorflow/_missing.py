@@ -12,8 +12,18 @@ ROOT = "lockstep.compat.tensorflow"
 # For names that nobody has written advice for.
 _DEFAULT = "lockstep.compat.tensorflow covers what training programs use; see docs/tensorflow.md."
 _GRAPH = (
-    "There are no graphs and sessions: operations are carried out where they are written, and JAX compiles Keras' fit, "
-    "map functions of data sets and Estimator's model_fn by itself. Call functions with values instead."
+    "There are no graphs and sessions, nor placeholders that a feed_dict fills: operations are carried out where they "
+    "are written, and JAX compiles Keras' fit, map functions of data sets and Estimator's model_fn by itself. Put what "
+    "builds the graph into a model_fn and what is fed into an input_fn of tf.estimator.Estimator, or train a model of "
+    "tf.keras; docs/tensorflow.md shows both."
+)
+_RNN = (
+    "Use tf.keras.layers.LSTM or GRU in a model of tf.keras, and tf.keras.estimator.model_to_estimator to train it as "
+    "an Estimator; or in a model_fn."
+)
+_RESIZE = (
+    "TensorFlow 1 samples at other points than TensorFlow 2, and gives other pixels. Use tf.image.resize, and compare "
+    "the pictures."
 )
 GRADIENT = (
     "Put the step into a function and call it with strategy.run(step, args=(batch,)), or under tf.function if it "
@@ -113,6 +123,14 @@ ADVICE: dict[str, str] = {
     "tf.train.Server": _SERVER,
     "tf.train.ExponentialMovingAverage": "Use an optimizer with use_ema=True.",
     "tf.compat.v1.Session": _GRAPH,
+    "tf.compat.v1.get_default_session": _GRAPH,
+    "tf.compat.v1.InteractiveSession": _GRAPH,
+    "tf.compat.v1.import_graph_def": _GRAPH,
+    "tf.compat.v1.train.import_meta_graph": _GRAPH,
+    "tf.compat.v1.graph_util": _GRAPH,
+    "tf.compat.v1.FIFOQueue": _QUEUE,
+    "tf.compat.v1.TFRecordReader": _QUEUE,
+    "tf.compat.v1.TextLineReader": _QUEUE,
     "tf.compat.v1.flags": "Install absl-py, which it is another name of.",
     "tf.compat.v1.train.Saver": "Estimator saves checkpoints as RunConfig says. To begin with values of another "
     "training, pass warm_start_from=tf.estimator.WarmStartSettings(checkpoint) to it.",
@@ -137,11 +155,30 @@ ADVICE: dict[str, str] = {
     "tf.data.experimental.make_csv_dataset": "Use tf.data.TextLineDataset and tf.io.decode_csv.",
     "tf.data.experimental.service": "Each worker reads its own part of the data: Dataset.shard.",
 }
+for _name in ("RNNClassifier", "RNNEstimator"):
+    ADVICE[f"tf.estimator.experimental.{_name}"] = _RNN
+    ADVICE[f"tf.compat.v1.estimator.experimental.{_name}"] = _RNN
+for _name in ("dynamic_rnn", "static_rnn", "bidirectional_dynamic_rnn", "rnn_cell", "raw_rnn"):
+    ADVICE[f"tf.compat.v1.nn.{_name}"] = "Use tf.keras.layers.RNN, LSTM, GRU and Bidirectional, also in a model_fn."
+for _name in ("images", "bilinear", "bicubic", "area", "nearest_neighbor"):
+    ADVICE[f"tf.image.resize_{_name}"] = _RESIZE
+for _prefix in ("tf.estimator.experimental", "tf.compat.v1.estimator.experimental"):
+    ADVICE[f"{_prefix}.LinearSDCA"] = (
+        "Dual coordinate ascent needs all examples in one place. Pass optimizer='Ftrl' to the linear estimator, with "
+        "l1_regularization_strength and l2_regularization_strength for its penalties."
+    )
+    ADVICE[f"{_prefix}.KMeans"] = "Clusters are not found by gradients. Use sklearn.cluster.MiniBatchKMeans."
+for _name in ("Saver", "Builder", "loader", "simple_save", "builder"):
+    ADVICE[f"tf.compat.v1.saved_model.{_name}"] = (
+        "Use Estimator.export_saved_model, or tf.saved_model.save of a model; both need no session."
+    )
+for _name in ("global_variables", "local_variables", "tables_initializer", "variables"):
+    ADVICE[f"tf.compat.v1.initializers.{_name}"] = "Variables have their value from the start; leave it out."
 for _name in ("Classifier", "Regressor", "Estimator"):
     ADVICE[f"tf.estimator.BoostedTrees{_name}"] = _TREES
     ADVICE[f"tf.compat.v1.estimator.BoostedTrees{_name}"] = _TREES
 # The same names are missing in compat.v1, which looks for its own advice first.
-for _name in ("Session", "Graph", "get_default_graph"):
+for _name in ("Session", "InteractiveSession", "Graph", "Operation", "get_default_graph"):
     ADVICE.setdefault(f"tf.compat.v1.{_name}", ADVICE[f"tf.{_name}"])
 
 

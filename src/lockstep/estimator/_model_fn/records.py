@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from lockstep._types import Array, Metric, PyTree, Tensor, Variable
 from lockstep.errors import ArgumentError
@@ -44,14 +44,14 @@ class TrainOp:
     """A training operation: an update of variables, run by the step program.
 
     Attributes:
-        counts: Whether it increments the global step.
+        counts: By how much it increments the global step.
         loss: The loss to differentiate; `None` if gradients are given.
         gradients: A gradient or `None` for each variable; empty if the loss is differentiated.
     """
 
     rule: Rule
     variables: tuple[Any, ...]
-    counts: bool
+    counts: int
     # Differentiated by the step program and not in the model_fn, so that one trace gives loss, outputs and gradients.
     loss: Any = None
     gradients: tuple[Any, ...] = ()
@@ -65,6 +65,22 @@ class TrainOp:
     def immediate(cls, rule: Rule, pairs: Sequence[tuple[Any, Any]], counts: bool) -> TrainOp:
         """Returns an operation with given (gradient, variable) pairs."""
         return cls(rule, tuple(v for _, v in pairs), counts, gradients=tuple(g for g, _ in pairs))
+
+
+class _NoRule:
+    """An update rule that changes no variable."""
+
+    hyper: ClassVar[dict[str, Any]] = {}
+
+    def update(
+        self, scope: object, gradients: list[Array], variables: list[Variable], hyper: dict[str, PyTree]
+    ) -> None:
+        """Does nothing."""
+
+
+def count_steps(number: int) -> TrainOp:
+    """Returns the operation that adds a number to the global step, and does nothing besides."""
+    return TrainOp(_NoRule(), (), number)
 
 
 class GroupOp(tuple[TrainOp, ...]):

@@ -303,6 +303,7 @@ def evaluate_step(function: ModelFunction, replicas: Replicas, selection: Select
         # would not be that of the batch.
         changed = [k for k, v in calls[0].scope.values.items() if v is not state.get(k)]
         after = {k: [c.scope.values[k] for c in calls] for k in changed}
+        _check_aggregation(shares, entries, changed)
         values = {**state, **_combine(shares, entries, state, after)}
         outputs = combine_outputs(shares, [selection.select(c) for c in calls], calls[0].scope.loss_reduction)
         results, after = function.resume(calls[0], values, lambda: _results(calls[0], outputs["loss"]))
@@ -312,6 +313,18 @@ def evaluate_step(function: ModelFunction, replicas: Replicas, selection: Select
         return {**outputs, "metrics": {**results, **read}}, after
 
     return Steps(compute, replicas)
+
+
+def _check_aggregation(shares: Shards, entries: Mapping[str, Entry], changed: Sequence[str]) -> None:
+    """Refuses to combine what replicas have counted, where nobody has said how: as TensorFlow does."""
+    if len(shares.data) == 1 and shares.axis is None:
+        return
+    for key in changed:
+        if entries[key].local and entries[key].aggregation == "none" and not entries[key].is_seed:
+            raise ArgumentError(
+                "You must specify an aggregation method to update a variable of LOCAL_VARIABLES on several replicas. "
+                f"Received: {key}. Make it with aggregation=tf.VariableAggregation.SUM."
+            )
 
 
 def _results(call: ModelCall, loss: Tensor) -> tuple[dict[str, Any], dict[str, Any]]:

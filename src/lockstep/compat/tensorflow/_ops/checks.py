@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import keras
 import numpy as np
 from jax.core import Tracer
 
+from lockstep._engine.runtime import environment
 from lockstep._types import PyTree, Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype
 from lockstep.compat.tensorflow._ops import dispatch
@@ -25,31 +27,50 @@ __all__ += ["assert_rank_in", "assert_scalar", "assert_shapes", "assert_type", "
 __all__ += ["enable_check_numerics", "disable_check_numerics", "is_numeric_tensor"]
 
 
-def _read_values(value: Tensor) -> np.ndarray[Any, Any]:
-    xp, x = dispatch.pick(value)
-    # TensorFlow would put the check into its graph. JAX's checkify changes what a function returns, so it cannot be put
-    # in unseen.
-    if xp is dispatch.SYMBOLIC or isinstance(x, Tracer):
+_FLAG = "LOCKSTEP_CHECK_COMPILED"
+_MEANING = "assertions of tf.debugging are also checked in compiled code, by a call of the host in each step"
+_log = logging.getLogger("lockstep")
+# One message for each rule: a model_fn is traced several times.
+_told: set[str] = set()
+
+
+def _verify(test: Callable[..., bool], rule: str, message: str | None, *tensors: Tensor) -> None:
+    """Checks tensors at once if their values are known, else in the step, if the environment asks for that."""
+    picked = [dispatch.pick(tensor) for tensor in tensors]
+    if any(xp is dispatch.SYMBOLIC for xp, _ in picked):
         raise UnsupportedError(
-            "Values are checked where they are known, and here JAX is compiling. Check before, or in a data set's map "
-            "function, or look for NaN with jax.config.update('jax_debug_nans', True)."
+            "Values are checked where they are known, and those of Keras' symbolic tensors never are. Check in a layer "
+            "of your own, or before the model is called."
         )
-    return np.asarray(x)
+    arrays = [x for _, x in picked]
 
+    def check(*known: Any) -> None:
+        values = [np.asarray(v) for v in known]
+        if not test(*values):
+            start = f"{message}. " if message else ""
+            raise InvalidArgumentError(f"{start}Elements must be {rule}. Received: {', '.join(map(repr, values))}.")
 
-def _check(holds: Tensor, rule: str, values: Tensor, message: str | None) -> None:
-    # Arrays of any shape: one false element is enough.
-    if not np.all(holds):
-        shown = ", ".join(repr(np.asarray(v)) for v in values)
-        raise InvalidArgumentError(f"{message + '. ' if message else ''}Elements must be {rule}. Received: {shown}.")
+    if not any(isinstance(x, Tracer) for x in arrays):
+        check(*arrays)
+    elif environment.env_flag(_FLAG, _MEANING, default=False):
+        jax.debug.callback(check, *arrays)
+    elif rule not in _told:
+        _told.add(rule)
+        # TensorFlow checks in each step, and so does XLA only by calling the host back.
+        _log.warning(
+            "An assertion in compiled code is not checked: elements must be %s. Set %s=1 in the environment to check "
+            "it in each step, which makes steps slower, or check in a data set's map function.",
+            rule,
+            _FLAG,
+        )
 
 
 def _make_pair_check(name: str, rule: str, compare: Callable[..., Any]) -> Any:
     def check(
         x: Tensor, y: Tensor, message: str | None = None, summarize: int | None = None, name: str | None = None
     ) -> None:
-        a, b = _read_values(x), _read_values(y)
-        _check(compare(a, b), rule, (a, b), message)
+        # Arrays of any shape: one false element is enough.
+        _verify(lambda a, b: bool(np.all(compare(a, b))), rule, message, x, y)
 
     check.__name__ = check.__qualname__ = name
     check.__doc__ = f"Raises `InvalidArgumentError` unless all elements are {rule}. Source: tf.debugging.{name}."
@@ -58,8 +79,7 @@ def _make_pair_check(name: str, rule: str, compare: Callable[..., Any]) -> Any:
 
 def _make_check(name: str, rule: str, compare: Callable[..., Any]) -> Any:
     def check(x: Tensor, message: str | None = None, summarize: int | None = None, name: str | None = None) -> None:
-        a = _read_values(x)
-        _check(compare(a), rule, (a,), message)
+        _verify(lambda a: bool(np.all(compare(a))), rule, message, x)
 
     check.__name__ = check.__qualname__ = name
     check.__doc__ = f"Raises `InvalidArgumentError` unless all elements are {rule}. Source: tf.debugging.{name}."
@@ -91,17 +111,21 @@ def assert_near(
 
     Source: tf.debugging.assert_near.
     """
-    a, b = _read_values(x), _read_values(y)
-    # TensorFlow's default for both tolerances.
-    tolerance = 10 * float(np.finfo(a.dtype).eps)
-    r, t = (tolerance if v is None else v for v in (rtol, atol))
-    _check(np.abs(a - b) <= t + r * np.abs(b), "close", (a, b), message)
+
+    def is_close(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+        # TensorFlow's default for both tolerances.
+        tolerance = 10 * float(np.finfo(a.dtype).eps)
+        r, t = (tolerance if v is None else v for v in (rtol, atol))
+        return bool(np.all(np.abs(a - b) <= t + r * np.abs(b)))
+
+    _verify(is_close, "close", message, x, y)
 
 
 def Assert(condition: Tensor, data: Tensor, summarize: int | None = None, name: str | None = None) -> None:
     """Raises `InvalidArgumentError` with `data` unless the condition is true. Source: tf.debugging.Assert."""
-    if not bool(_read_values(condition)):
-        raise InvalidArgumentError(f"The condition must be true. Received: {[np.asarray(d) for d in data]!r}.")
+    tensors = data if isinstance(data, (list, tuple)) else [data]
+    # The tensors are shown, and the condition decides.
+    _verify(lambda holds, *_: bool(np.all(holds)), "as the condition says", None, condition, *tensors)
 
 
 def assert_all_finite(x: Tensor, message: str, name: str | None = None) -> Tensor:
@@ -109,10 +133,9 @@ def assert_all_finite(x: Tensor, message: str, name: str | None = None) -> Tenso
 
     Source: tf.debugging.assert_all_finite.
     """
-    a = _read_values(x)
-    _check(np.isfinite(a), "finite", (a,), message)
+    _verify(lambda a: bool(np.all(np.isfinite(a))), "finite", message, x)
     # TensorFlow returns the tensor, so that the check can stand in an expression.
-    return as_host(a) if dispatch.library_of(x) is dispatch.HOST else x
+    return as_host(np.asarray(dispatch.pick(x)[1])) if dispatch.library_of(x) is dispatch.HOST else x
 
 
 def check_numerics(tensor: Tensor, message: str, name: str | None = None) -> Tensor:

@@ -7,7 +7,9 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 
+from lockstep._engine.step.jaxprs import is_traced
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._ops.named import model_fn_scope
 from lockstep.compat.tensorflow._ops.training import group
@@ -86,17 +88,19 @@ def assign(
 def assign_add(ref: Tensor, value: Tensor, use_locking: bool | None = None, name: str | None = None) -> Any:
     """Adds to a variable, where it is written; returns the variable.
 
-    Of the global step it returns an update that does nothing besides: each step is counted once.
+    Of the global step it returns the update, which counts if it is in the train_op.
 
     Source: tf.compat.v1.assign_add.
     """
     scope = model_fn_scope()
     if scope is not None and ref is scope.global_step:
-        # The step itself counts; programs write assign_add(global_step, 1) where an optimizer is not told of the global
-        # step.
-        if not isinstance(value, int) or value != 1:
-            raise UnsupportedError(f"Each step counts as one. Received: {value!r}, to be added to the global step.")
-        return group()
+        if is_traced(value) or np.ndim(value) or int(value) != value or value < 0:
+            raise UnsupportedError(
+                f"What is added to the global step is a whole number that is known. Received: {value!r}. Write 1."
+            )
+        from lockstep.estimator.internal import count_steps
+
+        return count_steps(int(value))
     _variable(ref, "tf.compat.v1.assign_add").assign_add(value)
     return ref
 

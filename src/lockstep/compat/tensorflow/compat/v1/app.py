@@ -27,8 +27,18 @@ def run(main: _Callable[[list[str]], _Any] | None = None, argv: list[str] | None
     arguments = _sys.argv if argv is None else argv
     # TensorFlow hands over to absl, which parses flags that the program has defined.
     if _util.find_spec("absl"):
-        _importlib.import_module("absl.app").run(function, arguments)
+        # As TensorFlow's, which leaves flags that nobody has defined to the program.
+        flags: _Any = _importlib.import_module("absl.flags").FLAGS
+
+        def parse(given: list[str]) -> _Any:
+            return flags(given, known_only=True)
+
+        _importlib.import_module("absl.app").run(function, arguments, flags_parser=parse)
     _sys.exit(function(arguments))
 
 
-__getattr__ = _getter(__name__)
+_other = _getter(__name__)
+
+
+def __getattr__(name: str) -> _Any:
+    return _importlib.import_module("absl.flags") if name == "flags" and _util.find_spec("absl") else _other(name)

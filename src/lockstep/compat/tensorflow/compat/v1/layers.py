@@ -1,4 +1,4 @@
-"""tf.compat.v1.layers: layers of Keras as functions, for use in a model_fn."""
+"""tf.compat.v1.layers: layers of Keras as functions, for use in a model_fn, and as classes."""
 
 # ruff: noqa: D417
 
@@ -14,10 +14,13 @@ from lockstep.compat.tensorflow import _missing
 from lockstep.compat.tensorflow._ops import dispatch as _dispatch
 from lockstep.compat.tensorflow._types import Argument as _Argument
 from lockstep.compat.tensorflow._types import ShapeLike as _ShapeLike
+from lockstep.compat.tensorflow.compat.v1 import _layer_classes as _classes
 from lockstep.compat.tensorflow.compat.v1 import _scopes
-from lockstep.errors import ArgumentError as _ArgumentError
 
-__all__ = ["average_pooling1d", "average_pooling2d", "average_pooling3d", "batch_normalization", "conv1d", "conv2d"]
+__all__ = ["AveragePooling1D", "AveragePooling2D", "AveragePooling3D", "BatchNormalization", "Conv1D", "Conv2D"]
+__all__ += ["Conv2DTranspose", "Conv3D", "Conv3DTranspose", "Dense", "Dropout", "Flatten", "InputSpec", "Layer"]
+__all__ += ["MaxPooling1D", "MaxPooling2D", "MaxPooling3D", "SeparableConv1D", "SeparableConv2D"]
+__all__ += ["average_pooling1d", "average_pooling2d", "average_pooling3d", "batch_normalization", "conv1d", "conv2d"]
 __all__ += ["conv2d_transpose", "conv3d", "conv3d_transpose", "dense", "dropout", "flatten", "max_pooling1d"]
 __all__ += ["max_pooling2d", "max_pooling3d", "separable_conv1d", "separable_conv2d"]
 
@@ -32,26 +35,19 @@ def _find_layer(kind: str, name: str | None, reuse: _Argument, options: dict[str
     return make() if name is None else _scopes.find_or_make("Layer", name, reuse, make)
 
 
-def _function(kind: str, tf_name: str, what: str, arguments: tuple[str, ...]) -> _Callable[..., _Any]:
+def _function(kind: str, tf_name: str, what: str) -> _Callable[..., _Any]:
     """Returns the function that makes and applies a layer of Keras.
 
     Args:
         kind: The layer.
         tf_name: The function's name.
         what: What it does, for its documentation.
-        arguments: What may follow `inputs` by position, in TensorFlow's order, under Keras' names.
     """
 
     def function(
         inputs: _Tensor, *args: _Argument, name: str | None = None, reuse: _Argument = None, **kwargs: _Argument
     ) -> _Any:
-        # TensorFlow 1's order of arguments, as far as Keras has them.
-        if len(args) > len(arguments):
-            raise _ArgumentError(
-                f"{tf_name} takes inputs, {', '.join(arguments)} by position. Received {len(args)} besides inputs. "
-                "Give the others by name."
-            )
-        layer = _find_layer(kind, name, reuse, {**dict(zip(arguments, args, strict=False)), **kwargs})
+        layer = _find_layer(kind, name, reuse, _classes.keras_options(kind, args, kwargs))
         return layer(_dispatch.to_array(_dispatch.DEVICE, inputs))
 
     function.__name__ = function.__qualname__ = tf_name
@@ -63,29 +59,21 @@ def _function(kind: str, tf_name: str, what: str, arguments: tuple[str, ...]) ->
     return function
 
 
-_WINDOW = ("filters", "kernel_size", "strides", "padding", "data_format")
-_CONVOLUTION = (*_WINDOW, "dilation_rate", "activation", "use_bias")
-# Transposed convolutions have no dilation_rate in TensorFlow 1's order.
-_TRANSPOSED = (*_WINDOW, "activation", "use_bias")
-_SEPARABLE = (*_WINDOW, "dilation_rate", "depth_multiplier", "activation", "use_bias")
-# As in tf.layers, whose pooling functions want strides.
-_POOLING = ("pool_size", "strides", "padding", "data_format")
-
-dense = _function("Dense", "dense", "Multiplies by a matrix", ("units", "activation", "use_bias"))
-flatten = _function("Flatten", "flatten", "Makes one dimension of all but the first", ("data_format",))
-conv1d = _function("Conv1D", "conv1d", "Convolves sequences", _CONVOLUTION)
-conv2d = _function("Conv2D", "conv2d", "Convolves images", _CONVOLUTION)
-conv3d = _function("Conv3D", "conv3d", "Convolves volumes", _CONVOLUTION)
-conv2d_transpose = _function("Conv2DTranspose", "conv2d_transpose", "Undoes the shape of conv2d", _TRANSPOSED)
-conv3d_transpose = _function("Conv3DTranspose", "conv3d_transpose", "Undoes the shape of conv3d", _TRANSPOSED)
-separable_conv1d = _function("SeparableConv1D", "separable_conv1d", "Convolves by channels, then mixes", _SEPARABLE)
-separable_conv2d = _function("SeparableConv2D", "separable_conv2d", "Convolves by channels, then mixes", _SEPARABLE)
-max_pooling1d = _function("MaxPooling1D", "max_pooling1d", "Takes the greatest of neighbours", _POOLING)
-max_pooling2d = _function("MaxPooling2D", "max_pooling2d", "Takes the greatest of neighbours", _POOLING)
-max_pooling3d = _function("MaxPooling3D", "max_pooling3d", "Takes the greatest of neighbours", _POOLING)
-average_pooling1d = _function("AveragePooling1D", "average_pooling1d", "Averages neighbours", _POOLING)
-average_pooling2d = _function("AveragePooling2D", "average_pooling2d", "Averages neighbours", _POOLING)
-average_pooling3d = _function("AveragePooling3D", "average_pooling3d", "Averages neighbours", _POOLING)
+dense = _function("Dense", "dense", "Multiplies by a matrix")
+flatten = _function("Flatten", "flatten", "Makes one dimension of all but the first")
+conv1d = _function("Conv1D", "conv1d", "Convolves sequences")
+conv2d = _function("Conv2D", "conv2d", "Convolves images")
+conv3d = _function("Conv3D", "conv3d", "Convolves volumes")
+conv2d_transpose = _function("Conv2DTranspose", "conv2d_transpose", "Undoes the shape of conv2d")
+conv3d_transpose = _function("Conv3DTranspose", "conv3d_transpose", "Undoes the shape of conv3d")
+separable_conv1d = _function("SeparableConv1D", "separable_conv1d", "Convolves by channels, then mixes")
+separable_conv2d = _function("SeparableConv2D", "separable_conv2d", "Convolves by channels, then mixes")
+max_pooling1d = _function("MaxPooling1D", "max_pooling1d", "Takes the greatest of neighbours")
+max_pooling2d = _function("MaxPooling2D", "max_pooling2d", "Takes the greatest of neighbours")
+max_pooling3d = _function("MaxPooling3D", "max_pooling3d", "Takes the greatest of neighbours")
+average_pooling1d = _function("AveragePooling1D", "average_pooling1d", "Averages neighbours")
+average_pooling2d = _function("AveragePooling2D", "average_pooling2d", "Averages neighbours")
+average_pooling3d = _function("AveragePooling3D", "average_pooling3d", "Averages neighbours")
 
 
 def dropout(
@@ -132,17 +120,35 @@ def batch_normalization(
     Source: tf.compat.v1.layers.batch_normalization.
     """
     options: dict[str, _Any] = {
-        # By name: Keras has moved its arguments since.
         "axis": axis,
         "momentum": momentum,
         "epsilon": epsilon,
         "center": center,
         "scale": scale,
         "trainable": trainable,
+        "fused": fused,
         **kwargs,
     }
-    layer = _find_layer("BatchNormalization", name, reuse, options)
+    layer = _find_layer("BatchNormalization", name, reuse, _classes.keras_options("BatchNormalization", (), options))
     return layer(_dispatch.to_array(_dispatch.DEVICE, inputs), training=bool(training))
 
+
+InputSpec = _keras.InputSpec
+Layer = _classes.Layer
+AveragePooling1D, AveragePooling2D, AveragePooling3D, BatchNormalization, Conv1D, Conv2D, Conv2DTranspose = map(
+    _classes.layer_class,
+    (
+        *("AveragePooling1D", "AveragePooling2D", "AveragePooling3D", "BatchNormalization", "Conv1D", "Conv2D"),
+        "Conv2DTranspose",
+    ),
+)
+Conv3D, Conv3DTranspose, Dense, Dropout, Flatten, MaxPooling1D, MaxPooling2D, MaxPooling3D = map(
+    _classes.layer_class,
+    (
+        *("Conv3D", "Conv3DTranspose", "Dense", "Dropout", "Flatten", "MaxPooling1D", "MaxPooling2D"),
+        "MaxPooling3D",
+    ),
+)
+SeparableConv1D, SeparableConv2D = map(_classes.layer_class, ("SeparableConv1D", "SeparableConv2D"))
 
 __getattr__ = _missing.getter(__name__)

@@ -15,8 +15,8 @@ WARN = _logging.WARNING
 ERROR = _logging.ERROR
 FATAL = _logging.FATAL
 
-__all__ = ["DEBUG", "ERROR", "FATAL", "INFO", "WARN", "debug", "error", "fatal", "get_verbosity", "info", "log"]
-__all__ += ["log_every_n", "set_verbosity", "warn", "warning"]
+__all__ = ["DEBUG", "ERROR", "FATAL", "INFO", "WARN", "debug", "error", "fatal", "flush", "get_verbosity", "info"]
+__all__ += ["log", "log_every_n", "log_first_n", "log_if", "set_verbosity", "vlog", "warn", "warning"]
 
 # For log_every_n.
 _counts: dict[str, int] = {}
@@ -61,6 +61,31 @@ def log_every_n(level: int, msg: str, n: int, *args: _Argument) -> None:
     _counts[msg] = count + 1
     if count % n == 0:
         _get_logger().log(level, msg, *args)
+
+
+def log_first_n(level: int, msg: str, n: int, *args: _Argument) -> None:
+    """Logs a message the first `n` times that it is given. Source: tf.compat.v1.logging.log_first_n."""
+    key = f"first {msg}"
+    _counts[key] = _counts.get(key, 0) + 1
+    if _counts[key] <= n:
+        _get_logger().log(level, msg, *args)
+
+
+def log_if(level: int, msg: str, condition: bool, *args: _Argument) -> None:
+    """Logs a message if the condition is true. Source: tf.compat.v1.logging.log_if."""
+    if condition:
+        _get_logger().log(level, msg, *args)
+
+
+def vlog(level: int, msg: str, *args: _Argument, **kwargs: _Argument) -> None:
+    """Logs at a level. Source: tf.compat.v1.logging.vlog."""
+    _get_logger().log(level, msg, *args, **kwargs)
+
+
+def flush() -> None:
+    """Makes what was logged visible. Source: tf.compat.v1.logging.flush."""
+    for handler in _get_logger().handlers:
+        handler.flush()
 
 
 __getattr__ = _getter(__name__)

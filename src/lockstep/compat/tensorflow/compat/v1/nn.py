@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools as _functools
+import inspect as _inspect
 from typing import Any as _Any
 
 from lockstep._types import Tensor as _Tensor
 from lockstep.compat.tensorflow import _missing
 from lockstep.compat.tensorflow import nn as _nn
+from lockstep.compat.tensorflow._types import Argument as _Argument
 from lockstep.compat.tensorflow._types import ShapeLike as _ShapeLike
 from lockstep.errors import ArgumentError as _ArgumentError
 
 __all__ = ["dropout", "log_softmax", "softmax", "softmax_cross_entropy_with_logits"]
-__all__ += ["softmax_cross_entropy_with_logits_v2"]
+__all__ += ["relu_layer", "softmax_cross_entropy_with_logits_v2", "xw_plus_b"]
 
 
 def dropout(
@@ -76,9 +79,56 @@ def softmax_cross_entropy_with_logits(
     )
 
 
+# By function: arguments that TensorFlow 1 names differently.
+_ARGUMENTS: dict[str, dict[str, str]] = {
+    **{name: {"value": "input"} for name in ("avg_pool", "max_pool", "avg_pool2d")},
+    **{f"conv{n}d": {"filter": "filters", "value": "input"} for n in (1, 2, 3)},
+    "conv2d_transpose": {"filter": "filters", "value": "input"},
+    "depthwise_conv2d": {"filter": "filters"},
+    "moments": {"keep_dims": "keepdims"},
+    "zero_fraction": {"input_tensor": "value"},
+}
+
+
+# One wrapper for each name, so that it is the same object each time.
+@_functools.cache
+def _find(name: str) -> _Any:
+    function, renamed = getattr(_nn, name), _ARGUMENTS.get(name)
+    if not renamed:
+        return function
+    known = _inspect.signature(function).parameters
+
+    @_functools.wraps(function)
+    def call(*args: _Argument, **kwargs: _Argument) -> _Any:
+        for old, new in renamed.items():
+            if old in kwargs and old not in known:
+                kwargs[new] = kwargs.pop(old)
+        # An option of graphs that changes no result.
+        kwargs.pop("use_cudnn_on_gpu", None)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def xw_plus_b(x: _Tensor, weights: _Tensor, biases: _Tensor, name: str | None = None) -> _Any:
+    """Returns `x` times a matrix, plus biases. Source: tf.compat.v1.nn.xw_plus_b."""
+    return _nn.bias_add(_matmul(x, weights), biases, name=name)
+
+
+def relu_layer(x: _Tensor, weights: _Tensor, biases: _Tensor, name: str | None = None) -> _Any:
+    """Returns the positive part of `xw_plus_b`. Source: tf.compat.v1.nn.relu_layer."""
+    return _nn.relu(xw_plus_b(x, weights, biases), name=name)
+
+
+def _matmul(a: _Tensor, b: _Tensor) -> _Any:
+    from lockstep.compat.tensorflow import linalg
+
+    return linalg.matmul(a, b)
+
+
 _other = _missing.getter(__name__)
 
 
 def __getattr__(name: str) -> _Any:
     """Returns a name of tf.nn."""
-    return getattr(_nn, name) if name in _nn.__all__ else _other(name)
+    return _find(name) if name in _nn.__all__ else _other(name)

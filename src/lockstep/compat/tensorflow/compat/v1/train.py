@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import importlib as _importlib
+from collections.abc import Iterator as _Iterator
 from typing import Any as _Any
 
 from lockstep.compat.tensorflow import _missing
@@ -53,10 +54,19 @@ _RENAMED = {"NewCheckpointReader": "load_checkpoint"}
 _TRAIN = "lockstep.compat.tensorflow.train"
 _DATA = (
     *("BytesList", "ClusterSpec", "Example", "Feature", "FeatureList", "FeatureLists", "Features", "FloatList"),
-    *("Int64List", "SequenceExample", "latest_checkpoint"),
+    *("Int64List", "SequenceExample", "latest_checkpoint", "Checkpoint", "CheckpointManager"),
 )
 
-__all__ = [*_HOMES, *_DATA]
+__all__ = [*_HOMES, *_DATA, "summary_iterator"]
+
+
+def summary_iterator(path: str) -> _Iterator[_Any]:
+    """Yields the messages `Event` of an event file. Source: tf.compat.v1.train.summary_iterator."""
+    from lockstep.compat.tensorflow.compat.v1 import python_io
+    from lockstep.summary import Event
+
+    return (Event.FromString(record) for record in python_io.tf_record_iterator(path))
+
 
 _other = _missing.getter(__name__)
 
