@@ -273,27 +273,26 @@ def _short(tf: Any, mode: str) -> None:
 
 
 def _short_estimator(estimator: Any) -> None:
-    for name in ("train", "evaluate"):
-        if name in vars(estimator):
-            setattr(estimator, name, _short_method(vars(estimator)[name], name))
+    train, evaluate = vars(estimator).get("train"), vars(estimator).get("evaluate")
 
-
-def _short_method(method: Callable[..., Any], name: str) -> Callable[..., Any]:
-    def short(self: Any, input_fn: Any, hooks: Any = None, steps: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if name == "evaluate":
-            # Its steps are the second argument, its hooks the third.
-            hooks, steps = steps, hooks if isinstance(hooks, int) else None
-            steps = kwargs.pop("steps", steps)
-            result = method(self, input_fn, min(steps or STEPS, STEPS), hooks, *args, **kwargs)
-            RESULTS.extend((f"evaluate {key}", float(value)) for key, value in sorted(result.items()) if "/" not in key)
-            return result
-        if not args and kwargs.get("max_steps"):
-            kwargs["max_steps"] = min(kwargs["max_steps"], 2 * STEPS)
-        elif not args:
+    def short_train(
+        self: Any, input_fn: Any, hooks: Any = None, steps: Any = None, max_steps: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        if max_steps:
+            max_steps = min(max_steps, 2 * STEPS)
+        else:
             steps = min(steps or 2 * STEPS, 2 * STEPS)
-        return method(self, input_fn, hooks, steps, *args, **kwargs)
+        return train(self, input_fn, hooks, steps, max_steps, *args, **kwargs)
 
-    return short
+    def short_evaluate(self: Any, input_fn: Any, steps: Any = None, *args: Any, **kwargs: Any) -> Any:
+        result = evaluate(self, input_fn, min(steps or STEPS, STEPS), *args, **kwargs)
+        RESULTS.extend((f"evaluate {key}", float(value)) for key, value in sorted(result.items()) if "/" not in key)
+        return result
+
+    if train is not None:
+        estimator.train = short_train
+    if evaluate is not None:
+        estimator.evaluate = short_evaluate
 
 
 def _short_both(both: Callable[..., Any]) -> Callable[..., Any]:

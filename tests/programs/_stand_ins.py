@@ -155,7 +155,7 @@ def _reviews(_: str) -> bytes:
 
 def _words(base: str) -> bytes:
     draw = draws(base)
-    lines = [_sentence(draw, 9).capitalize() + "," for _ in range(600)]
+    lines = [_sentence(draw, 9).capitalize() + "," for _ in range(1200)]
     return ("\n".join(lines) + "\n").encode()
 
 

@@ -26,6 +26,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from tests.programs._third_party_table import causes, table
 from tests.programs.third_party_programs import PROGRAMS, Entry
 
 _CHILD = Path(__file__).with_name("_third_party_child.py")
@@ -188,7 +189,15 @@ def main() -> None:
     parser.add_argument("--sides", default="tensorflow,lockstep")
     parser.add_argument("--again", action="store_true", help="runs what there is a result of, too")
     parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--table", type=Path, help="writes the table of the results there, and runs nothing")
+    parser.add_argument("--causes", type=Path, help="writes failures by their causes there, and runs nothing")
     options = parser.parse_args()
+    if options.table or options.causes:
+        if options.table:
+            options.table.write_text(table(options.results, options.directory))
+        if options.causes:
+            options.causes.write_text(causes(options.results))
+        return
     lines = options.results.read_text().splitlines() if options.results.exists() else []
     done = {(row["name"], row["side"]) for row in map(json.loads, lines)}
     # Not in the order of the list, so that a part of it is a sample.
