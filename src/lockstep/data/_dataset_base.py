@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep._nest import opened
@@ -108,11 +109,15 @@ class DatasetBase:
 
     def _next_run(self) -> Run:
         """Returns the next pass over this dataset."""
+        self._passes += 1
+        return replace(self._first_run(), iteration=(self._passes - 1,))
+
+    def _first_run(self) -> Run:
+        """Returns the first pass over this dataset."""
         if self._entropy is None:
             # Of Python's generator, because `keras.utils.set_random_seed` seeds it: unseeded shuffles repeat with it.
             self._entropy = random.getrandbits(62)
-        self._passes += 1
-        return Run(self._entropy, (self._passes - 1,))
+        return Run(self._entropy)
 
     def _continue_after(self, position: dict[str, Any]) -> None:
         """Makes the next pass the one that follows a position's."""
@@ -172,6 +177,13 @@ def check_dataset(value: object) -> Node:
     raise ArgumentError(
         f"A lockstep.data.Dataset is needed. Received: {type(value).__name__}. Make one with "
         "Dataset.from_tensor_slices or Dataset.from_generator."
+    )
+
+
+def merge_options(*datasets: object) -> Options:
+    """Returns the options of several datasets as those of one; where they differ, those of the last."""
+    return functools.reduce(
+        lambda a, b: a.merge(b._options), (d for d in datasets if isinstance(d, DatasetBase)), Options()
     )
 
 

@@ -23,6 +23,7 @@ from lockstep.data._sources import StoreSource
 from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT
 from lockstep.data._transforms.interleave import Interleave
+from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
     from lockstep.data._files.stream import Reader
@@ -155,6 +156,10 @@ class CsvDataset(Dataset):
         select_cols: Sequence[int] | None = None,
         exclude_cols: Sequence[int] | None = None,
     ) -> None:
+        if exclude_cols is not None and select_cols is not None:
+            raise ArgumentError(
+                "Either select_cols or exclude_cols says which columns are read. Received: both. Leave one out."
+            )
         if exclude_cols is not None:
             count = len(record_defaults) + len(exclude_cols)
             # The file has as many columns as are read and excluded together.
@@ -169,7 +174,9 @@ class CsvDataset(Dataset):
             na_value=na_value,
             select_cols=select_cols,
         )
-        self._set_plan(_records(filenames, opened, "Csv", None, None))
+        columns = csv.columns_of(record_defaults, select_cols, na_value)
+        spec = tuple(TensorSpec((), column.dtype) for column in columns)
+        self._set_plan(_records(filenames, opened, "Csv", spec, None))
 
 
 class ParquetDataset(Dataset):

@@ -38,7 +38,10 @@ class TensorSpec:
             # object.__setattr__, because the dataclass is frozen: plans share specs.
             self,
             "shape",
-            None if shape is None else tuple(None if s is None else int(s) for s in shape),
+            # TensorFlow's shape of unknown rank is no None, but says so.
+            None
+            if shape is None or getattr(shape, "rank", 0) is None
+            else tuple(s if s is None else int(s) for s in shape),
         )
         object.__setattr__(self, "dtype", as_dtype(dtype))
         object.__setattr__(self, "name", name)

@@ -56,8 +56,9 @@ from lockstep.compat.tensorflow._ops.reduce import reduce_sum as reduce_sum
 from lockstep.compat.tensorflow._ops.strings import as_string as as_string
 from lockstep.compat.tensorflow._ops.training import *
 from lockstep.compat.tensorflow._ops.variable import *
-from lockstep.compat.tensorflow._spec import TensorShape as TensorShape
+from lockstep.compat.tensorflow._shape import TensorShape as TensorShape
 from lockstep.compat.tensorflow._spec import TensorSpec as TensorSpec
+from lockstep.compat.tensorflow._spec import TypeSpec as TypeSpec
 from lockstep.compat.tensorflow._tensor import Tensor as Tensor
 from lockstep.compat.tensorflow._tensor import as_tensor as as_tensor
 from lockstep.compat.tensorflow._tensor import is_tensor as is_tensor
@@ -113,7 +114,18 @@ _LAZY = {
     **{part: f"{__name__}.keras.{part}" for part in _KERAS},
 }
 
-__all__ = ["Assert", "Tensor", "TensorShape", "TensorSpec", "__version__", "argmax", "argmin", "as_string", "as_tensor"]
+__all__ = [
+    "Assert",
+    "Tensor",
+    "TensorShape",
+    "TensorSpec",
+    "TypeSpec",
+    "__version__",
+    "argmax",
+    "argmin",
+    "as_string",
+    "as_tensor",
+]
 __all__ += ["assert_equal", "assert_greater", "assert_less", "assert_rank", "constant_initializer", "cumsum"]
 __all__ += ["is_tensor", "newaxis", "ones_initializer", "random_normal_initializer", "random_uniform_initializer"]
 __all__ += ["reduce_all", "reduce_any", "reduce_logsumexp", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod"]

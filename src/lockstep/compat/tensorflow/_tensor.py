@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from lockstep._types import ArrayLike
-from lockstep.compat.tensorflow._spec import TensorShape
+from lockstep.compat.tensorflow._shape import TensorShape
 from lockstep.compat.tensorflow._types import Argument, ShapeLike
 from lockstep.errors import ArgumentError
 
@@ -38,6 +38,21 @@ class HostTensor(np.ndarray):
     @shape.setter
     def shape(self, value: ArrayLike) -> None:
         np.ndarray.shape.__set__(self, value)  # pyright: ignore[reportDeprecated]
+
+    @property
+    def device(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The device that holds it: the host's."""
+        return device_name(None)
+
+    def ref(self) -> Reference:
+        """Returns a reference that can be put into sets and be a key of dicts."""
+        return Reference(self)
+
+    experimental_ref = ref
+
+    def cpu(self) -> HostTensor:
+        """Returns the tensor itself."""
+        return self
 
     def numpy(self) -> Any:
         """Returns a numpy array, or for a single value a numpy scalar or `bytes`."""
@@ -74,13 +89,43 @@ class HostTensor(np.ndarray):
         return (as_host(e) for e in _base(self))
 
     def __format__(self, spec: str) -> str:
-        return format(self.numpy(), spec) if self.ndim == 0 and spec else str(self)
+        return format(self.numpy(), spec)
+
+    def __contains__(self, value: ArrayLike) -> bool:
+        return bool(np.any(_base(self) == _operand(value)))
 
     def __repr__(self) -> str:
         return f"<tf.Tensor: shape={self.shape}, dtype={_type_name(self)}, numpy={self.numpy()!r}>"
 
     def __str__(self) -> str:
         return f"tf.Tensor({self.numpy()}, shape={self.shape}, dtype={_type_name(self)})"
+
+
+class Reference:
+    """A tensor or variable as a key: equal references are of the same object. Source: tf.Tensor.ref."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self._wrapped = wrapped
+
+    def deref(self) -> Any:
+        """Returns the tensor or variable."""
+        return self._wrapped
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Reference) and self._wrapped is other._wrapped
+
+    def __hash__(self) -> int:
+        return id(self._wrapped)
+
+    def __repr__(self) -> str:
+        return f"<Reference wrapping {self._wrapped!r}>"
+
+
+def device_name(device: Any) -> str:
+    """Returns TensorFlow's name of a device of JAX, `None` for the host, as "/job:localhost/.../device:CPU:0"."""
+    kind = getattr(device, "platform", "cpu").upper()
+    number = getattr(device, "local_hardware_id", None)
+    return f"/job:localhost/replica:0/task:0/device:{kind}:{number or 0}"
 
 
 def _type_name(value: np.ndarray[Any, Any]) -> str:

@@ -52,6 +52,23 @@ def record(name: Any, value: Tensor) -> None:
     scope.record(f"{path}/{name}" if path else str(name), value)
 
 
+def name_of(value: Tensor) -> str:
+    """Returns the name of a value in a model_fn, by which hooks find it; it gets one if it has none.
+
+    Raises:
+        AttributeError: If no model_fn runs and nothing is compiled: there TensorFlow's tensors have no names either.
+    """
+    scope = model_fn_scope()
+    if scope is None and not isinstance(value, jax.core.Tracer):
+        raise AttributeError("A tensor has a name in a model_fn only. Give it one with tf.identity(x, name=...) there.")
+    if scope is None:
+        return "Tensor:0"
+    # By identity: two tensors of equal values have two names.
+    if not any(known is value for known in scope.recorded.values.values()):
+        record("Tensor", value)
+    return next((f"{name}:0" for name, known in scope.recorded.values.items() if known is value), "Tensor:0")
+
+
 def record_names(namespace: dict[str, Any]) -> None:
     """Makes all functions of a module that take a `name` record their result under it.
 
